@@ -1,0 +1,128 @@
+"""Every error that slackline raises, split by who is at fault.
+
+    RuntimeError
+    └── SlacklineError
+        ├── UsageError (ValueError)      the caller asked for something impossible
+        │   ├── MismatchError            two ranks asked for different things
+        │   └── ClosedError              use after close, destroy or abort
+        ├── PeerError                    a rank died or left
+        ├── LinkError                    every rail to a rank failed
+        │   └── FrameError               a frame arrived truncated or corrupt
+        ├── TimeoutError (TimeoutError)  an operation was not done in time
+        └── InternalError                slackline broke its own invariant
+
+Each error says what is dead after it and what may be used again. The native core raises the same names.
+"""
+
+import builtins
+
+__all__ = [
+    "ClosedError",
+    "FrameError",
+    "InternalError",
+    "LinkError",
+    "MismatchError",
+    "PeerError",
+    "SlacklineError",
+    "TimeoutError",
+    "UsageError",
+]
+
+
+class SlacklineError(RuntimeError):
+    """The root of the tree: catch it to catch everything that slackline raises.
+
+    Dead afterwards: see the subclass. Each attribute is None where it does not apply.
+    """
+
+    rank: int | None
+    """The rank that raised the error."""
+    peer: int | None
+    """The other rank, where one is concerned."""
+    tag: int | None
+    """The 64-bit tag of the operation, as it stands in the frame header."""
+    sequence: int | None
+    """The sequence number of the frame on its link."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rank: int | None = None,
+        peer: int | None = None,
+        tag: int | None = None,
+        sequence: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.peer = peer
+        self.tag = tag
+        self.sequence = sequence
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles with the attributes, so that errors cross process borders whole."""
+        return type(self), (str(self),), self.__dict__.copy()
+
+
+class UsageError(SlacklineError, ValueError):
+    """The caller's request cannot be served; the message names the wrong value.
+
+    Dead afterwards: nothing; the operation was never posted.
+    May be used again: everything.
+    """
+
+
+class MismatchError(UsageError):
+    """Ranks disagree on one operation: its kind, size, dtype, reduction or root.
+
+    Dead afterwards: the group, on every rank; bytes of the operation may have been written.
+    May be used again: the nic; open a new group on it.
+    """
+
+
+class ClosedError(UsageError):
+    """A group or nic was used after it was closed, destroyed or aborted.
+
+    Dead afterwards: nothing that was not dead already.
+    May be used again: whatever is still open; open a new group to go on.
+    """
+
+
+class PeerError(SlacklineError):
+    """A rank died, or left the group while others still needed it.
+
+    Dead afterwards: the group, on every rank; buffers of unfinished operations hold undefined bytes.
+    May be used again: the nic and every group that does not contain the dead rank.
+    """
+
+
+class LinkError(SlacklineError):
+    """Every rail to a peer has failed while the peer may still be alive.
+
+    Dead afterwards: the link and the group; buffers of unfinished operations hold undefined bytes.
+    May be used again: the nic and every group that does not cross the link.
+    """
+
+
+class FrameError(LinkError):
+    """A frame arrived truncated, corrupt, or in another version of the protocol.
+
+    Dead afterwards: the rail that carried the frame; the group too, where it was the last rail.
+    May be used again: the nic and the other rails; the frame's bytes were given to no operation.
+    """
+
+
+class TimeoutError(SlacklineError, builtins.TimeoutError):
+    """An operation was not done within its timeout.
+
+    Dead afterwards: the group; a rank that goes on alone would disagree with the others.
+    May be used again: the nic; the operation's buffers once the group is closed.
+    """
+
+
+class InternalError(SlacklineError):
+    """Slackline broke one of its own invariants: a fault of this library, worth a report.
+
+    Dead afterwards: the nic and all its groups.
+    May be used again: nothing of this process's nic; a new process may join a new group.
+    """

@@ -1,0 +1,29 @@
+"""The frame: one table of header fields, its codec, and the C++ header generated from it.
+
+`FIELDS` is the only place where the layout is written down. `python -m slackline.wire` prints
+native/include/slackline/wire.h; a test compares the two.
+"""
+
+from slackline.wire._codec import Header, decode, encode
+from slackline.wire._codes import Collective, DType, FrameFlag, FrameKind, ReduceOp
+from slackline.wire._crc32c import crc32c
+from slackline.wire._fields import FIELDS, HEADER_BYTES, MAGIC, VERSION, Field
+from slackline.wire._generate import cpp_header
+
+__all__ = [
+    "FIELDS",
+    "HEADER_BYTES",
+    "MAGIC",
+    "VERSION",
+    "Collective",
+    "DType",
+    "Field",
+    "FrameFlag",
+    "FrameKind",
+    "Header",
+    "ReduceOp",
+    "cpp_header",
+    "crc32c",
+    "decode",
+    "encode",
+]

@@ -1,0 +1,107 @@
+"""The codes that a frame carries: element types, reductions, collectives, kinds of frames, flags."""
+
+from enum import IntEnum, IntFlag
+
+__all__ = ["Collective", "DType", "FrameFlag", "FrameKind", "ReduceOp"]
+
+
+class DType(IntEnum):
+    """The type of one element; 0 stands for "none" in frames that carry no elements."""
+
+    FLOAT32 = 1
+    FLOAT64 = 2
+    FLOAT16 = 3
+    BFLOAT16 = 4
+    INT8 = 5
+    INT16 = 6
+    INT32 = 7
+    INT64 = 8
+    UINT8 = 9
+    UINT16 = 10
+    UINT32 = 11
+    UINT64 = 12
+    BOOL = 13
+
+    @property
+    def itemsize(self) -> int:
+        """The size of one element in bytes."""
+        return _ITEM_SIZES[self]
+
+
+_ITEM_SIZES = {
+    DType.FLOAT32: 4,
+    DType.FLOAT64: 8,
+    DType.FLOAT16: 2,
+    DType.BFLOAT16: 2,
+    DType.INT8: 1,
+    DType.INT16: 2,
+    DType.INT32: 4,
+    DType.INT64: 8,
+    DType.UINT8: 1,
+    DType.UINT16: 2,
+    DType.UINT32: 4,
+    DType.UINT64: 8,
+    DType.BOOL: 1,
+}
+
+
+class ReduceOp(IntEnum):
+    """How elements of several ranks become one; AVG is SUM divided by the number of ranks."""
+
+    NONE = 0
+    SUM = 1
+    AVG = 2
+    MIN = 3
+    MAX = 4
+    PROD = 5
+    BAND = 6
+    BOR = 7
+    BXOR = 8
+
+
+class Collective(IntEnum):
+    """The operation that a frame belongs to."""
+
+    NONE = 0
+    ALL_REDUCE = 1
+    REDUCE_SCATTER = 2
+    ALL_GATHER = 3
+    BROADCAST = 4
+    REDUCE = 5
+    GATHER = 6
+    SCATTER = 7
+    ALL_TO_ALL = 8
+    BARRIER = 9
+    POINT_TO_POINT = 10
+
+
+class FrameKind(IntEnum):
+    """What a frame is for."""
+
+    DATA = 1
+    """Carries a segment of a chunk."""
+    GRANT = 2
+    """Tells a sender where in the receiver's memory a chunk may be stored."""
+    CREDIT = 3
+    """Promises the peer free slots."""
+    ACK = 4
+    """Acknowledges frames when there is no data to carry the number back."""
+    ABORT = 5
+    """Ends the group on every rank; the payload is the reason in UTF-8."""
+    BYE = 6
+    """The sender leaves in good order: everything it posted is flushed."""
+    HELLO = 7
+    """Opens a rail."""
+    RELEASE = 8
+    """Gives back memory of the peer that a REFERENCE frame named."""
+
+
+class FrameFlag(IntFlag):
+    """The low eight bits of the flags; bits 8-15 are the plan's id."""
+
+    PARTIAL = 1
+    """The payload is a partial result in the accumulation type."""
+    REFERENCE = 2
+    """The payload names memory of the sender instead of carrying its bytes."""
+    WRITTEN = 4
+    """The payload is already stored in the receiver's memory."""

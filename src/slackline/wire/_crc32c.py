@@ -1,0 +1,22 @@
+"""CRC32C (Castagnoli, reflected polynomial 0x82F63B78) by table: for headers and tests, not for bulk."""
+
+__all__ = ["crc32c"]
+
+_POLYNOMIAL = 0x82F63B78
+
+
+def _entry(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (_POLYNOMIAL if byte & 1 else 0)
+    return byte
+
+
+_TABLE = tuple(_entry(byte) for byte in range(256))
+
+
+def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
+    """The checksum of `data`, continued from `value`: crc32c(a + b) == crc32c(b, crc32c(a))."""
+    value ^= 0xFFFFFFFF
+    for byte in memoryview(data).cast("B"):
+        value = _TABLE[(value ^ byte) & 0xFF] ^ value >> 8
+    return value ^ 0xFFFFFFFF
