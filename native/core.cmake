@@ -1,0 +1,31 @@
+# slackline_core: the engine, the rails and the kernels; knows neither Python nor torch.
+file(GLOB_RECURSE core_sources CONFIGURE_DEPENDS native/src/*.cc)
+set(kernel_source ${PROJECT_SOURCE_DIR}/native/src/kernels/kernels_isa.cc)
+list(REMOVE_ITEM core_sources ${kernel_source})
+
+string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" processor)
+set(isas baseline)
+if(processor MATCHES "x86_64|amd64")
+  list(APPEND isas avx2 avx512)
+  set_property(
+    SOURCE ${PROJECT_SOURCE_DIR}/native/src/kernels/crc32c_x86.cc
+    APPEND PROPERTY COMPILE_OPTIONS -msse4.2 -mpclmul)
+endif()
+set(flags_avx2 -mavx2 -mfma -mf16c)
+set(flags_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mf16c)
+
+add_library(slackline_core STATIC ${core_sources})
+target_link_libraries(slackline_core PUBLIC slackline_options Threads::Threads)
+if(NOT APPLE)
+  target_link_libraries(slackline_core PUBLIC rt)
+endif()
+
+# One source, compiled once for each instruction set. Contraction into fused multiply-add is off everywhere:
+# every instruction set gives the same bits.
+foreach(isa IN LISTS isas)
+  add_library(slackline_kernels_${isa} OBJECT ${kernel_source})
+  target_link_libraries(slackline_kernels_${isa} PRIVATE slackline_options)
+  target_compile_definitions(slackline_kernels_${isa} PRIVATE SLACKLINE_ISA=${isa})
+  target_compile_options(slackline_kernels_${isa} PRIVATE -O3 ${flags_${isa}})
+  target_sources(slackline_core PRIVATE $<TARGET_OBJECTS:slackline_kernels_${isa}>)
+endforeach()

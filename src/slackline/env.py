@@ -1,0 +1,113 @@
+"""The only reader of the environment: every SLACKLINE_* variable, checked, in one frozen object."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Self
+
+from slackline.errors import UsageError
+from slackline.units import parse_bytes, parse_duration_ns
+
+__all__ = ["ORDERS", "RAILS", "Environment"]
+
+_PREFIX = "SLACKLINE_"
+
+ORDERS = ("auto", "rank", "any")
+"""The orders of reduction: let the engine choose, always in rank order, in whatever order is fastest."""
+
+RAILS = ("shm", "tcp")
+"""The kinds of rails that the engine has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What the environment asks for; None where it is silent and the default of the room counts.
+
+    The variable of each field is its name in capitals after SLACKLINE_.
+    """
+
+    order: str | None = None
+    """One of ORDERS."""
+    plan: str | None = None
+    """The name of a collective plan, or "auto"."""
+    rails: tuple[str, ...] | None = None
+    """The rails to use, best first: members of RAILS, separated by commas."""
+    timeout: timedelta | None = None
+    """How long an operation may take: "30s"."""
+    segment: int | None = None
+    """Bytes of a chunk that travel as one frame: "256KiB"."""
+    arena: int | None = None
+    """Bytes of registered memory that each process sets aside: "1GiB"."""
+    interface: str | None = None
+    """The network interface whose address peers are told: "eth0"."""
+    telemetry: Path | None = None
+    """The directory that traces and counters are written to."""
+
+    @classmethod
+    def read(cls, source: Mapping[str, str] | None = None) -> Self:
+        """Reads `source`, or the process's environment; raises UsageError that names the variable.
+
+        An empty variable counts as absent. An unknown name with the prefix is an error: it is a typing
+        mistake more often than not.
+        """
+        given = os.environ if source is None else source
+        known = {_PREFIX + field.name.upper(): field.name for field in fields(cls)}
+        values: dict[str, object] = {}
+        for variable in sorted(name for name in given if name.startswith(_PREFIX)):
+            if variable not in known:
+                names = ", ".join(known)
+                raise UsageError(f"{variable} is not a variable of slackline; known are {names}")
+            if text := given[variable]:
+                values[known[variable]] = _parse(variable, text)
+        return cls(**values)  # type: ignore[arg-type]  # _PARSERS gives each field its type
+
+
+def _parse(variable: str, text: str) -> object:
+    try:
+        return _PARSERS[variable.removeprefix(_PREFIX).lower()](text)
+    except UsageError as error:
+        raise UsageError(f"{variable}: {error}") from None
+
+
+def _order(text: str) -> str:
+    if text not in ORDERS:
+        raise UsageError(f"an order must be one of {', '.join(ORDERS)}, not {text!r}")
+    return text
+
+
+def _rails(text: str) -> tuple[str, ...]:
+    rails = tuple(text.split(","))
+    for rail in rails:
+        if rail not in RAILS:
+            raise UsageError(f"a rail must be one of {', '.join(RAILS)}, not {rail!r}")
+    if len(set(rails)) < len(rails):
+        raise UsageError(f"each rail may be named once, not {text!r}")
+    return rails
+
+
+def _timeout(text: str) -> timedelta:
+    nanoseconds = parse_duration_ns(text)
+    if nanoseconds < 1000:
+        raise UsageError(f"a timeout must be at least 1us, not {text!r}")
+    return timedelta(microseconds=nanoseconds // 1000)
+
+
+def _positive_bytes(text: str) -> int:
+    size = parse_bytes(text)
+    if size == 0:
+        raise UsageError(f"a size must be positive, not {text!r}")
+    return size
+
+
+_PARSERS: Mapping[str, Callable[[str], object]] = {
+    "order": _order,
+    "plan": str,
+    "rails": _rails,
+    "timeout": _timeout,
+    "segment": _positive_bytes,
+    "arena": _positive_bytes,
+    "interface": str,
+    "telemetry": Path,
+}

@@ -1,0 +1,92 @@
+"""Sizes, rates and durations as people write them: "64KiB", "1Gbit", "30ms"; integers inside.
+
+A quantity is a number and a unit, with no sign and no space between them. Fractions are welcome where
+the result is a whole number of the base unit: "1.5KiB" is 1536 bytes, "0.3B" is an error.
+Formatting picks the largest unit that divides the value, so that parsing gives the same integer back.
+"""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+
+from slackline.errors import UsageError
+
+__all__ = [
+    "format_bytes",
+    "format_duration_ns",
+    "format_rate",
+    "parse_bytes",
+    "parse_duration_ns",
+    "parse_rate",
+]
+
+_BYTES = {
+    "B": 1,
+    "kB": 10**3,
+    "KiB": 1 << 10,
+    "MB": 10**6,
+    "MiB": 1 << 20,
+    "GB": 10**9,
+    "GiB": 1 << 30,
+    "TB": 10**12,
+    "TiB": 1 << 40,
+}
+_RATES = {"bit": 1, "kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
+_DURATIONS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)", re.ASCII)
+
+
+def parse_bytes(text: str) -> int:
+    """The size in bytes: parse_bytes("64KiB") == 65536."""
+    return _parse(text, "size", _BYTES, "bytes")
+
+
+def parse_rate(text: str) -> int:
+    """The rate in bits per second: parse_rate("1Gbit") == 10**9."""
+    return _parse(text, "rate", _RATES, "bits per second")
+
+
+def parse_duration_ns(text: str) -> int:
+    """The duration in nanoseconds: parse_duration_ns("30ms") == 30 * 10**6."""
+    return _parse(text, "duration", _DURATIONS, "nanoseconds")
+
+
+def format_bytes(value: int) -> str:
+    """The size in the largest unit that divides it: format_bytes(65536) == "64KiB"."""
+    return _format(value, "size", _BYTES)
+
+
+def format_rate(value: int) -> str:
+    """The rate in the largest unit that divides it: format_rate(10**9) == "1Gbit"."""
+    return _format(value, "rate", _RATES)
+
+
+def format_duration_ns(value: int) -> str:
+    """The duration in the largest unit that divides it: format_duration_ns(30_000_000) == "30ms"."""
+    return _format(value, "duration", _DURATIONS)
+
+
+def _parse(text: str, what: str, units: Mapping[str, int], base: str) -> int:
+    match = _QUANTITY.fullmatch(text)
+    if match is None or match[2] not in units:
+        known = ", ".join(units)
+        raise UsageError(f"a {what} must be a number and one of {known}, not {text!r}")
+    value = Fraction(match[1]) * units[match[2]]
+    if value.denominator != 1:
+        raise UsageError(f"a {what} must be a whole number of {base}, not {text!r}")
+    return value.numerator
+
+
+def _format(value: int, what: str, units: Mapping[str, int]) -> str:
+    if value < 0:
+        raise UsageError(f"a {what} must not be negative, like {value}")
+    fitting = [name for name, factor in units.items() if value % factor == 0 and value]
+    name = max(fitting, key=lambda name: units[name], default=next(iter(units)))
+    return f"{value // units[name]}{name}"
