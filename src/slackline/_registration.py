@@ -1,4 +1,4 @@
-"""Makes the name "slackline" known to torch without loading the backend: that happens at first use."""
+"""Makes the name "slackline" known to torch; the backend itself loads at first use."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def register() -> None:
     distributed.Backend.register_backend(NAME, _create, extended_api=True, devices=DEVICES)
 
 
-def _create(options: Any, group_options: Any) -> Any:  # the types are torch's, which is not imported
-    from slackline import backend
+def _create(options: Any, group_options: Any) -> Any:  # torch's types
+    from slackline.backend import create
 
-    return backend.create(options, group_options)
+    return create(options, group_options)

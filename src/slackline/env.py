@@ -15,7 +15,7 @@ __all__ = ["ORDERS", "RAILS", "Environment"]
 _PREFIX = "SLACKLINE_"
 
 ORDERS = ("auto", "rank", "any")
-"""The orders of reduction: let the engine choose, always in rank order, in whatever order is fastest."""
+"""The orders of reduction: the engine's choice, always by rank, whatever is fastest."""
 
 RAILS = ("shm", "tcp")
 """The kinds of rails that the engine has."""
@@ -49,8 +49,8 @@ class Environment:
     def read(cls, source: Mapping[str, str] | None = None) -> Self:
         """Reads `source`, or the process's environment; raises UsageError that names the variable.
 
-        An empty variable counts as absent. An unknown name with the prefix is an error: it is a typing
-        mistake more often than not.
+        An empty variable counts as absent. An unknown name with the prefix is an error: it is a
+        typing mistake more often than not.
         """
         given = os.environ if source is None else source
         known = {_PREFIX + field.name.upper(): field.name for field in fields(cls)}

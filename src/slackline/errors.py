@@ -11,7 +11,8 @@
         ├── TimeoutError (TimeoutError)  an operation was not done in time
         └── InternalError                slackline broke its own invariant
 
-Each error says what is dead after it and what may be used again. The native core raises the same names.
+Each error says what is dead after it and what may be used again. The native core uses the same
+names.
 """
 
 import builtins
@@ -91,7 +92,7 @@ class ClosedError(UsageError):
 class PeerError(SlacklineError):
     """A rank died, or left the group while others still needed it.
 
-    Dead afterwards: the group, on every rank; buffers of unfinished operations hold undefined bytes.
+    Dead afterwards: the group, on every rank; buffers of unfinished operations are undefined.
     May be used again: the nic and every group that does not contain the dead rank.
     """
 
@@ -99,7 +100,7 @@ class PeerError(SlacklineError):
 class LinkError(SlacklineError):
     """Every rail to a peer has failed while the peer may still be alive.
 
-    Dead afterwards: the link and the group; buffers of unfinished operations hold undefined bytes.
+    Dead afterwards: the link and the group; buffers of unfinished operations are undefined.
     May be used again: the nic and every group that does not cross the link.
     """
 

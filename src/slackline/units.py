@@ -1,8 +1,8 @@
 """Sizes, rates and durations as people write them: "64KiB", "1Gbit", "30ms"; integers inside.
 
-A quantity is a number and a unit, with no sign and no space between them. Fractions are welcome where
-the result is a whole number of the base unit: "1.5KiB" is 1536 bytes, "0.3B" is an error.
-Formatting picks the largest unit that divides the value, so that parsing gives the same integer back.
+A quantity is a number and a unit, with no sign and no space between them. Fractions are welcome
+where the result is a whole number of the base unit: "1.5KiB" is 1536 bytes, "0.3B" is an error.
+Formatting picks the largest unit that divides the value: parsing gives the same integer back.
 """
 
 import re
@@ -69,7 +69,7 @@ def format_rate(value: int) -> str:
 
 
 def format_duration_ns(value: int) -> str:
-    """The duration in the largest unit that divides it: format_duration_ns(30_000_000) == "30ms"."""
+    """The duration in the largest unit that divides it: format_duration_ns(30_000) == "30us"."""
     return _format(value, "duration", _DURATIONS)
 
 

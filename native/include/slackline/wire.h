@@ -68,6 +68,8 @@ enum class FrameKind : std::uint8_t {
 inline constexpr std::uint16_t kFlagPartial = 1;
 inline constexpr std::uint16_t kFlagReference = 2;
 inline constexpr std::uint16_t kFlagWritten = 4;
+inline constexpr std::uint16_t kFlagEager = 8;
+inline constexpr std::uint16_t kFlagToSender = 16;
 inline constexpr unsigned kPlanIdShift = 8;
 
 // Bytes of one element; 0 for a code that is no DType.
@@ -95,7 +97,7 @@ constexpr std::size_t item_size(DType dtype) {
 }
 
 // The bytes as they travel; every field is naturally aligned, so there is no padding.
-// Code fields are plain integers: what a peer sends is checked before it becomes a code.
+// Codes are plain integers here: what a peer sends is checked before it becomes an enum.
 struct Header {
   // 0x4C53
   std::uint16_t magic;
@@ -136,7 +138,8 @@ struct Header {
 };
 
 static_assert(std::endian::native == std::endian::little, "frames are little endian");
-static_assert(std::is_trivially_copyable_v<Header> && std::is_standard_layout_v<Header>);
+static_assert(std::is_trivially_copyable_v<Header>);
+static_assert(std::is_standard_layout_v<Header>);
 static_assert(sizeof(Header) == kHeaderBytes);
 static_assert(offsetof(Header, magic) == 0);
 static_assert(offsetof(Header, version) == 2);

@@ -15,6 +15,7 @@ __all__ = ["Header", "decode", "encode"]
 _LETTERS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
 _LAYOUT = struct.Struct("<" + "".join(_LETTERS[field.type] for field in FIELDS))
 _CHECKED_BYTES = FIELDS[-1].offset
+_NO_FLAGS = FrameFlag(0)
 _Code = TypeVar("_Code", bound=IntEnum)
 
 
@@ -39,7 +40,7 @@ class Header:
     total: int = 0
     length: int = 0
     chunk: int = 0
-    flags: FrameFlag = FrameFlag(0)
+    flags: FrameFlag = _NO_FLAGS
     plan_id: int = 0
     payload_checksum: int = 0
 

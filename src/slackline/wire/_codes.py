@@ -1,4 +1,4 @@
-"""The codes that a frame carries: element types, reductions, collectives, kinds of frames, flags."""
+"""The codes that a frame carries: element types, reductions, collectives, kinds, flags."""
 
 from enum import IntEnum, IntFlag
 
@@ -105,3 +105,7 @@ class FrameFlag(IntFlag):
     """The payload names memory of the sender instead of carrying its bytes."""
     WRITTEN = 4
     """The payload is already stored in the receiver's memory."""
+    EAGER = 8
+    """Sent before the receiver granted it: counts against the link's pool of unexpected bytes."""
+    TO_SENDER = 16
+    """Concerns the peer's send of a point-to-point message, not its receive."""

@@ -1,4 +1,4 @@
-"""CRC32C (Castagnoli, reflected polynomial 0x82F63B78) by table: for headers and tests, not for bulk."""
+"""CRC32C (Castagnoli, reflected polynomial 0x82F63B78); table-driven, for headers and tests."""
 
 __all__ = ["crc32c"]
 

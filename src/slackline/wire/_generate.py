@@ -72,7 +72,7 @@ def _item_size() -> Iterable[str]:
 
 def _struct() -> Iterable[str]:
     yield "// The bytes as they travel; every field is naturally aligned, so there is no padding."
-    yield "// Code fields are plain integers: what a peer sends is checked before it becomes a code."
+    yield "// Codes are plain integers here: what a peer sends is checked before it becomes an enum."
     yield "struct Header {"
     for field in FIELDS:
         kind = f"std::uint{8 * field.width}_t"
@@ -81,7 +81,8 @@ def _struct() -> Iterable[str]:
     yield "};"
     yield ""
     yield 'static_assert(std::endian::native == std::endian::little, "frames are little endian");'
-    yield "static_assert(std::is_trivially_copyable_v<Header> && std::is_standard_layout_v<Header>);"
+    yield "static_assert(std::is_trivially_copyable_v<Header>);"
+    yield "static_assert(std::is_standard_layout_v<Header>);"
     yield "static_assert(sizeof(Header) == kHeaderBytes);"
     for field in FIELDS:
         yield f"static_assert(offsetof(Header, {field.name}) == {field.offset});"
