@@ -1,0 +1,67 @@
+"""The `slackline` command: one file a sub-command, each of which loads what it needs when it runs.
+
+    __init__.py   the command and its errors
+    run.py        slackline run: a script on several ranks, and a table of what communication cost
+    plan.py       slackline plan: print and check plans
+    _agent.py     the process under `run` that is torchrun
+    _launch.py    a job: its files, its ranks, how it ended
+    _screen.py    a job's output on a terminal or in plain lines
+    _report.py    telemetry as progress and as the table per rank
+
+Nothing here imports torch: `slackline --help` answers at once.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from slackline import __version__
+from slackline.cli import plan, run
+from slackline.errors import UsageError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="slackline",
+    help="Distributed PyTorch training at full speed on networks that are not perfect.",
+    no_args_is_help=False,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(name="run", context_settings=run.SETTINGS)(run.run)
+app.add_typer(plan.app, name="plan")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"slackline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None: ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 2 for a mistake in the call, told in one line on stderr."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = app(given or ["--help"], prog_name="slackline", standalone_mode=False)
+    except typer.TyperException as error:
+        return _refuse(error.format_message())
+    except UsageError as error:
+        return _refuse(str(error))
+    return code if isinstance(code, int) else 0
+
+
+def _refuse(message: str) -> int:
+    print(f"slackline: {' '.join(message.split())}", file=sys.stderr)
+    return 2

@@ -1,0 +1,47 @@
+"""The process that runs torchrun for `slackline run` and writes down how each rank ended.
+
+    python -m slackline.cli._agent RESULT torchrun-arguments...
+
+RESULT becomes a JSON list of {"rank", "pid", "exitcode"}, one entry for each rank that did not end with 0 (exitcode is
+minus the signal's number for a killed rank). The process ends its ranks when it gets SIGTERM, and gets one when its
+parent dies, so that no rank outlives the command.
+"""
+
+import ctypes
+import json
+import signal
+import sys
+from pathlib import Path
+
+_SET_PARENT_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+
+
+def main(result: Path, arguments: list[str]) -> int:
+    """Run torchrun with `arguments` and return its exit code."""
+    _die_with_parent()
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
+    try:
+        run(parse_args(arguments))
+    except ChildFailedError as error:
+        failures = [
+            {"rank": rank, "pid": failure.pid, "exitcode": failure.exitcode}
+            for rank, failure in error.failures.items()
+        ]
+        result.write_text(json.dumps(failures))
+        return 1
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    result.write_text("[]")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

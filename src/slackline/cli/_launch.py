@@ -1,0 +1,168 @@
+"""A job: one script on several ranks under torchrun, its files, and how it ended."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+__all__ = ["Ending", "Failure", "Job", "Tail", "usable_cores"]
+
+_SHUTDOWN = timedelta(seconds=5)
+"""How long a rank may take to leave after SIGTERM before torchrun kills it."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Tail:
+    """Reads a file that another process is writing, each byte once; a missing file is empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> bytes:
+        """What was added since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                added = file.read()
+        except FileNotFoundError:
+            return b""
+        self._offset += len(added)
+        return added
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A rank that did not end with exit code 0."""
+
+    rank: int
+    pid: int
+    exitcode: int
+    """Minus the signal's number where a signal ended the rank."""
+
+    @property
+    def killed(self) -> bool:
+        """A signal ended the rank, and not the SIGTERM with which torchrun ends the others."""
+        return self.exitcode < 0 and self.exitcode != -signal.SIGTERM
+
+    @property
+    def reason(self) -> str:
+        """How it ended, to follow the rank's name."""
+        if self.exitcode >= 0:
+            return f"exited with code {self.exitcode}"
+        try:
+            name = signal.Signals(-self.exitcode).name
+        except ValueError:
+            name = f"signal {-self.exitcode}"
+        return f"was killed by {name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a job ended."""
+
+    failures: tuple[Failure, ...]
+    """The ranks that failed, the cause first; empty where all ended well or torchrun itself failed."""
+    torchrun: int
+    """Exit code of torchrun's process."""
+
+    @property
+    def exit_code(self) -> int:
+        """0, the failed rank's own exit code, or 1 for a rank that was killed."""
+        if not self.failures:
+            return 0 if self.torchrun == 0 else 1
+        return max(self.failures[0].exitcode, 1) if self.failures[0].exitcode > 0 else 1
+
+
+class Job:
+    """A started job. `directory` receives everything that it writes; the caller owns and removes it.
+
+    The ranks run in sessions of their own, so a terminal's Ctrl-C reaches the caller alone, which calls `stop`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        ranks: int,
+        script: Path,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+    ) -> None:
+        self.directory = directory
+        self.ranks = ranks
+        self._result = directory / "result.json"
+        self._output = directory / "output"
+        command = [sys.executable, "-m", "slackline.cli._agent", str(self._result)]
+        command += ["--standalone", f"--nproc-per-node={ranks}", "--redirects=3"]
+        command += [f"--log-dir={self._output}", str(script), *arguments]
+        with self.torchrun_log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                env={
+                    **environment,
+                    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(round(_SHUTDOWN.total_seconds())),
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def torchrun_log(self) -> Path:
+        """What torchrun itself said."""
+        return self.directory / "torchrun.log"
+
+    def output(self, rank: int, stream: str) -> Path | None:
+        """The file that holds a rank's "stdout" or "stderr"; None before the rank has started."""
+        return next(self._output.glob(f"*/attempt_0/{rank}/{stream}.log"), None)
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Whether the job has ended, after at most `timeout`."""
+        try:
+            self._process.wait(timeout.total_seconds())
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Ask torchrun to end the ranks: SIGTERM, and SIGKILL after five seconds. Returns at once; `wait` follows."""
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def ending(self) -> Ending:
+        """How the job ended; only after `wait` has returned True."""
+        try:
+            found = json.loads(self._result.read_text())
+        except (FileNotFoundError, ValueError):
+            found = []
+        failures = sorted((Failure(**entry) for entry in found), key=self._cause_first)
+        return Ending(failures=tuple(failures), torchrun=self._process.returncode)
+
+    def last_words(self, rank: int, limit: int) -> list[str]:
+        """The last lines of a rank's stderr, or of its stdout where stderr is empty."""
+        for stream in ("stderr", "stdout"):
+            path = self.output(rank, stream)
+            lines = path.read_text(errors="replace").splitlines() if path else []
+            if lines:
+                return lines[-limit:]
+        return []
+
+    def _cause_first(self, failure: Failure) -> tuple[int, int]:
+        """A kill from outside comes first, then who spoke its last words first, then who torchrun ended itself."""
+        if failure.killed:
+            return 0, 0
+        path = self.output(failure.rank, "stderr")
+        return 2 if failure.exitcode < 0 else 1, path.stat().st_mtime_ns if path else 0

@@ -1,0 +1,146 @@
+"""Where a running job shows itself: a terminal with a live line, or plain output that a file can keep.
+
+Rank 0's stdout and stderr go to ours unchanged; everything that the command says itself goes to stderr.
+"""
+
+import sys
+import time
+from datetime import timedelta
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["PlainScreen", "Screen", "TerminalScreen", "open_screen"]
+
+
+class Screen(Protocol):
+    """Shows a rank's output, notes of the command, its progress, and tables."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def stdout(self, output: bytes) -> None:
+        """Bytes of rank 0's stdout, in order."""
+
+    def stderr(self, output: bytes) -> None:
+        """Bytes of rank 0's stderr, in order."""
+
+    def note(self, text: str) -> None:
+        """One line from the command itself."""
+
+    def progress(self, text: str) -> None:
+        """What the job is doing now; replaces what was said before."""
+
+    def table(self, table: Table) -> None:
+        """A table, at the end."""
+
+
+class PlainScreen:
+    """No cursor movement: output passes through as it comes, progress is a line now and then."""
+
+    def __init__(self, interval: timedelta = timedelta(seconds=15)) -> None:
+        self._console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
+        self._interval_s = interval.total_seconds()
+        self._said_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    def stdout(self, output: bytes) -> None:
+        sys.stdout.write(output.decode(errors="replace"))
+        sys.stdout.flush()
+
+    def stderr(self, output: bytes) -> None:
+        sys.stderr.write(output.decode(errors="replace"))
+        sys.stderr.flush()
+
+    def note(self, text: str) -> None:
+        print(f"slackline run: {text}", file=sys.stderr, flush=True)
+
+    def progress(self, text: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._said_s >= self._interval_s:
+            self._said_s = now_s
+            self.note(text)
+
+    def table(self, table: Table) -> None:
+        self._console.print(table)
+
+
+class TerminalScreen:
+    """A live line at the bottom of the terminal, with whole lines of output scrolling above it."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._status = Status("starting", console=self._console)
+        # The live line owns the terminal: what goes there must go through its console. A redirected stdout does not.
+        self._stdout_is_terminal = sys.stdout.isatty()
+        self._unfinished = {"stdout": b"", "stderr": b""}
+
+    def __enter__(self) -> Self:
+        self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for rest in self._unfinished.values():
+            if rest:
+                self._print(rest)
+        self._status.stop()
+        sys.stdout.flush()
+
+    def stdout(self, output: bytes) -> None:
+        if self._stdout_is_terminal:
+            self._lines("stdout", output)
+        else:
+            sys.stdout.buffer.write(output)
+            sys.stdout.buffer.flush()
+
+    def stderr(self, output: bytes) -> None:
+        self._lines("stderr", output)
+
+    def note(self, text: str) -> None:
+        self._console.print(Text("slackline run: ", style="bold") + Text(text))
+
+    def progress(self, text: str) -> None:
+        self._status.update(Text(text))
+
+    def table(self, table: Table) -> None:
+        self._console.print(table)
+
+    def _lines(self, stream: str, output: bytes) -> None:
+        *lines, self._unfinished[stream] = (self._unfinished[stream] + output).split(b"\n")
+        for line in lines:
+            self._print(line)
+
+    def _print(self, line: bytes) -> None:
+        # A carriage return overwrites: only what follows the last one is left to see.
+        text = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
+        self._console.print(Text.from_ansi(text), soft_wrap=True)
+
+
+def open_screen() -> Screen:
+    """The screen that fits stderr."""
+    return TerminalScreen() if sys.stderr.isatty() else PlainScreen()

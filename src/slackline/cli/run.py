@@ -1,0 +1,170 @@
+"""`slackline run`: a script on several ranks of this machine, and a table of what communication cost.
+
+torchrun starts and watches the ranks. Rank 0's output is shown as it comes; the other ranks' is kept and shown when
+they fail. Exit code: 0; 2 for a mistake in the call; a failed rank's own code; 1 for a rank that a signal killed;
+128 + n when the command itself was ended by signal n (130 for Ctrl-C).
+"""
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from slackline.cli._launch import Ending, Job, Tail, usable_cores
+from slackline.cli._report import Report
+from slackline.cli._screen import Screen, open_screen
+from slackline.env import Environment
+from slackline.errors import UsageError
+
+__all__ = ["SETTINGS", "run"]
+
+SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+"""How the command line is read: what follows the script belongs to the script."""
+
+_MOST_RANKS = 1024
+_TICK = timedelta(milliseconds=50)
+_LAST_WORDS = 30
+"""Lines of a failed rank's output that are shown."""
+
+
+def run(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The Python script that each rank runs.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="Handed to the script as they are.")
+    ] = None,
+    ranks: Annotated[
+        int, typer.Option("--ranks", "-n", help="How many processes to start on this machine.")
+    ] = 4,
+    timeout: Annotated[
+        str | None,
+        typer.Option(help="How long an operation may take before its rank gives up: 30s."),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Directory to keep every rank's output and telemetry in."),
+    ] = None,
+) -> int:
+    """Run SCRIPT on several ranks of this machine and say what communication cost.
+
+    Options for slackline stand before the script, options for the script after it.
+    """
+    _check(script, ranks, timeout, keep)
+    directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
+    telemetry = directory / "telemetry"
+    telemetry.mkdir(parents=True, exist_ok=True)
+    settings = {"SLACKLINE_TELEMETRY": str(telemetry)}
+    if timeout is not None:
+        settings["SLACKLINE_TIMEOUT"] = timeout
+
+    with open_screen() as screen, _signals() as received:
+        cores = usable_cores()
+        screen.note(f"{ranks} {'rank' if ranks == 1 else 'ranks'} of {script} on {cores} cores")
+        if "OMP_NUM_THREADS" not in os.environ:
+            settings["OMP_NUM_THREADS"] = str(max(1, cores // ranks))
+            if ranks > cores:
+                screen.note("OMP_NUM_THREADS=1 for each rank, as there are more ranks than cores")
+        job = Job(
+            directory,
+            ranks=ranks,
+            script=script,
+            arguments=arguments or [],
+            environment={**os.environ, **settings},
+        )
+        report = Report(telemetry, ranks=ranks)
+        _follow(job, report, screen, received)
+        ending = job.ending()
+        code = 128 + received[0] if received else ending.exit_code
+        if received:
+            screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
+        elif code:
+            _explain(job, ending, screen)
+        if (table := report.table()) is not None:
+            screen.table(table)
+        elif not code:
+            screen.note("the script wrote no telemetry: it made no use of slackline")
+        if keep is not None or (code and not received):
+            screen.note(f"output and telemetry of all ranks: {directory}")
+    if keep is None and (received or not code):
+        shutil.rmtree(directory, ignore_errors=True)
+    return code
+
+
+def _check(script: Path, ranks: int, timeout: str | None, keep: Path | None) -> None:
+    if not 1 <= ranks <= _MOST_RANKS:
+        raise UsageError(f"ranks must be between 1 and {_MOST_RANKS}, not {ranks}")
+    if not script.exists():
+        raise UsageError(f"there is no script {str(script)!r}")
+    if not script.is_file():
+        raise UsageError(f"{str(script)!r} is not a script")
+    try:
+        Environment.read({} if timeout is None else {"SLACKLINE_TIMEOUT": timeout})
+    except UsageError as error:
+        raise UsageError(f"--timeout {timeout}: {str(error).partition(': ')[2]}") from None
+    Environment.read()  # refuses a wrong value before any rank starts
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise UsageError(f"{str(keep)!r} is not an empty directory")
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collects the signals that ask the command to end, instead of being ended by them."""
+    received: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+
+    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, note) for number in asked]
+    try:
+        yield received
+    finally:
+        for number, handler in zip(asked, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _follow(job: Job, report: Report, screen: Screen, received: list[int]) -> None:
+    """Shows what the job writes until it has ended; stops it at the first signal."""
+    tails: dict[str, Tail] = {}
+    ended = stopping = False
+    while not ended:
+        ended = job.wait(_TICK)
+        for stream, show in (("stdout", screen.stdout), ("stderr", screen.stderr)):
+            if stream not in tails and (path := job.output(0, stream)):
+                tails[stream] = Tail(path)
+            if stream in tails and (added := tails[stream].read()):
+                show(added)
+        if received and not stopping:
+            stopping = True
+            job.stop()
+        report.update()
+        screen.progress("ending all ranks" if stopping else report.progress())
+
+
+def _explain(job: Job, ending: Ending, screen: Screen) -> None:
+    """Names the rank that failed first, and shows its output unless it was shown as rank 0's."""
+    if not ending.failures:
+        screen.note(f"torchrun failed with code {ending.torchrun}:")
+        screen.stderr(job.torchrun_log.read_bytes())
+        return
+    cause, *others = ending.failures
+    words = job.last_words(cause.rank, _LAST_WORDS)
+    same = [other.rank for other in others if words and job.last_words(other.rank, 1) == words[-1:]]
+    if cause.rank != 0 and 0 not in same:
+        for line in words:
+            screen.stderr(f"rank {cause.rank} | {line}\n".encode())
+    also = f"; so did {_names(same)}" if same else ""
+    screen.note(f"rank {cause.rank} {cause.reason}{also}")
+
+
+def _names(ranks: list[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(str(rank) for rank in sorted(ranks))}"
