@@ -1,0 +1,4 @@
+"""Pure data: what each rank does, as plans that are generated, printed, validated and priced.
+
+collective/     how a collective moves and reduces its chunks
+"""

@@ -1,0 +1,54 @@
+"""How a collective moves and reduces its chunks: what each rank does, as data.
+
+_collective.py    the collectives, and which rank has and is due which chunk
+_instruction.py   SEND, ADD, COPY, HOLD, FOLD and their one-token text
+_split.py         where a buffer is cut into chunks
+_plan.py          a plan: the programs of all ranks
+_straight.py _ring.py _chain.py _halving.py _torus.py     the algorithms
+_table.py         the table of plans: a variant is a row
+_trace.py         an order in which a plan can run, receives matched to sends
+_validate.py      whether it reaches its result, and the first place where it does not
+_grid.py          the plan to read
+_cost.py _choose.py     what it costs, and which to take
+"""
+
+from slackline.plan.collective._choose import Choice, Order, choose
+from slackline.plan.collective._collective import Collective
+from slackline.plan.collective._cost import CostParameters, Estimate, estimate
+from slackline.plan.collective._grid import grid
+from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
+from slackline.plan.collective._plan import CollectivePlan, Program
+from slackline.plan.collective._split import LINE_BYTES, split
+from slackline.plan.collective._table import PLANS, Generator, generate, names
+from slackline.plan.collective._trace import Cell, Event, Trace, trace
+from slackline.plan.collective._validate import Fault, Verdict, check, validate
+
+__all__ = [
+    "LINE_BYTES",
+    "NOBODY",
+    "PLANS",
+    "Cell",
+    "Choice",
+    "Collective",
+    "CollectivePlan",
+    "CostParameters",
+    "Estimate",
+    "Event",
+    "Fault",
+    "Generator",
+    "Instruction",
+    "Kind",
+    "Order",
+    "Program",
+    "Trace",
+    "Verdict",
+    "check",
+    "choose",
+    "estimate",
+    "generate",
+    "grid",
+    "names",
+    "split",
+    "trace",
+    "validate",
+]

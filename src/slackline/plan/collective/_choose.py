@@ -1,0 +1,74 @@
+"""Which plan to take: the cheapest by the cost model, with a sentence that says why."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slackline.errors import UsageError
+from slackline.plan.collective._collective import Collective
+from slackline.plan.collective._cost import CostParameters, estimate
+from slackline.plan.collective._table import generate, names
+from slackline.units import format_bytes
+
+__all__ = ["Choice", "Order", "choose"]
+
+Order = Literal["rank", "any"]
+"""Whether reductions must be in rank order, so that their bits depend on neither plan nor size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A plan's name, and why it was taken."""
+
+    name: str
+    reason: str
+    """A sentence that is shown as it is."""
+
+
+def choose(
+    collective: int,
+    ranks: int,
+    nbytes: int,
+    order: Order,
+    parameters: CostParameters,
+    *,
+    root: int | None = None,
+    order_free: bool = False,
+    accumulate_ratio: float = 1,
+) -> Choice:
+    """The cheapest plan; among equals the first in the table.
+
+    `order="rank"` leaves only plans that reduce in rank order, except where the result is the same in
+    every order (`order_free`: integers, bitwise operations). `accumulate_ratio` as in `estimate`; it
+    counts only where rank order binds. Generates every candidate: ask once for a class of sizes.
+    """
+    if order not in ("rank", "any"):
+        raise UsageError(f'order must be "rank" or "any", not "{order}"')
+    bound = order == "rank" and not order_free
+    plans = [generate(collective, name, ranks, root) for name in names(collective)]
+    kept = [plan for plan in plans if plan.rank_ordered or not bound]
+    ratio = accumulate_ratio if bound else 1
+    times = {
+        plan.name: estimate(plan, nbytes, parameters, accumulate_ratio=ratio).time_ns
+        for plan in kept
+    }
+    first, *others = sorted(times, key=times.__getitem__)
+    in_order = " in rank order" if bound and Collective(collective).reduces else ""
+    reason = f"{first}: {_time(times[first])} for {_size(nbytes)} over {ranks} ranks{in_order}"
+    if others:
+        reason += "; " + ", ".join(f"{name} {_time(times[name])}" for name in others)
+    return Choice(first, reason)
+
+
+def _time(time_ns: int) -> str:
+    """Two digits are all that an estimate is worth: "1.9 ms"."""
+    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if time_ns >= size:
+            value = time_ns / size
+            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
+    return f"{time_ns} ns"
+
+
+def _size(nbytes: int) -> str:
+    number = format_bytes(nbytes)
+    digits = number.rstrip("kKMGTiB")
+    return f"{digits} {number[len(digits) :]}"

@@ -1,0 +1,76 @@
+"""The collectives that have plans, and what each of them means for its chunks."""
+
+from enum import IntEnum
+
+__all__ = ["Collective"]
+
+
+class Collective(IntEnum):
+    """An operation of a whole group; the values are the codes of the frame header."""
+
+    ALL_REDUCE = 1
+    REDUCE_SCATTER = 2
+    ALL_GATHER = 3
+    BROADCAST = 4
+    REDUCE = 5
+    GATHER = 6
+    SCATTER = 7
+    ALL_TO_ALL = 8
+    BARRIER = 9
+    POINT_TO_POINT = 10
+
+    @property
+    def label(self) -> str:
+        """The name as it is written in text: "all_reduce"."""
+        return self.name.lower()
+
+    @property
+    def reduces(self) -> bool:
+        """Whether contributions of several ranks become one value; a barrier reduces nothing at all."""
+        return self in _REDUCING
+
+    @property
+    def rooted(self) -> bool:
+        """Whether one rank is special; in POINT_TO_POINT it is the sender."""
+        return self in _ROOTED
+
+    def has(self, rank: int, chunk: int, ranks: int, root: int | None) -> bool:
+        """Whether `rank` has data for `chunk` before the first instruction."""
+        match self:
+            case Collective.ALL_GATHER | Collective.GATHER:
+                return rank == chunk
+            case Collective.BROADCAST | Collective.SCATTER | Collective.POINT_TO_POINT:
+                return rank == root
+            case Collective.ALL_TO_ALL:
+                return rank == chunk // ranks
+            case _:
+                return True
+
+    def due(self, rank: int, chunk: int, ranks: int, root: int | None) -> bool:
+        """Whether `rank` must have the final value of `chunk` after the last instruction."""
+        match self:
+            case Collective.REDUCE_SCATTER | Collective.SCATTER:
+                return rank == chunk
+            case Collective.REDUCE | Collective.GATHER:
+                return rank == root
+            case Collective.ALL_TO_ALL:
+                return rank == chunk % ranks
+            case Collective.POINT_TO_POINT:
+                return rank != root
+            case _:
+                return True
+
+
+_REDUCING = {
+    Collective.ALL_REDUCE,
+    Collective.REDUCE_SCATTER,
+    Collective.REDUCE,
+    Collective.BARRIER,
+}
+_ROOTED = {
+    Collective.BROADCAST,
+    Collective.REDUCE,
+    Collective.GATHER,
+    Collective.SCATTER,
+    Collective.POINT_TO_POINT,
+}

@@ -1,0 +1,122 @@
+"""What a plan costs, counted from its own instructions.
+
+Four terms that add up, since one engine thread receives, reduces and sends:
+
+    time = steps * latency  +  messages * overhead  +  port bytes / rate  +  reduced bytes / reduce rate
+
+steps         the longest chain of messages each of which had to wait for the one before
+messages      what the busiest rank sends and receives
+port bytes    the larger of what a rank sends and what it receives (links are full duplex), at the rank
+              where that is largest
+reduced       what a rank receives in order to reduce it, at the rank where that is largest
+
+Segments pass through a rank while later ones still arrive, so a chain of hops pays its bytes once and
+not once a hop. With shared memory there are no ports: frames name the sender's memory, ADD and FOLD read
+it in place (the reduced bytes), and port bytes are only those that a rank stores by COPY.
+"""
+
+from dataclasses import dataclass
+
+from slackline.errors import UsageError
+from slackline.plan.collective._collective import Collective
+from slackline.plan.collective._instruction import Kind
+from slackline.plan.collective._plan import CollectivePlan
+from slackline.plan.collective._split import split
+from slackline.plan.collective._trace import trace
+
+__all__ = ["CostParameters", "Estimate", "estimate"]
+
+_SECOND_NS = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostParameters:
+    """What the network and the machines under a group can do."""
+
+    latency_ns: int
+    """From a send to its receive, for an empty message."""
+    bytes_per_second: float
+    """Of one rank's port, each way; with shared memory, of one rank's copying."""
+    reduce_bytes_per_second: float
+    """At which one rank reads incoming bytes and reduces them."""
+    per_message_overhead_ns: int = 0
+    """What a rank spends on each message that it sends or receives."""
+    shared_memory: bool = False
+    """All ranks are on one host and read each other's memory."""
+
+    def __post_init__(self) -> None:
+        for name in ("latency_ns", "per_message_overhead_ns"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
+        for name in ("bytes_per_second", "reduce_bytes_per_second"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} must be positive, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """The terms of a plan's cost and their sum."""
+
+    steps: int
+    messages: int
+    port_bytes: int
+    reduced_bytes: int
+    time_ns: int
+
+
+def estimate(
+    plan: CollectivePlan,
+    nbytes: int,
+    parameters: CostParameters,
+    *,
+    accumulate_ratio: float = 1,
+) -> Estimate:
+    """What the plan costs for `nbytes`: the size of the whole buffer, that is of all chunks together.
+
+    In all_to_all, where a rank has n of the n * n chunks, it is the size of one rank's buffer.
+    `accumulate_ratio` is how much wider partials travel than elements: 2 for half types that must be
+    reduced in rank order, whose partials stay fp32 until the end.
+    """
+    if nbytes < 0:
+        raise UsageError(f"nbytes must not be negative, not {nbytes}")
+    sizes = _chunk_bytes(plan, nbytes)
+    depth = dict.fromkeys(((r, c) for r in range(plan.ranks) for c in range(plan.chunks)), 0)
+    sent_at: dict[tuple[int, int], int] = {}
+    messages, sent, received, copied, reduced = ([0] * plan.ranks for _ in range(5))
+    for event in trace(plan).events:
+        rank, instruction = event.cell[0], event.instruction
+        place = rank, instruction.chunk
+        if instruction.kind is Kind.SEND:
+            sent_at[event.cell] = depth[place]
+        if event.sent_by is None:
+            continue
+        depth[place] = max(depth[place], sent_at[event.sent_by] + 1)
+        size = sizes[instruction.chunk]
+        if instruction.kind is Kind.ADD:
+            size = int(size * accumulate_ratio)
+        for side in (rank, instruction.peer):
+            messages[side] += 1
+        sent[instruction.peer] += size
+        received[rank] += size
+        (copied if instruction.kind is Kind.COPY else reduced)[rank] += size
+    steps = max(depth.values())
+    port_bytes = max(copied) if parameters.shared_memory else max(*sent, *received)
+    time_ns = (
+        steps * parameters.latency_ns
+        + max(messages) * parameters.per_message_overhead_ns
+        + port_bytes * _SECOND_NS / parameters.bytes_per_second
+        + max(reduced) * _SECOND_NS / parameters.reduce_bytes_per_second
+    )
+    return Estimate(
+        steps=steps,
+        messages=max(messages),
+        port_bytes=port_bytes,
+        reduced_bytes=max(reduced),
+        time_ns=round(time_ns),
+    )
+
+
+def _chunk_bytes(plan: CollectivePlan, nbytes: int) -> tuple[int, ...]:
+    parts = plan.ranks if plan.collective is Collective.ALL_TO_ALL else plan.chunks
+    sizes = tuple(size for _, size in split(nbytes, parts, 1))
+    return sizes * (plan.chunks // parts)

@@ -1,0 +1,29 @@
+"""A plan as a grid to read: a column for each rank, a row for each step."""
+
+from itertools import zip_longest
+
+from slackline.plan.collective._plan import CollectivePlan
+
+__all__ = ["grid"]
+
+
+def grid(plan: CollectivePlan, mark: tuple[int, int] | None = None) -> str:
+    """The programs side by side; row i is each rank's instruction i. `mark` (rank, index) is pointed at.
+
+       rank 0    rank 1
+    0  SEND_1C0  SEND_0C0
+    1  HOLD_1C0  HOLD_0C0  <- rank 1
+    2  FOLD_C0   FOLD_C0
+    """
+    rows = [[f"rank {rank}" for rank in range(plan.ranks)]]
+    tokens = ([str(each) for each in program] for program in plan.programs)
+    rows += [list(row) for row in zip_longest(*tokens, fillvalue="")]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    margin = max(3, len(str(len(rows) - 2)))
+    lines = []
+    for step, row in enumerate(rows, start=-1):
+        cells = "  ".join(token.ljust(width) for token, width in zip(row, widths, strict=True))
+        label = "" if step < 0 else str(step)
+        arrow = f"  <- rank {mark[0]}" if mark is not None and mark[1] == step else ""
+        lines.append(f"{label:>{margin}}  {cells}{arrow}".rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,54 @@
+"""Halving-doubling: ranks pair up at distances p/2, p/4, ..., 1 and back, p a power of two.
+
+Each exchange of the first phase halves what a rank keeps, until rank i has the complete chunk i; each of
+the second doubles it. Over four ranks, rank 0 keeps chunks 0 1, then 0, then has 0 1, then 0 1 2 3:
+
+    rank 0   SEND_2C2 SEND_2C3 ADD_2C0 ADD_2C1   SEND_1C1 ADD_1C0!   SEND_1C0 COPY_1C1   SEND_2C0 SEND_2C1 ...
+
+2 log2(p) steps and 2 (p - 1) / p S bytes out of each port. Where n is no power of two, rank p + i first
+adds all it has to rank i and receives the result from it in the end: two more steps, and for that pair
+S bytes more each way (Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations
+in MPICH, 2005, section 4.5).
+"""
+
+from collections.abc import Iterator
+
+from slackline.plan.collective._instruction import Instruction, Kind
+
+__all__ = ["all_reduce_halving_doubling", "halving_chunks"]
+
+
+def halving_chunks(ranks: int) -> int:
+    """p, the largest power of two that is at most n: the ranks that pair up, and the chunks."""
+    return 1 << (ranks.bit_length() - 1)
+
+
+def all_reduce_halving_doubling(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
+    """Fold the extra rank in, halve, double, hand the extra rank the result."""
+    paired = halving_chunks(ranks)
+    chunks = range(paired)
+    if rank >= paired:
+        yield from (Instruction(Kind.SEND, rank - paired, chunk) for chunk in chunks)
+        yield from (Instruction(Kind.COPY, rank - paired, chunk) for chunk in chunks)
+        return
+    extra = rank + paired
+    if extra < ranks:
+        yield from (Instruction(Kind.ADD, extra, chunk) for chunk in chunks)
+    distances = [1 << bit for bit in range(paired.bit_length() - 1)]
+    for distance in reversed(distances):
+        peer = rank ^ distance
+        yield from (Instruction(Kind.SEND, peer, chunk) for chunk in _near(peer, distance))
+        for chunk in _near(rank, distance):
+            yield Instruction(Kind.ADD, peer, chunk, last=distance == 1)
+    for distance in distances:
+        peer = rank ^ distance
+        yield from (Instruction(Kind.SEND, peer, chunk) for chunk in _near(rank, distance))
+        yield from (Instruction(Kind.COPY, peer, chunk) for chunk in _near(peer, distance))
+    if extra < ranks:
+        yield from (Instruction(Kind.SEND, extra, chunk) for chunk in chunks)
+
+
+def _near(rank: int, distance: int) -> range:
+    """The chunks of the block of `distance` ranks that `rank` lies in: its own from there on."""
+    start = rank // distance * distance
+    return range(start, start + distance)

@@ -1,0 +1,29 @@
+"""Where one buffer is cut into chunks: at multiples of a cache line, as evenly as that allows."""
+
+from slackline.errors import UsageError
+
+__all__ = ["LINE_BYTES", "split"]
+
+LINE_BYTES = 64
+"""The unit of cutting: a cache line, and one beat of a 512-bit stream."""
+
+
+def split(count: int, parts: int, itemsize: int) -> tuple[tuple[int, int], ...]:
+    """(offset, count) of each part, in elements; the native engine cuts by the identical rule.
+
+    The buffer has ceil(count * itemsize / 64) lines. Part i takes lines // parts of them, and one more
+    where i < lines % parts. The last line may be short and trailing parts empty:
+
+        split(40, 3, 4):  160 bytes = 3 lines of 16 elements -> (0, 16) (16, 16) (32, 8)
+        split(20, 3, 4):   80 bytes = 2 lines                -> (0, 16) (16, 4)  (20, 0)
+    """
+    if count < 0:
+        raise UsageError(f"count must not be negative, not {count}")
+    if parts < 1:
+        raise UsageError(f"parts must be a positive integer, not {parts}")
+    if itemsize < 1 or LINE_BYTES % itemsize:
+        raise UsageError(f"itemsize must divide {LINE_BYTES}, not be {itemsize}")
+    per_line = LINE_BYTES // itemsize
+    base, longer = divmod(-(-count // per_line), parts)
+    bounds = [min((i * base + min(i, longer)) * per_line, count) for i in range(parts + 1)]
+    return tuple((low, high - low) for low, high in zip(bounds, bounds[1:], strict=False))

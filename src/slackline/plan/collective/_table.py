@@ -1,0 +1,126 @@
+"""The table of plans: a variant is a row."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from slackline.errors import UsageError
+from slackline.plan.collective import _chain, _halving, _ring, _straight, _torus
+from slackline.plan.collective._collective import Collective
+from slackline.plan.collective._instruction import Instruction
+from slackline.plan.collective._plan import CollectivePlan, check_ranks
+
+__all__ = ["PLANS", "Generator", "generate", "names"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generator:
+    """One row: how the program of each rank is made, and what is known of the plan before it is."""
+
+    program: Callable[[int, int, int], Iterator[Instruction]]
+    """(rank, ranks, root) -> the rank's instructions; never called for a single rank."""
+    chunks: Callable[[int], int]
+    """ranks -> chunks."""
+    rank_ordered: bool = True
+    """What the plan claims where there are several ranks; nothing to reduce is in order too."""
+
+
+def _one(ranks: int) -> int:
+    return 1
+
+
+def _each(ranks: int) -> int:
+    return ranks
+
+
+def _pairs(ranks: int) -> int:
+    return ranks * ranks
+
+
+PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
+    {
+        (Collective.ALL_REDUCE, "direct"): Generator(
+            program=_straight.all_reduce_direct, chunks=_one
+        ),
+        (Collective.ALL_REDUCE, "mesh"): Generator(program=_straight.all_reduce_mesh, chunks=_each),
+        (Collective.ALL_REDUCE, "ring"): Generator(
+            program=_ring.all_reduce_ring, chunks=_each, rank_ordered=False
+        ),
+        (Collective.ALL_REDUCE, "reduce-broadcast"): Generator(
+            program=_chain.all_reduce_chain, chunks=_one
+        ),
+        (Collective.ALL_REDUCE, "halving-doubling"): Generator(
+            program=_halving.all_reduce_halving_doubling,
+            chunks=_halving.halving_chunks,
+            rank_ordered=False,
+        ),
+        (Collective.ALL_REDUCE, "torus"): Generator(
+            program=_torus.all_reduce_torus, chunks=_each, rank_ordered=False
+        ),
+        (Collective.REDUCE_SCATTER, "mesh"): Generator(
+            program=_straight.reduce_scatter_mesh, chunks=_each
+        ),
+        (Collective.REDUCE_SCATTER, "ring"): Generator(
+            program=_ring.reduce_scatter_ring, chunks=_each, rank_ordered=False
+        ),
+        (Collective.ALL_GATHER, "mesh"): Generator(program=_straight.all_gather_mesh, chunks=_each),
+        (Collective.ALL_GATHER, "ring"): Generator(program=_ring.all_gather_ring, chunks=_each),
+        (Collective.BROADCAST, "direct"): Generator(
+            program=_straight.broadcast_direct, chunks=_one
+        ),
+        (Collective.BROADCAST, "chain"): Generator(program=_chain.broadcast_chain, chunks=_one),
+        (Collective.REDUCE, "direct"): Generator(program=_straight.reduce_direct, chunks=_one),
+        (Collective.REDUCE, "chain"): Generator(program=_chain.reduce_chain, chunks=_one),
+        (Collective.GATHER, "direct"): Generator(program=_straight.gather_direct, chunks=_each),
+        (Collective.SCATTER, "direct"): Generator(program=_straight.scatter_direct, chunks=_each),
+        (Collective.ALL_TO_ALL, "direct"): Generator(
+            program=_straight.all_to_all_direct, chunks=_pairs
+        ),
+        (Collective.BARRIER, "direct"): Generator(program=_straight.all_reduce_direct, chunks=_one),
+        (Collective.POINT_TO_POINT, "direct"): Generator(
+            program=_straight.point_to_point_direct, chunks=_one
+        ),
+    }
+)
+"""Every plan there is. A barrier is an all_reduce of nothing."""
+
+
+def names(collective: int) -> tuple[str, ...]:
+    """The names of the collective's plans, in the order of the table."""
+    known = _known(collective)
+    return tuple(name for each, name in PLANS if each is known)
+
+
+def generate(collective: int, name: str, ranks: int, root: int | None = None) -> CollectivePlan:
+    """The plan of that name over `ranks` ranks, valid by construction; a single rank has nothing to do.
+
+    `collective` is a Collective or its code. `root` is given for a rooted collective and for no other.
+    Raises UsageError that names the wrong value. Costs time in proportion to the instructions: keep it.
+    """
+    known = _known(collective)
+    generator = PLANS.get((known, name))
+    if generator is None:
+        offered = ", ".join(names(known))
+        raise UsageError(f'{known.label} has no plan "{name}"; its plans are {offered}')
+    check_ranks(known, ranks, root)
+    several = ranks > 1
+    return CollectivePlan(
+        name=name,
+        collective=known,
+        ranks=ranks,
+        chunks=generator.chunks(ranks),
+        root=root,
+        programs=tuple(
+            tuple(generator.program(rank, ranks, root or 0)) if several else ()
+            for rank in range(ranks)
+        ),
+        rank_ordered=generator.rank_ordered or not several,
+    )
+
+
+def _known(collective: int) -> Collective:
+    try:
+        return Collective(collective)
+    except ValueError:
+        known = ", ".join(f"{each.value} {each.label}" for each in Collective)
+        raise UsageError(f"collective must be one of {known}, not {collective}") from None

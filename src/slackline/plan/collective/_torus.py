@@ -1,0 +1,57 @@
+"""The torus: ranks as p rows of q columns, rings along the rows, then along the columns, and back.
+
+Rank i * q + j stands in row i, column j, and owns the chunk of its own number. Chunks travel along the
+row to their column, p at a time, then along the column to their row; the result goes back the same way.
+
+    0 - 1 - 2 -      2 (p - 1) + 2 (q - 1) steps in place of the ring's 2 (p q - 1), and as many bytes:
+    |   |   |        (q - 1) / q S along the row, (p - 1) / p S / q along the column, together
+    3 - 4 - 5 -      (n - 1) / n S, twice.
+    |   |   |
+
+A prime number of ranks makes one row: the ring.
+"""
+
+import math
+from collections.abc import Iterator
+
+from slackline.plan.collective._instruction import Instruction, Kind
+
+__all__ = ["all_reduce_torus", "torus_shape"]
+
+
+def torus_shape(ranks: int) -> tuple[int, int]:
+    """(p, q) with p * q = n, p <= q, and p as large as it can be."""
+    rows = next(p for p in range(math.isqrt(ranks), 0, -1) if ranks % p == 0)
+    return rows, ranks // rows
+
+
+def all_reduce_torus(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
+    """Reduce along the row, along the column; spread along the column, along the row."""
+    rows, columns = torus_shape(ranks)
+    row, column = divmod(rank, columns)
+    right, left = row * columns + (column + 1) % columns, row * columns + (column - 1) % columns
+    down, up = (row + 1) % rows * columns + column, (row - 1) % rows * columns + column
+
+    def of_column(where: int) -> list[int]:
+        return [each * columns + where % columns for each in range(rows)]
+
+    def of_row(where: int) -> int:
+        return where % rows * columns + column
+
+    for step in range(1, columns):
+        complete = rows == 1 and step == columns - 1
+        for chunk in of_column(column - step):
+            yield Instruction(Kind.SEND, right, chunk)
+        for chunk in of_column(column - step - 1):
+            yield Instruction(Kind.ADD, left, chunk, last=complete)
+    for step in range(1, rows):
+        yield Instruction(Kind.SEND, down, of_row(row - step))
+        yield Instruction(Kind.ADD, up, of_row(row - step - 1), last=step == rows - 1)
+    for step in range(rows - 1):
+        yield Instruction(Kind.SEND, down, of_row(row - step))
+        yield Instruction(Kind.COPY, up, of_row(row - step - 1))
+    for step in range(columns - 1):
+        for chunk in of_column(column - step):
+            yield Instruction(Kind.SEND, right, chunk)
+        for chunk in of_column(column - step - 1):
+            yield Instruction(Kind.COPY, left, chunk)

@@ -1,0 +1,86 @@
+"""The order in which a plan's instructions can run, with every receive matched to its send.
+
+Instructions of one (rank, chunk) run in listed order, and messages from one rank to another about one
+chunk arrive in the order sent; nothing else is ordered. No instruction ever chooses among messages, so
+whatever order an engine finds, each receive gets the same message and each value is the same (Kahn, The
+semantics of a simple language for parallel programming, 1974): one order stands for all of them.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slackline.plan.collective._instruction import Instruction, Kind
+from slackline.plan.collective._plan import CollectivePlan
+
+__all__ = ["Cell", "Event", "Trace", "trace"]
+
+Cell = tuple[int, int]
+"""Where an instruction stands: (rank, index in its program)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An instruction that ran."""
+
+    cell: Cell
+    instruction: Instruction
+    sent_by: Cell | None
+    """Where the message of a receive was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Everything that can run, in an order in which it can, and what is left over."""
+
+    events: tuple[Event, ...]
+    blocked: tuple[Cell, ...]
+    """The receives that wait for ever, in order: one for each (rank, chunk) that is not done."""
+    behind: tuple[Cell, ...]
+    """What stands behind the blocked receives and never runs."""
+    unreceived: tuple[Cell, ...]
+    """The sends that ran and that nobody received."""
+
+
+def trace(plan: CollectivePlan) -> Trace:
+    """Runs the plan without data. Peers and chunks must be in range: `validate` sees to that first."""
+    strands: dict[tuple[int, int], deque[tuple[int, Instruction]]] = {}
+    for rank, index, instruction in plan.cells():
+        strands.setdefault((rank, instruction.chunk), deque()).append((index, instruction))
+    travelling: dict[tuple[int, int, int], deque[Cell]] = {}
+    ready = deque(strands)
+    events: list[Event] = []
+    while ready:
+        rank, chunk = ready.popleft()
+        for event in _run(rank, strands[rank, chunk], travelling):
+            events.append(event)
+            if event.instruction.kind is Kind.SEND and (event.instruction.peer, chunk) in strands:
+                ready.append((event.instruction.peer, chunk))
+    waiting = [strand for strand in strands.items() if strand[1]]
+    return Trace(
+        tuple(events),
+        tuple(sorted((rank, strand[0][0]) for (rank, _), strand in waiting)),
+        tuple(sorted((rank, index) for (rank, _), rest in waiting for index, _ in list(rest)[1:])),
+        tuple(sorted(cell for queue in travelling.values() for cell in queue)),
+    )
+
+
+def _run(
+    rank: int,
+    strand: deque[tuple[int, Instruction]],
+    travelling: dict[tuple[int, int, int], deque[Cell]],
+) -> Iterator[Event]:
+    """Runs the instructions of one (rank, chunk) up to a receive whose message has not been sent."""
+    while strand:
+        index, instruction = strand[0]
+        sent_by = None
+        if instruction.kind is Kind.SEND:
+            link = (rank, instruction.peer, instruction.chunk)
+            travelling.setdefault(link, deque()).append((rank, index))
+        elif instruction.kind.receives:
+            messages = travelling.get((instruction.peer, rank, instruction.chunk))
+            if not messages:
+                return
+            sent_by = messages.popleft()
+        strand.popleft()
+        yield Event((rank, index), instruction, sent_by)

@@ -1,0 +1,257 @@
+"""Whether a plan reaches its collective's result, found by running it on symbols in place of numbers.
+
+A symbol says which ranks' contributions a value holds and in what order they were combined. So one run
+shows that every contribution is reduced exactly once, that final values are where they are due, that
+`last`, HOLD and FOLD are right, and that nothing waits for ever.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from slackline.errors import UsageError
+from slackline.plan.collective._collective import Collective
+from slackline.plan.collective._grid import grid
+from slackline.plan.collective._instruction import Instruction, Kind
+from slackline.plan.collective._plan import CollectivePlan
+from slackline.plan.collective._trace import Cell, Event, Trace, trace
+
+__all__ = ["Fault", "Verdict", "check", "validate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What is wrong with a plan, and where."""
+
+    rank: int
+    index: int | None
+    """The instruction in the rank's program; None where the fault shows only at the end."""
+    token: str | None
+    """The instruction's text."""
+    reason: str
+
+    def __str__(self) -> str:
+        where = "at the end" if self.index is None else f"instruction {self.index} ({self.token})"
+        return f"rank {self.rank}, {where}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What `check` found."""
+
+    fault: Fault | None
+    """The first fault, or None for a valid plan."""
+    rank_ordered: bool
+    """Every value that is due was reduced as ((x0 op x1) op x2) ...; False where there is a fault."""
+
+
+def validate(plan: CollectivePlan) -> CollectivePlan:
+    """The plan itself; raises UsageError with the first fault and the grid that points at it."""
+    fault = check(plan).fault
+    if fault is None:
+        return plan
+    mark = None if fault.index is None else (fault.rank, fault.index)
+    raise UsageError(f"{plan}: {fault}\n{grid(plan, mark)}", rank=fault.rank)
+
+
+def check(plan: CollectivePlan) -> Verdict:
+    """Runs the plan on symbols; takes time in proportion to instructions times ranks."""
+    run = _Run(plan)
+    try:
+        run.check_ranges()
+        result = trace(plan)
+        for event in result.events:
+            run.step(event)
+        run.check_left_over(result)
+        run.check_due()
+    except _Found as found:
+        return Verdict(fault=found.fault, rank_ordered=False)
+    return Verdict(fault=None, rank_ordered=run.rank_ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """What a rank has of a chunk: whose contributions, combined in which order."""
+
+    of: tuple[int, ...]
+    final: bool
+    chained: bool = True
+    """Built one contribution at a time, each as the right operand."""
+
+    def __str__(self) -> str:
+        kind = "the final value" if self.final else "a partial"
+        return f"{kind} of {_ranks(self.of)}"
+
+
+class _Found(Exception):
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+class _Run:
+    """The symbols of one run; every method raises _Found at the first fault."""
+
+    def __init__(self, plan: CollectivePlan) -> None:
+        self.plan = plan
+        self.rank_ordered = True
+        self._mine: dict[tuple[int, int], _Value] = {}
+        self._held: dict[tuple[int, int], dict[int, Cell]] = {}
+        self._sent: dict[Cell, _Value] = {}
+        moved = not plan.collective.reduces
+        for rank in range(plan.ranks):
+            for chunk in range(plan.chunks):
+                if plan.collective.has(rank, chunk, plan.ranks, plan.root):
+                    self._mine[rank, chunk] = _Value((rank,), final=moved or plan.ranks == 1)
+
+    def check_ranges(self) -> None:
+        for rank, index, instruction in self.plan.cells():
+            peer, chunk = instruction.peer, instruction.chunk
+            if instruction.kind is not Kind.FOLD and (peer == rank or peer >= self.plan.ranks):
+                others = f"another rank below {self.plan.ranks}"
+                raise self._found((rank, index), f"the peer must be {others}, not {peer}")
+            if chunk >= self.plan.chunks:
+                raise self._found((rank, index), f"the plan has chunks 0 to {self.plan.chunks - 1}")
+            if instruction.kind in (Kind.ADD, Kind.HOLD, Kind.FOLD):
+                if not self.plan.collective.reduces:
+                    label = self.plan.collective.label
+                    raise self._found((rank, index), f"{label} reduces nothing")
+
+    def step(self, event: Event) -> None:
+        rank, chunk = event.cell[0], event.instruction.chunk
+        mine = self._mine.get((rank, chunk))
+        if event.instruction.kind is Kind.SEND:
+            if mine is None:
+                raise self._found(event.cell, f"the rank has nothing of chunk {chunk} yet")
+            self._sent[event.cell] = mine
+        elif event.instruction.kind is Kind.COPY:
+            self._mine[rank, chunk] = self._copy(event, mine)
+        else:
+            assert mine is not None, "in a reduction every rank has its contribution"
+            match event.instruction.kind:
+                case Kind.ADD:
+                    self._mine[rank, chunk] = self._add(event, mine)
+                case Kind.HOLD:
+                    self._hold(event, mine)
+                case _:
+                    self._mine[rank, chunk] = self._fold(event, mine)
+
+    def check_left_over(self, result: Trace) -> None:
+        """Nothing may wait for ever, be sent for nothing, or be held for nothing."""
+        never_run = {*result.blocked, *result.behind}
+        unsent = {
+            (rank, instruction.peer, instruction.chunk)
+            for rank, index, instruction in self.plan.cells()
+            if instruction.kind is Kind.SEND and (rank, index) in never_run
+        }
+        for cell in result.blocked:
+            waits = self._at(cell)
+            if (waits.peer, cell[0], waits.chunk) not in unsent:
+                reason = f"waits for a message about chunk {waits.chunk} that rank {waits.peer}"
+                raise self._found(cell, f"{reason} never sends")
+        if result.blocked:
+            raise self._found(*self._cycle(result.blocked))
+        for cell in result.unreceived:
+            raise self._found(cell, f"rank {self._at(cell).peer} never receives this message")
+        for (rank, chunk), held in self._held.items():
+            for cell in held.values():
+                raise self._found(
+                    cell, f"rank {rank} holds this for chunk {chunk} and never folds it"
+                )
+
+    def check_due(self) -> None:
+        plan = self.plan
+        for rank in range(plan.ranks):
+            for chunk in range(plan.chunks):
+                mine = self._mine.get((rank, chunk))
+                if not plan.collective.due(rank, chunk, plan.ranks, plan.root):
+                    continue
+                if mine is None or not mine.final:
+                    has = "nothing" if mine is None else mine
+                    reason = f"chunk {chunk} is due here and the rank has {has}"
+                    raise _Found(Fault(rank=rank, index=None, token=None, reason=reason))
+                if plan.collective.reduces:
+                    ordered = mine.chained and mine.of == tuple(range(plan.ranks))
+                    self.rank_ordered = self.rank_ordered and ordered
+                    if plan.rank_ordered and not ordered:
+                        reason = (
+                            f"the plan claims rank order, but chunk {chunk} is reduced in order "
+                        )
+                        order = ", ".join(map(str, mine.of)) + (
+                            "" if mine.chained else " by groups"
+                        )
+                        fault = Fault(rank=rank, index=None, token=None, reason=reason + order)
+                        raise _Found(fault)
+
+    def _copy(self, event: Event, mine: _Value | None) -> _Value:
+        value = self._received(event)
+        if mine is not None and mine.final:
+            raise self._found(event.cell, f"the rank already has {mine}")
+        if not value.final:
+            raise self._found(event.cell, f"copies {value}, which is not final")
+        return value
+
+    def _add(self, event: Event, mine: _Value) -> _Value:
+        value = self._received(event)
+        for side in (value, mine):
+            if side.final:
+                raise self._found(event.cell, f"adds {value} to {mine}")
+        if twice := set(value.of) & set(mine.of):
+            raise self._found(event.cell, f"reduces the contribution of {_ranks(twice)} twice")
+        of = value.of + mine.of
+        complete = len(of) == self.plan.ranks
+        if complete and not event.instruction.last:
+            raise self._found(event.cell, "completes the chunk and is not marked last")
+        if event.instruction.last and not complete:
+            missing = _ranks(set(range(self.plan.ranks)) - set(of))
+            raise self._found(
+                event.cell, f"is marked last and the contribution of {missing} is missing"
+            )
+        return _Value(of, final=complete, chained=value.chained and len(mine.of) == 1)
+
+    def _hold(self, event: Event, mine: _Value) -> None:
+        value, peer = self._received(event), event.instruction.peer
+        if value.final or value.of != (peer,):
+            raise self._found(event.cell, f"holds {value}, which is not rank {peer}'s own")
+        held = self._held.setdefault((event.cell[0], event.instruction.chunk), {})
+        if peer in held:
+            raise self._found(event.cell, f"rank {peer}'s contribution is already held")
+        if mine.final:
+            raise self._found(event.cell, f"the rank already has {mine}")
+        held[peer] = event.cell
+
+    def _fold(self, event: Event, mine: _Value) -> _Value:
+        rank, everyone = event.cell[0], tuple(range(self.plan.ranks))
+        if mine.final or mine.of != (rank,):
+            raise self._found(event.cell, f"folds into {mine}, which is not the rank's own")
+        held = self._held.pop((rank, event.instruction.chunk), {})
+        if missing := set(everyone) - {rank, *held}:
+            raise self._found(event.cell, f"the contribution of {_ranks(missing)} is not held")
+        return replace(mine, of=everyone, final=True)
+
+    def _received(self, event: Event) -> _Value:
+        assert event.sent_by is not None, "every receive that ran has its send"
+        return self._sent[event.sent_by]
+
+    def _cycle(self, blocked: tuple[Cell, ...]) -> tuple[Cell, str]:
+        """The ring of ranks that wait for each other; called when every blocked receive has a sender."""
+        waiting = {(cell[0], self._at(cell).chunk): cell for cell in blocked}
+        chunk = self._at(blocked[0]).chunk
+        path = [blocked[0][0]]
+        while (peer := self._at(waiting[path[-1], chunk]).peer) not in path:
+            path.append(peer)
+        ring = path[path.index(peer) :]
+        links = "".join(f", which waits for rank {rank}" for rank in [*ring[2:], ring[0]])
+        first = ring[1] if len(ring) > 1 else ring[0]
+        return waiting[ring[0], chunk], f"waits for rank {first}{links}: no one can go on"
+
+    def _at(self, cell: Cell) -> Instruction:
+        return self.plan.programs[cell[0]][cell[1]]
+
+    def _found(self, cell: Cell, reason: str) -> _Found:
+        token = str(self._at(cell))
+        return _Found(Fault(rank=cell[0], index=cell[1], token=token, reason=reason))
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    listed = sorted(ranks)
+    return f"rank{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
