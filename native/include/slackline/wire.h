@@ -97,7 +97,7 @@ constexpr std::size_t item_size(DType dtype) {
 }
 
 // The bytes as they travel; every field is naturally aligned, so there is no padding.
-// Codes are plain integers here: what a peer sends is checked before it becomes an enum.
+// Codes are plain integers: what a peer sends is checked before it becomes an enum.
 struct Header {
   // 0x4C53
   std::uint16_t magic;

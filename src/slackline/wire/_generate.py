@@ -72,7 +72,7 @@ def _item_size() -> Iterable[str]:
 
 def _struct() -> Iterable[str]:
     yield "// The bytes as they travel; every field is naturally aligned, so there is no padding."
-    yield "// Codes are plain integers here: what a peer sends is checked before it becomes an enum."
+    yield "// Codes are plain integers: what a peer sends is checked before it becomes an enum."
     yield "struct Header {"
     for field in FIELDS:
         kind = f"std::uint{8 * field.width}_t"

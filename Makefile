@@ -1,0 +1,77 @@
+# `make` lists what there is. Everything happens in .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+PYTEST := $(BIN)/pytest -q
+CMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake
+
+NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.cmake')
+FORMATTED := $(filter %.cc %.h,$(NATIVE))
+FOLDERS := $(wildcard src tests examples benchmarks)
+RANKS ?= 4
+BENCH ?= $(wildcard benchmarks/*/main.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-full test-native check bench format generate clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+setup: $(VENV)/.package  ## create .venv, install what is needed, build the extension (quick when nothing changed)
+
+demo: setup  ## train on 4 ranks of this machine and compare with gloo
+	$(BIN)/slackline run --ranks $(RANKS) examples/train_digits.py --compare gloo
+
+test: setup  ## the tests that take seconds each
+	$(PYTEST) -n 2 -m "not slow" --ignore tests/multiproc tests
+	$(PYTEST) -m "not slow" tests/multiproc
+
+test-full: setup  ## all tests
+	$(PYTEST) -n 2 --ignore tests/multiproc tests
+	$(PYTEST) tests/multiproc
+
+test-native: build/native.passed build/native-address.passed build/native-thread.passed  ## the native core's tests: plain, address + undefined, thread sanitizer
+
+check: setup  ## lint, format, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(FORMATTED)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup  ## run the benchmarks, or one: BENCH=benchmarks/<name>/main.py
+	set -e; for bench in $(BENCH); do $(BIN)/python $$bench; done
+
+format: setup  ## rewrite Python and C++ as the formatters want them
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(FORMATTED)
+
+generate: setup  ## rewrite the generated files: the C++ frame header and the extension's stub
+	$(BIN)/python -m slackline.wire > build/wire.h && mv build/wire.h native/include/slackline/wire.h
+	$(BIN)/python -m nanobind.stubgen -q -m slackline._native -o src/slackline/_native.pyi
+
+clean:  ## remove everything that was built, .venv included
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "slackline needs Python 3.11 or later; try make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.tools: constraints.txt | $(BIN)/python
+	$(PIP) torch==2.13.0
+	$(PIP) scikit-build-core nanobind cmake ninja
+	@touch $@
+
+$(VENV)/.package: $(VENV)/.tools pyproject.toml $(NATIVE)
+	$(PIP) --no-build-isolation -e '.[test,dev]'
+	@touch $@
+
+# gcc's thread sanitizer needs a fixed address layout on kernels with many random bits: setarch -R.
+build/native%.passed: $(VENV)/.tools $(NATIVE)
+	$(CMAKE) -S . -B build/native$* -G Ninja -DSLACKLINE_NATIVE_TESTS=ON -DSLACKLINE_SANITIZE=$(patsubst -%,%,$*) > build/native$*.log || { cat build/native$*.log; exit 1; }
+	$(CMAKE) --build build/native$*
+	setarch -R build/native$*/slackline_native_tests
+	@touch $@

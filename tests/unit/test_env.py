@@ -1,0 +1,69 @@
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from slackline.env import Environment
+from slackline.errors import UsageError
+
+
+def test_a_silent_environment_decides_nothing() -> None:
+    assert Environment.read({"PATH": "/bin"}) == Environment()
+
+
+def test_an_empty_variable_counts_as_absent() -> None:
+    assert Environment.read({"SLACKLINE_ORDER": ""}) == Environment()
+
+
+def test_every_variable_is_read_in_its_unit() -> None:
+    given = {
+        "SLACKLINE_ORDER": "rank",
+        "SLACKLINE_PLAN": "ring",
+        "SLACKLINE_RAILS": "tcp,shm",
+        "SLACKLINE_TIMEOUT": "1.5s",
+        "SLACKLINE_SEGMENT": "256KiB",
+        "SLACKLINE_ARENA": "1GiB",
+        "SLACKLINE_INTERFACE": "eth0",
+        "SLACKLINE_TELEMETRY": "traces",
+    }
+    assert Environment.read(given) == Environment(
+        order="rank",
+        plan="ring",
+        rails=("tcp", "shm"),
+        timeout=timedelta(seconds=1.5),
+        segment=256 * 1024,
+        arena=1 << 30,
+        interface="eth0",
+        telemetry=Path("traces"),
+    )
+
+
+def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACKLINE_PLAN", "mesh")
+    assert Environment.read().plan == "mesh"
+
+
+WRONG = {
+    ("SLACKLINE_ODER", "rank"): (
+        "SLACKLINE_ODER is not a variable of slackline; known are SLACKLINE_ORDER, SLACKLINE_PLAN, "
+        "SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, SLACKLINE_ARENA, "
+        "SLACKLINE_INTERFACE, SLACKLINE_TELEMETRY"
+    ),
+    ("SLACKLINE_ORDER", "best"): (
+        "SLACKLINE_ORDER: an order must be one of auto, rank, any, not 'best'"
+    ),
+    ("SLACKLINE_RAILS", "shm,udp"): ("SLACKLINE_RAILS: a rail must be one of shm, tcp, not 'udp'"),
+    ("SLACKLINE_RAILS", "shm,shm"): ("SLACKLINE_RAILS: each rail may be named once, not 'shm,shm'"),
+    ("SLACKLINE_TIMEOUT", "30"): (
+        "SLACKLINE_TIMEOUT: a duration must be a number and one of ns, us, ms, s, min, h, not '30'"
+    ),
+    ("SLACKLINE_TIMEOUT", "1ns"): "SLACKLINE_TIMEOUT: a timeout must be at least 1us, not '1ns'",
+    ("SLACKLINE_SEGMENT", "0B"): "SLACKLINE_SEGMENT: a size must be positive, not '0B'",
+}
+
+
+@pytest.mark.parametrize(("variable", "text"), WRONG)
+def test_a_wrong_variable_is_refused_with_its_name_and_value(variable: str, text: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(WRONG[variable, text])}$"):
+        Environment.read({variable: text})
