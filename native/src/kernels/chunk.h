@@ -1,0 +1,204 @@
+// The operations, and the chunk of elements that they work on in registers.
+//
+// Included by kernels_isa.cc only, like lanes.h.
+#pragma once
+
+#include "lanes.h"
+
+namespace slackline::kernels::SLACKLINE_ISA {
+namespace {
+
+template <class T>
+struct UnsignedOf {
+  using Type = T;
+};
+template <>
+struct UnsignedOf<std::int8_t> {
+  using Type = std::uint8_t;
+};
+template <>
+struct UnsignedOf<std::int16_t> {
+  using Type = std::uint16_t;
+};
+template <>
+struct UnsignedOf<std::int32_t> {
+  using Type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<std::int64_t> {
+  using Type = std::uint64_t;
+};
+
+template <class T>
+inline constexpr bool kIsFloat = T(1) / 2 != 0;
+
+// Operations on vectors of lanes T; integers add as unsigned, where wrapping is defined.
+struct Sum {
+  template <class T>
+  static Full<T> apply(Full<T> a, Full<T> b) {
+    using U = Full<typename UnsignedOf<T>::Type>;
+    return (Full<T>)((U)a + (U)b);
+  }
+};
+struct Product {
+  template <class T>
+  static Full<T> apply(Full<T> a, Full<T> b) {
+    return a * b;
+  }
+};
+struct Minimum {
+  template <class T>
+  static Full<T> apply(Full<T> a, Full<T> b) {
+    if constexpr (kIsFloat<T>) return (a < b) | (a != a) ? a : b;
+    return a < b ? a : b;
+  }
+};
+struct Maximum {
+  template <class T>
+  static Full<T> apply(Full<T> a, Full<T> b) {
+    if constexpr (kIsFloat<T>) return (a > b) | (a != a) ? a : b;
+    return a > b ? a : b;
+  }
+};
+struct And {
+  template <class T>
+  static Full<T> apply(Full<T> a, Full<T> b) {
+    return a & b;
+  }
+};
+struct Or {
+  template <class T>
+  static Full<T> apply(Full<T> a, Full<T> b) {
+    return a | b;
+  }
+};
+struct Xor {
+  template <class T>
+  static Full<T> apply(Full<T> a, Full<T> b) {
+    return a ^ b;
+  }
+};
+
+// Division of lanes by the number of ranks.
+template <class Lane>
+class Divisor {
+ public:
+  explicit Divisor(int value)
+      : value_(static_cast<Type>(value)),
+        reciprocal_(1 / value_),
+        none_(value <= 1),
+        power_of_two_((value & (value - 1)) == 0) {}
+
+  void apply(Full<Lane>& lanes) const {
+    if (none_) return;
+    if constexpr (kIsFloat<Lane>) {
+      // Both quotients are the exact one, rounded once; the product is quicker.
+      lanes = power_of_two_ ? lanes * reciprocal_ : lanes / value_;
+    } else {
+      Lane plain[kWidth / sizeof(Lane)];
+      __builtin_memcpy(plain, &lanes, kWidth);
+      for (Lane& lane : plain) lane = static_cast<Lane>(static_cast<Type>(lane) / value_);
+      __builtin_memcpy(&lanes, plain, kWidth);
+    }
+  }
+
+ private:
+  // Narrow integers divide as floats, for which there are vector instructions: with at least twice
+  // the bits of the dividend, a quotient below an integer is never rounded up to it.
+  template <class T, std::size_t size, bool is_float>
+  struct Choose {
+    using Type = T;
+  };
+  template <class T>
+  struct Choose<T, 1, false> {
+    using Type = float;
+  };
+  template <class T>
+  struct Choose<T, 2, false> {
+    using Type = float;
+  };
+  template <class T>
+  struct Choose<T, 4, false> {
+    using Type = double;
+  };
+  using Type = typename Choose<Lane, sizeof(Lane), kIsFloat<Lane>>::Type;
+
+  Type value_;
+  Type reciprocal_;  // used by floats alone
+  bool none_;
+  bool power_of_two_;
+};
+
+// Four vectors of a format, in registers from the first source to the last target: reading a chunk
+// whole before storing any of it is what lets a target be a source.
+template <class Format>
+struct Chunk {
+  using Piece = typename Format::Piece;
+  using Wide = typename Format::Wide;
+  using Lane = typename Format::Lane;
+  static constexpr int kVectors = 4;
+  static constexpr std::size_t kItem = sizeof(typename Format::Stored);
+  static constexpr std::size_t kBytes = kVectors * sizeof(Piece);
+  static constexpr std::size_t kCount = kBytes / kItem;
+
+  Wide vectors[kVectors];
+
+  void read(const unsigned char* from) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v)
+      vectors[v] = Format::widen(load<Piece>(from + v * sizeof(Piece)));
+  }
+
+  void read_wide(const unsigned char* from) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) vectors[v] = load<Wide>(from + v * sizeof(Wide));
+  }
+
+  template <class Op>
+  void reduce(const unsigned char* from) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const Wide next = Format::widen(load<Piece>(from + v * sizeof(Piece)));
+      vectors[v] = Op::template apply<Lane>(vectors[v], next);
+    }
+  }
+
+  void divide(const Divisor<Lane>& divisor) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) divisor.apply(vectors[v]);
+  }
+
+  void write_wide(unsigned char* to) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) store<Wide>(to + v * sizeof(Wide), vectors[v]);
+  }
+};
+
+// A chunk as it will lie in memory, rounded once for all its targets.
+template <class Format>
+struct Rounded {
+  using Piece = typename Format::Piece;
+  static constexpr int kVectors = Chunk<Format>::kVectors;
+
+  Piece pieces[kVectors];
+
+  explicit Rounded(const Chunk<Format>& chunk) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) pieces[v] = Format::narrow(chunk.vectors[v]);
+  }
+
+  void write(unsigned char* to) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) store<Piece>(to + v * sizeof(Piece), pieces[v]);
+  }
+
+  // Past the caches where the alignment of `to` allows.
+  void write_streaming(unsigned char* to) const {
+    if (!aligned<Piece>(to)) return write(to);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) stream<Piece>(to + v * sizeof(Piece), pieces[v]);
+  }
+};
+
+}  // namespace
+}  // namespace slackline::kernels::SLACKLINE_ISA

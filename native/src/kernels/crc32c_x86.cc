@@ -1,0 +1,119 @@
+// CRC32C by x86 instructions: crc32, three at a time, and carry-less multiplication of vectors.
+//
+// Written in remainders modulo the polynomial P, reflected as crc32c_variants.h says. A carry-less
+// product of reflected operands of a and b bits is the product's reflection in a + b - 1 bits; read
+// as a reflection in a + b bits it is therefore the product times x. That is the odd one in each
+// exponent below.
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "crc32c_variants.h"
+
+namespace slackline::checksum {
+namespace {
+
+// x^exponent mod P.
+constexpr std::uint32_t power(std::size_t exponent) {
+  std::uint32_t remainder = 0x80000000;
+  for (; exponent > 0; --exponent)
+    remainder = (remainder >> 1) ^ ((remainder & 1) != 0 ? kPolynomial : 0);
+  return remainder;
+}
+
+std::uint64_t word_at(const unsigned char* data) {
+  std::uint64_t word;
+  std::memcpy(&word, data, sizeof word);
+  return word;
+}
+
+std::uint32_t step(std::uint32_t remainder, std::uint64_t word) {
+  return static_cast<std::uint32_t>(_mm_crc32_u64(remainder, word));
+}
+
+std::uint32_t serial(std::uint32_t remainder, const unsigned char* data, std::size_t bytes) {
+  for (; bytes >= 8; bytes -= 8, data += 8) remainder = step(remainder, word_at(data));
+  for (; bytes > 0; --bytes, ++data) remainder = _mm_crc32_u8(remainder, *data);
+  return remainder;
+}
+
+// remainder * x^(8 * bytes) mod P, as if `bytes` zero bytes followed: the product (32 + 32 bits, so
+// times x) is a message of 64 bits, which crc32 multiplies by x^32 and reduces.
+template <std::size_t bytes>
+std::uint32_t shifted(std::uint32_t remainder) {
+  constexpr std::uint32_t factor = power(8 * bytes - 33);
+  const __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(remainder)),
+                                               _mm_cvtsi32_si128(static_cast<int>(factor)), 0);
+  return step(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(product)));
+}
+
+// Consumes as many triples of `length` bytes as there are. crc32 takes three cycles and one can
+// start in each, so three remainders grow side by side:
+//
+//   |<- length ->|<- length ->|<- length ->|
+//    remainder    second       third          -> one remainder
+template <std::size_t length>
+std::uint32_t triples(std::uint32_t remainder, const unsigned char*& data, std::size_t& bytes) {
+  for (; bytes >= 3 * length; bytes -= 3 * length, data += 3 * length) {
+    std::uint32_t second = 0;
+    std::uint32_t third = 0;
+    for (std::size_t at = 0; at < length; at += 8) {
+      remainder = step(remainder, word_at(data + at));
+      second = step(second, word_at(data + length + at));
+      third = step(third, word_at(data + 2 * length + at));
+    }
+    remainder = shifted<2 * length>(remainder) ^ shifted<length>(second) ^ third;
+  }
+  return remainder;
+}
+
+#define SLACKLINE_WIDE __attribute__((target("avx512f,vpclmulqdq")))
+
+// For each 128-bit lane: the lane moved `bytes` bytes on in the message, modulo P. Its first eight
+// bytes stand for a times x^64, its last eight for b; each product (64 + 32 bits, so times x, lying
+// in the low 96 of 128 bits, so times x^32) has the exponent reduced by 33.
+template <std::size_t bytes>
+SLACKLINE_WIDE __m512i moved(__m512i lanes) {
+  constexpr std::uint64_t first = power(8 * bytes + 64 - 33);
+  constexpr std::uint64_t last = power(8 * bytes - 33);
+  const __m512i factors = _mm512_set4_epi64(last, first, last, first);
+  return _mm512_xor_si512(_mm512_clmulepi64_epi128(lanes, factors, 0x00),
+                          _mm512_clmulepi64_epi128(lanes, factors, 0x11));
+}
+
+}  // namespace
+
+std::uint32_t interleaved(std::uint32_t remainder, const unsigned char* data,
+                          std::size_t bytes) noexcept {
+  remainder = triples<1024>(remainder, data, bytes);
+  remainder = triples<128>(remainder, data, bytes);
+  return serial(remainder, data, bytes);
+}
+
+// Keeps four vectors of 64 bytes, congruent modulo P to all that has been read, and moves each of
+// them onto its successor 256 bytes on. At the end the vectors, then their lanes, move onto the
+// last one.
+SLACKLINE_WIDE std::uint32_t folded(std::uint32_t remainder, const unsigned char* data,
+                                    std::size_t bytes) noexcept {
+  constexpr std::size_t kVectors = 4;
+  constexpr std::size_t kStep = kVectors * sizeof(__m512i);
+  if (bytes < 2 * kStep) return interleaved(remainder, data, bytes);
+  __m512i lanes[kVectors];
+#pragma GCC unroll 4
+  for (std::size_t v = 0; v < kVectors; ++v) lanes[v] = _mm512_loadu_si512(data + 64 * v);
+  lanes[0] = _mm512_xor_si512(lanes[0], _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                                         0, static_cast<int>(remainder)));
+  for (data += kStep, bytes -= kStep; bytes >= kStep; bytes -= kStep, data += kStep) {
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < kVectors; ++v)
+      lanes[v] = _mm512_xor_si512(moved<kStep>(lanes[v]), _mm512_loadu_si512(data + 64 * v));
+  }
+  __m512i last = lanes[0];
+#pragma GCC unroll 4
+  for (std::size_t v = 1; v < kVectors; ++v) last = _mm512_xor_si512(moved<64>(last), lanes[v]);
+  alignas(64) unsigned char tail[sizeof last];
+  _mm512_store_si512(tail, last);
+  return interleaved(serial(0, tail, sizeof tail), data, bytes);
+}
+
+}  // namespace slackline::checksum

@@ -1,0 +1,167 @@
+// Vectors of one instruction set, and how each element type lies in them.
+//
+// Included by kernels_isa.cc only. Everything has internal linkage, so that the copies built for
+// different instruction sets never meet in the linker; no standard template is called, for the same
+// reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace slackline::kernels::SLACKLINE_ISA {
+namespace {
+
+// Bytes of a vector.
+#if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && defined(__F16C__)
+#define SLACKLINE_WIDTH 64
+#elif defined(__AVX2__) && defined(__F16C__)
+#define SLACKLINE_WIDTH 32
+#else
+#define SLACKLINE_WIDTH 16
+#endif
+constexpr std::size_t kWidth = SLACKLINE_WIDTH;
+
+template <class T, std::size_t bytes>
+struct VectorOf {
+  typedef T Type __attribute__((vector_size(bytes)));
+};
+template <class T>
+using Full = typename VectorOf<T, kWidth>::Type;
+template <class T>
+using Narrow = typename VectorOf<T, kWidth / 2>::Type;
+
+template <class V>
+V load(const unsigned char* from) {
+  V value;
+  __builtin_memcpy(&value, from, sizeof value);
+  return value;
+}
+
+template <class V>
+void store(unsigned char* to, V value) {
+  __builtin_memcpy(to, &value, sizeof value);
+}
+
+// Stores past the caches; `to` is aligned to the vector.
+template <class V>
+void stream(unsigned char* to, V value) {
+#if SLACKLINE_WIDTH == 64
+  if constexpr (sizeof(V) == 64)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), (__m512i)value);
+#endif
+#if SLACKLINE_WIDTH >= 32
+  if constexpr (sizeof(V) == 32)
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), (__m256i)value);
+#endif
+#if defined(__x86_64__)
+  if constexpr (sizeof(V) == 16) _mm_stream_si128(reinterpret_cast<__m128i*>(to), (__m128i)value);
+  if constexpr (sizeof(V) == 8) _mm_stream_si64(reinterpret_cast<long long*>(to), (long long)value);
+#else
+  store(to, value);
+#endif
+}
+
+// Orders streamed stores before whatever the caller publishes next.
+void fence() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+template <class V>
+bool aligned(const unsigned char* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % sizeof(V) == 0;
+}
+
+// A format says how elements lie in memory (Stored, a Piece of them at a time) and what they are
+// while they are being reduced (Lane, a Wide vector of them).
+template <class T>
+struct Plain {
+  using Stored = T;
+  using Lane = T;
+  using Piece = Full<T>;
+  using Wide = Full<T>;
+  static Wide widen(Piece piece) { return piece; }
+  static Piece narrow(Wide wide) { return wide; }
+};
+
+struct Boolean : Plain<std::uint8_t> {
+  static Wide widen(Piece piece) { return (Wide)(piece != 0) & 1; }
+};
+
+struct Bfloat16 {
+  using Stored = std::uint16_t;
+  using Lane = float;
+  using Piece = Narrow<std::uint16_t>;
+  using Wide = Full<float>;
+  using Bits = Full<std::uint32_t>;
+  static Wide widen(Piece piece) { return (Wide)(__builtin_convertvector(piece, Bits) << 16); }
+  static Piece narrow(Wide wide) {
+    const Bits bits = (Bits)wide;
+    const Bits rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    const Bits quiet = (bits >> 16) | 0x40;  // rounding could carry a NaN into infinity
+    return __builtin_convertvector(wide != wide ? quiet : rounded, Piece);
+  }
+};
+
+struct Float16 {
+  using Stored = std::uint16_t;
+  using Lane = float;
+  using Piece = Narrow<std::uint16_t>;
+  using Wide = Full<float>;
+  using Bits = Full<std::uint32_t>;
+
+#if SLACKLINE_WIDTH == 64
+  // The masks name all lanes: the unmasked forms start from undefined values, of which gcc 12
+  // warns.
+  static Wide widen(Piece piece) { return (Wide)_mm512_maskz_cvtph_ps(0xffff, (__m256i)piece); }
+  static Piece narrow(Wide wide) {
+    return (Piece)_mm512_maskz_cvtps_ph(0xffff, (__m512)wide, _MM_FROUND_TO_NEAREST_INT);
+  }
+#elif SLACKLINE_WIDTH == 32
+  static Wide widen(Piece piece) { return (Wide)_mm256_cvtph_ps((__m128i)piece); }
+  static Piece narrow(Wide wide) {
+    return (Piece)_mm256_cvtps_ph((__m256)wide, _MM_FROUND_TO_NEAREST_INT);
+  }
+#else
+  // The bits that the F16C instructions give, NaN payloads included, from integer arithmetic.
+  static constexpr std::uint32_t kBiasStep = (127 - 15) << 23;
+
+  static Wide widen(Piece piece) {
+    const Bits bits = __builtin_convertvector(piece, Bits);
+    const Bits magnitude = (bits & 0x7fff) << 13;
+    const Bits normal = magnitude + kBiasStep;
+    // A subnormal read as if its implicit bit were set, less that bit: exact, and never subnormal.
+    const Bits one_up = magnitude + (kBiasStep + (1u << 23));
+    const Wide implicit = (Wide)(Bits{} + (kBiasStep + (1u << 23)));
+    const Bits small = (Bits)((Wide)one_up - implicit);
+    const Bits special = magnitude + 2 * kBiasStep;
+    const Bits quiet = special | (1u << 22);
+    Bits value = magnitude < (0x0400u << 13) ? small : normal;
+    value = magnitude >= (0x7c00u << 13) ? special : value;
+    value = magnitude > (0x7c00u << 13) ? quiet : value;
+    return (Wide)(value | ((bits & 0x8000) << 16));
+  }
+  static Piece narrow(Wide wide) {
+    const Bits bits = (Bits)wide;
+    const Bits magnitude = bits & 0x7fffffff;
+    const Bits odd = (magnitude >> 13) & 1;
+    const Bits normal = (magnitude - kBiasStep + 0xfff + odd) >> 13;
+    // Adding 0.5 leaves the rounded subnormal in the low bits of the sum.
+    const Bits half = Bits{} + (126u << 23);
+    const Bits small = (Bits)((Wide)magnitude + (Wide)half) - half;
+    const Bits quiet = ((magnitude >> 13) & 0x3ff) | 0x7e00;
+    Bits value = magnitude < (113u << 23) ? small : normal;
+    value = magnitude >= (143u << 23) ? Bits{} + 0x7c00 : value;
+    value = magnitude > (255u << 23) ? quiet : value;
+    return __builtin_convertvector(value | ((bits >> 16) & 0x8000), Piece);
+  }
+#endif
+};
+
+}  // namespace
+}  // namespace slackline::kernels::SLACKLINE_ISA

@@ -1,0 +1,114 @@
+// Prints how fast the kernels run here: bytes read plus bytes written, per second.
+//
+// Each figure is the best of several rounds, on one thread; use it on a quiet machine.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "../src/kernels/table.h"
+#include "slackline/crc32c.h"
+#include "slackline/kernels.h"
+
+namespace {
+
+using namespace slackline;
+using Clock = std::chrono::steady_clock;
+
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+using Buffer = std::unique_ptr<void, Free>;
+
+Buffer buffer(std::size_t bytes) {
+  Buffer memory(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096));
+  std::memset(memory.get(), 0, bytes);
+  return memory;
+}
+
+// GB/s of `work`, which moves `bytes` bytes, by the best of 7 rounds of about 10 ms.
+template <class Work>
+double speed(double bytes, Work work) {
+  const int repeats = std::max(1, static_cast<int>(100e6 / bytes));
+  double best = 0;
+  for (int round = 0; round < 7; ++round) {
+    const auto start = Clock::now();
+    for (int i = 0; i < repeats; ++i) work();
+    const std::chrono::duration<double, std::nano> spent = Clock::now() - start;
+    best = std::max(best, bytes * repeats / spent.count());
+  }
+  return best;
+}
+
+struct Case {
+  const char* name;
+  wire::DType dtype;
+  wire::ReduceOp op;
+  int ranks;
+};
+
+constexpr Case kCases[] = {
+    {"float32 sum 2x1", wire::DType::kFloat32, wire::ReduceOp::kSum, -2},
+    {"float32 sum 2x2", wire::DType::kFloat32, wire::ReduceOp::kSum, 2},
+    {"float32 sum 4x4", wire::DType::kFloat32, wire::ReduceOp::kSum, 4},
+    {"float32 avg 4x4", wire::DType::kFloat32, wire::ReduceOp::kAvg, 4},
+    {"float32 sum 8x8", wire::DType::kFloat32, wire::ReduceOp::kSum, 8},
+    {"float64 max 4x4", wire::DType::kFloat64, wire::ReduceOp::kMax, 4},
+    {"float16 sum 4x4", wire::DType::kFloat16, wire::ReduceOp::kSum, 4},
+    {"bfloat16 avg 3x3", wire::DType::kBfloat16, wire::ReduceOp::kAvg, 3},
+    {"bfloat16 sum 4x4", wire::DType::kBfloat16, wire::ReduceOp::kSum, 4},
+    {"int8 prod 4x4", wire::DType::kInt8, wire::ReduceOp::kProd, 4},
+    {"int32 avg 3x3", wire::DType::kInt32, wire::ReduceOp::kAvg, 3},
+    {"int64 avg 3x3", wire::DType::kInt64, wire::ReduceOp::kAvg, 3},
+};
+
+void bench_fold(const kernels::Table& table, const Case& which) {
+  const int n = std::abs(which.ranks);
+  const int n_targets = which.ranks < 0 ? 1 : n;
+  std::printf("  %-17s", which.name);
+  for (std::size_t bytes : {64u << 10, 1u << 20, 25u << 20}) {
+    std::vector<Buffer> memory;
+    std::vector<const void*> sources;
+    std::vector<void*> targets;
+    for (int i = 0; i < n + n_targets; ++i) {
+      memory.push_back(buffer(bytes));
+      if (i < n) sources.push_back(memory.back().get());
+      if (i >= n) targets.push_back(memory.back().get());
+    }
+    const std::size_t count = bytes / wire::item_size(which.dtype);
+    for (bool streaming : {false, true}) {
+      std::printf(" %6.1f", speed(static_cast<double>(bytes) * (n + n_targets), [&] {
+                    table.fold(which.dtype, which.op, sources.data(), n, targets.data(), n_targets,
+                               count, n, streaming);
+                  }));
+    }
+  }
+  std::printf("\n");
+}
+
+void bench_checksum() {
+  std::printf("crc32c (GB/s of input)\n");
+  volatile std::uint32_t sink = 0;
+  for (std::size_t bytes : {60u, 1u << 10, 4u << 10, 64u << 10, 256u << 10, 25u << 20}) {
+    const Buffer memory = buffer(bytes);
+    std::printf("  %9zu bytes %6.1f\n", bytes, speed(static_cast<double>(bytes), [&] {
+                  sink = crc32c(sink, memory.get(), bytes);
+                }));
+  }
+}
+
+}  // namespace
+
+int main() {
+  for (int index = 0; const kernels::Table* table = kernels::available(index); ++index) {
+    std::printf("fold, %s (GB/s read and written; plain and streaming)\n", table->name);
+    std::printf("  %-17s %13s %13s %13s\n", "", "64 KiB", "1 MiB", "25 MiB");
+    for (const Case& which : kCases) bench_fold(*table, which);
+  }
+  bench_checksum();
+  return 0;
+}
