@@ -37,9 +37,10 @@ def choose(
 ) -> Choice:
     """The cheapest plan; among equals the first in the table.
 
-    `order="rank"` leaves only plans that reduce in rank order, except where the result is the same in
-    every order (`order_free`: integers, bitwise operations). `accumulate_ratio` as in `estimate`; it
-    counts only where rank order binds. Generates every candidate: ask once for a class of sizes.
+    `order="rank"` leaves only plans that reduce in rank order, except where the result is the same
+    in every order (`order_free`: integers, bitwise operations). `accumulate_ratio` as in
+    `estimate`; it counts only where rank order binds. Generates every candidate: ask once for a
+    class of sizes.
     """
     if order not in ("rank", "any"):
         raise UsageError(f'order must be "rank" or "any", not "{order}"')

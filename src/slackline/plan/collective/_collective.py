@@ -26,7 +26,7 @@ class Collective(IntEnum):
 
     @property
     def reduces(self) -> bool:
-        """Whether contributions of several ranks become one value; a barrier reduces nothing at all."""
+        """Whether contributions of several ranks become one; a barrier's are empty."""
         return self in _REDUCING
 
     @property

@@ -2,17 +2,16 @@
 
 Four terms that add up, since one engine thread receives, reduces and sends:
 
-    time = steps * latency  +  messages * overhead  +  port bytes / rate  +  reduced bytes / reduce rate
+    time = steps * latency + messages * overhead + port bytes / rate + reduced / reduce rate
 
 steps         the longest chain of messages each of which had to wait for the one before
 messages      what the busiest rank sends and receives
-port bytes    the larger of what a rank sends and what it receives (links are full duplex), at the rank
-              where that is largest
-reduced       what a rank receives in order to reduce it, at the rank where that is largest
+port bytes    what the busiest rank sends or receives, the larger: links are full duplex
+reduced       what the busiest rank receives in order to reduce it
 
-Segments pass through a rank while later ones still arrive, so a chain of hops pays its bytes once and
-not once a hop. With shared memory there are no ports: frames name the sender's memory, ADD and FOLD read
-it in place (the reduced bytes), and port bytes are only those that a rank stores by COPY.
+Segments pass through a rank while later ones still arrive, so a chain of hops pays its bytes once
+and not once a hop. With shared memory there are no ports: frames name the sender's memory, ADD and
+FOLD read it in place (the reduced bytes), and port bytes are only those that a rank stores by COPY.
 """
 
 from dataclasses import dataclass
@@ -71,11 +70,11 @@ def estimate(
     *,
     accumulate_ratio: float = 1,
 ) -> Estimate:
-    """What the plan costs for `nbytes`: the size of the whole buffer, that is of all chunks together.
+    """What the plan costs for a buffer of `nbytes`, all chunks together.
 
     In all_to_all, where a rank has n of the n * n chunks, it is the size of one rank's buffer.
-    `accumulate_ratio` is how much wider partials travel than elements: 2 for half types that must be
-    reduced in rank order, whose partials stay fp32 until the end.
+    `accumulate_ratio` is how much wider partials travel than elements: 2 for half types that must
+    be reduced in rank order, whose partials stay fp32 until the end.
     """
     if nbytes < 0:
         raise UsageError(f"nbytes must not be negative, not {nbytes}")

@@ -8,7 +8,9 @@ __all__ = ["grid"]
 
 
 def grid(plan: CollectivePlan, mark: tuple[int, int] | None = None) -> str:
-    """The programs side by side; row i is each rank's instruction i. `mark` (rank, index) is pointed at.
+    """The programs side by side: row i has each rank's instruction i.
+
+    `mark` is a (rank, index) to point at.
 
        rank 0    rank 1
     0  SEND_1C0  SEND_0C0

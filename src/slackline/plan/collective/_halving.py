@@ -1,14 +1,16 @@
 """Halving-doubling: ranks pair up at distances p/2, p/4, ..., 1 and back, p a power of two.
 
-Each exchange of the first phase halves what a rank keeps, until rank i has the complete chunk i; each of
-the second doubles it. Over four ranks, rank 0 keeps chunks 0 1, then 0, then has 0 1, then 0 1 2 3:
+Each exchange of the first phase halves what a rank keeps, until rank i has the complete chunk i;
+each of the second doubles it. Over four ranks, rank 0 keeps chunks 0 1, then 0, then has 0 1, then
+0 1 2 3:
 
-    rank 0   SEND_2C2 SEND_2C3 ADD_2C0 ADD_2C1   SEND_1C1 ADD_1C0!   SEND_1C0 COPY_1C1   SEND_2C0 SEND_2C1 ...
+    rank 0   SEND_2C2 SEND_2C3 ADD_2C0 ADD_2C1   SEND_1C1 ADD_1C0!
+             SEND_1C0 COPY_1C1   SEND_2C0 SEND_2C1 COPY_2C2 COPY_2C3
 
-2 log2(p) steps and 2 (p - 1) / p S bytes out of each port. Where n is no power of two, rank p + i first
-adds all it has to rank i and receives the result from it in the end: two more steps, and for that pair
-S bytes more each way (Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations
-in MPICH, 2005, section 4.5).
+2 log2(p) steps and 2 (p - 1) / p S bytes out of each port. Where n is no power of two, rank p + i
+first adds all it has to rank i and receives the result from it in the end: two more steps, and for
+that pair S bytes more each way (Thakur, Rabenseifner and Gropp, Optimization of Collective
+Communication Operations in MPICH, 2005, section 4.5).
 """
 
 from collections.abc import Iterator

@@ -10,16 +10,17 @@ from slackline.plan.collective._instruction import Instruction
 __all__ = ["CollectivePlan", "Program"]
 
 Program = tuple[Instruction, ...]
-"""What one rank does. Instructions of one chunk run in listed order, different chunks independently."""
+"""What one rank does: one chunk's instructions in listed order, different chunks independently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectivePlan:
-    """The programs of all ranks; whether they reach the collective's result is for `validate` to say.
+    """The programs of all ranks; whether they reach the right result is for `validate` to say.
 
-    Layouts: all_reduce, reduce, broadcast, barrier and point_to_point cut one buffer into `chunks` parts by
-    `split`. In reduce_scatter, all_gather, gather and scatter chunk i is rank i's part. In all_to_all
-    chunk i * ranks + j goes from rank i to rank j, and chunk i * ranks + i stays where it is.
+    Layouts: all_reduce, reduce, broadcast, barrier and point_to_point cut one buffer into `chunks`
+    parts by `split`. In reduce_scatter, all_gather, gather and scatter chunk i is rank i's part. In
+    all_to_all chunk i * ranks + j goes from rank i to rank j, and chunk i * ranks + i stays where
+    it is.
     """
 
     name: str
@@ -31,7 +32,7 @@ class CollectivePlan:
     programs: tuple[Program, ...]
     """One for each rank."""
     rank_ordered: bool
-    """Every reduced value is ((x0 op x1) op x2) ..., so its bits depend on neither plan nor size."""
+    """Every reduced value is ((x0 op x1) op x2) ...: its bits depend on neither plan nor size."""
 
     def __post_init__(self) -> None:
         check_ranks(self.collective, self.ranks, self.root)

@@ -16,7 +16,7 @@ __all__ = ["all_gather_ring", "all_reduce_ring", "reduce_scatter_ring"]
 
 
 def reduce_scatter_ring(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
-    """n - 1 steps after which rank i has the complete chunk i."""
+    """After n - 1 steps rank i has the complete chunk i."""
     for step in range(1, ranks):
         yield Instruction(Kind.SEND, (rank + 1) % ranks, (rank - step) % ranks)
         yield Instruction(
@@ -25,7 +25,7 @@ def reduce_scatter_ring(rank: int, ranks: int, root: int) -> Iterator[Instructio
 
 
 def all_gather_ring(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
-    """n - 1 steps that spread chunk i from rank i to everyone."""
+    """Spreads chunk i from rank i to everyone in n - 1 steps."""
     for step in range(ranks - 1):
         yield Instruction(Kind.SEND, (rank + 1) % ranks, (rank - step) % ranks)
         yield Instruction(Kind.COPY, (rank - 1) % ranks, (rank - step - 1) % ranks)

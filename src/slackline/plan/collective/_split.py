@@ -1,5 +1,7 @@
 """Where one buffer is cut into chunks: at multiples of a cache line, as evenly as that allows."""
 
+from itertools import pairwise
+
 from slackline.errors import UsageError
 
 __all__ = ["LINE_BYTES", "split"]
@@ -11,8 +13,8 @@ LINE_BYTES = 64
 def split(count: int, parts: int, itemsize: int) -> tuple[tuple[int, int], ...]:
     """(offset, count) of each part, in elements; the native engine cuts by the identical rule.
 
-    The buffer has ceil(count * itemsize / 64) lines. Part i takes lines // parts of them, and one more
-    where i < lines % parts. The last line may be short and trailing parts empty:
+    The buffer has ceil(count * itemsize / 64) lines. Part i takes lines // parts of them, and one
+    more where i < lines % parts. The last line may be short and trailing parts empty:
 
         split(40, 3, 4):  160 bytes = 3 lines of 16 elements -> (0, 16) (16, 16) (32, 8)
         split(20, 3, 4):   80 bytes = 2 lines                -> (0, 16) (16, 4)  (20, 0)
@@ -26,4 +28,4 @@ def split(count: int, parts: int, itemsize: int) -> tuple[tuple[int, int], ...]:
     per_line = LINE_BYTES // itemsize
     base, longer = divmod(-(-count // per_line), parts)
     bounds = [min((i * base + min(i, longer)) * per_line, count) for i in range(parts + 1)]
-    return tuple((low, high - low) for low, high in zip(bounds, bounds[1:], strict=False))
+    return tuple((low, high - low) for low, high in pairwise(bounds))

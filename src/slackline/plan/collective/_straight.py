@@ -1,6 +1,6 @@
 """Plans in which every message goes straight to where it is due: direct and mesh.
 
-Rank r begins with rank r + 1 and expects rank r - 1 first, so that no rank is everybody's first target.
+Rank r begins with rank r + 1 and expects rank r - 1 first: no rank is everybody's first target.
 """
 
 from collections.abc import Iterator

@@ -92,10 +92,11 @@ def names(collective: int) -> tuple[str, ...]:
 
 
 def generate(collective: int, name: str, ranks: int, root: int | None = None) -> CollectivePlan:
-    """The plan of that name over `ranks` ranks, valid by construction; a single rank has nothing to do.
+    """The plan of that name, valid by construction; a single rank has nothing to do.
 
-    `collective` is a Collective or its code. `root` is given for a rooted collective and for no other.
-    Raises UsageError that names the wrong value. Costs time in proportion to the instructions: keep it.
+    `collective` is a Collective or its code. `root` is given for a rooted collective and for no
+    other. Raises UsageError that names the wrong value. Costs time in proportion to the
+    instructions: keep it.
     """
     known = _known(collective)
     generator = PLANS.get((known, name))

@@ -1,12 +1,16 @@
 """The torus: ranks as p rows of q columns, rings along the rows, then along the columns, and back.
 
-Rank i * q + j stands in row i, column j, and owns the chunk of its own number. Chunks travel along the
-row to their column, p at a time, then along the column to their row; the result goes back the same way.
+Rank i * q + j stands in row i, column j, and owns the chunk of its own number. Chunks travel along
+the row to their column, p at a time, then along the column to their row; the result goes back the
+same way.
 
-    0 - 1 - 2 -      2 (p - 1) + 2 (q - 1) steps in place of the ring's 2 (p q - 1), and as many bytes:
-    |   |   |        (q - 1) / q S along the row, (p - 1) / p S / q along the column, together
-    3 - 4 - 5 -      (n - 1) / n S, twice.
+    0 - 1 - 2 -
+    |   |   |        p = 2 rows, q = 3 columns
+    3 - 4 - 5 -
     |   |   |
+
+2 (p - 1) + 2 (q - 1) steps in place of the ring's 2 (p q - 1), and as many bytes: (q - 1) / q S
+along the row and (p - 1) / p S / q along the column make (n - 1) / n S, twice.
 
 A prime number of ranks makes one row: the ring.
 """

@@ -1,9 +1,10 @@
 """The order in which a plan's instructions can run, with every receive matched to its send.
 
-Instructions of one (rank, chunk) run in listed order, and messages from one rank to another about one
-chunk arrive in the order sent; nothing else is ordered. No instruction ever chooses among messages, so
-whatever order an engine finds, each receive gets the same message and each value is the same (Kahn, The
-semantics of a simple language for parallel programming, 1974): one order stands for all of them.
+Instructions of one (rank, chunk) run in listed order, and messages from one rank to another about
+one chunk arrive in the order sent; nothing else is ordered. No instruction ever chooses among
+messages, so whatever order an engine finds, each receive gets the same message and each value is
+the same (Kahn, The semantics of a simple language for parallel programming, 1974): one order stands
+for all of them.
 """
 
 from collections import deque
@@ -43,7 +44,7 @@ class Trace:
 
 
 def trace(plan: CollectivePlan) -> Trace:
-    """Runs the plan without data. Peers and chunks must be in range: `validate` sees to that first."""
+    """Runs the plan without data. Peers and chunks must be in range, which `check` sees to."""
     strands: dict[tuple[int, int], deque[tuple[int, Instruction]]] = {}
     for rank, index, instruction in plan.cells():
         strands.setdefault((rank, instruction.chunk), deque()).append((index, instruction))
@@ -70,7 +71,7 @@ def _run(
     strand: deque[tuple[int, Instruction]],
     travelling: dict[tuple[int, int, int], deque[Cell]],
 ) -> Iterator[Event]:
-    """Runs the instructions of one (rank, chunk) up to a receive whose message has not been sent."""
+    """Runs one (rank, chunk) up to a receive whose message has not been sent."""
     while strand:
         index, instruction = strand[0]
         sent_by = None

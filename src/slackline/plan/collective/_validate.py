@@ -1,21 +1,23 @@
-"""Whether a plan reaches its collective's result, found by running it on symbols in place of numbers.
+"""Whether a plan reaches its collective's result, found by running it on symbols.
 
-A symbol says which ranks' contributions a value holds and in what order they were combined. So one run
-shows that every contribution is reduced exactly once, that final values are where they are due, that
-`last`, HOLD and FOLD are right, and that nothing waits for ever.
+A symbol says which ranks' contributions a value holds and in what order they were combined. So one
+run shows that every contribution is reduced exactly once, that final values are where they are due,
+that `last`, HOLD and FOLD are right, and that nothing waits for ever.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from slackline.errors import UsageError
-from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._grid import grid
 from slackline.plan.collective._instruction import Instruction, Kind
 from slackline.plan.collective._plan import CollectivePlan
 from slackline.plan.collective._trace import Cell, Event, Trace, trace
 
 __all__ = ["Fault", "Verdict", "check", "validate"]
+
+
+_REDUCING = (Kind.ADD, Kind.HOLD, Kind.FOLD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class Verdict:
     fault: Fault | None
     """The first fault, or None for a valid plan."""
     rank_ordered: bool
-    """Every value that is due was reduced as ((x0 op x1) op x2) ...; False where there is a fault."""
+    """Every value due was reduced as ((x0 op x1) op x2) ...; False where there is a fault."""
 
 
 def validate(plan: CollectivePlan) -> CollectivePlan:
@@ -111,10 +113,9 @@ class _Run:
                 raise self._found((rank, index), f"the peer must be {others}, not {peer}")
             if chunk >= self.plan.chunks:
                 raise self._found((rank, index), f"the plan has chunks 0 to {self.plan.chunks - 1}")
-            if instruction.kind in (Kind.ADD, Kind.HOLD, Kind.FOLD):
-                if not self.plan.collective.reduces:
-                    label = self.plan.collective.label
-                    raise self._found((rank, index), f"{label} reduces nothing")
+            if instruction.kind in _REDUCING and not self.plan.collective.reduces:
+                label = self.plan.collective.label
+                raise self._found((rank, index), f"{label} reduces nothing")
 
     def step(self, event: Event) -> None:
         rank, chunk = event.cell[0], event.instruction.chunk
@@ -233,7 +234,7 @@ class _Run:
         return self._sent[event.sent_by]
 
     def _cycle(self, blocked: tuple[Cell, ...]) -> tuple[Cell, str]:
-        """The ring of ranks that wait for each other; called when every blocked receive has a sender."""
+        """The ring of ranks that wait for each other, where every blocked receive has a sender."""
         waiting = {(cell[0], self._at(cell).chunk): cell for cell in blocked}
         chunk = self._at(blocked[0]).chunk
         path = [blocked[0][0]]

@@ -1,0 +1,107 @@
+"""`slackline plan`: the plans as text, checked, with what they cost in steps and bytes.
+
+Bytes and messages are those of the busiest rank.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from slackline.errors import UsageError
+from slackline.plan.collective import (
+    Collective,
+    CollectivePlan,
+    CostParameters,
+    check,
+    estimate,
+    generate,
+    grid,
+    names,
+    split,
+)
+from slackline.units import format_bytes, parse_bytes
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(help="Print and check plans.", no_args_is_help=True, add_completion=False)
+
+_COUNT_ONLY = CostParameters(latency_ns=0, bytes_per_second=1, reduce_bytes_per_second=1)
+"""For the terms that depend on no machine."""
+
+
+@app.callback()
+def _group() -> None: ...
+
+
+@app.command()
+def collective(
+    ranks: Annotated[int, typer.Option("--ranks", "-n", help="How many ranks.")],
+    plan: Annotated[
+        str | None, typer.Option(help="The plan's name; without it, all are compared.")
+    ] = None,
+    collective: Annotated[str, typer.Option(help="all_reduce, broadcast, ...")] = "all_reduce",
+    size: Annotated[
+        str | None, typer.Option(help="The whole buffer, to count bytes: 1MiB.")
+    ] = None,
+    root: Annotated[
+        int | None, typer.Option(help="The root, where the collective has one.")
+    ] = None,
+) -> None:
+    """Print a collective's plan as a grid, or compare all of its plans."""
+    known = _collective(collective)
+    if known.rooted and root is None:
+        root = 0
+    nbytes = None if size is None else parse_bytes(size)
+    if plan is not None:
+        _print_plan(generate(known, plan, ranks, root), nbytes)
+        return
+    rows = [("plan", *_head(nbytes))]
+    rows += [(name, *_figures(generate(known, name, ranks, root), nbytes)) for name in names(known)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+
+
+def run(argv: Sequence[str]) -> int:
+    """`slackline plan ARGV`: prints, and returns the exit code; UsageError names a wrong value."""
+    code = app(list(argv), prog_name="slackline plan", standalone_mode=False)
+    return code if isinstance(code, int) else 0
+
+
+def _collective(label: str) -> Collective:
+    for each in Collective:
+        if each.label == label.lower().replace("-", "_"):
+            return each
+    known = ", ".join(each.label for each in Collective)
+    raise UsageError(f'collective must be one of {known}, not "{label}"')
+
+
+def _print_plan(plan: CollectivePlan, nbytes: int | None) -> None:
+    print(plan)
+    print(grid(plan))
+    print()
+    verdict = check(plan)
+    print("valid" if verdict.fault is None else str(verdict.fault))
+    for name, figure in zip(_head(nbytes), _figures(plan, nbytes), strict=True):
+        print(f"{name}: {figure}")
+    if nbytes is not None:
+        parts = plan.ranks if plan.collective is Collective.ALL_TO_ALL else plan.chunks
+        sizes = [format_bytes(size) for _, size in split(nbytes, parts, 1)]
+        print(f"chunks: {', '.join(sizes)}")
+
+
+def _head(nbytes: int | None) -> tuple[str, ...]:
+    head = ("steps", "messages", "rank order")
+    return head if nbytes is None else (*head, "port bytes", "reduced bytes")
+
+
+def _figures(plan: CollectivePlan, nbytes: int | None) -> tuple[str, ...]:
+    """What the plan costs, in the order of `_head`; of messages and bytes, the busiest rank's."""
+    cost = estimate(plan, nbytes or 0, _COUNT_ONLY)
+    figures = (str(cost.steps), str(cost.messages), "yes" if plan.rank_ordered else "no")
+    if nbytes is None:
+        return figures
+    return (*figures, format_bytes(cost.port_bytes), format_bytes(cost.reduced_bytes))

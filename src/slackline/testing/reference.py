@@ -1,0 +1,257 @@
+"""What the engine must compute, to the bit, in NumPy: the numerics contract as an executable text.
+
+Elements accumulate in their own type, half types in fp32. In rank order the value is ((x0 op x1) op
+x2) ... in that type; AVG then divides by the number of ranks (floats truly, integers towards zero);
+one rounding, to nearest even, makes it an element again. In a plan's own order ("any") every ADD
+rounds its result, and the last one divides before it does.
+
+MIN is (a < b or a is NaN) ? a : b, and MAX likewise, with the incoming or accumulated value as a:
+NaN wins. Which of all NaNs it is, is no part of the contract.
+Integers wrap. On bool SUM and MAX are or, PROD and MIN are and, and AVG is an error.
+
+NumPy has no bfloat16: such arrays are uint16 arrays of the elements' bits.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slackline.errors import UsageError
+from slackline.plan.collective import Collective, CollectivePlan, Event, Kind, split, trace
+from slackline.wire import DType, ReduceOp
+
+__all__ = ["Array", "bfloat16_bits", "bfloat16_values", "execute", "fold", "numpy_dtype"]
+
+Array = NDArray[Any]
+
+_TYPES: dict[DType, type[np.generic]] = {
+    DType.FLOAT32: np.float32,
+    DType.FLOAT64: np.float64,
+    DType.FLOAT16: np.float16,
+    DType.BFLOAT16: np.uint16,
+    DType.INT8: np.int8,
+    DType.INT16: np.int16,
+    DType.INT32: np.int32,
+    DType.INT64: np.int64,
+    DType.UINT8: np.uint8,
+    DType.UINT16: np.uint16,
+    DType.UINT32: np.uint32,
+    DType.UINT64: np.uint64,
+    DType.BOOL: np.bool_,
+}
+_HALVES = (DType.FLOAT16, DType.BFLOAT16)
+_FLOATS = (*_HALVES, DType.FLOAT32, DType.FLOAT64)
+_BITWISE = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
+_ON_BOOL = {
+    ReduceOp.SUM: np.logical_or,
+    ReduceOp.MAX: np.logical_or,
+    ReduceOp.BOR: np.logical_or,
+    ReduceOp.PROD: np.logical_and,
+    ReduceOp.MIN: np.logical_and,
+    ReduceOp.BAND: np.logical_and,
+    ReduceOp.BXOR: np.not_equal,
+}
+_ON_NUMBERS = {
+    ReduceOp.SUM: np.add,
+    ReduceOp.AVG: np.add,
+    ReduceOp.PROD: np.multiply,
+    ReduceOp.BAND: np.bitwise_and,
+    ReduceOp.BOR: np.bitwise_or,
+    ReduceOp.BXOR: np.bitwise_xor,
+}
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The type of the arrays that hold such elements; uint16 for bfloat16."""
+    return np.dtype(_TYPES[dtype])
+
+
+def bfloat16_values(bits: Array) -> NDArray[np.float32]:
+    """The float32 values of bfloat16 bits; exact."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def bfloat16_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """The bits of float32 values rounded to bfloat16, to nearest even; every NaN becomes 0x7FC0."""
+    wide = np.ascontiguousarray(values).view(np.uint32)
+    rounded = (wide + np.uint32(0x7FFF) + (wide >> 16 & 1)) >> 16
+    return np.where(np.isnan(values), np.uint32(0x7FC0), rounded).astype(np.uint16)
+
+
+def fold(arrays: Sequence[Array], op: ReduceOp, dtype: DType) -> Array:
+    """The arrays of ranks 0, 1, ... reduced in rank order; one array for each rank."""
+    _check(op, dtype)
+    total = _widen(arrays[0], dtype)
+    for array in arrays[1:]:
+        total = _combine(total, _widen(array, dtype), op, dtype)
+    return _finish(total, len(arrays), op, dtype)
+
+
+def execute(
+    plan: CollectivePlan,
+    inputs: Sequence[Sequence[Array]],
+    op: ReduceOp,
+    dtype: DType,
+    *,
+    order: Literal["rank", "any"] = "any",
+) -> tuple[tuple[Array, ...], ...]:
+    """Runs the plan as the engine does; each rank gives and gets a sequence of flat arrays.
+
+        collective                   input of a rank            output of a rank
+        all_reduce                   (buffer)                   (buffer)
+        broadcast, point_to_point    root (buffer), others ()   (buffer); the sending rank's too
+        reduce                       (buffer)                   root (buffer), others ()
+        reduce_scatter               n parts                    (part)
+        all_gather                   (part)                     n parts
+        gather                       (part)                     root n parts, others ()
+        scatter                      root n parts, others ()    (part)
+        all_to_all                   n parts                    n parts
+        barrier                      ()                         ()
+
+    `order="rank"` keeps partials of half types in fp32 until the last ADD, as the engine does where
+    it owes the bits of `fold`. `op` is NONE where nothing is reduced. Inputs are left as they are.
+    """
+    if plan.collective.reduces and plan.collective is not Collective.BARRIER:
+        _check(op, dtype)
+    run = _Run(plan, op, dtype, wide=order == "rank")
+    for rank, arrays in enumerate(inputs):
+        run.load(rank, arrays)
+    for event in trace(plan).events:
+        run.step(event)
+    return tuple(run.unload(rank) for rank in range(plan.ranks))
+
+
+class _Run:
+    """The chunks of all ranks; `_partial` has those that are in the accumulation type."""
+
+    def __init__(self, plan: CollectivePlan, op: ReduceOp, dtype: DType, *, wide: bool) -> None:
+        self._plan, self._op, self._dtype, self._wide = plan, op, dtype, wide
+        self._mine: dict[tuple[int, int], tuple[Array, bool]] = {}
+        self._held: dict[tuple[int, int], dict[int, Array]] = {}
+        self._sent: dict[tuple[int, int], tuple[Array, bool]] = {}
+
+    def load(self, rank: int, arrays: Sequence[Array]) -> None:
+        plan = self._plan
+        chunks = [
+            chunk
+            for chunk in range(plan.chunks)
+            if plan.collective.has(rank, chunk, plan.ranks, plan.root)
+        ]
+        if plan.collective is Collective.BARRIER:
+            arrays = (np.empty(0, numpy_dtype(self._dtype)),)
+        if _cuts(plan.collective) and chunks:
+            (buffer,) = arrays
+            arrays = [buffer[low : low + size] for low, size in self._split(buffer.size)]
+        for chunk, array in zip(chunks, arrays, strict=True):
+            self._mine[rank, chunk] = (array, False)
+
+    def unload(self, rank: int) -> tuple[Array, ...]:
+        plan = self._plan
+        parts = [
+            self._mine[rank, chunk][0].copy()
+            for chunk in range(plan.chunks)
+            if plan.collective.due(rank, chunk, plan.ranks, plan.root)
+            or (plan.collective is Collective.POINT_TO_POINT and rank == plan.root)
+        ]
+        if plan.collective is Collective.BARRIER:
+            return ()
+        return (np.concatenate(parts),) if _cuts(plan.collective) and parts else tuple(parts)
+
+    def step(self, event: Event) -> None:
+        rank, instruction = event.cell[0], event.instruction
+        place = rank, instruction.chunk
+        if instruction.kind is Kind.SEND:
+            self._sent[event.cell] = self._mine[place]
+            return
+        if instruction.kind is Kind.FOLD:
+            everyone = self._held.pop(place) | {rank: self._mine[place][0]}
+            arrays = [everyone[each] for each in sorted(everyone)]
+            self._mine[place] = (self._reduce_held(arrays), False)
+            return
+        assert event.sent_by is not None
+        incoming = self._sent[event.sent_by]
+        if instruction.kind is Kind.COPY:
+            self._mine[place] = incoming
+        elif instruction.kind is Kind.HOLD:
+            self._held.setdefault(place, {})[instruction.peer] = incoming[0]
+        else:
+            self._mine[place] = self._add(incoming, self._mine[place], last=instruction.last)
+
+    def _reduce_held(self, arrays: Sequence[Array]) -> Array:
+        if self._plan.collective is Collective.BARRIER:
+            return arrays[0]
+        return fold(arrays, self._op, self._dtype)
+
+    def _add(
+        self, incoming: tuple[Array, bool], mine: tuple[Array, bool], *, last: bool
+    ) -> tuple[Array, bool]:
+        sides = [array if wide else _widen(array, self._dtype) for array, wide in (incoming, mine)]
+        total = _combine(sides[0], sides[1], self._op, self._dtype)
+        if last:
+            return _finish(total, self._plan.ranks, self._op, self._dtype), False
+        return (total, True) if self._wide else (_round(total, self._dtype), False)
+
+    def _split(self, count: int) -> tuple[tuple[int, int], ...]:
+        return split(count, self._plan.chunks, self._dtype.itemsize)
+
+
+def _cuts(collective: Collective) -> bool:
+    """Whether the chunks are parts of one buffer."""
+    return collective in (
+        Collective.ALL_REDUCE,
+        Collective.REDUCE,
+        Collective.BROADCAST,
+        Collective.POINT_TO_POINT,
+        Collective.BARRIER,
+    )
+
+
+def _check(op: ReduceOp, dtype: DType) -> None:
+    wrong = (
+        op is ReduceOp.NONE
+        or (op in _BITWISE and dtype in _FLOATS)
+        or (op is ReduceOp.AVG and dtype is DType.BOOL)
+    )
+    if wrong:
+        raise UsageError(f"{dtype.name.lower()} has no reduction {op.name}")
+
+
+def _widen(array: Array, dtype: DType) -> Array:
+    """The elements in the accumulation type."""
+    if dtype is DType.BFLOAT16:
+        return bfloat16_values(array)
+    return array.astype(np.float32) if dtype is DType.FLOAT16 else array
+
+
+def _round(total: Array, dtype: DType) -> Array:
+    """Back from the accumulation type, to nearest even."""
+    if dtype is DType.BFLOAT16:
+        return bfloat16_bits(total)
+    with np.errstate(over="ignore", under="ignore"):
+        return total.astype(np.float16) if dtype is DType.FLOAT16 else total
+
+
+def _combine(a: Array, b: Array, op: ReduceOp, dtype: DType) -> Array:
+    """`a` is what arrived or was accumulated, `b` the next rank's own."""
+    if dtype is DType.BOOL:
+        return np.asarray(_ON_BOOL[op](a, b))
+    if op in (ReduceOp.MIN, ReduceOp.MAX):
+        better = a < b if op is ReduceOp.MIN else a > b
+        return np.where(better | (a != a), a, b)
+    with np.errstate(all="ignore"):
+        return np.asarray(_ON_NUMBERS[op](a, b))
+
+
+def _finish(total: Array, ranks: int, op: ReduceOp, dtype: DType) -> Array:
+    """Divides where that is due and rounds once."""
+    if op is ReduceOp.AVG and dtype in _FLOATS:
+        with np.errstate(all="ignore"):
+            total = total / total.dtype.type(ranks)
+    elif op is ReduceOp.AVG:
+        wide = np.uint64 if total.dtype == np.uint64 else np.int64
+        quotient, rest = np.divmod(total.astype(wide), wide(ranks))
+        quotient += ((total < 0) & (rest != 0)).astype(wide)
+        total = quotient.astype(total.dtype)
+    return _round(total, dtype)
