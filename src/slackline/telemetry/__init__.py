@@ -1,0 +1,28 @@
+"""What a run tells about itself: records, the files they are written to, and sums over them.
+
+    _records   the schema: StepSummary, Counters, RunSummary
+    _lines     one record as one line of JSON, and back
+    _files     a directory with one file a rank: writer and reader
+    _summary   many steps as one run: a pure function
+
+The files are append-only and may be read while a run writes them.
+"""
+
+from slackline.telemetry._files import Writer, file_of, read_directory, read_file
+from slackline.telemetry._lines import decode, encode
+from slackline.telemetry._records import Counters, Record, RunSummary, StepSummary
+from slackline.telemetry._summary import summarize
+
+__all__ = [
+    "Counters",
+    "Record",
+    "RunSummary",
+    "StepSummary",
+    "Writer",
+    "decode",
+    "encode",
+    "file_of",
+    "read_directory",
+    "read_file",
+    "summarize",
+]

@@ -1,0 +1,66 @@
+"""A directory with one file a rank: who writes it and who reads it.
+
+Each line reaches the file in one write, so a reader sees whole lines, but for a last one that a
+crash cut short; that one is skipped.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from slackline.telemetry._lines import decode, encode
+from slackline.telemetry._records import Record
+
+__all__ = ["Writer", "file_of", "read_directory", "read_file"]
+
+
+def file_of(directory: Path, rank: int) -> Path:
+    """Where the records of a rank stand."""
+    return directory / f"rank-{rank:05d}.jsonl"
+
+
+class Writer:
+    """Appends a rank's records to its file; makes the directory. One process writes a file."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(file_of(directory, rank), flags, 0o644)
+
+    def write(self, record: Record) -> None:
+        """Appends one line; does nothing after `close`."""
+        if self._file >= 0:
+            os.write(self._file, encode(record).encode() + b"\n")
+
+    def close(self) -> None:
+        """Closes the file; a second call changes nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read_file(path: Path) -> Iterator[Record]:
+    """The records of one file in the order they were written; raises UsageError for a bad line."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.endswith("\n") and (record := decode(line)) is not None:
+                yield record
+
+
+def read_directory(directory: Path) -> Iterator[Record]:
+    """The records of every rank's file, rank by rank."""
+    for path in sorted(directory.glob("rank-*.jsonl")):
+        yield from read_file(path)

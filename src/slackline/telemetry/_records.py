@@ -1,0 +1,73 @@
+"""The schema: one frozen dataclass for each kind of record. Times are integer nanoseconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Counters", "Record", "RunSummary", "StepSummary"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSummary:
+    """One optimizer step of one rank, written once the last parameter has taken its step."""
+
+    rank: int
+    """The rank that took the step."""
+    step: int
+    """The number of the step, from 0."""
+    optimizer: int = 0
+    """Which of the rank's optimizers, in the order they were given."""
+    time_ns: int
+    """Unix time when the user's call of `step` came."""
+    wall_ns: int
+    """From the previous call of `step` to this one; the first step counts from the wrapping."""
+    exposed_ns: int
+    """Time that the training thread stood still for this step's communication."""
+    reduced_bytes: int
+    """Bytes of gradients that this rank gave to reductions."""
+    parameters: int
+    """Parameters that were reduced."""
+    waited: int
+    """Parameters that the training thread had to stand still for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counters:
+    """What an engine had counted at one moment; the counters only ever grow."""
+
+    rank: int
+    """The rank whose engine it is."""
+    time_ns: int
+    """Unix time of the reading."""
+    values: Mapping[str, int] = field(default_factory=dict)
+    """The counters by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """All steps of one rank in one record."""
+
+    rank: int
+    """The rank it tells about."""
+    steps: int
+    """How many steps were taken."""
+    wall_ns: int
+    """Their time, the pauses between them included."""
+    exposed_ns: int
+    """The part of it in which the training thread stood still for communication."""
+    reduced_bytes: int
+    """Bytes of gradients that this rank gave to reductions."""
+    rails: tuple[str, ...] = ()
+    """The kinds of rails that carried frames, by name; empty where the engine does not tell."""
+
+    @property
+    def steps_per_second(self) -> float:
+        """0 for a run without steps."""
+        return self.steps * 1e9 / self.wall_ns if self.wall_ns else 0.0
+
+    @property
+    def communication_share(self) -> float:
+        """The part of a step that communication cost, 0 to 1."""
+        return self.exposed_ns / self.wall_ns if self.wall_ns else 0.0
+
+
+Record = StepSummary | Counters | RunSummary

@@ -1,0 +1,134 @@
+"""Records survive the file, readers survive what they do not know."""
+
+import json
+
+import pytest
+
+from slackline.errors import UsageError
+from slackline.telemetry import (
+    Counters,
+    RunSummary,
+    StepSummary,
+    Writer,
+    decode,
+    encode,
+    file_of,
+    read_directory,
+    read_file,
+    summarize,
+)
+
+STEP = StepSummary(
+    rank=1,
+    step=3,
+    time_ns=10**18,
+    wall_ns=5_000_000,
+    exposed_ns=1_000_000,
+    reduced_bytes=4096,
+    parameters=2,
+    waited=1,
+)
+RECORDS = (
+    STEP,
+    Counters(rank=1, time_ns=10**18, values={"frames": 7}),
+    RunSummary(rank=1, steps=2, wall_ns=4, exposed_ns=1, reduced_bytes=8, rails=("shm", "tcp")),
+)
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_record_is_the_same_after_a_round_trip(record):
+    assert decode(encode(record)) == record
+
+
+def test_a_line_names_its_kind_first():
+    assert encode(STEP).startswith('{"record":"step","rank":1,"step":3,')
+
+
+def test_an_unknown_key_is_skipped():
+    line = json.dumps({**json.loads(encode(STEP)), "news": 1})
+    assert decode(line) == STEP
+
+
+def test_an_unknown_kind_is_no_record():
+    assert decode('{"record":"weather","rank":0}') is None
+
+
+def test_a_missing_field_is_named():
+    given = json.loads(encode(STEP))
+    del given["wall_ns"]
+    with pytest.raises(UsageError) as caught:
+        decode(json.dumps(given))
+    assert str(caught.value) == "a \"step\" record must have 'wall_ns'"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nonsense", "a telemetry line must be JSON, not 'nonsense'"),
+        ("[1]", "a telemetry line must be an object with \"record\", not '[1]'"),
+    ],
+)
+def test_a_line_that_is_no_record_is_shown(line, message):
+    with pytest.raises(UsageError) as caught:
+        decode(line)
+    assert str(caught.value) == message
+
+
+def test_what_is_written_is_read_in_order(tmp_path):
+    with Writer(tmp_path / "deep" / "down", 1) as writer:
+        for record in RECORDS:
+            writer.write(record)
+        assert tuple(read_file(file_of(tmp_path / "deep" / "down", 1))) == RECORDS
+
+
+def test_a_second_writer_appends(tmp_path):
+    for _ in range(2):
+        with Writer(tmp_path, 1) as writer:
+            writer.write(STEP)
+    assert list(read_directory(tmp_path)) == [STEP, STEP]
+
+
+def test_a_closed_writer_writes_no_more(tmp_path):
+    writer = Writer(tmp_path, 1)
+    writer.close()
+    writer.close()
+    writer.write(STEP)
+    assert list(read_directory(tmp_path)) == []
+
+
+def test_a_line_cut_short_by_a_crash_is_skipped(tmp_path):
+    with Writer(tmp_path, 1) as writer:
+        writer.write(STEP)
+    with file_of(tmp_path, 1).open("a") as file:
+        file.write('{"record":"step","ra')
+    assert list(read_directory(tmp_path)) == [STEP]
+
+
+def step(**changes):
+    return StepSummary(**{**vars(STEP), **changes})
+
+
+def test_a_run_adds_up_its_rank_only():
+    steps = [step(step=0), step(step=1, exposed_ns=0), step(rank=0)]
+    run = summarize(1, steps, ("shm",))
+    assert run == RunSummary(
+        rank=1,
+        steps=2,
+        wall_ns=10_000_000,
+        exposed_ns=1_000_000,
+        reduced_bytes=8192,
+        rails=("shm",),
+    )
+    assert run.steps_per_second == 200.0
+    assert run.communication_share == 0.1
+
+
+def test_several_optimizers_do_not_count_time_twice():
+    steps = [step(optimizer=0), step(optimizer=1, wall_ns=6_000_000)]
+    run = summarize(1, steps)
+    assert (run.steps, run.wall_ns, run.exposed_ns) == (1, 6_000_000, 2_000_000)
+
+
+def test_a_run_without_steps_has_no_rate():
+    run = summarize(0, [])
+    assert (run.steps_per_second, run.communication_share) == (0.0, 0.0)
