@@ -1,0 +1,63 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackline.errors import UsageError
+from slackline.plan.collective import LINE_BYTES, split
+
+COUNTS = st.integers(0, 1 << 40)
+PARTS = st.integers(1, 70)
+ITEM_SIZES = st.sampled_from([1, 2, 4, 8])
+
+
+@given(COUNTS, PARTS, ITEM_SIZES)
+def test_parts_cover_the_buffer_without_gap_or_overlap(
+    count: int, parts: int, itemsize: int
+) -> None:
+    cut = split(count, parts, itemsize)
+    assert len(cut) == parts
+    position = 0
+    for offset, size in cut:
+        assert offset == position
+        assert size >= 0
+        position += size
+    assert position == count
+
+
+@given(COUNTS, PARTS, ITEM_SIZES)
+def test_every_part_that_has_elements_begins_on_a_line(
+    count: int, parts: int, itemsize: int
+) -> None:
+    for offset, size in split(count, parts, itemsize):
+        assert size == 0 or offset * itemsize % LINE_BYTES == 0
+
+
+@given(COUNTS, PARTS, ITEM_SIZES)
+def test_part_i_has_its_share_of_the_lines_and_the_first_parts_one_more(
+    count: int, parts: int, itemsize: int
+) -> None:
+    lines = -(-count * itemsize // LINE_BYTES)
+    for i, (_, size) in enumerate(split(count, parts, itemsize)):
+        expected = lines // parts + (1 if i < lines % parts else 0)
+        assert -(-size * itemsize // LINE_BYTES) == expected
+
+
+def test_the_examples_of_the_docstring_hold() -> None:
+    assert split(40, 3, 4) == ((0, 16), (16, 16), (32, 8))
+    assert split(20, 3, 4) == ((0, 16), (16, 4), (20, 0))
+    assert split(0, 2, 4) == ((0, 0), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ((-1, 1, 4), "count must not be negative, not -1"),
+        ((1, 0, 4), "parts must be a positive integer, not 0"),
+        ((1, 1, 3), "itemsize must divide 64, not be 3"),
+        ((1, 1, 0), "itemsize must divide 64, not be 0"),
+    ],
+)
+def test_a_wrong_value_is_named(values: tuple[int, int, int], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        split(*values)
+    assert str(error.value) == message

@@ -1,0 +1,190 @@
+from collections import Counter, deque
+from collections.abc import Iterator
+
+import pytest
+
+from slackline import wire
+from slackline.errors import UsageError
+from slackline.plan.collective import (
+    PLANS,
+    Collective,
+    CollectivePlan,
+    Kind,
+    check,
+    generate,
+    grid,
+    names,
+)
+
+RANKS = (*range(1, 10), 16)
+
+
+def plans_of(collective: Collective, name: str) -> Iterator[CollectivePlan]:
+    for ranks in RANKS if collective is not Collective.POINT_TO_POINT else (1, 2):
+        for root in range(ranks) if collective.rooted else (None,):
+            yield generate(collective, name, ranks, root)
+
+
+@pytest.mark.parametrize(("collective", "name"), PLANS)
+def test_every_plan_is_valid_for_every_number_of_ranks_and_every_root(
+    collective: Collective, name: str
+) -> None:
+    for plan in plans_of(collective, name):
+        assert check(plan).fault is None, f"{plan}: {check(plan).fault}"
+
+
+@pytest.mark.parametrize(("collective", "name"), PLANS)
+def test_every_plan_claims_rank_order_exactly_where_it_has_it(
+    collective: Collective, name: str
+) -> None:
+    for plan in plans_of(collective, name):
+        assert plan.rank_ordered == check(plan).rank_ordered, str(plan)
+
+
+@pytest.mark.parametrize(("collective", "name"), PLANS)
+def test_every_plan_also_runs_strictly_in_listed_order(collective: Collective, name: str) -> None:
+    for plan in plans_of(collective, name):
+        assert runs_in_listed_order(plan), f"{plan}\n{grid(plan)}"
+
+
+def runs_in_listed_order(plan: CollectivePlan) -> bool:
+    programs = [deque(program) for program in plan.programs]
+    travelling: Counter[tuple[int, int, int]] = Counter()
+    moved = True
+    while moved:
+        moved = False
+        for rank, program in enumerate(programs):
+            while program:
+                instruction = program[0]
+                if instruction.kind is Kind.SEND:
+                    travelling[rank, instruction.peer, instruction.chunk] += 1
+                elif instruction.kind.receives:
+                    link = (instruction.peer, rank, instruction.chunk)
+                    if not travelling[link]:
+                        break
+                    travelling[link] -= 1
+                program.popleft()
+                moved = True
+    return not any(programs)
+
+
+@pytest.mark.parametrize(("collective", "name"), PLANS)
+def test_a_single_rank_has_nothing_to_do(collective: Collective, name: str) -> None:
+    plan = generate(collective, name, 1, 0 if collective.rooted else None)
+    assert plan.programs == ((),)
+
+
+@pytest.mark.parametrize(
+    ("collective", "name"),
+    [
+        (Collective.ALL_REDUCE, "direct"),
+        (Collective.ALL_REDUCE, "mesh"),
+        (Collective.ALL_REDUCE, "ring"),
+        (Collective.REDUCE_SCATTER, "mesh"),
+        (Collective.ALL_GATHER, "mesh"),
+        (Collective.ALL_TO_ALL, "direct"),
+    ],
+)
+def test_no_two_ranks_send_to_the_same_rank_at_the_same_step(
+    collective: Collective, name: str
+) -> None:
+    plan = generate(collective, name, 7)
+    targets = [
+        [each.peer for each in program if each.kind is Kind.SEND] for program in plan.programs
+    ]
+    for step in zip(*targets, strict=True):
+        assert len(set(step)) == plan.ranks
+
+
+def test_the_reduce_broadcast_ring_reads_as_two_chains() -> None:
+    programs = generate(Collective.ALL_REDUCE, "reduce-broadcast", 4).programs
+    assert [" ".join(map(str, program)) for program in programs] == [
+        "SEND_1C0 COPY_3C0 SEND_1C0",
+        "ADD_0C0 SEND_2C0 COPY_0C0 SEND_2C0",
+        "ADD_1C0 SEND_3C0 COPY_1C0",
+        "ADD_2C0! SEND_0C0",
+    ]
+
+
+def test_the_ring_reads_as_its_picture() -> None:
+    programs = generate(Collective.ALL_REDUCE, "ring", 3).programs
+    assert " ".join(map(str, programs[0])) == (
+        "SEND_1C2 ADD_2C1 SEND_1C1 ADD_2C0! SEND_1C0 COPY_2C2 SEND_1C2 COPY_2C1"
+    )
+
+
+def test_halving_doubling_folds_the_extra_rank_in_and_out() -> None:
+    programs = generate(Collective.ALL_REDUCE, "halving-doubling", 3).programs
+    assert [" ".join(map(str, program)) for program in programs] == [
+        "ADD_2C0 ADD_2C1 SEND_1C1 ADD_1C0! SEND_1C0 COPY_1C1 SEND_2C0 SEND_2C1",
+        "SEND_0C0 ADD_0C1! SEND_0C1 COPY_0C0",
+        "SEND_0C0 SEND_0C1 COPY_0C0 COPY_0C1",
+    ]
+
+
+def test_a_torus_of_a_prime_number_of_ranks_is_the_ring() -> None:
+    torus = generate(Collective.ALL_REDUCE, "torus", 7)
+    assert torus.programs == generate(Collective.ALL_REDUCE, "ring", 7).programs
+
+
+def test_the_codes_are_those_of_the_frame_header() -> None:
+    codes = {each.name: each.value for each in wire.Collective if each.value}
+    assert {each.name: each.value for each in Collective} == codes
+
+
+def test_a_collective_may_be_given_by_its_code() -> None:
+    plan = generate(wire.Collective.ALL_REDUCE, "ring", 3)
+    assert plan == generate(Collective.ALL_REDUCE, "ring", 3)
+    assert plan.collective is Collective.ALL_REDUCE
+    assert names(wire.Collective.REDUCE) == ("direct", "chain")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ((1, "ring", 0), "ranks must be a positive integer, not 0"),
+        ((1, "ring", -3), "ranks must be a positive integer, not -3"),
+        (
+            (1, "star", 4),
+            'all_reduce has no plan "star"; its plans are '
+            "direct, mesh, ring, reduce-broadcast, halving-doubling, torus",
+        ),
+        ((1, "ring", 4, 2), "all_reduce takes no root, not 2"),
+        ((4, "chain", 4), "broadcast needs a root from 0 to 3, not None"),
+        ((4, "chain", 4, 4), "broadcast needs a root from 0 to 3, not 4"),
+        ((10, "direct", 3, 0), "point_to_point has at most 2 ranks, not 3"),
+        (
+            (0, "ring", 4),
+            "collective must be one of 1 all_reduce, 2 reduce_scatter, 3 all_gather, 4 broadcast, "
+            "5 reduce, 6 gather, 7 scatter, 8 all_to_all, 9 barrier, 10 point_to_point, not 0",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named_with_the_right_ones(
+    values: tuple[int, str, int], message: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        generate(*values)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("chunks", "programs", "message"),
+    [
+        (0, ((), ()), "chunks must be a positive integer, not 0"),
+        (1, ((),), "2 ranks need 2 programs, not 1"),
+    ],
+)
+def test_a_plan_that_contradicts_itself_is_refused(
+    chunks: int, programs: tuple[()], message: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        CollectivePlan(
+            name="own",
+            collective=Collective.ALL_REDUCE,
+            ranks=2,
+            chunks=chunks,
+            programs=programs,
+            rank_ordered=False,
+        )
+    assert str(error.value) == message
