@@ -1,0 +1,8 @@
+"""What every benchmark shares.
+
+machine  what was measured on: processor, kernel, versions, date, commit
+summary  median, 10th and 90th percentile of a sample
+report   rows, targets (met is computed), JSON and tables
+ranks    rank processes that do what the benchmark asks, and end with the first one's error
+options  --quick and --json
+"""

@@ -1,0 +1,27 @@
+"""The command line that all benchmarks share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a benchmark was called."""
+
+    quick: bool
+    """Fewer rounds: ends within 50 seconds on two cores; the figures are rougher."""
+
+    json: bool
+    """Print one JSON object instead of tables."""
+
+
+def parse(description: str, arguments: Sequence[str] | None = None) -> Options:
+    """The options in `arguments` (the process's own where None); a wrong one ends the process."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="few rounds, under 50 s on two cores")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    known = parser.parse_args(arguments)
+    return Options(quick=known.quick, json=known.json)

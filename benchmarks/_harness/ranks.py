@@ -1,0 +1,154 @@
+"""Rank processes that do what the benchmark asks, and end with the first one's error.
+
+The benchmark's own process conducts: it asks all ranks for one thing, waits for all answers, asks
+for the next. Between two questions a rank sleeps in a pipe and takes no processor time from
+whatever else is measured, another program included.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ANSWER_TIMEOUT = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Who a rank process is."""
+
+    rank: int
+    size: int
+    store: Path
+    """A file for torch's FileStore, the same for all ranks, new for each `Ranks`."""
+
+
+class RankFailedError(RuntimeError):
+    """A rank raised, died or did not answer in time. All ranks of its group are stopped."""
+
+
+class Ranks:
+    """`size` processes, each holding one `performer(place)`.
+
+    Use as a context manager: leaving it stops every process. `performer` is a class or function of
+    an importable module; `environment` is set in each process before `performer` is called.
+    """
+
+    def __init__(
+        self,
+        performer: Callable[[Place], Any],
+        size: int,
+        *,
+        environment: Mapping[str, str],
+    ) -> None:
+        context = multiprocessing.get_context("forkserver")
+        # One import of torch for all ranks; the server itself never opens a group.
+        context.set_forkserver_preload(["torch.distributed"])
+        self._folder = tempfile.TemporaryDirectory(prefix="slackline-benchmark-")
+        self._connections: list[Connection] = []
+        self._processes: list[BaseProcess] = []
+        for rank in range(size):
+            ours, theirs = context.Pipe()
+            place = Place(rank=rank, size=size, store=Path(self._folder.name, "store"))
+            process = context.Process(
+                target=_serve, args=(performer, place, dict(environment), theirs), daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._connections.append(ours)
+            self._processes.append(process)
+
+    def ask(self, method: str, *arguments: object) -> list[Any]:
+        """What `method(*arguments)` returned at each rank, in rank order.
+
+        Raises RankFailedError with the first failing rank's traceback, without waiting for the
+        others: they may be waiting for the one that failed.
+        """
+        for rank, connection in enumerate(self._connections):
+            try:
+                connection.send((method, arguments))
+            except OSError as error:
+                raise self._died(rank) from error
+        answers: dict[int, Any] = {}
+        deadline = time.monotonic() + ANSWER_TIMEOUT.total_seconds()
+        while len(answers) < len(self._connections):
+            waiting = [rank for rank in range(len(self._connections)) if rank not in answers]
+            ready = wait(
+                [self._connections[rank] for rank in waiting],
+                timeout=max(0.0, deadline - time.monotonic()),
+            )
+            if not ready:
+                late = ", ".join(map(str, waiting))
+                seconds = ANSWER_TIMEOUT.total_seconds()
+                raise RankFailedError(f"ranks {late}: no answer to {method} within {seconds:g} s")
+            for rank in waiting:
+                if self._connections[rank] in ready:
+                    answers[rank] = self._receive(rank)
+        return [answers[rank] for rank in range(len(self._connections))]
+
+    def _receive(self, rank: int) -> Any:
+        try:
+            failed, answer = self._connections[rank].recv()
+        except (EOFError, OSError) as error:
+            raise self._died(rank) from error
+        if failed:
+            raise RankFailedError(f"rank {rank} failed:\n{answer}")
+        return answer
+
+    def _died(self, rank: int) -> RankFailedError:
+        process = self._processes[rank]
+        process.join(timeout=5)
+        return RankFailedError(f"rank {rank} died with exit code {process.exitcode}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for connection in self._connections:
+            connection.close()
+        for process in self._processes:
+            # A rank whose pipe is closed leaves by itself, unless an error left it inside a call.
+            process.join(timeout=5 if error is None else 0)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._folder.cleanup()
+
+
+def _serve(
+    performer: Callable[[Place], Any],
+    place: Place,
+    environment: Mapping[str, str],
+    connection: Connection,
+) -> None:
+    """Answer the conductor's questions until it closes the pipe."""
+    os.environ.update(environment)
+    subject: Any = None
+    # An ended conductor ends its ranks, whatever they were about to say.
+    with suppress(EOFError, ConnectionError):
+        while True:
+            method, arguments = connection.recv()
+            try:
+                if subject is None:
+                    subject = performer(place)
+                answer = (False, getattr(subject, method)(*arguments))
+            except Exception:
+                answer = (True, traceback.format_exc())
+            connection.send(answer)

@@ -1,0 +1,77 @@
+"""What is measured and what is asked of it: two tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+ITEM_BYTES = 4
+"""float32."""
+
+
+class Transport(StrEnum):
+    """How the bytes travel, and in whose memory they lie."""
+
+    TCP = "tcp rails"
+    PRIVATE = "shm private"
+    """Shared memory rings; the tensors are ordinary ones."""
+    REGISTERED = "shm registered"
+    """Peers read the tensors in place: `slackline.backend.empty` allocated them."""
+
+    @property
+    def rails(self) -> str:
+        """The value of SLACKLINE_RAILS."""
+        return "tcp" if self is Transport.TCP else "shm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """An all_reduce of float32 with SUM."""
+
+    ranks: int
+    name: str
+    nbytes: int
+    calls: int
+    """Calls in one timed turn. Values grow by `ranks` at each call: see `pattern`."""
+    warm_up: int
+    rounds: int
+    quick_rounds: int
+
+    @property
+    def count(self) -> int:
+        return self.nbytes // ITEM_BYTES
+
+
+CASES = (
+    Case(ranks=2, name="4 KiB", nbytes=4096, calls=200, warm_up=8, rounds=61, quick_rounds=5),
+    Case(ranks=2, name="64 KiB", nbytes=65536, calls=100, warm_up=8, rounds=61, quick_rounds=5),
+    Case(ranks=2, name="1 MiB", nbytes=1 << 20, calls=20, warm_up=4, rounds=41, quick_rounds=5),
+    Case(ranks=4, name="16 MiB", nbytes=16 << 20, calls=3, warm_up=1, rounds=21, quick_rounds=3),
+    Case(ranks=4, name="100 MB", nbytes=10**8, calls=1, warm_up=1, rounds=11, quick_rounds=3),
+)
+
+# gloo's time over ours, at least; one row a case, in the order of CASES.
+GLOO_OVER_OURS = {
+    (2, "4 KiB"): {Transport.TCP: 10.0, Transport.PRIVATE: 18.0, Transport.REGISTERED: 18.0},
+    (2, "64 KiB"): {Transport.TCP: 12.0, Transport.PRIVATE: 18.0, Transport.REGISTERED: 25.0},
+    (2, "1 MiB"): {Transport.TCP: 6.0, Transport.PRIVATE: 9.0, Transport.REGISTERED: 30.0},
+    (4, "16 MiB"): {Transport.TCP: 1.4, Transport.PRIVATE: 2.9, Transport.REGISTERED: 8.0},
+    (4, "100 MB"): {Transport.TCP: 1.3, Transport.PRIVATE: 2.6, Transport.REGISTERED: 7.0},
+}
+
+# OpenMPI's time over ours, at least.
+OPENMPI_OVER_OURS = {(4, "100 MB"): {Transport.PRIVATE: 2.0}}
+
+IDLE_RANKS = 4
+IDLE_MS_PER_SECOND = 1.0
+"""Processor time that an engine with nothing to do may take in a second, in milliseconds."""
+
+
+def seat(contestant: str, transport: Transport) -> str:
+    """Who takes the turn that measures `contestant` over `transport`.
+
+    gloo and OpenMPI know one kind of memory: their turn stands beside both of ours.
+    """
+    if contestant in ("gloo", "openmpi"):
+        return contestant
+    return f"{contestant} {'registered' if transport is Transport.REGISTERED else 'private'}"

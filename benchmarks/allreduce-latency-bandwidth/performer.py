@@ -1,0 +1,115 @@
+"""What one rank does: the same turn with each of the contestants.
+
+Both torch groups and the bare engine live in this process; the conductor calls them in turn.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pattern
+import torch
+import torch.distributed as dist
+from _harness.ranks import Place
+
+import slackline.backend  # registers the backend "slackline"
+from slackline.wire import DType, ReduceOp
+
+TIMEOUT = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contestant:
+    """One way to reduce one buffer in place, and the barrier that belongs to it."""
+
+    buffer: torch.Tensor
+    all_reduce: Callable[[], object]
+    barrier: Callable[[], object]
+
+
+class Performer:
+    """A rank with a group of each backend."""
+
+    def __init__(self, place: Place) -> None:
+        torch.set_num_threads(1)
+        self._place = place
+        # Torch exports it at run time, but not to the type checker.
+        store = dist.FileStore(  # type: ignore[attr-defined]
+            str(place.store), place.size
+        )
+        dist.init_process_group(
+            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
+        )
+        world = dist.group.WORLD
+        assert world is not None
+        self._ours = world
+        self._gloo = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        self._engine = slackline.backend.group_of(self._ours)
+        self._contestants: dict[str, Contestant] = {}
+
+    def prepare(self, count: int, registered: bool) -> None:
+        """Allocate for tensors of `count` elements; what was there before is freed."""
+        self._contestants.clear()
+        self._contribution = pattern.contribution(self._place.rank, count)
+        self._total = pattern.total(self._place.size, count)
+        private = torch.empty(count)
+        self._contestants["gloo"] = self._through_torch(private, self._gloo)
+        self._add_ours("private", private)
+        if registered:
+            self._add_ours("registered", slackline.backend.empty(count))
+
+    def turn(self, name: str, calls: int, warm_up: int, salt: int) -> float:
+        """Seconds a call of `name`, over `calls` calls; raises where a result is wrong."""
+        contestant = self._contestants[name]
+        pattern.fill(contestant.buffer, self._contribution, salt)
+        for _ in range(warm_up):
+            contestant.all_reduce()
+        contestant.barrier()
+        started = time.perf_counter()
+        for _ in range(calls):
+            contestant.all_reduce()
+        seconds = time.perf_counter() - started
+        # No rank checks, and takes processor time, while another is still being timed.
+        contestant.barrier()
+        pattern.check(contestant.buffer, self._total, self._place.size, warm_up + calls, salt)
+        return seconds / calls
+
+    def idle(self, seconds: float) -> float:
+        """Milliseconds of processor time that this process takes in a second of doing nothing."""
+        before, started = _processor_seconds(), time.perf_counter()
+        time.sleep(seconds)
+        return (_processor_seconds() - before) / (time.perf_counter() - started) * 1e3
+
+    def close(self) -> None:
+        """Leave both groups."""
+        self._contestants.clear()
+        dist.destroy_process_group()
+
+    def _through_torch(self, buffer: torch.Tensor, group: dist.ProcessGroup) -> Contestant:
+        return Contestant(
+            buffer=buffer,
+            all_reduce=lambda: dist.all_reduce(buffer, group=group),
+            barrier=lambda: dist.barrier(group=group),
+        )
+
+    def _add_ours(self, memory: str, buffer: torch.Tensor) -> None:
+        """The contestants on `buffer`: through torch.distributed, and the bare engine."""
+        engine, address, count = self._engine, buffer.data_ptr(), buffer.numel()
+        float32, addition = DType.FLOAT32, ReduceOp.SUM
+        self._contestants[f"slackline {memory}"] = self._through_torch(buffer, self._ours)
+        self._contestants[f"engine {memory}"] = Contestant(
+            buffer=buffer,
+            all_reduce=lambda: engine.all_reduce(
+                address, address, count, float32, addition, blocking=True
+            ),
+            barrier=lambda: engine.barrier(blocking=True),
+        )
+
+
+def _processor_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
