@@ -1,0 +1,64 @@
+"""What one rank does: the same operation through each backend, in turns."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from _harness.ranks import Place
+from operations import OPERATIONS, Operation
+
+import slackline.backend  # noqa: F401  # the backend loads before anything is timed
+
+TIMEOUT = timedelta(seconds=60)
+
+
+class Performer:
+    """A rank with a group of each backend."""
+
+    def __init__(self, place: Place) -> None:
+        torch.set_num_threads(1)
+        # Torch exports it at run time, but not to the type checker.
+        store = dist.FileStore(  # type: ignore[attr-defined]
+            str(place.store), place.size
+        )
+        dist.init_process_group(
+            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
+        )
+        world = dist.group.WORLD
+        assert world is not None
+        self._groups = {
+            "slackline": world,
+            "gloo": dist.new_group(backend="gloo", timeout=TIMEOUT),
+        }
+        self._operations: dict[str, Operation] = {}
+
+    def prepare(self, name: str, count: int) -> None:
+        """Build operation `name` for each backend."""
+        self._operations = {
+            backend: OPERATIONS[name](group, count) for backend, group in self._groups.items()
+        }
+
+    def turn(self, backend: str, calls: int, warm_up: int) -> float:
+        """Seconds a call, over `calls` calls; raises where the output is wrong."""
+        operation, group = self._operations[backend], self._groups[backend]
+        operation.output.copy_(operation.start)
+        for _ in range(warm_up):
+            operation.call()
+        dist.barrier(group=group)
+        started = time.perf_counter()
+        for _ in range(calls):
+            operation.call()
+        seconds = time.perf_counter() - started
+        # No rank checks, and takes processor time, while another is still being timed.
+        dist.barrier(group=group)
+        if not torch.equal(operation.output, operation.expected):
+            raise ArithmeticError(f"{backend} left a wrong result")
+        return seconds / calls
+
+    def close(self) -> None:
+        """Leave both groups."""
+        self._operations.clear()
+        dist.destroy_process_group()
