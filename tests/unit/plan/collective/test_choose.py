@@ -66,5 +66,5 @@ def test_the_first_of_equals_is_taken() -> None:
 
 
 def test_a_wrong_order_is_named() -> None:
-    with pytest.raises(UsageError, match='^order must be "rank" or "any", not "auto"$'):
+    with pytest.raises(UsageError, match=r'^order must be "rank" or "any", not "auto"$'):
         choose(Collective.ALL_REDUCE, 4, 64, "auto", NETWORK)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackline.errors import UsageError
@@ -15,6 +15,7 @@ INSTRUCTIONS = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(INSTRUCTIONS)
 def test_the_text_of_an_instruction_reads_back_as_the_same_instruction(
     instruction: Instruction,
@@ -22,6 +23,7 @@ def test_the_text_of_an_instruction_reads_back_as_the_same_instruction(
     assert Instruction.parse(str(instruction)) == instruction
 
 
+@settings(deadline=None)
 @given(INSTRUCTIONS)
 def test_the_text_of_an_instruction_is_one_token(instruction: Instruction) -> None:
     assert re.fullmatch(r"[A-Z0-9_!]+", str(instruction))

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackline.errors import UsageError
@@ -10,6 +10,7 @@ PARTS = st.integers(1, 70)
 ITEM_SIZES = st.sampled_from([1, 2, 4, 8])
 
 
+@settings(deadline=None)
 @given(COUNTS, PARTS, ITEM_SIZES)
 def test_parts_cover_the_buffer_without_gap_or_overlap(
     count: int, parts: int, itemsize: int
@@ -24,6 +25,7 @@ def test_parts_cover_the_buffer_without_gap_or_overlap(
     assert position == count
 
 
+@settings(deadline=None)
 @given(COUNTS, PARTS, ITEM_SIZES)
 def test_every_part_that_has_elements_begins_on_a_line(
     count: int, parts: int, itemsize: int
@@ -32,6 +34,7 @@ def test_every_part_that_has_elements_begins_on_a_line(
         assert size == 0 or offset * itemsize % LINE_BYTES == 0
 
 
+@settings(deadline=None)
 @given(COUNTS, PARTS, ITEM_SIZES)
 def test_part_i_has_its_share_of_the_lines_and_the_first_parts_one_more(
     count: int, parts: int, itemsize: int

@@ -53,7 +53,7 @@ def written(
 
 
 BROKEN = {
-    "a dropped first send leaves the ring waiting": (
+    "a dropped SEND": (
         without(RING, 0, 4),
         "rank 1, instruction 5 (COPY_0C0): "
         "waits for a message about chunk 0 that rank 0 never sends",
