@@ -1,7 +1,7 @@
 """What a NIC engine offers, as Protocols: Nic, Group, Transfer and the Store they meet through.
 
-Addresses are integers (a tensor's `data_ptr()`), counts are elements. Whoever posts an operation keeps its buffers
-alive and untouched until its Transfer is done. Nothing here knows torch.
+Addresses are integers (a tensor's `data_ptr()`), counts are elements. Whoever posts an operation
+keeps its buffers alive and untouched until its Transfer is done. Nothing here knows torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from slackline.wire import DType, ReduceOp
 
 
 class Store(Protocol):
-    """Where ranks meet before they have links: a key-value store all of them see. torch's stores fit."""
+    """Where ranks meet before they have links: a key-value store all of them see. torch's stores
+    fit.
+    """
 
     def set(self, key: str, value: str, /) -> None:
         """Publish `value` under `key`."""
@@ -35,27 +37,31 @@ class Transfer(Protocol):
         """Whether the operation has ended, well or badly. Never blocks."""
 
     def wait(self, timeout: timedelta | None = None) -> None:
-        """Block (without the GIL) until the operation has ended; raises its `slackline.errors` type if it failed.
+        """Block (without the GIL) until the operation has ended; raises its `slackline.errors` type
+        if it failed.
 
         A timeout ends the wait with `slackline.errors.TimeoutError`; the operation goes on.
         """
 
     def add_done_callback(self, fn: Callable[[BaseException | None], None], /) -> None:
-        """Call `fn(error)` once, on the engine's completion thread, or at once if the operation has ended."""
+        """Call `fn(error)` once, on the engine's completion thread, or at once if the operation has
+        ended.
+        """
 
 
 @runtime_checkable
 class Group(Protocol):
     """One life of a group of ranks on an engine.
 
-    `tag` None: a collective, matched by the order of the calls. A tag (0 to 2**24 - 1) matches whatever the posting
-    order. `priority`: lower is sent first. `timeout` None: the group's. `blocking`: run in the caller's thread and
-    return a finished Transfer; errors are raised at once.
+    `tag` None: a collective, matched by the order of the calls. A tag (0 to 2**24 - 1) matches
+    whatever the posting order. `priority`: lower is sent first. `timeout` None: the group's.
+    `blocking`: run in the caller's thread and return a finished Transfer; errors are raised at
+    once.
     """
 
     @property
     def rank(self) -> int:
-        """This process's rank in the group."""
+        """The rank of this process in the group."""
 
     @property
     def size(self) -> int:
@@ -74,7 +80,9 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Reduce `count` elements of every rank's source into every rank's target. They may be the same memory."""
+        """Reduce `count` elements of every rank's source into every rank's target. They may be the
+        same memory.
+        """
 
     def reduce_scatter(
         self,
@@ -133,7 +141,7 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Reduce every rank's source into the root's target; other ranks' targets are left alone."""
+        """Reduce every rank's source into the root's target; other targets are left alone."""
 
     def gather(
         self,
@@ -148,7 +156,9 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Put rank i's source (`counts[i]` elements) into the root's `targets[i]`; targets are empty elsewhere."""
+        """Put rank i's source (`counts[i]` elements) into the root's `targets[i]`; targets are
+        empty elsewhere.
+        """
 
     def scatter(
         self,
@@ -163,7 +173,9 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Put the root's `sources[i]` (`counts[i]` elements) into rank i's target; sources are empty elsewhere."""
+        """Put the root's `sources[i]` (`counts[i]` elements) into rank i's target; sources are
+        empty elsewhere.
+        """
 
     def all_to_all(
         self,
@@ -178,7 +190,9 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Put `sources[i]` of rank j into `targets[j]` of rank i; the counts of the two sides must agree."""
+        """Put `sources[i]` of rank j into `targets[j]` of rank i; the counts of the two sides must
+        agree.
+        """
 
     def barrier(
         self,
@@ -216,10 +230,14 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Receive from `peer`, or from whoever sends first if None; the Transfer's `source` then tells who."""
+        """Receive from `peer`, or from whoever sends first if None; the Transfer's `source` then
+        tells who.
+        """
 
     def allocate(self, nbytes: int) -> int:
-        """Return the address of `nbytes` of registered memory, 64-byte aligned, readable and writable in place."""
+        """Return the address of `nbytes` of registered memory, 64-byte aligned, readable and
+        writable in place.
+        """
 
     def free(self, address: int) -> None:
         """Give memory from `allocate` back. No operation may use it any more."""
@@ -228,10 +246,14 @@ class Group(Protocol):
         """What the group has done so far, by name."""
 
     def close(self) -> None:
-        """End the group in good order: all posted work is flushed first. Further use raises ClosedError."""
+        """End the group in good order: all posted work is flushed first. Further use raises
+        ClosedError.
+        """
 
     def abort(self, reason: str) -> None:
-        """End the group now: pending operations here and on the peers fail with an error that gives the reason."""
+        """End the group now: pending operations here and on the peers fail with an error that gives
+        the reason.
+        """
 
 
 @runtime_checkable
@@ -239,7 +261,9 @@ class Nic(Protocol):
     """One process's engine: it serves every group the process takes part in."""
 
     def open_group(self, store: Store, rank: int, size: int, *, timeout: timedelta) -> Group:
-        """Meet the other ranks through `store` and return the group; `timeout` holds for it and as its default."""
+        """Meet the other ranks through `store` and return the group; `timeout` holds for it and as
+        its default.
+        """
 
     def close(self) -> None:
         """Close the engine and every group that is still open."""

@@ -1,0 +1,233 @@
+"""CUDA tensors: through pinned host memory, on streams of their own, without a kernel that waits.
+
+    current stream   ──record──────────────────────────────────── wait (Work.wait) ──
+    side stream          └─ wait ─ copy to host ─ record ┐        ┌ copy back ─ record
+    lane's thread                                        └─ post  │
+    nic                                                     └─────┘
+
+The accelerator only ever copies; it waits for the network nowhere but where the caller's stream
+waits for the copy back, and that is queued only after the data has arrived.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch.futures import Future
+
+from slackline.backend._torch import new_event, new_stream
+from slackline.backend._work import _NO_TIMEOUT, TransferWork
+from slackline.errors import UsageError
+from slackline.nic import Transfer
+
+__all__ = ["CudaLane", "CudaStage", "CudaWork", "Deferred"]
+
+Callback = Callable[[BaseException | None], None]
+
+
+class Ready(Protocol):
+    """What tells that the copies to the host are done: a CUDA event."""
+
+    def synchronize(self) -> None:
+        """Block, without the GIL, until that is so."""
+
+
+class CudaStage:
+    """The Stage of CUDA tensors: every one has a copy in pinned host memory.
+
+    `out` and `back` are the streams of the copies to the host and to the device.
+    """
+
+    def __init__(self, out: torch.cuda.Stream, back: torch.cuda.Stream) -> None:
+        self.device = out.device
+        self.back = back
+        self.arrived: torch.cuda.Event | None = None
+        self._out = out
+        self._landings: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._departed: list[torch.Tensor] = []
+        # What is read must have been computed; what is overwritten must have been read.
+        self._before = torch.cuda.current_stream(self.device).record_event()
+        out.wait_event(self._before)
+
+    def source(self, tensor: torch.Tensor) -> int:
+        return self._to_host(tensor).data_ptr()
+
+    def temporary(self, tensor: torch.Tensor) -> int:
+        # Computed on the current stream after `_before`, so the copy waits for that stream once
+        # more.
+        self._out.wait_stream(torch.cuda.current_stream(self.device))
+        return self.source(tensor)
+
+    def target(self, tensor: torch.Tensor) -> int:
+        self._check(tensor)
+        host = _pinned(tensor)
+        self._landings.append((tensor, host))
+        return host.data_ptr()
+
+    def both(self, tensor: torch.Tensor) -> int:
+        host = self._to_host(tensor)
+        self._landings.append((tensor, host))
+        return host.data_ptr()
+
+    @property
+    def lands(self) -> bool:
+        return bool(self._landings)
+
+    def depart(self) -> torch.cuda.Event | None:
+        """Return the event after which the sources are on the host; None if there are none."""
+        return self._out.record_event(new_event(blocking=True)) if self._departed else None
+
+    def land(self) -> None:
+        """Queue the copies to the device; `arrived` is the event that they are done."""
+        self.back.wait_event(self._before)
+        with torch.no_grad(), torch.cuda.stream(self.back):
+            for tensor, host in self._landings:
+                tensor.copy_(host, non_blocking=True)
+                tensor.record_stream(self.back)
+        self.arrived = self.back.record_event()
+
+    def _to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._check(tensor)
+        host = _pinned(tensor)
+        with torch.no_grad(), torch.cuda.stream(self._out):
+            host.copy_(tensor, non_blocking=True)
+            tensor.record_stream(self._out)
+        self._departed.append(host)
+        return host
+
+    def _check(self, tensor: torch.Tensor) -> None:
+        if tensor.layout is not torch.strided:
+            raise UsageError(f"slackline takes dense tensors, not one of layout {tensor.layout}")
+        if tensor.device != self.device:
+            raise UsageError(
+                f"an operation's tensors share a device, not {self.device} and {tensor.device}"
+            )
+
+
+class CudaWork(TransferWork):
+    """A TransferWork whose results land on a device."""
+
+    def __init__(
+        self, transfer: Transfer, results: Sequence[torch.Tensor], stage: CudaStage
+    ) -> None:
+        super().__init__(transfer, results, stage)
+        self._stage = stage
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        """Block until the data has arrived at the host, and make the current stream wait for the
+        copy back.
+        """
+        super().wait(timeout)
+        if self._stage.arrived is not None:
+            torch.cuda.current_stream(self._stage.device).wait_event(self._stage.arrived)
+        return True
+
+    def _new_future(self) -> Future[Any]:
+        return Future(devices=[self._stage.device])
+
+    def _complete(self, future: Future[Any]) -> None:
+        # A Future with devices records events on the current streams; its readers wait for those.
+        with torch.cuda.stream(self._stage.back):
+            future.set_result(None)
+
+
+class Deferred:
+    """The Transfer of an operation that is not posted yet."""
+
+    def __init__(self) -> None:
+        self._posted = threading.Event()
+        self._transfer: Transfer | None = None
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._callbacks: list[Callback] = []
+
+    @property
+    def source(self) -> int | None:
+        return None if self._transfer is None else self._transfer.source
+
+    def done(self) -> bool:
+        if self._transfer is not None:
+            return self._transfer.done()
+        return self._error is not None
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        self._posted.wait()  # ends: the device's work does, and the lane posts whatever happens
+        if self._error is not None:
+            raise self._error
+        assert self._transfer is not None
+        self._transfer.wait(timeout)
+
+    def add_done_callback(self, fn: Callback, /) -> None:
+        with self._lock:
+            if not self._posted.is_set():
+                self._callbacks.append(fn)
+                return
+        self._pass_on(fn)
+
+    def post(self, posting: Callable[[], Transfer]) -> None:
+        """Post; what goes wrong in it becomes the transfer's error."""
+        try:
+            self._transfer = posting()
+        except Exception as error:  # whatever it is, whoever waits shall see it
+            self._error = error
+        with self._lock:
+            self._posted.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._pass_on(callback)
+
+    def _pass_on(self, fn: Callback) -> None:
+        if self._transfer is not None:
+            self._transfer.add_done_callback(fn)
+        else:
+            fn(self._error)
+
+
+class CudaLane:
+    """A thread that posts a group's operations in the order of the calls, each when its event has
+    happened.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[
+            tuple[Ready | None, Callable[[], Transfer], Deferred] | None
+        ] = queue.SimpleQueue()
+        self._streams: dict[torch.device, tuple[torch.cuda.Stream, torch.cuda.Stream]] = {}
+        self._thread = threading.Thread(target=self._serve, name="slackline-lane", daemon=True)
+        self._thread.start()
+
+    def stage(self, device: torch.device) -> CudaStage:
+        """Return the Stage of one operation on tensors of this device."""
+        if device not in self._streams:
+            self._streams[device] = (new_stream(device), new_stream(device))
+        return CudaStage(*self._streams[device])
+
+    def post(self, ready: Ready | None, posting: Callable[[], Transfer]) -> Transfer:
+        """Queue the operation and return at once."""
+        deferred = Deferred()
+        self._queue.put((ready, posting, deferred))
+        return deferred
+
+    def close(self) -> None:
+        """Post what is queued and end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (entry := self._queue.get()) is not None:
+            ready, posting, deferred = entry
+            deferred.post(partial(_after, ready, posting))
+
+
+def _after(ready: Ready | None, posting: Callable[[], Transfer]) -> Transfer:
+    if ready is not None:
+        ready.synchronize()
+    return posting()
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

@@ -1,0 +1,267 @@
+"""The operations that copy tensors between ranks: broadcast, gathers, scatters, all-to-alls,
+barrier.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from slackline.backend._codes import moved_as
+from slackline.backend._posting import Poster, Posting, together
+from slackline.backend._stage import HostStage, Stage, check_alike, only_list, only_tensor
+from slackline.errors import UsageError
+
+__all__ = ["Moves"]
+
+Tensors = torch.Tensor | Sequence[torch.Tensor]
+
+
+class Moves(Poster):
+    """Operations take torch's options, or the root and timeout of its short forms."""
+
+    def broadcast(
+        self, tensors: Tensors, opts: Any = 0, timeout: timedelta | None = None
+    ) -> dist.Work:
+        tensor = only_tensor(tensors)
+        root, options = _root(opts)
+        code, width = moved_as(tensor.dtype)
+        stage = self._stage_for(tensor)
+        address = stage.source(tensor) if self._me == root else stage.target(tensor)
+        posting = partial(self._nic.broadcast, address, tensor.numel() * width, code, root)
+        return self._run("broadcast", posting, stage, [tensor], options, timeout)
+
+    def allgather(
+        self,
+        outputs: Sequence[Any],
+        sent: Tensors,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        source = only_tensor(sent)
+        targets = only_list(outputs, self._ranks, "outputs of all_gather")
+        stage = self._stage_for(source)
+        posting = self._all_gather_posting(stage, targets, source)
+        return self._run("all_gather", posting, stage, targets, *_options(opts, timeout))
+
+    def allgather_coalesced(
+        self,
+        outputs: Sequence[Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        """Gather every input; `outputs[i][j]` is rank i's input j."""
+        stage = self._stage_for(_first(inputs))
+        posting = together(
+            [
+                self._all_gather_posting(stage, [of_rank[index] for of_rank in outputs], source)
+                for index, source in enumerate(inputs)
+            ]
+        )
+        results = [tensor for of_rank in outputs for tensor in of_rank]
+        return self._run("all_gather", posting, stage, results, *_options(opts, timeout))
+
+    def all_gather_single(
+        self,
+        target: torch.Tensor,
+        source: torch.Tensor,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        stage = self._stage_for(source)
+        posting = self._all_gather_single_posting(stage, target, source)
+        return self._run("all_gather", posting, stage, [target], *_options(opts, timeout))
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        stage = self._stage_for(_first(inputs))
+        posting = together(
+            [
+                self._all_gather_single_posting(stage, target, source)
+                for target, source in zip(outputs, inputs, strict=True)
+            ]
+        )
+        return self._run("all_gather", posting, stage, list(outputs), *_options(opts, timeout))
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def gather(
+        self,
+        outputs: Sequence[Any],
+        sent: Tensors,
+        opts: Any = 0,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        source = only_tensor(sent)
+        root, options = _root(opts)
+        code, width = moved_as(source.dtype)
+        targets = only_list(outputs, self._ranks, "outputs of gather") if self._me == root else []
+        check_alike(targets, source.dtype)
+        counts = [part.numel() * width for part in targets] or [
+            source.numel() * width
+        ] * self._ranks
+        stage = self._stage_for(source)
+        addresses = [stage.target(target) for target in targets]
+        posting = partial(self._nic.gather, stage.source(source), addresses, counts, code, root)
+        return self._run("gather", posting, stage, targets, options, timeout)
+
+    def scatter(
+        self,
+        received: Tensors,
+        inputs: Sequence[Any],
+        opts: Any = 0,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        target = only_tensor(received)
+        root, options = _root(opts)
+        code, width = moved_as(target.dtype)
+        sources = only_list(inputs, self._ranks, "inputs of scatter") if self._me == root else []
+        check_alike(sources, target.dtype)
+        counts = [part.numel() * width for part in sources] or [
+            target.numel() * width
+        ] * self._ranks
+        stage = self._stage_for(target)
+        addresses = [stage.source(source) for source in sources]
+        posting = partial(self._nic.scatter, addresses, stage.target(target), counts, code, root)
+        return self._run("scatter", posting, stage, [target], options, timeout)
+
+    def alltoall(
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        targets = only_list([outputs], self._ranks, "outputs of all_to_all")
+        sources = only_list([inputs], self._ranks, "inputs of all_to_all")
+        check_alike([*targets, *sources], sources[0].dtype)
+        code, width = moved_as(sources[0].dtype)
+        stage = self._stage_for(sources[0])
+        posting = partial(
+            self._nic.all_to_all,
+            [stage.source(source) for source in sources],
+            [source.numel() * width for source in sources],
+            [stage.target(target) for target in targets],
+            [target.numel() * width for target in targets],
+            code,
+        )
+        return self._run("all_to_all", posting, stage, targets, *_options(opts, timeout))
+
+    def all_to_all_single(
+        self,
+        target: torch.Tensor,
+        source: torch.Tensor,
+        target_splits: Sequence[int] = (),
+        source_splits: Sequence[int] = (),
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        check_alike([target], source.dtype)
+        code, width = moved_as(source.dtype)
+        incoming = self._splits("output", target, target_splits)
+        outgoing = self._splits("input", source, source_splits)
+        stage = self._stage_for(source)
+        posting = partial(
+            self._nic.all_to_all,
+            _addresses(stage.source(source), outgoing, source),
+            [count * width for count in outgoing],
+            _addresses(stage.target(target), incoming, target),
+            [count * width for count in incoming],
+            code,
+        )
+        return self._run("all_to_all", posting, stage, [target], *_options(opts, timeout))
+
+    alltoall_base = all_to_all_single
+
+    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> dist.Work:
+        return self._run("barrier", self._nic.barrier, HostStage(), [], *_options(opts, timeout))
+
+    def _all_gather_posting(
+        self, stage: Stage, targets: Sequence[torch.Tensor], source: torch.Tensor
+    ) -> Posting:
+        check_alike(targets, source.dtype)
+        code, width = moved_as(source.dtype)
+        if targets[self._me].numel() != source.numel():
+            raise UsageError(
+                f"output {self._me} of all_gather must have {source.numel()} elements, "
+                f"not {targets[self._me].numel()}"
+            )
+        return partial(
+            self._nic.all_gather,
+            stage.source(source),
+            [stage.target(target) for target in targets],
+            [target.numel() * width for target in targets],
+            code,
+        )
+
+    def _all_gather_single_posting(
+        self, stage: Stage, target: torch.Tensor, source: torch.Tensor
+    ) -> Posting:
+        check_alike([target], source.dtype)
+        code, width = moved_as(source.dtype)
+        expected = source.numel() * self._ranks
+        if target.numel() != expected:
+            raise UsageError(
+                f"the output of all_gather must have {expected} elements, not {target.numel()}"
+            )
+        counts = [source.numel()] * self._ranks
+        return partial(
+            self._nic.all_gather,
+            stage.source(source),
+            _addresses(stage.target(target), counts, target),
+            [count * width for count in counts],
+            code,
+        )
+
+    def _splits(self, role: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
+        """Return how many elements belong to each rank; `splits` counts rows, none means even."""
+        rows = tensor.shape[0] if tensor.dim() else 1
+        if not splits:
+            if rows % self._ranks:
+                raise UsageError(
+                    f"the {role} of all_to_all must have rows for {self._ranks} ranks, not {rows}"
+                )
+            splits = [rows // self._ranks] * self._ranks
+        if len(splits) != self._ranks or sum(splits) != rows or min(splits) < 0:
+            raise UsageError(
+                f"the {role} splits of all_to_all must be {self._ranks} that add up to {rows}, "
+                f"not {list(splits)}"
+            )
+        per_row = tensor.numel() // rows if rows else 0
+        return [split * per_row for split in splits]
+
+
+def _addresses(base: int, counts: Sequence[int], tensor: torch.Tensor) -> list[int]:
+    """Return where the parts begin that lie one after the other from `base`."""
+    starts = accumulate(counts[:-1], initial=0)
+    return [base + start * tensor.element_size() for start in starts]
+
+
+def _root(opts: Any) -> tuple[int, Any]:
+    """Return the root and torch's options (None in the short forms, where opts is the root)."""
+    return (opts, None) if isinstance(opts, int) else (opts.rootRank, opts)
+
+
+def _options(opts: Any, timeout: timedelta | None) -> tuple[Any, timedelta | None]:
+    """Return torch's options and the timeout; the short forms have the timeout in the options'
+    place.
+    """
+    return (None, opts) if isinstance(opts, timedelta) else (opts, timeout)
+
+
+def _first(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    if not tensors:
+        raise UsageError("a coalesced operation takes at least one tensor, not 0")
+    return tensors[0]

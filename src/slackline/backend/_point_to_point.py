@@ -1,0 +1,92 @@
+"""Sends and receives, and the barrier that names who is missing."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+
+import torch
+from torch import distributed as dist
+
+from slackline.backend._codes import moved_as
+from slackline.backend._posting import Poster
+from slackline.backend._stage import HostStage, only_tensor
+from slackline.errors import PeerError, TimeoutError, UsageError
+from slackline.wire import DType
+
+__all__ = ["PointToPoint"]
+
+_TAGS = 1 << 24
+_ROLL_CALL = _TAGS - 1
+
+
+class PointToPoint(Poster):
+    """The n-th send with a tag meets the n-th receive with it, whatever else is under way."""
+
+    def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int = 0) -> dist.Work:
+        tensor = only_tensor(tensors)
+        code, width = moved_as(tensor.dtype)
+        stage = self._stage_for(tensor)
+        posting = partial(
+            self._nic.send, stage.source(tensor), tensor.numel() * width, code, dst, _user_tag(tag)
+        )
+        return self._run("send", posting, stage, [tensor], None)
+
+    def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int = 0) -> dist.Work:
+        return self._recv("recv", tensors, src, tag)
+
+    def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int = 0) -> dist.Work:
+        return self._recv("recv", tensors, None, tag)
+
+    def _recv(
+        self, name: str, tensors: Sequence[torch.Tensor], peer: int | None, tag: int
+    ) -> dist.Work:
+        tensor = only_tensor(tensors)
+        code, width = moved_as(tensor.dtype)
+        stage = self._stage_for(tensor)
+        posting = partial(
+            self._nic.recv, stage.target(tensor), tensor.numel() * width, code, peer, _user_tag(tag)
+        )
+        return self._run(name, posting, stage, [tensor], None)
+
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """Block until all ranks are here; rank 0 raises TimeoutError that names who did not come.
+
+        With `wait_all_ranks` it names all of them, else the first. The other ranks fail with what
+        rank 0's end does to them, or with a timeout of their own.
+        """
+        limit = timeout or self._timeout or self._group_timeout
+        if self._me != 0:
+            self._call(0, sending=True, timeout=limit)
+            self._call(0, sending=False, timeout=limit)
+            return
+        missing = []
+        for rank in range(1, self._ranks):
+            try:
+                self._call(rank, sending=False, timeout=limit)
+            except (TimeoutError, PeerError):
+                missing.append(rank)
+                if not wait_all_ranks:
+                    break
+        if missing:
+            names = ", ".join(str(rank) for rank in missing)
+            raise TimeoutError(
+                f"monitored_barrier Timed out after {limit}: ranks that did not come: {names}",
+                rank=0,
+                peer=missing[0],
+            )
+        for rank in range(1, self._ranks):
+            self._call(rank, sending=True, timeout=limit)
+
+    def _call(self, peer: int, *, sending: bool, timeout: timedelta) -> None:
+        token = torch.zeros(1, dtype=torch.uint8)
+        move = self._nic.send if sending else self._nic.recv
+        posting = partial(move, token.data_ptr(), 1, DType.UINT8, peer, _ROLL_CALL)
+        self._run("monitored_barrier", posting, HostStage(), [token], None, timeout).wait()
+
+
+def _user_tag(tag: int) -> int:
+    if not 0 <= tag < _ROLL_CALL:
+        raise UsageError(f"a tag must be in 0..{_ROLL_CALL - 1}, not {tag}")
+    return tag

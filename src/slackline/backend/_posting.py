@@ -1,0 +1,149 @@
+"""How every operation goes from a torch call to the nic and back as a Work."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+from torch import distributed as dist
+from torch.autograd import profiler
+
+from slackline.backend._cuda import CudaLane, CudaStage, CudaWork
+from slackline.backend._identity import Identity
+from slackline.backend._stage import HostStage, Stage
+from slackline.backend._torch import Store
+from slackline.backend._transfers import Several, Then
+from slackline.backend._work import DoneWork, TransferWork
+from slackline.errors import UsageError
+from slackline.nic import Group, Transfer
+
+__all__ = ["Poster", "Posting", "together"]
+
+
+class Posting(Protocol):
+    """A nic operation with everything decided but when and how it is waited for."""
+
+    def __call__(self, *, timeout: timedelta | None, blocking: bool) -> Transfer: ...
+
+
+class Poster(Identity):
+    """The middle of the group: it posts what the operations above it have put together.
+
+    Operations meet their like on other ranks by the order of the calls. A CUDA tensor's operation
+    can only be posted once its copy to the host is done, so from the first one on, all of the
+    group's operations go through one lane that keeps them in order.
+    """
+
+    def __init__(self, nic: Group, store: Store, timeout: timedelta) -> None:
+        super().__init__(store, nic.rank, nic.size, timeout)
+        self._nic = nic
+        self._ranks = nic.size
+        self._me = nic.rank
+        self._done = DoneWork()
+        self._lane: CudaLane | None = None
+        self._coalesced: list[dist.Work] | None = None
+
+    def _stage_for(self, tensor: torch.Tensor) -> Stage:
+        """Return the Stage for an operation on tensors like this one."""
+        kind = tensor.device.type
+        if kind == "cpu":
+            return HostStage()
+        if kind != "cuda":
+            raise UsageError(f"slackline takes tensors on cpu and cuda, not on {tensor.device}")
+        if self._lane is None:
+            self._lane = CudaLane()
+        return self._lane.stage(tensor.device)
+
+    def _run(
+        self,
+        name: str,
+        posting: Posting,
+        stage: Stage,
+        results: Sequence[torch.Tensor],
+        opts: Any,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        """Post and return the Work; done already if torch's options say the call is synchronous.
+
+        `opts` are torch's options of the operation or None; `timeout` is that of the calls without
+        options.
+        """
+        limit = self._limit(opts, timeout)
+        blocking = opts is not None and not opts.asyncOp
+        if not profiler._is_profiler_enabled:
+            return self._post(posting, stage, results, limit, blocking)
+        with profiler.record_function(f"slackline:{name}") as record:
+            work = self._post(posting, stage, results, limit, blocking)
+            if not blocking:
+                record._call_end_callbacks_on_future(work.get_future())
+            return work
+
+    def _post(
+        self,
+        posting: Posting,
+        stage: Stage,
+        results: Sequence[torch.Tensor],
+        timeout: timedelta | None,
+        blocking: bool,
+    ) -> dist.Work:
+        if self._lane is not None:
+            return self._post_in_lane(self._lane, posting, stage, results, timeout)
+        if blocking:
+            posting(timeout=timeout, blocking=True)
+            stage.land()
+            return self._done
+        transfer = posting(timeout=timeout, blocking=False)
+        if stage.lands:
+            transfer = Then(transfer, stage.land)
+        return self._remember(TransferWork(transfer, results, stage))
+
+    def _post_in_lane(
+        self,
+        lane: CudaLane,
+        posting: Posting,
+        stage: Stage,
+        results: Sequence[torch.Tensor],
+        timeout: timedelta | None,
+    ) -> dist.Work:
+        staged = stage if isinstance(stage, CudaStage) else None
+        ready = None if staged is None else staged.depart()
+        transfer = lane.post(ready, lambda: posting(timeout=timeout, blocking=False))
+        if stage.lands:
+            transfer = Then(transfer, stage.land)
+        if staged is None:
+            return self._remember(TransferWork(transfer, results, stage))
+        return self._remember(CudaWork(transfer, results, staged))
+
+    def _remember(self, work: dist.Work) -> dist.Work:
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def _limit(self, opts: Any, timeout: timedelta | None) -> timedelta | None:
+        """Return the timeout of one call; None leaves it to the nic's group."""
+        if timeout is None and opts is not None and opts.timeout > timedelta():
+            timeout = opts.timeout
+        return self._timeout if timeout is None else timeout
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        """Collect the Works from here on, so that `_end_coalescing` gives one for them all."""
+        self._coalesced = []
+
+    def _end_coalescing(self, device: torch.device) -> dist.Work:
+        works, self._coalesced = self._coalesced or [], None
+        transfers = [work._transfer for work in works if isinstance(work, TransferWork)]
+        if len(transfers) == 1:
+            return works[0]
+        return TransferWork(Several(transfers), [], works)
+
+
+def together(postings: Sequence[Posting]) -> Posting:
+    """Make one posting of several, which run side by side."""
+
+    def post(*, timeout: timedelta | None, blocking: bool) -> Transfer:
+        transfer = Several([posting(timeout=timeout, blocking=False) for posting in postings])
+        if blocking:
+            transfer.wait(timeout)
+        return transfer
+
+    return post

@@ -1,0 +1,218 @@
+"""The operations that combine the ranks' tensors: all_reduce, reduce, reduce_scatter, and so on."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch.autograd import profiler
+
+from slackline.backend._codes import REDUCTIONS, premultiplier, reduced_as
+from slackline.backend._posting import Poster, Posting, together
+from slackline.backend._stage import Stage, check_alike, only_list, only_tensor
+from slackline.backend._torch import AllreduceOptions
+from slackline.backend._work import TransferWork
+from slackline.errors import UsageError
+
+__all__ = ["Reductions"]
+
+Tensors = torch.Tensor | Sequence[torch.Tensor]
+_SUM = dist.ReduceOp.SUM
+
+
+class Reductions(Poster):
+    """Operations take torch's options, or the reduction and timeout of its short forms."""
+
+    def allreduce(
+        self, tensors: Tensors, opts: Any = _SUM, timeout: timedelta | None = None
+    ) -> dist.Work:
+        # The straight line for one plain CPU tensor: this is the call whose overhead training pays
+        # most often. Whatever it does not recognise goes to `_all_reduce`, which knows every case
+        # and every error.
+        if (
+            type(opts) is AllreduceOptions
+            and len(tensors) == 1
+            and self._lane is None
+            and not profiler._is_profiler_enabled
+        ):
+            tensor = tensors[0]
+            number = hash(opts.reduceOp)
+            if number in REDUCTIONS:
+                op, codes = REDUCTIONS[number]
+                code = codes.get(tensor.dtype)
+                if code is not None and tensor.is_cpu and _is_contiguous(tensor):
+                    address = tensor.data_ptr()
+                    count = tensor.numel()
+                    limit = opts.timeout if opts.timeout.days >= 0 else self._timeout
+                    if opts.asyncOp:
+                        transfer = self._nic.all_reduce(
+                            address, address, count, code, op, timeout=limit
+                        )
+                        return self._remember(TransferWork(transfer, [tensor]))
+                    self._nic.all_reduce(
+                        address, address, count, code, op, timeout=limit, blocking=True
+                    )
+                    return self._done
+        return self._all_reduce(tensors, opts, timeout)
+
+    def _all_reduce(self, tensors: Tensors, opts: Any, timeout: timedelta | None) -> dist.Work:
+        tensor = only_tensor(tensors)
+        op, options = _reduction(opts)
+        stage = self._stage_for(tensor)
+        posting = self._all_reduce_posting(stage, tensor, op)
+        return self._run("all_reduce", posting, stage, [tensor], options, timeout)
+
+    def allreduce_coalesced(
+        self, tensors: Sequence[torch.Tensor], opts: Any = _SUM, timeout: timedelta | None = None
+    ) -> dist.Work:
+        op, options = _reduction(opts)
+        stage = self._stage_for(_first(tensors))
+        posting = together([self._all_reduce_posting(stage, tensor, op) for tensor in tensors])
+        return self._run("all_reduce", posting, stage, list(tensors), options, timeout)
+
+    def reduce(
+        self,
+        tensors: Tensors,
+        opts: Any = 0,
+        op: Any = _SUM,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        tensor = only_tensor(tensors)
+        root = opts if isinstance(opts, int) else opts.rootRank
+        if not isinstance(opts, int):
+            op, timeout = opts.reduceOp, None
+        options = None if isinstance(opts, int) else opts
+        code, width, reduction = reduced_as(tensor.dtype, op)
+        stage = self._stage_for(tensor)
+        if self._me == root:
+            source, target = self._in_place(stage, tensor, op)
+        else:
+            source = target = self._source(stage, tensor, op)
+        posting = partial(
+            self._nic.reduce, source, target, tensor.numel() * width, code, reduction, root
+        )
+        return self._run("reduce", posting, stage, [tensor], options, timeout)
+
+    def reduce_scatter(
+        self,
+        received: Tensors,
+        inputs: Sequence[Any],
+        opts: Any = _SUM,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        target = only_tensor(received)
+        sources = only_list(inputs, self._ranks, "inputs of reduce_scatter")
+        op, options = _reduction(opts)
+        check_alike(sources, target.dtype)
+        code, width, reduction = reduced_as(target.dtype, op)
+        _check_count("output of reduce_scatter", target, sources[self._me].numel())
+        stage = self._stage_for(target)
+        posting = partial(
+            self._nic.reduce_scatter,
+            [self._source(stage, source, op) for source in sources],
+            [source.numel() * width for source in sources],
+            stage.target(target),
+            code,
+            reduction,
+        )
+        return self._run("reduce_scatter", posting, stage, [target], options, timeout)
+
+    def reduce_scatter_single(
+        self,
+        target: torch.Tensor,
+        source: torch.Tensor,
+        opts: Any = _SUM,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        op, options = _reduction(opts)
+        stage = self._stage_for(target)
+        posting = self._reduce_scatter_posting(stage, target, source, op)
+        return self._run("reduce_scatter", posting, stage, [target], options, timeout)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = _SUM,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        op, options = _reduction(opts)
+        stage = self._stage_for(_first(outputs))
+        posting = together(
+            [
+                self._reduce_scatter_posting(stage, target, source, op)
+                for target, source in zip(outputs, inputs, strict=True)
+            ]
+        )
+        return self._run("reduce_scatter", posting, stage, list(outputs), options, timeout)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def _all_reduce_posting(self, stage: Stage, tensor: torch.Tensor, op: Any) -> Posting:
+        code, width, reduction = reduced_as(tensor.dtype, op)
+        source, target = self._in_place(stage, tensor, op)
+        return partial(
+            self._nic.all_reduce, source, target, tensor.numel() * width, code, reduction
+        )
+
+    def _reduce_scatter_posting(
+        self, stage: Stage, target: torch.Tensor, source: torch.Tensor, op: Any
+    ) -> Posting:
+        check_alike([source], target.dtype)
+        code, width, reduction = reduced_as(target.dtype, op)
+        _check_count("input of reduce_scatter", source, target.numel() * self._ranks)
+        base = self._source(stage, source, op)
+        nbytes = target.numel() * target.element_size()
+        return partial(
+            self._nic.reduce_scatter,
+            [base + rank * nbytes for rank in range(self._ranks)],
+            [target.numel() * width] * self._ranks,
+            stage.target(target),
+            code,
+            reduction,
+        )
+
+    def _in_place(self, stage: Stage, tensor: torch.Tensor, op: Any) -> tuple[int, int]:
+        """Return source and target of an operation that overwrites its input."""
+        if premultiplier(op) is None:
+            address = stage.both(tensor)
+            return address, address
+        return self._source(stage, tensor, op), stage.target(tensor)
+
+    def _source(self, stage: Stage, tensor: torch.Tensor, op: Any) -> int:
+        """Return the address of the tensor's elements, multiplied if the reduction says so."""
+        factor = premultiplier(op)
+        if factor is None:
+            return stage.source(tensor)
+        return stage.temporary((tensor.detach() * factor).to(tensor.dtype))
+
+
+def _reduction(opts: Any) -> tuple[Any, Any]:
+    """Return the reduction and torch's options (None in the short forms, where opts is the
+    reduction).
+    """
+    if hasattr(opts, "reduceOp"):
+        return opts.reduceOp, opts
+    return opts, None
+
+
+def _first(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    if not tensors:
+        raise UsageError("a coalesced operation takes at least one tensor, not 0")
+    return tensors[0]
+
+
+def _check_count(role: str, tensor: torch.Tensor, expected: int) -> None:
+    if tensor.numel() != expected:
+        raise UsageError(f"the {role} must have {expected} elements, not {tensor.numel()}")
+
+
+def _is_contiguous(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.is_contiguous()
+    except RuntimeError:  # a compressed sparse layout has no such thing
+        return False

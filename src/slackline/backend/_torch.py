@@ -1,0 +1,56 @@
+"""The adapter to torch's untyped edges: the names whose types its stubs lack or get wrong."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+__all__ = [
+    "AllreduceOptions",
+    "BackendOptions",
+    "Store",
+    "TorchGroup",
+    "backend_options",
+    "new_event",
+    "new_stream",
+    "reduction_number",
+]
+
+AllreduceOptions = c10d.AllreduceOptions
+BackendOptions = c10d._DistributedBackendOptions
+Store = c10d.Store
+
+if TYPE_CHECKING:
+
+    class TorchGroup:
+        """torch's ProcessGroup without its overloads: each call arrives in several forms.
+
+        Without its store, too, which a subclass must not hand to the constructor.
+        """
+
+        def __init__(self, rank: int, size: int) -> None: ...
+
+else:
+    TorchGroup = dist.ProcessGroup
+
+
+def reduction_number(op: Any) -> int:
+    """Return torch's number of a reduction, whether `op` is its ReduceOp or the enum's member."""
+    return hash(op)  # defined so by torch; the only reading that needs no conversion
+
+
+def backend_options(name: str, timeout: timedelta) -> Any:
+    """Return options as a backend has them, from which torch reads the timeout."""
+    return c10d.Backend.Options(name, timeout)
+
+
+def new_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return a stream from the device's pool."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def new_event(*, blocking: bool) -> torch.cuda.Event:
+    """Return an event; a blocking one lets the waiting thread sleep."""
+    return torch.cuda.Event(blocking=blocking)  # type: ignore[no-untyped-call]

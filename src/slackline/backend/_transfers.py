@@ -1,0 +1,106 @@
+"""Transfers made of transfers: several at once, and one with something left to do at its end."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from slackline.nic import Transfer
+
+__all__ = ["Several", "Then"]
+
+Callback = Callable[[BaseException | None], None]
+
+
+class Several:
+    """Done when all of `transfers` are; fails with the error of the first that failed, in their
+    order.
+    """
+
+    source: int | None = None
+
+    def __init__(self, transfers: Sequence[Transfer]) -> None:
+        self._transfers = tuple(transfers)
+
+    def done(self) -> bool:
+        return all(transfer.done() for transfer in self._transfers)
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        if timeout is None:
+            for transfer in self._transfers:
+                transfer.wait()
+            return
+        deadline_ns = time.monotonic_ns() + timeout // timedelta(microseconds=1) * 1000
+        for transfer in self._transfers:
+            left_us = max(0, deadline_ns - time.monotonic_ns()) // 1000
+            transfer.wait(timedelta(microseconds=left_us))
+
+    def add_done_callback(self, fn: Callback, /) -> None:
+        if not self._transfers:
+            fn(None)
+            return
+        errors: list[BaseException | None] = [None] * len(self._transfers)
+        left = len(self._transfers)
+        lock = threading.Lock()
+
+        def end(index: int, error: BaseException | None) -> None:
+            nonlocal left
+            with lock:
+                errors[index] = error
+                left -= 1
+                if left:
+                    return
+            fn(next((error for error in errors if error is not None), None))
+
+        for index, transfer in enumerate(self._transfers):
+            transfer.add_done_callback(lambda error, index=index: end(index, error))
+
+
+class Then:
+    """`transfer` followed by `land()`, which runs once, where the transfer's callbacks run, if it
+    succeeded.
+
+    An error that `land` raises is the error of the whole.
+    """
+
+    def __init__(self, transfer: Transfer, land: Callable[[], None]) -> None:
+        self._transfer = transfer
+        self._land = land
+        self._landed = threading.Event()
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._callbacks: list[Callback] = []
+        transfer.add_done_callback(self._end)
+
+    @property
+    def source(self) -> int | None:
+        return self._transfer.source
+
+    def done(self) -> bool:
+        return self._landed.is_set()
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        self._transfer.wait(timeout)
+        self._landed.wait()
+        if self._error is not None:
+            raise self._error
+
+    def add_done_callback(self, fn: Callback, /) -> None:
+        with self._lock:
+            if not self._landed.is_set():
+                self._callbacks.append(fn)
+                return
+        fn(self._error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if error is None:
+            try:
+                self._land()
+            except Exception as failure:  # whatever it is, whoever waits shall see it
+                error = failure
+        self._error = error
+        with self._lock:
+            self._landed.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(error)

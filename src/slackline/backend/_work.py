@@ -1,0 +1,142 @@
+"""What torch gets back from an operation: its Work, and the Future of it."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch.futures import Future
+
+from slackline.nic import Transfer
+
+__all__ = ["DoneWork", "TransferWork"]
+
+_NO_TIMEOUT = timedelta()
+
+
+class TransferWork(dist.Work):
+    """The Work of a posted transfer. It holds the operation's tensors and memory until that is
+    done.
+    """
+
+    def __init__(
+        self, transfer: Transfer, results: Sequence[torch.Tensor], kept: Any = None
+    ) -> None:
+        super().__init__()
+        self._transfer = transfer
+        self._results = results
+        self._kept = kept
+        self._future: Future[Any] | None = None
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        """Block until the operation is done; zero means the operation's own timeout.
+
+        Raises the `slackline.errors` type of what went wrong.
+        """
+        self._transfer.wait(timeout or None)
+        return True
+
+    def is_completed(self) -> bool:
+        return self._transfer.done()
+
+    def is_success(self) -> bool:
+        return self._transfer.done() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """Return what went wrong; None while the operation runs and after success."""
+        if self._transfer.done():
+            try:
+                self._transfer.wait()
+            except Exception as error:  # handed over, not hidden
+                return error
+        return None
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+    def result(self) -> list[torch.Tensor]:
+        return list(self._results)
+
+    def source_rank(self) -> int:
+        """Return the rank that a receive from any source came from."""
+        source = self._transfer.source
+        return -1 if source is None else source
+
+    def _source_rank(self) -> int:
+        return self.source_rank()
+
+    def get_future(self) -> Future[Any]:
+        """Return a Future of the list of result tensors.
+
+        A future carries a failure across C++ as text, so it fails with a RuntimeError that names
+        type and message of the error; `wait` raises the error itself.
+        """
+        if self._future is None:
+            self._future = self._make_future()
+        return self._future
+
+    def _make_future(self) -> Future[Any]:
+        ended = self._new_future()
+        failures: list[BaseException] = []
+
+        def end(error: BaseException | None) -> None:
+            if error is not None:
+                failures.append(error)
+            self._complete(ended)
+
+        def pass_on(_: Future[Any]) -> list[torch.Tensor]:
+            if failures:
+                raise failures[0]
+            return self.result()
+
+        # Only a callback's error becomes an error in C++; one set from Python would pass for a
+        # result there.
+        future = ended.then(pass_on)
+        self._transfer.add_done_callback(end)
+        return future
+
+    def _new_future(self) -> Future[Any]:
+        return Future()
+
+    def _complete(self, future: Future[Any]) -> None:
+        future.set_result(None)
+
+    def __del__(self) -> None:
+        # Whoever drops the Work of a running operation leaves its memory to the operation.
+        if not self._transfer.done():
+            held = (self._results, self._kept)
+            self._transfer.add_done_callback(lambda error, held=held: None)
+
+
+class DoneWork(dist.Work):
+    """The Work of an operation that ended well inside the call; one object serves them all."""
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> None:
+        return None
+
+    def synchronize(self) -> None:
+        pass
+
+    def block_current_stream(self) -> None:
+        pass
+
+    def result(self) -> list[torch.Tensor]:
+        return []
+
+    def get_future(self) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result([])
+        return future
