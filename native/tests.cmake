@@ -1,8 +1,14 @@
-# slackline_native_tests: every native/tests/*.cc in one executable.
-file(GLOB test_sources CONFIGURE_DEPENDS native/tests/*.cc)
-add_executable(slackline_native_tests ${test_sources})
-target_include_directories(slackline_native_tests PRIVATE native/src)
+# slackline_native_tests: every native/tests/*_test.cc in one executable; each bench_*.cc is its own.
+file(GLOB test_sources CONFIGURE_DEPENDS native/tests/*_test.cc)
+add_executable(slackline_native_tests native/tests/main.cc ${test_sources})
 target_link_libraries(slackline_native_tests PRIVATE slackline_core)
 enable_testing()
 add_test(NAME native COMMAND slackline_native_tests)
 set_tests_properties(native PROPERTIES TIMEOUT 300)
+
+file(GLOB bench_sources CONFIGURE_DEPENDS native/tests/bench_*.cc)
+foreach(source IN LISTS bench_sources)
+  cmake_path(GET source STEM name)
+  add_executable(${name} EXCLUDE_FROM_ALL ${source})
+  target_link_libraries(${name} PRIVATE slackline_core)
+endforeach()
