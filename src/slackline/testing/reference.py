@@ -6,8 +6,8 @@ one rounding, to nearest even, makes it an element again. In a plan's own order 
 rounds its result, and the last one divides before it does.
 
 MIN is (a < b or a is NaN) ? a : b, and MAX likewise, with the incoming or accumulated value as a:
-NaN wins. Which of all NaNs it is, is no part of the contract.
-Integers wrap. On bool SUM and MAX are or, PROD and MIN are and, and AVG is an error.
+NaN wins, but which NaN it is is no part of the contract. Integers wrap. On bool SUM and MAX are or,
+PROD and MIN are and, and AVG is an error.
 
 NumPy has no bfloat16: such arrays are uint16 arrays of the elements' bits.
 """
