@@ -1,0 +1,29 @@
+"""The pages name what the code has."""
+
+from dataclasses import fields
+from pathlib import Path
+
+from slackline import errors
+from slackline.env import Environment
+
+ROOT = Path(__file__).parents[2]
+
+
+def rows(page: str) -> set[str]:
+    """The first cells of the page's tables that are code: | `name` | ... |"""
+    lines = (ROOT / page).read_text().splitlines()
+    return {line.split("`")[1] for line in lines if line.startswith("| `")}
+
+
+def test_the_settings_of_the_readme_are_those_of_the_environment() -> None:
+    assert rows("README.md") == {f"SLACKLINE_{field.name.upper()}" for field in fields(Environment)}
+
+
+def test_the_page_on_errors_has_a_row_for_each() -> None:
+    assert rows("docs/errors.md") == set(errors.__all__) - {"SlacklineError"}
+
+
+def test_every_decision_is_in_the_list() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = (folder / "README.md").read_text()
+    assert [path.name for path in folder.glob("[0-9]*.md") if path.name not in listed] == []
