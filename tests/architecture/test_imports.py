@@ -1,12 +1,17 @@
 """What an import may bring along, seen from a fresh interpreter."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from slackline.errors import UsageError
 
+SOURCE = Path(__file__).parents[2] / "src" / "slackline"
+MAKERS_OF_ENVIRONMENTS = {"cli/run.py"}
+"""Files that start processes, and so pass an environment on."""
 TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", "slackline.cli")
 
 
@@ -54,3 +59,33 @@ def test_the_package_offers_the_error_tree() -> None:
     import slackline
 
     assert slackline.errors.UsageError is UsageError
+
+
+def names_imported(path: Path) -> set[str]:
+    """The modules that the file imports, and `module.name` for each name it takes from one."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def test_only_nic_imports_the_compiled_module() -> None:
+    importers = {
+        path.relative_to(SOURCE).parts[0]
+        for path in SOURCE.rglob("*.py")
+        if "slackline._native" in names_imported(path)
+    }
+    assert importers <= {"nic"}
+
+
+def test_only_env_reads_the_environment() -> None:
+    readers = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
+    }
+    assert readers <= {"env.py", *MAKERS_OF_ENVIRONMENTS}
