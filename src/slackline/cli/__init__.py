@@ -51,7 +51,7 @@ def _common(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 2 for a mistake in the call, told in one line on stderr."""
+    """Run the command and return its exit code; a mistake in the call is one line and code 2."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(given or ["--help"], prog_name="slackline", standalone_mode=False)

@@ -2,9 +2,9 @@
 
     python -m slackline.cli._agent RESULT torchrun-arguments...
 
-RESULT becomes a JSON list of {"rank", "pid", "exitcode"}, one entry for each rank that did not end with 0 (exitcode is
-minus the signal's number for a killed rank). The process ends its ranks when it gets SIGTERM, and gets one when its
-parent dies, so that no rank outlives the command.
+RESULT becomes a JSON list of {"rank", "pid", "exitcode"}, one entry for each rank that did not end
+with 0 (exitcode is minus the signal's number for a killed rank). The process ends its ranks when it
+gets SIGTERM, and gets one when its parent dies, so that no rank outlives the command.
 """
 
 import ctypes
@@ -26,10 +26,10 @@ def main(result: Path, arguments: list[str]) -> int:
     _die_with_parent()
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.run import parse_args, run
+    from torch.distributed import run as torchrun
 
     try:
-        run(parse_args(arguments))
+        torchrun.run(torchrun.parse_args(arguments))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         failures = [
             {"rank": rank, "pid": failure.pid, "exitcode": failure.exitcode}

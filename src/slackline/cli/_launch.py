@@ -73,7 +73,7 @@ class Ending:
     """How a job ended."""
 
     failures: tuple[Failure, ...]
-    """The ranks that failed, the cause first; empty where all ended well or torchrun itself failed."""
+    """The ranks that failed, the cause first; empty too where torchrun itself failed."""
     torchrun: int
     """Exit code of torchrun's process."""
 
@@ -86,9 +86,10 @@ class Ending:
 
 
 class Job:
-    """A started job. `directory` receives everything that it writes; the caller owns and removes it.
+    """A started job. Everything that it writes goes to `directory`, which the caller removes.
 
-    The ranks run in sessions of their own, so a terminal's Ctrl-C reaches the caller alone, which calls `stop`.
+    The ranks run in sessions of their own, so a terminal's Ctrl-C reaches the caller alone, which
+    calls `stop`.
     """
 
     def __init__(
@@ -138,7 +139,10 @@ class Job:
         return True
 
     def stop(self) -> None:
-        """Ask torchrun to end the ranks: SIGTERM, and SIGKILL after five seconds. Returns at once; `wait` follows."""
+        """Ask torchrun to end the ranks, by SIGTERM and after five seconds by SIGKILL.
+
+        Returns at once; `wait` follows.
+        """
         if self._process.poll() is None:
             self._process.terminate()
 
@@ -161,7 +165,7 @@ class Job:
         return []
 
     def _cause_first(self, failure: Failure) -> tuple[int, int]:
-        """A kill from outside comes first, then who spoke its last words first, then who torchrun ended itself."""
+        """Kills from outside, then failures in the order of last words, then torchrun's own kills."""
         if failure.killed:
             return 0, 0
         path = self.output(failure.rank, "stderr")

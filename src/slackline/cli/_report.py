@@ -1,26 +1,136 @@
-"""What a job's telemetry says: one line while it runs, and a table per rank at the end."""
+"""What a job's telemetry says: one line while it runs, and a table per rank at the end.
 
+Rates are those of the median step, so that what a script does between its steps (a test, a
+checkpoint) does not count as training.
+"""
+
+import statistics
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 
 from rich.table import Table
 
-__all__ = ["Report"]
+from slackline.cli._launch import Tail
+from slackline.errors import UsageError
+from slackline.telemetry import Counters, Record, RunSummary, StepSummary, decode, file_of
+
+__all__ = ["RankReport", "Report", "decimal_bytes"]
+
+_RECENT = 50
+"""Steps that the line of progress looks back."""
+
+
+class RankReport:
+    """One rank's records, read as they are written."""
+
+    def __init__(self, path: Path) -> None:
+        self.steps: list[StepSummary] = []
+        self.counters: Counters | None = None
+        self.run: RunSummary | None = None
+        self._tail = Tail(path)
+        self._unfinished = b""
+
+    def update(self) -> None:
+        """Reads the lines that are complete by now; skips what is no record."""
+        *lines, self._unfinished = (self._unfinished + self._tail.read()).split(b"\n")
+        for line in lines:
+            with suppress(UsageError, UnicodeDecodeError):
+                self._take(decode(line.decode()))
+
+    def _take(self, record: Record | None) -> None:
+        match record:
+            case StepSummary():
+                self.steps.append(record)
+            case Counters():
+                self.counters = record
+            case RunSummary():
+                self.run = record
+            case None:
+                pass
+
+    @property
+    def rails(self) -> tuple[str, ...]:
+        """The rails that carried frames, as far as the rank told."""
+        if self.run is not None and self.run.rails:
+            return self.run.rails
+        counted = self.counters.values if self.counters is not None else {}
+        named = {
+            name.split(".")[1] for name in counted if name.startswith("rail.") and counted[name]
+        }
+        return tuple(sorted(named))
 
 
 class Report:
     """Reads the telemetry that a job's ranks write into `directory`, as it grows."""
 
     def __init__(self, directory: Path, *, ranks: int) -> None:
-        self._directory = directory
-        self._ranks = ranks
+        self._start_s = monotonic()
+        self.ranks = [RankReport(file_of(directory, rank)) for rank in range(ranks)]
 
     def update(self) -> None:
         """Reads what was added."""
+        for rank in self.ranks:
+            rank.update()
 
     def progress(self) -> str:
         """What the job is doing, in one line."""
-        return f"{self._ranks} ranks running"
+        elapsed = timedelta(seconds=round(monotonic() - self._start_s))
+        counts = [len(rank.steps) for rank in self.ranks]
+        head = f"{len(counts)} {'rank' if len(counts) == 1 else 'ranks'}, {elapsed}"
+        if not min(counts):
+            return f"{head}: running"
+        wall_ns, exposed_ns = _median_step([s for r in self.ranks for s in r.steps[-_RECENT:]])
+        return (
+            f"{head}: step {min(counts)}, {1e9 / max(wall_ns, 1):.1f} steps/s, "
+            f"{exposed_ns / 1e6:.2f} ms exposed a step ({_share(exposed_ns, wall_ns)})"
+        )
 
     def table(self) -> Table | None:
-        """A row per rank; None where no rank wrote telemetry."""
-        return None
+        """A row per rank; None where no rank wrote a step."""
+        if not any(rank.steps for rank in self.ranks):
+            return None
+        table = Table(caption="of the median step; exposed: the training thread stood still")
+        for column in ("rank", "steps", "steps/s", "reduced", "exposed", "share", "rails"):
+            table.add_column(column, justify="left" if column == "rails" else "right")
+        for number, rank in enumerate(self.ranks):
+            table.add_row(str(number), *_row(rank))
+        return table
+
+
+def _row(rank: RankReport) -> tuple[str, ...]:
+    if not rank.steps:
+        return ("0",)
+    wall_ns, exposed_ns = _median_step(rank.steps)
+    return (
+        str(len(rank.steps)),
+        f"{1e9 / max(wall_ns, 1):.1f}",
+        decimal_bytes(sum(step.reduced_bytes for step in rank.steps)),
+        f"{exposed_ns / 1e6:.2f} ms",
+        _share(exposed_ns, wall_ns),
+        "+".join(rank.rails) or "-",
+    )
+
+
+def _median_step(steps: Sequence[StepSummary]) -> tuple[float, float]:
+    """Wall and exposed nanoseconds of the median step, each by itself."""
+    return (
+        statistics.median(step.wall_ns for step in steps),
+        statistics.median(step.exposed_ns for step in steps),
+    )
+
+
+def _share(part_ns: float, whole_ns: float) -> str:
+    return f"{part_ns / max(whole_ns, 1):.1%}"
+
+
+def decimal_bytes(count: int) -> str:
+    """A rounded size for people: 1234567 is "1.23 MB"."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{count} B" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

@@ -1,6 +1,8 @@
-"""Where a running job shows itself: a terminal with a live line, or plain output that a file can keep.
+"""Where a running job shows itself: a terminal with a live line, or plain output that a file can
+keep.
 
-Rank 0's stdout and stderr go to ours unchanged; everything that the command says itself goes to stderr.
+Rank 0's stdout and stderr go to ours unchanged; everything that the command says itself goes to
+stderr.
 """
 
 import sys
@@ -91,7 +93,8 @@ class TerminalScreen:
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._status = Status("starting", console=self._console)
-        # The live line owns the terminal: what goes there must go through its console. A redirected stdout does not.
+        # The live line owns the terminal: what goes there must go through its console. A redirected
+        # stdout does not.
         self._stdout_is_terminal = sys.stdout.isatty()
         self._unfinished = {"stdout": b"", "stderr": b""}
 

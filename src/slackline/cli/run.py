@@ -1,8 +1,10 @@
-"""`slackline run`: a script on several ranks of this machine, and a table of what communication cost.
+"""`slackline run`: a script on several ranks of this machine, and a table of what communication
+cost.
 
-torchrun starts and watches the ranks. Rank 0's output is shown as it comes; the other ranks' is kept and shown when
-they fail. Exit code: 0; 2 for a mistake in the call; a failed rank's own code; 1 for a rank that a signal killed;
-128 + n when the command itself was ended by signal n (130 for Ctrl-C).
+torchrun starts and watches the ranks. Rank 0's output is shown as it comes; the other ranks' is
+kept and shown when they fail. Exit code: 0; 2 for a mistake in the call; a failed rank's own code;
+1 for a rank that a signal killed; 128 + n when the command itself was ended by signal n (130 for
+Ctrl-C).
 """
 
 import os
@@ -31,14 +33,20 @@ SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 
 _MOST_RANKS = 1024
 _TICK = timedelta(milliseconds=50)
+_PATIENCE = timedelta(minutes=1)
+"""What torchrun gets to end the ranks when the command itself fails; it needs five seconds."""
+
 _LAST_WORDS = 30
 """Lines of a failed rank's output that are shown."""
 
 
 def run(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The Python script that each rank runs.")],
+    script: Annotated[
+        Path, typer.Argument(metavar="SCRIPT", help="The Python script that each rank runs.")
+    ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="Handed to the script as they are.")
+        list[str] | None,
+        typer.Argument(metavar="[ARGUMENTS]...", help="Handed to the script as they are."),
     ] = None,
     ranks: Annotated[
         int, typer.Option("--ranks", "-n", help="How many processes to start on this machine.")
@@ -79,7 +87,11 @@ def run(
             environment={**os.environ, **settings},
         )
         report = Report(telemetry, ranks=ranks)
-        _follow(job, report, screen, received)
+        try:
+            _follow(job, report, screen, received)
+        finally:
+            job.stop()
+            job.wait(_PATIENCE)
         ending = job.ending()
         code = 128 + received[0] if received else ending.exit_code
         if received:
