@@ -4,6 +4,7 @@
 // product of reflected operands of a and b bits is the product's reflection in a + b - 1 bits; read
 // as a reflection in a + b bits it is therefore the product times x. That is the odd one in each
 // exponent below.
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include <cstring>
@@ -117,3 +118,4 @@ SLACKLINE_WIDE std::uint32_t folded(std::uint32_t remainder, const unsigned char
 }
 
 }  // namespace slackline::checksum
+#endif

@@ -93,27 +93,58 @@ struct Boolean : Plain<std::uint8_t> {
   static Wide widen(Piece piece) { return (Wide)(piece != 0) & 1; }
 };
 
+using Words = Narrow<std::uint16_t>;
+using Bits = Full<std::int32_t>;  // signed, for which there are comparisons everywhere
+
+// Words to the 32-bit lanes that hold them, and back. The compiler's own conversion halves its
+// vectors.
+Bits expand(Words words) {
+#if SLACKLINE_WIDTH == 64
+  return (Bits)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)words);
+#elif SLACKLINE_WIDTH == 32
+  return (Bits)_mm256_cvtepu16_epi32((__m128i)words);
+#elif defined(__x86_64__)
+  const __m128i low = _mm_cvtsi64_si128((long long)words);
+  return (Bits)_mm_unpacklo_epi16(low, _mm_setzero_si128());
+#else
+  return __builtin_convertvector(words, Bits);
+#endif
+}
+
+Words shrink(Bits bits) {
+#if SLACKLINE_WIDTH == 64
+  return (Words)_mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)bits);
+#elif SLACKLINE_WIDTH == 32
+  const __m256i paired = _mm256_packus_epi32((__m256i)bits, (__m256i)bits);
+  return (Words)_mm256_castsi256_si128(_mm256_permute4x64_epi64(paired, 0x08));
+#elif defined(__x86_64__)
+  const __m128i extended = (__m128i)(bits << 16 >> 16);  // so that saturation changes nothing
+  return (Words)_mm_cvtsi128_si64(_mm_packs_epi32(extended, extended));
+#else
+  return __builtin_convertvector(bits, Words);
+#endif
+}
+
 struct Bfloat16 {
   using Stored = std::uint16_t;
   using Lane = float;
-  using Piece = Narrow<std::uint16_t>;
+  using Piece = Words;
   using Wide = Full<float>;
-  using Bits = Full<std::uint32_t>;
-  static Wide widen(Piece piece) { return (Wide)(__builtin_convertvector(piece, Bits) << 16); }
+  static Wide widen(Piece piece) { return (Wide)(expand(piece) << 16); }
   static Piece narrow(Wide wide) {
-    const Bits bits = (Bits)wide;
-    const Bits rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    const Bits quiet = (bits >> 16) | 0x40;  // rounding could carry a NaN into infinity
-    return __builtin_convertvector(wide != wide ? quiet : rounded, Piece);
+    using Unsigned = Full<std::uint32_t>;
+    const Unsigned bits = (Unsigned)wide;
+    const Unsigned rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    const Unsigned quiet = bits | 0x400000;  // rounding could carry a NaN into infinity
+    return shrink((Bits)((wide != wide ? quiet : rounded) >> 16));
   }
 };
 
 struct Float16 {
   using Stored = std::uint16_t;
   using Lane = float;
-  using Piece = Narrow<std::uint16_t>;
+  using Piece = Words;
   using Wide = Full<float>;
-  using Bits = Full<std::uint32_t>;
 
 #if SLACKLINE_WIDTH == 64
   // The masks name all lanes: the unmasked forms start from undefined values, of which gcc 12
@@ -129,36 +160,34 @@ struct Float16 {
   }
 #else
   // The bits that the F16C instructions give, NaN payloads included, from integer arithmetic.
-  static constexpr std::uint32_t kBiasStep = (127 - 15) << 23;
+  static constexpr std::int32_t kBiasStep = (127 - 15) << 23;
 
   static Wide widen(Piece piece) {
-    const Bits bits = __builtin_convertvector(piece, Bits);
+    const Bits bits = expand(piece);
     const Bits magnitude = (bits & 0x7fff) << 13;
     const Bits normal = magnitude + kBiasStep;
     // A subnormal read as if its implicit bit were set, less that bit: exact, and never subnormal.
-    const Bits one_up = magnitude + (kBiasStep + (1u << 23));
-    const Wide implicit = (Wide)(Bits{} + (kBiasStep + (1u << 23)));
-    const Bits small = (Bits)((Wide)one_up - implicit);
+    const Bits implicit = Bits{} + (kBiasStep + (1 << 23));
+    const Bits small = (Bits)((Wide)(magnitude + implicit) - (Wide)implicit);
     const Bits special = magnitude + 2 * kBiasStep;
-    const Bits quiet = special | (1u << 22);
-    Bits value = magnitude < (0x0400u << 13) ? small : normal;
-    value = magnitude >= (0x7c00u << 13) ? special : value;
-    value = magnitude > (0x7c00u << 13) ? quiet : value;
+    Bits value = magnitude < (0x0400 << 13) ? small : normal;
+    value = magnitude >= (0x7c00 << 13) ? special : value;
+    value = magnitude > (0x7c00 << 13) ? special | (1 << 22) : value;
     return (Wide)(value | ((bits & 0x8000) << 16));
   }
   static Piece narrow(Wide wide) {
     const Bits bits = (Bits)wide;
     const Bits magnitude = bits & 0x7fffffff;
     const Bits odd = (magnitude >> 13) & 1;
-    const Bits normal = (magnitude - kBiasStep + 0xfff + odd) >> 13;
+    const Bits normal = (magnitude + (0xfff - kBiasStep) + odd) >> 13;
     // Adding 0.5 leaves the rounded subnormal in the low bits of the sum.
-    const Bits half = Bits{} + (126u << 23);
+    const Bits half = Bits{} + (126 << 23);
     const Bits small = (Bits)((Wide)magnitude + (Wide)half) - half;
     const Bits quiet = ((magnitude >> 13) & 0x3ff) | 0x7e00;
-    Bits value = magnitude < (113u << 23) ? small : normal;
-    value = magnitude >= (143u << 23) ? Bits{} + 0x7c00 : value;
-    value = magnitude > (255u << 23) ? quiet : value;
-    return __builtin_convertvector(value | ((bits >> 16) & 0x8000), Piece);
+    Bits value = magnitude < (113 << 23) ? small : normal;
+    value = magnitude >= (143 << 23) ? Bits{} + 0x7c00 : value;
+    value = magnitude > (255 << 23) ? quiet : value;
+    return shrink(value | ((bits >> 16) & 0x8000));
   }
 #endif
 };
