@@ -20,6 +20,10 @@ import slackline.backend  # registers the backend "slackline"
 from slackline.wire import DType, ReduceOp
 
 TIMEOUT = timedelta(seconds=60)
+IDLE_COUNT = 1 << 18
+"""Elements reduced before the idle time: enough to wake every thread that the engine has."""
+IDLE_SETTLING_SECONDS = 0.1
+"""Between the work and the idle time, for whoever spins a little before sleeping."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,7 @@ class Contestant:
 
 
 class Performer:
-    """A rank with a group of each backend."""
+    """A rank with a slackline group and, after `open_gloo`, a gloo group beside it."""
 
     def __init__(self, place: Place) -> None:
         torch.set_num_threads(1)
@@ -47,9 +51,12 @@ class Performer:
         world = dist.group.WORLD
         assert world is not None
         self._ours = world
-        self._gloo = dist.new_group(backend="gloo", timeout=TIMEOUT)
         self._engine = slackline.backend.group_of(self._ours)
         self._contestants: dict[str, Contestant] = {}
+
+    def open_gloo(self) -> None:
+        """Join the gloo group; before `prepare`."""
+        self._gloo = dist.new_group(backend="gloo", timeout=TIMEOUT)
 
     def prepare(self, count: int, registered: bool) -> None:
         """Allocate for tensors of `count` elements; what was there before is freed."""
@@ -79,7 +86,15 @@ class Performer:
         return seconds / calls
 
     def idle(self, seconds: float) -> float:
-        """Milliseconds of processor time that this process takes in a second of doing nothing."""
+        """Milliseconds of processor time that this process takes in a second without work.
+
+        The engine has worked before; there is no gloo group yet.
+        """
+        worked = torch.ones(IDLE_COUNT)
+        for _ in range(10):
+            dist.all_reduce(worked, dist.ReduceOp.MAX, group=self._ours)
+        dist.barrier(group=self._ours)
+        time.sleep(IDLE_SETTLING_SECONDS)
         before, started = _processor_seconds(), time.perf_counter()
         time.sleep(seconds)
         return (_processor_seconds() - before) / (time.perf_counter() - started) * 1e3
