@@ -11,13 +11,14 @@ The files are append-only and may be read while a run writes them.
 from slackline.telemetry._files import Writer, file_of, read_directory, read_file
 from slackline.telemetry._lines import decode, encode
 from slackline.telemetry._records import Counters, Record, RunSummary, StepSummary
-from slackline.telemetry._summary import summarize
+from slackline.telemetry._summary import Totals, summarize
 
 __all__ = [
     "Counters",
     "Record",
     "RunSummary",
     "StepSummary",
+    "Totals",
     "Writer",
     "decode",
     "encode",

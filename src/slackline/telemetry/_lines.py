@@ -6,6 +6,7 @@ kinds, so that an older reader can follow a newer writer.
 
 import json
 from dataclasses import MISSING, asdict, fields
+from typing import Any
 
 from slackline.errors import UsageError
 from slackline.telemetry._records import Counters, Record, RunSummary, StepSummary
@@ -35,7 +36,7 @@ def decode(line: str) -> Record | None:
     kind = _KINDS.get(given["record"])
     if kind is None:
         return None
-    values = {}
+    values: dict[str, Any] = {}
     for item in fields(kind):
         if item.name in given:
             value = given[item.name]

@@ -1,28 +1,52 @@
-"""Many steps as one run: a pure function."""
+"""Many steps as one run."""
 
 from collections.abc import Iterable
 
 from slackline.telemetry._records import RunSummary, StepSummary
 
-__all__ = ["summarize"]
+__all__ = ["Totals", "summarize"]
+
+
+class Totals:
+    """Adds up one rank's steps as they come, in constant memory."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._steps: dict[int, int] = {}
+        self._wall_ns: dict[int, int] = {}
+        self._exposed_ns = 0
+        self._reduced_bytes = 0
+
+    def add(self, step: StepSummary) -> None:
+        """Counts one step."""
+        which = step.optimizer
+        self._steps[which] = self._steps.get(which, 0) + 1
+        self._wall_ns[which] = self._wall_ns.get(which, 0) + step.wall_ns
+        self._exposed_ns += step.exposed_ns
+        self._reduced_bytes += step.reduced_bytes
+
+    def run(self, rails: tuple[str, ...] = ()) -> RunSummary:
+        """The sum so far.
+
+        Several optimizers run side by side: the wall time and the number of steps are those of the
+        one that has spent the most time; exposed time and bytes are everybody's.
+        """
+        walls = self._wall_ns
+        longest = max(walls, key=lambda optimizer: walls[optimizer], default=0)
+        return RunSummary(
+            rank=self._rank,
+            steps=self._steps.get(longest, 0),
+            wall_ns=walls.get(longest, 0),
+            exposed_ns=self._exposed_ns,
+            reduced_bytes=self._reduced_bytes,
+            rails=rails,
+        )
 
 
 def summarize(rank: int, steps: Iterable[StepSummary], rails: tuple[str, ...] = ()) -> RunSummary:
-    """Adds up `steps`; those of other ranks are left out.
-
-    Several optimizers run side by side: the wall time and the number of steps are those of the one
-    that has spent the most time; exposed time and bytes are everybody's.
-    """
-    mine = [step for step in steps if step.rank == rank]
-    walls: dict[int, int] = {}
-    for step in mine:
-        walls[step.optimizer] = walls.get(step.optimizer, 0) + step.wall_ns
-    longest = max(walls, key=lambda optimizer: walls[optimizer], default=0)
-    return RunSummary(
-        rank=rank,
-        steps=sum(step.optimizer == longest for step in mine),
-        wall_ns=walls.get(longest, 0),
-        exposed_ns=sum(step.exposed_ns for step in mine),
-        reduced_bytes=sum(step.reduced_bytes for step in mine),
-        rails=rails,
-    )
+    """Adds up the steps of one rank, as `Totals.run` does; those of other ranks are left out."""
+    totals = Totals(rank)
+    for step in steps:
+        if step.rank == rank:
+            totals.add(step)
+    return totals.run(rails)

@@ -1,0 +1,97 @@
+"""Puts the guards into a module and takes them out again.
+
+Compiled code reads parameters behind Python's back, so modules that are compiled are not guarded:
+all their parameters are finished before they run. The same goes for parameters that a module keeps
+in a list of its own, as nn.LSTM does.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from slackline.overlap._guard import GuardedParameters
+from slackline.overlap._watch import Watch
+
+__all__ = ["attach", "compiled_parameters", "detach"]
+
+
+class _Finish:
+    """A forward pre-hook. A copy of the module gets one that does nothing."""
+
+    def __init__(self, watch: Watch | None, parameters: Sequence[nn.Parameter]) -> None:
+        self._watch = watch
+        self._parameters = parameters
+
+    def __call__(self, module: nn.Module, arguments: Any) -> None:
+        if self._watch is not None and self._watch.busy:
+            self._watch.use(self._parameters)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Finish, (None, ())
+
+
+def attach(module: nn.Module, watch: Watch) -> list[RemovableHandle]:
+    """Guards every module; returns the hooks that `detach` is to remove."""
+    handles = []
+    opaque: set[int] = set()
+    for child in module.modules():
+        if _is_opaque(child):
+            opaque.update(map(id, child.modules()))
+            handles.append(child.register_forward_pre_hook(_Finish(watch, _all(child))))
+    for child in module.modules():
+        if id(child) in opaque:
+            continue
+        hidden = _hidden(child)
+        if hidden:
+            handles.append(child.register_forward_pre_hook(_Finish(watch, hidden)))
+        child.__dict__["_parameters"] = GuardedParameters(child._parameters, watch)
+    return handles
+
+
+def detach(module: nn.Module, handles: Sequence[RemovableHandle]) -> None:
+    """Makes every module plain again."""
+    for handle in handles:
+        handle.remove()
+    for child in module.modules():
+        parameters = child.__dict__.get("_parameters")
+        if isinstance(parameters, GuardedParameters):
+            child.__dict__["_parameters"] = parameters.plain()
+
+
+def compiled_parameters(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
+    """The parameters of modules that `compile()` was called on; makes their dicts plain."""
+    found: dict[int, nn.Parameter] = {}
+    for module in modules:
+        if module._compiled_call_impl is not None:
+            found.update((id(parameter), parameter) for parameter in _all(module))
+            detach(module, ())
+    return list(found.values())
+
+
+def _is_opaque(module: nn.Module) -> bool:
+    return isinstance(module, torch._dynamo.OptimizedModule | torch.jit.ScriptModule)
+
+
+def _all(module: nn.Module) -> list[nn.Parameter]:
+    found = []
+    for child in module.modules():
+        parameters = child.__dict__.get("_parameters", child._parameters)
+        guarded = isinstance(parameters, GuardedParameters)
+        found += [
+            parameter
+            for parameter in (parameters.peek() if guarded else parameters.values())
+            if parameter is not None
+        ]
+    return found
+
+
+def _hidden(module: nn.Module) -> list[nn.Parameter]:
+    found = []
+    for name, value in vars(module).items():
+        if name != "_parameters" and isinstance(value, list | tuple | dict):
+            members = value.values() if isinstance(value, dict) else value
+            found += [member for member in members if isinstance(member, nn.Parameter)]
+    return found

@@ -1,0 +1,48 @@
+"""Buffers, such as BatchNorm's running statistics, follow rank 0: one message a forward."""
+
+import torch
+from torch import Tensor, nn
+
+from slackline.overlap._exchange import Exchange
+from slackline.overlap._layout import layout
+
+__all__ = ["Buffers"]
+
+
+class Buffers:
+    """The buffers that a module had when it was wrapped; later ones of the same name count."""
+
+    def __init__(self, module: nn.Module, exchange: Exchange) -> None:
+        self._exchange = exchange
+        places: dict[int, tuple[nn.Module, str]] = {}
+        for owner in module.modules():
+            for name, buffer in owner._buffers.items():
+                if buffer is not None and buffer.numel():
+                    places.setdefault(id(buffer), (owner, name))
+        self._places = list(places.values())
+        tensors = self._tensors()
+        sizes = [tensor.numel() * tensor.itemsize for tensor in tensors]
+        offsets, total = layout(sizes)
+        self._packed: list[Tensor] = []
+        if total:
+            (self._bytes,) = exchange.allocate([(total, torch.uint8)])
+            self._packed = [
+                self._bytes[offset : offset + size].view(tensor.dtype).view(tensor.shape)
+                for offset, size, tensor in zip(offsets, sizes, tensors, strict=True)
+            ]
+
+    def follow_rank_0(self) -> None:
+        """Blocks until every rank's buffers hold rank 0's values."""
+        if not self._packed:
+            return
+        buffers = self._tensors()
+        with torch.no_grad():
+            if self._exchange.rank == 0:
+                torch._foreach_copy_(self._packed, buffers)
+            self._exchange.broadcast([self._bytes])
+            if self._exchange.rank != 0:
+                torch._foreach_copy_(buffers, self._packed)
+
+    def _tensors(self) -> list[Tensor]:
+        tensors = [owner._buffers[name] for owner, name in self._places]
+        return [tensor for tensor in tensors if tensor is not None]

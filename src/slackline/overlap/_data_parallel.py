@@ -1,0 +1,209 @@
+"""The wrapper: data-parallel training that reduces each parameter's gradient as it is ready."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.optim import Optimizer
+
+from slackline.env import Environment
+from slackline.errors import UsageError
+from slackline.overlap._attach import compiled_parameters
+from slackline.overlap._buffers import Buffers
+from slackline.overlap._checks import check
+from slackline.overlap._open import open_exchange
+from slackline.overlap._recorder import Recorder
+from slackline.overlap._reduction import Reduction, agree_and_copy
+from slackline.overlap._report import Report
+from slackline.telemetry import RunSummary, StepSummary
+
+if TYPE_CHECKING:
+    from slackline.nic import Group
+
+__all__ = ["DataParallel"]
+
+
+class DataParallel(nn.Module):
+    """A module whose gradients are reduced over the ranks, parameter by parameter.
+
+        model = slackline.overlap.DataParallel(model, optimizer)
+
+    The rest of the script stays as it is: `model(x)`, `loss.backward()`, `optimizer.step()`,
+    `optimizer.zero_grad()`. Each gradient's reduction starts when autograd has it; `step` waits
+    for nothing; each parameter takes its step when its sum is there, at the latest when the next
+    forward reads it. Whoever reads a parameter or its gradient through the module or the optimizer
+    gets finished values. A Parameter object that was kept elsewhere is not watched: call
+    `synchronize()` before reading it.
+
+    Every rank constructs it with the same module and optimizers, and calls forward, backward and
+    step equally often; which parameters a backward reaches may differ from rank to rank. One
+    thread uses it.
+    """
+
+    module: nn.Module
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer],
+        *,
+        process_group: "dist.ProcessGroup | Group | None" = None,
+        average: bool = True,
+        broadcast_buffers: bool = True,
+        telemetry: Path | None = None,
+        on_step: Callable[[StepSummary], None] | None = None,
+    ) -> None:
+        """Checks that the ranks agree, and copies rank 0's parameters and buffers to all.
+
+        `optimizer`: one or several; a trainable parameter that none of them holds is not reduced.
+        `process_group`: torch's, of any backend, or a nic's; None is the default group.
+        `average` False: gradients are summed.
+        `broadcast_buffers`: rank 0's buffers reach all ranks before each training forward.
+        `telemetry`: a directory for this rank's steps; None asks SLACKLINE_TELEMETRY.
+        `on_step`: called in the training thread when a step's last parameter is done.
+
+        Raises UsageError for what cannot be wrapped, MismatchError where the ranks differ.
+        """
+        super().__init__()
+        optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+        holders = check(module, optimizers)
+        exchange = open_exchange(module, process_group, spare_keys=len(optimizers))
+        agree_and_copy(module, holders, exchange)
+        directory = Environment.read().telemetry if telemetry is None else telemetry
+        self._report = Report(exchange, directory, on_step)
+        recorders = [
+            Recorder(exchange.rank, number, self._report.take) for number in range(len(optimizers))
+        ]
+        self._clock = recorders[0]
+        self._buffers_of = Buffers(module, exchange) if broadcast_buffers else None
+        self._reduction = Reduction(module, optimizers, exchange, recorders, average=average)
+        self._watch = self._reduction.watch
+        self._all_modules = list(module.modules())
+        self._closed = False
+        self.module = module
+        self.training = module.training
+        self.register_load_state_dict_pre_hook(_add_prefix)  # type: ignore[no-untyped-call]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's forward; waits for each parameter when the module reads it."""
+        if torch.compiler.is_compiling():
+            raise UsageError("compile the module and then wrap it, not the other way round")
+        if not self._closed:
+            self._prepare()
+        with self._watch.forward():
+            return self.module(*args, **kwargs)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backwards within it add up on this rank alone; the next one outside reduces the sums."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    @property
+    def require_backward_grad_sync(self) -> bool:
+        """What `no_sync` sets to False; under DDP's name because scripts set it themselves."""
+        return self._watch.synchronize
+
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, value: bool) -> None:
+        self._watch.synchronize = value
+
+    def synchronize(self) -> None:
+        """Blocks until all gradients are reduced and all steps that were called for are taken."""
+        self._reduction.gather()
+
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
+    ) -> Tensor:
+        """As torch.nn.utils.clip_grad_norm_ on all parameters; waits for all reductions."""
+        self._reduction.gather()
+        return nn.utils.clip_grad_norm_(
+            self.parameters(), max_norm, norm_type, error_if_nonfinite=error_if_nonfinite
+        )
+
+    @property
+    def last_step(self) -> StepSummary | None:
+        """What the last finished step cost; None before the first."""
+        return self._report.last_step
+
+    def run_summary(self) -> RunSummary:
+        """What the steps so far cost."""
+        return self._report.run_summary()
+
+    def close(self) -> None:
+        """Finishes all steps and makes module and optimizers plain again; then it only forwards.
+
+        Call it before destroy_process_group if the gradients are still to be read.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._reduction.close()
+        finally:
+            self._report.close()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As the optimizer's: after its step for a gradient that is still to be used."""
+        if self._closed:
+            self.module.zero_grad(set_to_none)
+        else:
+            self._reduction.zero_grad(set_to_none)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own, without a prefix: it fits the plain module."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """The module's own; each rank loads the same values."""
+        if assign:
+            raise UsageError("assign=True would replace the parameters that are being reduced")
+        return self.module.load_state_dict(state_dict, strict)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """The module's own names, as in `state_dict`."""
+        return self.module.named_parameters(*args, **kwargs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
+        """The module's own names, as in `state_dict`."""
+        return self.module.named_buffers(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the wrapper lacks is the module's."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "module":
+                raise
+            return getattr(self.module, name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "DataParallel":
+        raise UsageError("a wrapped model takes part in reductions; copy its .module instead")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise UsageError("a wrapped model takes part in reductions; save its .module instead")
+
+    def _prepare(self) -> None:
+        self._watch.use(compiled_parameters(self._all_modules))
+        if not (self.training and torch.is_grad_enabled() and self._watch.synchronize):
+            return
+        self._reduction.adopt()
+        if self._buffers_of is not None:
+            begin = self._clock.clock()
+            self._buffers_of.follow_rank_0()
+            self._clock.waited(self._clock.clock() - begin)
+
+
+def _add_prefix(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Lets a module that contains a wrapped one load what its own `state_dict` gave."""
+    for key in [key for key in state_dict if key.startswith(prefix)]:
+        state_dict[f"{prefix}module.{key[len(prefix) :]}"] = state_dict.pop(key)

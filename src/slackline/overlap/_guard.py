@@ -1,0 +1,109 @@
+"""Whoever reads a parameter gets its finished value.
+
+A module keeps its parameters in a dict and looks them up there at each use: in its forward, in
+`parameters()`, in `state_dict()`. A guarded dict tells the watch before it hands a parameter out,
+so that exactly the parameters that are needed are waited for, when they are needed, and no path
+through the module can see a stale one. An optimizer's groups are guarded likewise: whoever asks a
+group for its "params" is about to read gradients.
+
+    first lookup in forward     finish this parameter's pending step
+    any other lookup            that, and wait for its gradient
+    all parameters of a dict    the same for each of them
+"""
+
+import copy
+from collections.abc import ItemsView, Iterator, ValuesView
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+__all__ = ["GuardedGroup", "GuardedParameters", "Reader"]
+
+
+class Reader(Protocol):
+    """What is told about reading."""
+
+    busy: bool
+    """False: nothing is in flight and nothing needs to be told."""
+
+    def read(self, parameter: nn.Parameter, siblings: "GuardedParameters") -> None:
+        """A parameter is looked up; `siblings` are those of the same module."""
+
+    def read_all(self, parameters: Iterator[Tensor]) -> None:
+        """Several parameters are looked up, and perhaps their gradients."""
+
+
+class GuardedParameters(dict[str, nn.Parameter | None]):
+    """A module's `_parameters`."""
+
+    def __init__(self, plain: dict[str, nn.Parameter | None], reader: Reader) -> None:
+        super().__init__(plain)
+        self._reader = reader
+
+    def __getitem__(self, name: str) -> nn.Parameter | None:
+        parameter = super().__getitem__(name)
+        if self._reader.busy and parameter is not None:
+            self._reader.read(parameter, self)
+        return parameter
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def items(self) -> ItemsView[str, nn.Parameter | None]:  # type: ignore[override]
+        self._finish()
+        return super().items()
+
+    def values(self) -> ValuesView[nn.Parameter | None]:  # type: ignore[override]
+        self._finish()
+        return super().values()
+
+    def copy(self) -> dict[str, nn.Parameter | None]:
+        return dict(self.items())
+
+    def peek(self) -> Iterator[nn.Parameter]:
+        """The parameters, waiting for nothing."""
+        return (parameter for parameter in super().values() if parameter is not None)
+
+    def plain(self) -> dict[str, nn.Parameter | None]:
+        """An unguarded dict of the same, waiting for nothing."""
+        return dict(super().items())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, nn.Parameter | None]:
+        self._finish()
+        return copy.deepcopy(self.plain(), memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._finish()
+        return dict, (self.plain(),)
+
+    def _finish(self) -> None:
+        if self._reader.busy:
+            self._reader.read_all(self.peek())
+
+
+class GuardedGroup(dict[str, Any]):
+    """One of an optimizer's `param_groups`."""
+
+    def __init__(self, plain: dict[str, Any], reader: Reader) -> None:
+        super().__init__(plain)
+        self._reader = reader
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "params" and self._reader.busy:
+            self._reader.read_all(iter(super().__getitem__(key)))
+        return super().__getitem__(key)
+
+    def plain(self) -> dict[str, Any]:
+        """An unguarded dict of the same, waiting for nothing."""
+        return dict(super().items())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        if self._reader.busy:
+            self._reader.read_all(iter(super().__getitem__("params")))
+        return copy.deepcopy(self.plain(), memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self.plain(),)

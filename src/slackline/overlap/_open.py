@@ -1,0 +1,40 @@
+"""Which exchange a model's gradients take: the engine itself, or a torch process group."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import distributed as dist
+from torch import nn
+
+from slackline.errors import UsageError
+from slackline.overlap._exchange import Exchange, NicExchange
+from slackline.overlap._process_group import ProcessGroupExchange
+
+if TYPE_CHECKING:
+    from slackline.nic import Group
+
+__all__ = ["open_exchange"]
+
+
+def open_exchange(
+    module: nn.Module, group: "dist.ProcessGroup | Group | None", *, spare_keys: int
+) -> Exchange:
+    """The engine where the model is in the CPU's memory and the group is slackline's.
+
+    Every other case goes through the process group, which takes the gradients where they are. The
+    exchange has a key for each parameter and `spare_keys` more.
+    """
+    devices = {parameter.device for parameter in module.parameters()}
+    device = devices.pop() if devices else torch.device("cpu")
+    keys = sum(1 for _ in module.parameters()) + spare_keys
+    if group is None:
+        group = dist.group.WORLD
+    if isinstance(group, dist.ProcessGroup):
+        if device.type != "cpu" or dist.get_backend(group) != "slackline":
+            return ProcessGroupExchange(group, device)
+        from slackline.backend import group_of  # loads the engine, which other groups do without
+
+        group = group_of(group)
+    if group is None:
+        raise UsageError("there is no default process group; call init_process_group first")
+    return NicExchange(group, keys)

@@ -1,0 +1,75 @@
+"""The exchange over any torch process group: for gradients that are not in the CPU's memory."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from slackline.overlap._exchange import Pending
+
+__all__ = ["ProcessGroupExchange"]
+
+
+class _Posted:
+    """A torch Work as a Pending; averages where the backend only sums."""
+
+    def __init__(self, work: dist.Work, after: Callable[[], object] | None) -> None:
+        self._work = work
+        self._after = after
+
+    def done(self) -> bool:
+        return bool(self._work.is_completed())
+
+    def wait(self) -> None:
+        self._work.wait()
+        if self._after is not None:
+            self._after()
+            self._after = None
+
+
+class ProcessGroupExchange:
+    """A torch process group; `reduce` must be called in the same order on all ranks."""
+
+    matches_by_key = False
+
+    def __init__(self, group: dist.ProcessGroup | None, device: torch.device) -> None:
+        self.rank = dist.get_rank(group)
+        self.size = dist.get_world_size(group)
+        self._group = group
+        self._device = device
+        self._averages = dist.get_backend(group) in ("slackline", "nccl")
+        self._root = dist.get_global_rank(group, 0) if group is not None else 0
+
+    def allocate(self, requests: Sequence[tuple[int, torch.dtype]]) -> list[Tensor]:
+        return [torch.empty(count, dtype=dtype, device=self._device) for count, dtype in requests]
+
+    def release(self) -> None:
+        return None
+
+    def reduce(self, key: int, flat: Tensor, *, average: bool, priority: int) -> Pending:
+        native = average and self._averages
+        op = dist.ReduceOp.AVG if native else dist.ReduceOp.SUM
+        work = dist.all_reduce(flat, op, group=self._group, async_op=True)
+        assert work is not None
+        divide = average and not native
+        return _Posted(work, (lambda: flat.div_(self.size)) if divide else None)
+
+    def agree(self, key: int, bits: Tensor) -> None:
+        seen = bits.to(self._device)
+        dist.all_reduce(seen, dist.ReduceOp.MAX, group=self._group)
+        bits.copy_(seen)
+
+    def broadcast(self, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.numel():
+                flat = tensor.as_strided((tensor.numel(),), (1,))
+                dist.broadcast(flat, self._root, group=self._group)
+
+    def share(self, text: bytes) -> list[bytes]:
+        texts: list[bytes] = [b""] * self.size
+        dist.all_gather_object(texts, text, group=self._group)
+        return texts
+
+    def rails(self) -> tuple[str, ...]:
+        return ()

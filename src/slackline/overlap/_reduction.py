@@ -1,0 +1,145 @@
+"""Puts a model's gradients under way: from a module and its optimizers to hooked, guarded parts."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from slackline.errors import MismatchError, UsageError
+from slackline.overlap import _manifest
+from slackline.overlap._attach import attach, detach
+from slackline.overlap._exchange import Exchange
+from slackline.overlap._layout import is_dense
+from slackline.overlap._recorder import Recorder
+from slackline.overlap._session import Session
+from slackline.overlap._slot import Slot, flat_request
+from slackline.overlap._stepper import raw_groups
+from slackline.overlap._takeover import Takeover
+from slackline.overlap._watch import Watch
+
+__all__ = ["Reduction", "agree_and_copy"]
+
+
+def agree_and_copy(module: nn.Module, holders: dict[int, int], exchange: Exchange) -> None:
+    """Checks that all ranks have the same model, then gives every rank rank 0's values.
+
+    Raises MismatchError on every rank, with the first rank and tensor that differ.
+    """
+    mine = _manifest.manifest(module, holders)
+    texts = exchange.share(_manifest.encode(mine))
+    found = _manifest.difference([_manifest.decode(text) for text in texts])
+    if found is not None:
+        peer, sentence = found
+        text = f"the ranks must wrap the same model, but {sentence}"
+        raise MismatchError(text, rank=exchange.rank, peer=peer)
+    tensors = [tensor.detach() for tensor in (*module.parameters(), *module.buffers())]
+    dense = [tensor if is_dense(tensor) else tensor.contiguous() for tensor in tensors]
+    exchange.broadcast(dense)
+    with torch.no_grad():
+        for tensor, copied in zip(tensors, dense, strict=True):
+            if copied is not tensor:
+                tensor.copy_(copied)
+
+
+class Reduction:
+    """The gradients of one wrapped model. `close` makes model and optimizers plain again."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizers: Sequence[Optimizer],
+        exchange: Exchange,
+        recorders: Sequence[Recorder],
+        *,
+        average: bool,
+    ) -> None:
+        """`exchange` has a key for each parameter and one more for each optimizer."""
+        self.watch = Watch()
+        self._module = module
+        self._exchange = exchange
+        self._optimizers = optimizers
+        self._places = {
+            id(parameter): (index, name)
+            for index, (name, parameter) in enumerate(module.named_parameters())
+        }
+        keys = range(len(self._places), len(self._places) + len(optimizers))
+        eager = exchange.matches_by_key or len(optimizers) == 1
+        self._sessions = [
+            Session(
+                optimizer, exchange, self.watch, recorder, key=key, average=average, eager=eager
+            )
+            for optimizer, recorder, key in zip(optimizers, recorders, keys, strict=True)
+        ]
+        self.watch.sessions = self._sessions
+        self.adopt()
+        self._takeovers = [
+            Takeover(optimizer, session, self.watch, self.adopt)
+            for optimizer, session in zip(optimizers, self._sessions, strict=True)
+        ]
+        self._handles = attach(module, self.watch)
+
+    def adopt(self) -> None:
+        """Gives a slot to each trainable parameter of an optimizer that has none yet.
+
+        All ranks come here with the same parameters; the manifest has seen to that at first.
+        """
+        for optimizer, session in zip(self._optimizers, self._sessions, strict=True):
+            new: list[tuple[int, Tensor]] = [
+                (number, parameter)
+                for number, (_, parameters) in enumerate(raw_groups(optimizer))
+                for parameter in parameters
+                if parameter.requires_grad and id(parameter) not in self.watch.owners
+            ]
+            if not new:
+                continue
+            places = [self._place(parameter) for _, parameter in new]
+            flats = self._exchange.allocate([flat_request(parameter) for _, parameter in new])
+            slots = [
+                Slot(index, name, number, parameter, flat)
+                for (index, name), (number, parameter), flat in zip(places, new, flats, strict=True)
+            ]
+            self.watch.owners.update(
+                {id(slot.parameter): (session, slot) for slot in slots},
+            )
+            session.add(slots)
+
+    def finish(self) -> None:
+        """Takes every step that is due; blocks until its gradients are there."""
+        for session in self._sessions:
+            session.finish_all()
+
+    def gather(self) -> None:
+        """Blocks until every gradient is reduced, and takes every step that is due."""
+        for session in self._sessions:
+            session.gather()
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        """Clears all gradients, also of parameters that no optimizer holds."""
+        for takeover in self._takeovers:
+            takeover.zero_grad(set_to_none)
+        for parameter in self._module.parameters():
+            if id(parameter) not in self.watch.owners and parameter.grad is not None:
+                if set_to_none:
+                    parameter.grad = None
+                else:
+                    parameter.grad.detach_().zero_()
+
+    def close(self) -> None:
+        """Finishes everything, takes hooks and guards away, gives the memory back."""
+        try:
+            for session in self._sessions:
+                session.close()
+        finally:
+            for takeover in self._takeovers:
+                takeover.release()
+            detach(self._module, self._handles)
+            self.watch.owners.clear()
+        self._exchange.release()
+
+    def _place(self, parameter: Tensor) -> tuple[int, str]:
+        place = self._places.get(id(parameter))
+        if place is None:
+            shape = "x".join(map(str, parameter.shape))
+            raise UsageError(f"the optimizer holds a parameter ({shape}) that the model has not")
+        return place

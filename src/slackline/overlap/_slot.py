@@ -1,0 +1,200 @@
+"""One parameter's gradient: where it lies, and how far its reduction has come.
+
+            post              wait
+    LOCAL ────────▶ POSTED ────────▶ REDUCED
+      ▲                                 │
+      └──── cleared, or set aside ──────┘
+
+The gradient lies in a flat buffer of the exchange, one element longer than the gradient: the last
+one is 1 where the rank has a gradient and 0 where it has none, and is reduced along with it. So
+each rank learns without another message whether anybody used the parameter.
+"""
+
+import ctypes
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slackline.errors import UsageError
+from slackline.overlap._exchange import Exchange, Pending
+
+__all__ = ["Clear", "Phase", "Slot", "flat_request"]
+
+
+class Phase(Enum):
+    """How far a reduction has come."""
+
+    LOCAL = "the gradient, if any, is this rank's own"
+    POSTED = "the exchange owns the buffer"
+    REDUCED = "the buffer holds the reduced gradient"
+
+
+class Clear(Enum):
+    """What `zero_grad` asked for while the gradient was still to be used."""
+
+    NO = "nothing"
+    NONE = "set it to None"
+    ZERO = "fill it with zeros"
+
+
+_CELLS: dict[int, Any] = {
+    1: ctypes.c_uint8,
+    2: ctypes.c_uint16,
+    4: ctypes.c_uint32,
+    8: ctypes.c_uint64,
+}
+
+
+def flat_request(parameter: Tensor) -> tuple[int, torch.dtype]:
+    """The length and type of the parameter's flat buffer."""
+    parts = 2 if parameter.is_complex() else 1
+    return parameter.numel() * parts + 1, parameter.dtype.to_real()
+
+
+class Slot:
+    """The gradient of one parameter. Used by one thread at a time."""
+
+    def __init__(self, index: int, name: str, group: int, parameter: Tensor, flat: Tensor) -> None:
+        """`flat` is the buffer of `flat_request`; the slot owns its content."""
+        self.index = index
+        self.name = name
+        self.group = group
+        """The number of the parameter's group in its optimizer."""
+        self.parameter = parameter
+        self.priority = index
+        self.phase = Phase.LOCAL
+        self.posted = False
+        """Whether a reduction has been posted since the last step."""
+        self.extra = False
+        """Whether gradients came after that."""
+        self.due = False
+        """Whether a step waits for the gradient."""
+        self.clear = Clear.NO
+        self.grad: Tensor | None = None
+        """What the step uses: the reduced gradient, None where no rank has one."""
+        self._flat = flat
+        self._nbytes = flat.numel() * flat.itemsize
+        self._present = False
+        self._aside: Tensor | None = None
+        self._pending: Pending | None = None
+        self._view = self._make_view()
+        self._address = self._view.data_ptr()
+        self._cell: Any = None
+        if flat.device.type == "cpu":
+            last = flat.data_ptr() + (flat.numel() - 1) * flat.itemsize
+            self._cell = _CELLS[flat.itemsize].from_address(last)
+            flat[-1] = 1
+            self._one: int = self._cell.value
+
+    @property
+    def nbytes(self) -> int:
+        """What a reduction carries."""
+        return self._nbytes
+
+    def done(self) -> bool:
+        """Whether `wait` would not block."""
+        return self._pending is None or self._pending.done()
+
+    def post(self, exchange: Exchange, *, average: bool) -> None:
+        """Gives the rank's own gradient, or zeros where it has none, to a reduction."""
+        self._present = self._load()
+        self._mark(self._present)
+        self._pending = exchange.reduce(
+            self.index, self._flat, average=average, priority=self.priority
+        )
+        self.phase = Phase.POSTED
+        self.posted = True
+
+    def wait(self) -> None:
+        """Blocks until the reduction is done, then shows its result as the parameter's grad."""
+        if self._pending is None:
+            return
+        try:
+            self._pending.wait()
+        except Exception as error:
+            error.add_note(f"while the gradient of {self.name!r} was reduced")
+            raise
+        self._pending = None
+        self.phase = Phase.REDUCED
+        used = self._present or self._anybody()
+        if self._aside is not None:
+            with torch.no_grad():
+                self._view.add_(self._aside)
+            self._aside, used = None, True
+        self.grad = self._view if used else None
+        if self.clear is Clear.NO:
+            self.parameter.grad = self.grad
+
+    def reopen(self) -> None:
+        """Sets a reduced gradient aside, so that more of the rank's own can come: they add up."""
+        assert self._pending is None
+        grad = self.parameter.grad
+        if grad is not None:
+            self._aside = grad.detach().clone()
+            self._view.zero_()
+            self.parameter.grad = self._view
+        self.phase = Phase.LOCAL
+        self.grad = None
+
+    def forget(self, clear: Clear) -> None:
+        """Clears the gradient now; must not be POSTED."""
+        assert self._pending is None
+        self._aside = None
+        self.grad = None
+        self.phase = Phase.LOCAL
+        self.clear = Clear.NO
+        grad = self.parameter.grad
+        if clear is Clear.NONE:
+            self.parameter.grad = None
+        elif grad is not None:
+            grad.detach_().zero_()
+
+    def detach(self) -> None:
+        """Moves a visible gradient out of the exchange's memory, which is about to go."""
+        grad = self.parameter.grad
+        if grad is not None and grad.data_ptr() == self._address:
+            self.parameter.grad = grad.detach().clone()
+
+    def _load(self) -> bool:
+        grad = self.parameter.grad
+        if grad is None:
+            self._view.zero_()
+            return False
+        if grad is not self._view or grad.data_ptr() != self._address:
+            self._check(grad)
+            if self._view.data_ptr() != self._address:
+                self._view = self._make_view()
+            with torch.no_grad():
+                self._view.copy_(grad)
+            self.parameter.grad = self._view
+        return True
+
+    def _check(self, grad: Tensor) -> None:
+        if grad.layout is not torch.strided:
+            raise UsageError(f"the gradient of {self.name!r} must be dense, not {grad.layout}")
+        dtype = self._view.dtype
+        if grad.dtype is not dtype or grad.device != self._flat.device:
+            raise UsageError(
+                f"the gradient of {self.name!r} must stay {dtype} on {self._flat.device} as it "
+                f"was when the model was wrapped, not become {grad.dtype} on {grad.device}"
+            )
+
+    def _make_view(self) -> Tensor:
+        body = self._flat[:-1]
+        parameter = self.parameter
+        if parameter.is_complex():
+            body = torch.view_as_complex(body.view(-1, 2))
+        return body.as_strided(parameter.shape, parameter.stride())
+
+    def _mark(self, present: bool) -> None:
+        if self._cell is not None:
+            self._cell.value = self._one if present else 0
+        else:
+            self._flat[-1:].fill_(float(present))
+
+    def _anybody(self) -> bool:
+        if self._cell is not None:
+            return bool(self._cell.value != 0)
+        return bool(self._flat[-1].item() != 0)

@@ -1,0 +1,153 @@
+"""An optimizer goes on under new management: `step` and `zero_grad` stop blocking.
+
+The object stays the user's own, of its own class; only methods of this one instance are replaced,
+so that schedulers, scalers and checkpoints find what they expect. `release` puts all of it back.
+"""
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim import optimizer as torch_optimizer
+from torch.utils.hooks import RemovableHandle
+
+from slackline.overlap._choice import Choice, StepFacts, choose, steps_alone
+from slackline.overlap._guard import GuardedGroup
+from slackline.overlap._session import Session
+from slackline.overlap._slot import Clear
+from slackline.overlap._watch import Watch
+
+__all__ = ["Takeover"]
+
+_METHODS = ("step", "zero_grad", "add_param_group")
+
+
+class Takeover:
+    """One optimizer's methods, bound to its session."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        session: Session,
+        watch: Watch,
+        adopt: Callable[[], None],
+    ) -> None:
+        """`adopt` gives slots to parameters that have come in or have become trainable."""
+        self.choice: Choice | None = None
+        """How the last step was taken, and why."""
+        self._optimizer = optimizer
+        self._session = session
+        self._watch = watch
+        self._adopt = adopt
+        self._own = {name: vars(optimizer)[name] for name in _METHODS if name in vars(optimizer)}
+        self._step: Callable[..., Any] = optimizer.step
+        foreign = "step" in self._own and not hasattr(optimizer.step, "_wrapped_by_lr_sched")
+        self._alone = steps_alone(type(optimizer)) and not foreign
+        self._guard_groups()
+        self._replace()
+        self._handles: list[RemovableHandle] = [
+            optimizer.register_state_dict_pre_hook(lambda _: session.finish_all()),
+            optimizer.register_load_state_dict_pre_hook(lambda _, __: session.finish_all()),
+            optimizer.register_load_state_dict_post_hook(lambda _: self._guard_groups()),
+        ]
+
+    def release(self) -> None:
+        """Gives the optimizer its own methods and groups back."""
+        optimizer: Any = self._optimizer
+        for name in _METHODS:
+            delattr(optimizer, name)
+        vars(optimizer).update(self._own)
+        for handle in self._handles:
+            handle.remove()
+        optimizer.param_groups[:] = [
+            group.plain() if isinstance(group, GuardedGroup) else group
+            for group in optimizer.param_groups
+        ]
+
+    def _replace(self) -> None:
+        def step(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            return self._take_step(*args, **kwargs)
+
+        def zero_grad(optimizer: Optimizer, set_to_none: bool = True) -> None:
+            self.zero_grad(set_to_none)
+
+        def add_param_group(optimizer: Optimizer, param_group: dict[str, Any]) -> None:
+            type(optimizer).add_param_group(optimizer, param_group)
+            self._guard_groups()
+            self._adopt()
+
+        # A scheduler that was there before looks for its mark, one that comes later leaves it be.
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        for method in (step, zero_grad, add_param_group):
+            setattr(self._optimizer, method.__name__, MethodType(method, self._optimizer))
+
+    def _take_step(self, *args: Any, **kwargs: Any) -> Any:
+        optimizer: Any = self._optimizer
+        optimizer._opt_called = True
+        self._adopt()
+        self.choice = choose(self._facts(bool(args) or bool(kwargs)))
+        if self.choice.deferred:
+            self._session.mark()
+            return None
+        closure = args[0] if args else kwargs.get("closure")
+        self._session.finish_all()
+        if callable(closure):
+            args, kwargs = (self._reducing(closure), *args[1:]), {**kwargs}
+            kwargs.pop("closure", None)
+        else:
+            self._reduce()
+        result = self._step(*args, **kwargs)
+        self._session.end_step()
+        return result
+
+    def _facts(self, given: bool) -> StepFacts:
+        optimizer: Any = self._optimizer
+        hooks = (
+            optimizer._optimizer_step_pre_hooks,
+            optimizer._optimizer_step_post_hooks,
+            torch_optimizer._global_optimizer_pre_hooks,
+            torch_optimizer._global_optimizer_post_hooks,
+        )
+        scale = (getattr(optimizer, name, None) for name in ("grad_scale", "found_inf"))
+        return StepFacts(
+            alone=self._alone,
+            arguments=given,
+            hooks=any(hooks),
+            scaled=any(value is not None for value in scale),
+            differentiable=bool(optimizer.defaults.get("differentiable", False)),
+            reduced=self._session.reduced,
+        )
+
+    def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def reducing() -> Any:
+            with torch.enable_grad():
+                loss = closure()
+            self._reduce()
+            self._session.close_round()
+            return loss
+
+        return reducing
+
+    def _reduce(self) -> None:
+        self._session.flush()
+        self._session.gather()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears gradients, each after the step that is still to use it."""
+        self._session.clear(Clear.NONE if set_to_none else Clear.ZERO)
+        for group in self._optimizer.param_groups:
+            for parameter in dict.__getitem__(group, "params"):
+                if id(parameter) in self._watch.owners or parameter.grad is None:
+                    continue
+                if set_to_none:
+                    parameter.grad = None
+                else:
+                    parameter.grad.detach_().zero_()
+
+    def _guard_groups(self) -> None:
+        groups = self._optimizer.param_groups
+        for index, group in enumerate(groups):
+            if not isinstance(group, GuardedGroup):
+                groups[index] = GuardedGroup(group, self._watch)
