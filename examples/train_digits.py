@@ -1,0 +1,289 @@
+"""Train a small residual network on scikit-learn's handwritten digits, data-parallel.
+
+    slackline run --ranks 4 examples/train_digits.py                   PCCO over slackline
+    slackline run --ranks 4 examples/train_digits.py --compare gloo    and DDP over gloo beside it
+    slackline run --ranks 4 examples/train_digits.py --backend gloo --method ddp
+
+What is trained does not depend on the number of ranks: the images of a batch are dealt out evenly,
+and the network normalises with GroupNorm, whose statistics come from one image. BatchNorm's come
+from a rank's share of the batch, so with it four ranks would train another network than one.
+
+What is measured. Rounds of an epoch take turns: one of each contestant, then one of the same
+network that trains alone, without any communication, because a shared machine is never twice
+equally busy. All ranks begin a round together. The first turn only warms up.
+
+    step      a round's time over its steps, at the slowest rank
+    exposed   step less the same turn's step alone: what communication cost, wherever it hides
+    blocked   measured at rank 0: the training thread stood still. DDP's wait is the time from the
+              last gradient of the own backward pass to the end of `backward`; PCCO counts its own
+"""
+
+import argparse
+import hashlib
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import Tensor, distributed, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import AdamW, Optimizer
+
+import slackline
+
+TIMEOUT = timedelta(minutes=1)
+METHODS = ("pcco", "ddp")
+BACKENDS = ("slackline", "gloo")
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions around a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.GroupNorm(8, outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.GroupNorm(8, outputs)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+
+
+def resnet(seed: int) -> nn.Module:
+    """A residual network for 8x8 images in ten classes; the seed gives its weights."""
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1, bias=False),
+        nn.GroupNorm(8, 32),
+        nn.ReLU(),
+        Block(32, 32, stride=1),
+        Block(32, 64, stride=2),
+        Block(64, 64, stride=1),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 2 * 2, 10),
+    )
+
+
+class Digits:
+    """The 1,797 images; a fifth is kept for the test, the same one for every seed."""
+
+    def __init__(self, batch: int, seed: int) -> None:
+        images, labels = load_digits(return_X_y=True)
+        parts = train_test_split(images, labels, test_size=0.2, random_state=0, stratify=labels)
+        x, test_x, y, test_y = (torch.tensor(part) for part in parts)
+        self.x, self.test_x = (part.float().div(16).view(-1, 1, 8, 8) for part in (x, test_x))
+        self.y, self.test_y = y, test_y
+        self.batch, self.seed, self.steps = batch, seed, len(y) // batch
+
+    def epoch(self, number: int, rank: int, ranks: int) -> list[Batch]:
+        """This rank's share of every batch; the order depends on the seed and the epoch alone."""
+        generator = torch.Generator().manual_seed(self.seed * 10_000 + number)
+        order = torch.randperm(len(self.y), generator=generator)
+        batches = order[: self.steps * self.batch].view(self.steps, ranks, -1)[:, rank]
+        return [(self.x[chosen], self.y[chosen]) for chosen in batches]
+
+    def accuracy(self, model: nn.Module) -> float:
+        with torch.no_grad():
+            hits: Tensor = model(self.test_x).argmax(1) == self.test_y
+        return hits.double().mean().item()
+
+
+def pcco(model: nn.Module, optimizer: Optimizer, group: object) -> nn.Module:
+    """The one line of PCCO."""
+    return slackline.overlap.DataParallel(model, optimizer, process_group=group)
+
+
+def ddp(model: nn.Module, optimizer: Optimizer, group: object) -> nn.Module:
+    """The one line of torch's own DDP."""
+    return DistributedDataParallel(model, process_group=group)
+
+
+class Contestant:
+    """A network in training and what its rounds took."""
+
+    def __init__(self, name: str, seed: int, wrap: Callable[..., nn.Module], group: object) -> None:
+        self.name = name
+        self.plain = resnet(seed)
+        self.optimizer = AdamW(self.plain.parameters(), lr=2e-3)
+        self.model = wrap(self.plain, self.optimizer, group)
+        self.losses: list[Tensor] = []
+        self.step_s: list[float] = []
+        self.blocked_s: list[float] = []
+        self._last_gradient_s = 0.0
+        for parameter in self.plain.parameters():
+            parameter.register_post_accumulate_grad_hook(self._gradient)
+
+    def round(self, batches: list[Batch]) -> None:
+        """Trains on the batches and notes the time of a step."""
+        counted_s = self._counted_s()
+        waited_s = 0.0
+        distributed.barrier()
+        start_s = time.perf_counter()
+        for images, labels in batches:
+            loss = functional.cross_entropy(self.model(images), labels)
+            loss.backward()
+            waited_s += time.perf_counter() - self._last_gradient_s
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.losses.append(loss.detach())
+        self._finish()
+        self.step_s.append((time.perf_counter() - start_s) / len(batches))
+        blocked_s = waited_s if counted_s is None else (self._counted_s() or 0.0) - counted_s
+        self.blocked_s.append(blocked_s / len(batches))
+
+    def digest(self) -> str:
+        """The same on two ranks, or in two runs, exactly if all parameters have the same bits."""
+        found = hashlib.sha256()
+        for tensor in self.model.state_dict().values():
+            found.update(tensor.numpy().tobytes())
+        return found.hexdigest()[:16]
+
+    def _gradient(self, parameter: Tensor) -> None:
+        self._last_gradient_s = time.perf_counter()
+
+    def _finish(self) -> None:
+        if isinstance(self.model, slackline.overlap.DataParallel):
+            self.model.synchronize()
+
+    def _counted_s(self) -> float | None:
+        if isinstance(self.model, slackline.overlap.DataParallel):
+            return self.model.run_summary().exposed_ns / 1e9
+        return None
+
+
+def quantiles_ms(seconds: list[float]) -> dict[str, float]:
+    """Median and the two deciles at the ends, in milliseconds."""
+    milliseconds = [1e3 * value for value in seconds]
+    tenths = statistics.quantiles(milliseconds, n=10, method="inclusive")
+    return {"median": statistics.median(milliseconds), "p10": tenths[0], "p90": tenths[-1]}
+
+
+def slowest(step_s: list[float]) -> list[float]:
+    """Each round's time of a step at the slowest rank, without the first turn."""
+    by_rank: list[list[float]] = [[] for _ in range(distributed.get_world_size())]
+    distributed.all_gather_object(by_rank, step_s)
+    return [max(times) for times in zip(*by_rank, strict=True)][1:]
+
+
+def measure(contestant: Contestant, alone_s: list[float], digits: Digits) -> dict[str, object]:
+    """What the table and the JSON say of a contestant; all ranks call it together."""
+    digests: list[str] = [""] * distributed.get_world_size()
+    distributed.all_gather_object(digests, contestant.digest())
+    if len(set(digests)) > 1:
+        raise SystemExit(f"{contestant.name}: the ranks' parameters differ: {digests}")
+    step_s = slowest(contestant.step_s)
+    exposed_s = [step - alone for step, alone in zip(step_s, alone_s, strict=True)]
+    return {
+        "name": contestant.name,
+        "accuracy": digits.accuracy(contestant.plain),
+        "parameters": digests[0],
+        "step_ms": quantiles_ms(step_s),
+        "exposed_ms": quantiles_ms(exposed_s),
+        "blocked_ms": quantiles_ms(contestant.blocked_s[1:]),
+    }
+
+
+def ratio(first: float, second: float) -> str:
+    """How many times `second` is of `first`; noise can make either vanish."""
+    return f"{second / first:.2f}x" if first > 0 and second > 0 else "-"
+
+
+def show(results: list[dict], alone: dict[str, float]) -> None:
+    """The contestants side by side, and how the second compares with the first."""
+
+    def row(label: str, *cells: str) -> None:
+        print(f"{label:>14}" + "".join(f"{cell:>26}" for cell in cells))
+
+    def spread(value: dict[str, float]) -> str:
+        return f"{value['median']:.2f} [{value['p10']:.2f}, {value['p90']:.2f}]"
+
+    two = len(results) == 2
+    row("", *(result["name"] for result in results), *(["second / first"] if two else []))
+    row("accuracy", *(f"{result['accuracy']:.2%}" for result in results))
+    for key, label in (("step_ms", "step"), ("exposed_ms", "exposed"), ("blocked_ms", "blocked")):
+        values = [result[key] for result in results]
+        ratios = [ratio(*(value["median"] for value in values))] if two else []
+        row(f"{label} (ms)", *map(spread, values), *ratios)
+    print(f"{'alone (ms)':>14}{spread(alone):>26}  without communication")
+    print("median [p10, p90] over rounds; exposed: step less alone; blocked: stood still, rank 0")
+
+
+def options() -> argparse.Namespace:
+    """The command line; a mistake in it ends with code 2 before any rank waits for another."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--backend", choices=BACKENDS, default="slackline")
+    parser.add_argument("--method", choices=METHODS, default="pcco")
+    parser.add_argument("--compare", choices=BACKENDS, help="DDP over this backend, in turns")
+    parser.add_argument("--epochs", type=int, default=15, help="rounds; at least 2 (default: 15)")
+    parser.add_argument("--batch", type=int, default=128, help="images a step, over all ranks")
+    parser.add_argument("--seed", type=int, default=0, help="weights and order of the images")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--bits", action="store_true", help="print rank 0's losses as float.hex()")
+    given = parser.parse_args()
+    if given.epochs < 2:
+        parser.error(f"--epochs must be at least 2, not {given.epochs}: the first warms up")
+    if not 1 <= given.batch <= 1437:
+        parser.error(f"--batch must be between 1 and 1437, not {given.batch}")
+    return given
+
+
+def main() -> None:
+    given = options()
+    distributed.init_process_group(given.backend, timeout=TIMEOUT)
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    if given.batch % ranks:
+        raise SystemExit(f"--batch must be a multiple of the {ranks} ranks, not {given.batch}")
+    digits = Digits(given.batch, given.seed)
+
+    wraps = {"pcco": pcco, "ddp": ddp}
+    name = f"{given.method.upper()} over {given.backend}"
+    contestants = [Contestant(name, given.seed, wraps[given.method], distributed.group.WORLD)]
+    if given.compare is not None:
+        group = distributed.new_group(backend=given.compare, timeout=TIMEOUT)
+        contestants.append(Contestant(f"DDP over {given.compare}", given.seed, ddp, group))
+    alone = Contestant("alone", given.seed, lambda model, *_: model, None)
+
+    talks = rank == 0 and not given.json
+    for epoch in range(given.epochs):
+        batches = digits.epoch(epoch, rank, ranks)
+        turn = [*contestants, alone]
+        for place in range(len(turn)):
+            turn[(place + epoch) % len(turn)].round(batches)
+        if talks:
+            losses = "  ".join(f"{each.name}: loss {each.losses[-1]:.4f}" for each in contestants)
+            print(f"epoch {epoch + 1:>2} of {given.epochs}  {losses}", flush=True)
+
+    alone_s = slowest(alone.step_s)
+    results = [measure(contestant, alone_s, digits) for contestant in contestants]
+    if rank == 0:
+        if given.bits:
+            for contestant in contestants:
+                for step, loss in enumerate(contestant.losses):
+                    print(f"{contestant.name}: step {step} loss {loss.item().hex()}")
+                print(f"{contestant.name}: parameters {contestant.digest()}")
+        if given.json:
+            settings = {"ranks": ranks, **vars(given)}
+            result = {"settings": settings, "alone_ms": quantiles_ms(alone_s), "results": results}
+            json.dump(result, sys.stdout, indent=2)
+            print()
+        else:
+            show(results, quantiles_ms(alone_s))
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
