@@ -48,42 +48,44 @@ struct Case {
   const char* name;
   wire::DType dtype;
   wire::ReduceOp op;
-  int ranks;
+  int n_sources;
+  int n_targets;  // 0: the targets are the sources
 };
 
 constexpr Case kCases[] = {
-    {"float32 sum 2x1", wire::DType::kFloat32, wire::ReduceOp::kSum, -2},
-    {"float32 sum 2x2", wire::DType::kFloat32, wire::ReduceOp::kSum, 2},
-    {"float32 sum 4x4", wire::DType::kFloat32, wire::ReduceOp::kSum, 4},
-    {"float32 avg 4x4", wire::DType::kFloat32, wire::ReduceOp::kAvg, 4},
-    {"float32 sum 8x8", wire::DType::kFloat32, wire::ReduceOp::kSum, 8},
-    {"float64 max 4x4", wire::DType::kFloat64, wire::ReduceOp::kMax, 4},
-    {"float16 sum 4x4", wire::DType::kFloat16, wire::ReduceOp::kSum, 4},
-    {"bfloat16 avg 3x3", wire::DType::kBfloat16, wire::ReduceOp::kAvg, 3},
-    {"bfloat16 sum 4x4", wire::DType::kBfloat16, wire::ReduceOp::kSum, 4},
-    {"int8 prod 4x4", wire::DType::kInt8, wire::ReduceOp::kProd, 4},
-    {"int32 avg 3x3", wire::DType::kInt32, wire::ReduceOp::kAvg, 3},
-    {"int64 avg 3x3", wire::DType::kInt64, wire::ReduceOp::kAvg, 3},
+    {"copy", wire::DType::kUint8, wire::ReduceOp::kBor, 1, 1},
+    {"float32 sum 2x1", wire::DType::kFloat32, wire::ReduceOp::kSum, 2, 1},
+    {"float32 sum 2x2", wire::DType::kFloat32, wire::ReduceOp::kSum, 2, 2},
+    {"float32 sum 4x4", wire::DType::kFloat32, wire::ReduceOp::kSum, 4, 4},
+    {"float32 sum 4 =", wire::DType::kFloat32, wire::ReduceOp::kSum, 4, 0},
+    {"float32 avg 4x4", wire::DType::kFloat32, wire::ReduceOp::kAvg, 4, 4},
+    {"float32 avg 3x3", wire::DType::kFloat32, wire::ReduceOp::kAvg, 3, 3},
+    {"float32 sum 8x8", wire::DType::kFloat32, wire::ReduceOp::kSum, 8, 8},
+    {"float64 max 4x4", wire::DType::kFloat64, wire::ReduceOp::kMax, 4, 4},
+    {"float16 sum 4x4", wire::DType::kFloat16, wire::ReduceOp::kSum, 4, 4},
+    {"bfloat16 sum 4x4", wire::DType::kBfloat16, wire::ReduceOp::kSum, 4, 4},
+    {"int8 prod 4x4", wire::DType::kInt8, wire::ReduceOp::kProd, 4, 4},
+    {"int32 avg 3x3", wire::DType::kInt32, wire::ReduceOp::kAvg, 3, 3},
+    {"int64 avg 3x3", wire::DType::kInt64, wire::ReduceOp::kAvg, 3, 3},
 };
 
 void bench_fold(const kernels::Table& table, const Case& which) {
-  const int n = std::abs(which.ranks);
-  const int n_targets = which.ranks < 0 ? 1 : n;
   std::printf("  %-17s", which.name);
+  const int moved = which.n_sources + (which.n_targets > 0 ? which.n_targets : which.n_sources);
   for (std::size_t bytes : {64u << 10, 1u << 20, 25u << 20}) {
     std::vector<Buffer> memory;
-    std::vector<const void*> sources;
-    std::vector<void*> targets;
-    for (int i = 0; i < n + n_targets; ++i) {
-      memory.push_back(buffer(bytes));
-      if (i < n) sources.push_back(memory.back().get());
-      if (i >= n) targets.push_back(memory.back().get());
-    }
+    for (int i = 0; i < which.n_sources + which.n_targets; ++i) memory.push_back(buffer(bytes));
+    std::vector<void*> all;
+    for (const Buffer& each : memory) all.push_back(each.get());
+    const std::vector<const void*> sources(all.begin(), all.begin() + which.n_sources);
+    const std::vector<void*> targets(
+        which.n_targets > 0 ? all.begin() + which.n_sources : all.begin(), all.end());
     const std::size_t count = bytes / wire::item_size(which.dtype);
     for (bool streaming : {false, true}) {
-      std::printf(" %6.1f", speed(static_cast<double>(bytes) * (n + n_targets), [&] {
-                    table.fold(which.dtype, which.op, sources.data(), n, targets.data(), n_targets,
-                               count, n, streaming);
+      std::printf(" %6.1f", speed(static_cast<double>(bytes) * moved, [&] {
+                    table.fold(which.dtype, which.op, sources.data(), which.n_sources,
+                               targets.data(), static_cast<int>(targets.size()), count,
+                               which.n_sources, streaming);
                   }));
     }
   }

@@ -71,6 +71,17 @@ std::size_t head(const void* address, std::size_t alignment, std::size_t item, s
   return bytes % item == 0 && bytes < limit ? bytes : 0;
 }
 
+// True if some target is a source. Its lines are then in the caches already, and evicting them to
+// stream costs more than it saves.
+bool in_place(const void* const* sources, int n_sources, void* const* targets, int n_targets) {
+  for (int t = 0; t < n_targets; ++t) {
+    for (int s = 0; s < n_sources; ++s) {
+      if (targets[t] == sources[s]) return true;
+    }
+  }
+  return false;
+}
+
 template <class Format, class Op>
 void run_fold(const void* const* sources, int n_sources, void* const* targets, int n_targets,
               std::size_t count, int divisor, bool streaming) {
@@ -80,7 +91,8 @@ void run_fold(const void* const* sources, int n_sources, void* const* targets, i
                              Divisor<typename Format::Lane>(divisor)};
   const std::size_t bytes = count * C::kItem;
   if (n_targets == 0) return;
-  if (!streaming || bytes < 2 * C::kBytes) return job.template run<false>(0, bytes);
+  if (!streaming || bytes < 2 * C::kBytes || in_place(sources, n_sources, targets, n_targets))
+    return job.template run<false>(0, bytes);
   const std::size_t first = head(targets[0], sizeof(typename Format::Piece), C::kItem, C::kBytes);
   if (first > 0) job.part(0, first);
   job.template run<true>(first, bytes);
