@@ -24,9 +24,9 @@ def _die_with_parent() -> None:
 def main(result: Path, arguments: list[str]) -> int:
     """Run torchrun with `arguments` and return its exit code."""
     _die_with_parent()
+    from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed import run as torchrun
 
     try:
         torchrun.run(torchrun.parse_args(arguments))  # type: ignore[no-untyped-call]

@@ -165,7 +165,7 @@ class Job:
         return []
 
     def _cause_first(self, failure: Failure) -> tuple[int, int]:
-        """Kills from outside, then failures in the order of last words, then torchrun's own kills."""
+        """Kills from outside, then failures by the time of last words, then torchrun's kills."""
         if failure.killed:
             return 0, 0
         path = self.output(failure.rank, "stderr")

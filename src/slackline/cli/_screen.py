@@ -92,7 +92,7 @@ class TerminalScreen:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
-        self._status = Status("starting", console=self._console)
+        self._status = Status("starting", console=self._console, refresh_per_second=5)
         # The live line owns the terminal: what goes there must go through its console. A redirected
         # stdout does not.
         self._stdout_is_terminal = sys.stdout.isatty()

@@ -32,7 +32,7 @@ SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """How the command line is read: what follows the script belongs to the script."""
 
 _MOST_RANKS = 1024
-_TICK = timedelta(milliseconds=50)
+_TICK = timedelta(milliseconds=100)
 _PATIENCE = timedelta(minutes=1)
 """What torchrun gets to end the ranks when the command itself fails; it needs five seconds."""
 

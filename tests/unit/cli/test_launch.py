@@ -1,0 +1,49 @@
+"""How a job's end is read, and files that grow."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from slackline.cli._launch import Ending, Failure, Tail
+
+
+def _failure(exitcode: int) -> Failure:
+    return Failure(rank=2, pid=100, exitcode=exitcode)
+
+
+@pytest.mark.parametrize(
+    ("exitcode", "reason", "code"),
+    [
+        (7, "exited with code 7", 7),
+        (-signal.SIGKILL, "was killed by SIGKILL", 1),
+        (-signal.SIGSEGV, "was killed by SIGSEGV", 1),
+        (-99, "was killed by signal 99", 1),
+    ],
+)
+def test_a_failure_says_how_the_rank_ended(exitcode: int, reason: str, code: int) -> None:
+    assert _failure(exitcode).reason == reason
+    assert Ending(failures=(_failure(exitcode),), torchrun=1).exit_code == code
+
+
+def test_the_sigterm_that_torchrun_sends_is_no_kill() -> None:
+    assert not _failure(-signal.SIGTERM).killed
+    assert _failure(-signal.SIGKILL).killed
+    assert not _failure(1).killed
+
+
+def test_torchrun_s_own_failure_is_code_1() -> None:
+    assert Ending(failures=(), torchrun=3).exit_code == 1
+    assert Ending(failures=(), torchrun=0).exit_code == 0
+
+
+def test_a_tail_reads_each_byte_once(tmp_path: Path) -> None:
+    path = tmp_path / "stdout.log"
+    tail = Tail(path)
+    assert tail.read() == b""
+    path.write_bytes(b"one\ntw")
+    assert tail.read() == b"one\ntw"
+    assert tail.read() == b""
+    with path.open("ab") as file:
+        file.write(b"o\n")
+    assert tail.read() == b"o\n"

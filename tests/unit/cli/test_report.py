@@ -1,0 +1,100 @@
+"""The line of progress and the table, from files that ranks write."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from slackline.cli._report import Report, decimal_bytes
+from slackline.telemetry import Counters, StepSummary, Writer, file_of
+
+
+def _step(rank: int, number: int, *, wall_ns: int = 20_000_000) -> StepSummary:
+    return StepSummary(
+        rank=rank,
+        step=number,
+        time_ns=0,
+        wall_ns=wall_ns,
+        exposed_ns=1_000_000,
+        reduced_bytes=600_000,
+        parameters=3,
+        waited=1,
+    )
+
+
+def _text(report: Report) -> str:
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(report.table())
+    return capture.get()
+
+
+def test_a_row_per_rank(tmp_path: Path) -> None:
+    for rank in range(2):
+        with Writer(tmp_path, rank) as writer:
+            for number in range(10):
+                writer.write(_step(rank, number))
+            counted = {"rail.shm.bytes_sent": 7, "rail.tcp.bytes_sent": 0}
+            writer.write(Counters(rank=rank, time_ns=0, values=counted))
+    report = Report(tmp_path, ranks=2)
+    report.update()
+    rows = [line.split("│") for line in _text(report).splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
+        ["0", "10", "50.0", "6 MB", "1.00 ms", "5.0%", "shm"],
+        ["1", "10", "50.0", "6 MB", "1.00 ms", "5.0%", "shm"],
+    ]
+
+
+def test_a_pause_between_steps_does_not_count(tmp_path: Path) -> None:
+    with Writer(tmp_path, 0) as writer:
+        for number in range(5):
+            writer.write(_step(0, number, wall_ns=9_000_000_000 if number == 3 else 20_000_000))
+    report = Report(tmp_path, ranks=1)
+    report.update()
+    assert "50.0" in _text(report)
+
+
+def test_progress_grows_with_the_files(tmp_path: Path) -> None:
+    report = Report(tmp_path, ranks=1)
+    report.update()
+    assert report.progress() == "1 rank, 0:00:00: running"
+    with Writer(tmp_path, 0) as writer:
+        writer.write(_step(0, 0))
+    report.update()
+    assert report.progress() == (
+        "1 rank, 0:00:00: step 1, 50.0 steps/s, 1.00 ms exposed a step (5.0%)"
+    )
+
+
+def test_without_steps_there_is_no_table(tmp_path: Path) -> None:
+    report = Report(tmp_path, ranks=4)
+    report.update()
+    assert report.table() is None
+
+
+def test_a_rank_that_wrote_nothing_has_an_empty_row(tmp_path: Path) -> None:
+    with Writer(tmp_path, 0) as writer:
+        writer.write(_step(0, 0))
+    report = Report(tmp_path, ranks=2)
+    report.update()
+    assert len([line for line in _text(report).splitlines() if line.startswith("│")]) == 2
+
+
+def test_half_a_line_waits_and_rubbish_is_skipped(tmp_path: Path) -> None:
+    with Writer(tmp_path, 0) as writer:
+        writer.write(_step(0, 0))
+    path = file_of(tmp_path, 0)
+    line = path.read_bytes()
+    path.write_bytes(b"rubbish\n\xff\n" + line[:20])
+    report = Report(tmp_path, ranks=1)
+    report.update()
+    assert report.ranks[0].steps == []
+    with path.open("ab") as file:
+        file.write(line[20:])
+    report.update()
+    assert report.ranks[0].steps == [_step(0, 0)]
+
+
+def test_sizes_are_rounded_for_people() -> None:
+    assert decimal_bytes(999) == "999 B"
+    assert decimal_bytes(1_234_567) == "1.23 MB"
+    assert decimal_bytes(10**15) == "1e+03 TB"
