@@ -22,8 +22,8 @@ bool supported(wire::DType dtype, wire::ReduceOp op) noexcept;
 // the sum by `divisor` (floats truly, integers towards zero), then one rounding to nearest even.
 // Integers wrap; MIN and MAX propagate NaN; bools come out as 0 or 1. A target may be a source, at
 // exactly the same address; partial overlap is not allowed. n_sources >= 1, n_targets >= 0, any
-// alignment. `streaming` writes past the caches (and fences before return): for targets that nobody
-// reads soon.
+// alignment. `streaming` writes past the caches (and fences before return), for targets that nobody
+// reads soon. It is ignored where a target is a source, whose memory the caches hold already.
 void fold(wire::DType dtype, wire::ReduceOp op, const void* const* sources, int n_sources,
           void* const* targets, int n_targets, std::size_t count, int divisor,
           bool streaming) noexcept;
