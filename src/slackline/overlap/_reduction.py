@@ -13,7 +13,7 @@ from slackline.overlap._exchange import Exchange
 from slackline.overlap._layout import is_dense
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._session import Session
-from slackline.overlap._slot import Slot, flat_request
+from slackline.overlap._slot import Slot, clear_grad, flat_request
 from slackline.overlap._stepper import raw_groups
 from slackline.overlap._takeover import Takeover
 from slackline.overlap._watch import Watch
@@ -119,11 +119,8 @@ class Reduction:
         for takeover in self._takeovers:
             takeover.zero_grad(set_to_none)
         for parameter in self._module.parameters():
-            if id(parameter) not in self.watch.owners and parameter.grad is not None:
-                if set_to_none:
-                    parameter.grad = None
-                else:
-                    parameter.grad.detach_().zero_()
+            if id(parameter) not in self.watch.owners:
+                clear_grad(parameter, set_to_none=set_to_none)
 
     def close(self) -> None:
         """Finishes everything, takes hooks and guards away, gives the memory back."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from slackline.errors import UsageError
 from slackline.overlap._exchange import Exchange, Pending
 
-__all__ = ["Clear", "Phase", "Slot", "flat_request"]
+__all__ = ["Clear", "Phase", "Slot", "clear_grad", "flat_request"]
 
 
 class Phase(Enum):
@@ -51,6 +51,17 @@ def flat_request(parameter: Tensor) -> tuple[int, torch.dtype]:
     """The length and type of the parameter's flat buffer."""
     parts = 2 if parameter.is_complex() else 1
     return parameter.numel() * parts + 1, parameter.dtype.to_real()
+
+
+def clear_grad(parameter: Tensor, *, set_to_none: bool) -> None:
+    """What torch's `zero_grad` does to one parameter."""
+    grad = parameter.grad
+    if grad is None or set_to_none:
+        parameter.grad = None
+        return
+    if grad.grad_fn is not None:
+        parameter.grad = grad = grad.detach()
+    grad.requires_grad_(False).zero_()
 
 
 class Slot:
@@ -145,11 +156,7 @@ class Slot:
         self.grad = None
         self.phase = Phase.LOCAL
         self.clear = Clear.NO
-        grad = self.parameter.grad
-        if clear is Clear.NONE:
-            self.parameter.grad = None
-        elif grad is not None:
-            grad.detach_().zero_()
+        clear_grad(self.parameter, set_to_none=clear is Clear.NONE)
 
     def detach(self) -> None:
         """Moves a visible gradient out of the exchange's memory, which is about to go."""

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from slackline.overlap._choice import Choice, StepFacts, choose, steps_alone
 from slackline.overlap._guard import GuardedGroup
 from slackline.overlap._session import Session
-from slackline.overlap._slot import Clear
+from slackline.overlap._slot import Clear, clear_grad
 from slackline.overlap._watch import Watch
 
 __all__ = ["Takeover"]
@@ -139,12 +139,8 @@ class Takeover:
         self._session.clear(Clear.NONE if set_to_none else Clear.ZERO)
         for group in self._optimizer.param_groups:
             for parameter in dict.__getitem__(group, "params"):
-                if id(parameter) in self._watch.owners or parameter.grad is None:
-                    continue
-                if set_to_none:
-                    parameter.grad = None
-                else:
-                    parameter.grad.detach_().zero_()
+                if id(parameter) not in self._watch.owners:
+                    clear_grad(parameter, set_to_none=set_to_none)
 
     def _guard_groups(self) -> None:
         groups = self._optimizer.param_groups

@@ -1,0 +1,161 @@
+"""One rank and a group that its test plays: reductions are done when the test says so."""
+
+import ctypes
+
+import pytest
+import torch
+from torch import nn
+
+from slackline.overlap import DataParallel
+from slackline.wire import DType, ReduceOp
+
+TYPES = {
+    DType.FLOAT32: torch.float32,
+    DType.FLOAT64: torch.float64,
+    DType.FLOAT16: torch.float16,
+    DType.BFLOAT16: torch.bfloat16,
+    DType.UINT8: torch.uint8,
+}
+
+
+def tensor_at(address, count, dtype):
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    return torch.frombuffer(memory, dtype=TYPES[dtype])
+
+
+class ManualTransfer:
+    """A wait for what is not done yet is written down, and then it is done."""
+
+    def __init__(self, group, tag, finish):
+        self.tag, self.error = tag, None
+        self._group, self._finish, self._done = group, finish, False
+
+    source = None
+
+    def complete(self):
+        if not self._done:
+            self._done = True
+            self._finish()
+
+    def done(self):
+        return self._done
+
+    def wait(self, timeout=None):
+        if not self._done:
+            self._group.waits.append(self.tag)
+            self.complete()
+        if self.error is not None:
+            raise self.error
+
+    def add_done_callback(self, fn):
+        raise NotImplementedError
+
+
+class ManualGroup:
+    """Rank 0 of `size`; `peers(tag, mine)` gives the sum of the others' contributions."""
+
+    def __init__(self, size=1, peers=None):
+        self.rank, self.size = 0, size
+        self.posts, self.waits, self.agreements = [], [], []
+        self.transfers = {}
+        self.immediate = False
+        self.memory = {}
+        self._peers = peers or (lambda tag, mine: mine * (size - 1))
+
+    def all_reduce(
+        self, source, target, count, dtype, op, *, tag=None, priority=0, blocking=False, **_
+    ):
+        assert source == target
+        mine = tensor_at(source, count, dtype)
+        if dtype is DType.UINT8:
+            assert blocking
+            assert op is ReduceOp.MAX
+            self.agreements.append(mine.tolist())
+            return ManualTransfer(self, tag, lambda: None)
+        self.posts.append((tag, priority, count))
+        sent = mine.clone()
+
+        def finish():
+            untouched = torch.equal(mine.view(torch.uint8), sent.view(torch.uint8))
+            assert untouched, "the buffer was touched while it was in flight"
+            total = sent + self._peers(tag, sent)
+            mine.copy_(total / self.size if op is ReduceOp.AVG else total)
+
+        transfer = ManualTransfer(self, tag, finish)
+        self.transfers[tag] = transfer
+        if self.immediate:
+            transfer.complete()
+        return transfer
+
+    def broadcast(self, address, count, dtype, root, **_):
+        return ManualTransfer(self, None, lambda: None) if self.size > 1 else DONE
+
+    def all_gather(self, source, targets, counts, dtype, **_):
+        for target, count in zip(targets, counts, strict=True):
+            if target != source:
+                ctypes.memmove(target, source, count * dtype.itemsize)
+        return DONE
+
+    def allocate(self, nbytes):
+        block = ctypes.create_string_buffer(nbytes + 64)
+        address = -(-ctypes.addressof(block) // 64) * 64
+        self.memory[address] = block
+        return address
+
+    def free(self, address):
+        del self.memory[address]
+
+    def counters(self):
+        return {}
+
+    def complete(self, *tags):
+        for tag in tags or sorted(self.transfers):
+            self.transfers[tag].complete()
+
+    @property
+    def tags(self):
+        return [tag for tag, _, _ in self.posts]
+
+    def forget(self):
+        self.posts.clear()
+        self.waits.clear()
+
+
+DONE = ManualTransfer(None, None, lambda: None)
+DONE.complete()
+
+
+@pytest.fixture
+def manual_group():
+    return ManualGroup
+
+
+@pytest.fixture
+def wrap():
+    """Wraps a module over a group that the test plays; closes it afterwards."""
+    wrapped = []
+
+    def make(module, optimizer=None, group=None, **options):
+        group = group or ManualGroup()
+        if optimizer is None:
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        model = DataParallel(module, optimizer, process_group=group, **options)
+        group.waits.clear()
+        wrapped.append(model)
+        return model, optimizer, group
+
+    yield make
+    for model in wrapped:
+        model.close()
+
+
+@pytest.fixture
+def chain():
+    """Three linear layers: parameters 0 and 1, 2 and 3, 4 and 5."""
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+
+
+@pytest.fixture
+def batch():
+    return torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
