@@ -43,23 +43,19 @@ class HostStage:
         self._landings: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def source(self, tensor: torch.Tensor) -> int:
-        if _in_place(tensor):
-            return tensor.data_ptr()
-        return self.temporary(_copy(tensor))
+        return self._keep(tensor if _in_place(tensor) else _copy(tensor))
 
     def temporary(self, tensor: torch.Tensor) -> int:
-        plain = tensor.contiguous()
-        self._kept.append(plain)
-        return plain.data_ptr()
+        return self._keep(tensor.contiguous())
 
     def target(self, tensor: torch.Tensor) -> int:
         if _in_place(tensor):
-            return tensor.data_ptr()
+            return self._keep(tensor)
         return self._beside(tensor, torch.empty(tensor.shape, dtype=tensor.dtype))
 
     def both(self, tensor: torch.Tensor) -> int:
         if _in_place(tensor):
-            return tensor.data_ptr()
+            return self._keep(tensor)
         return self._beside(tensor, _copy(tensor))
 
     @property
@@ -70,6 +66,10 @@ class HostStage:
         with torch.no_grad():
             for tensor, copy in self._landings:
                 tensor.copy_(copy)
+
+    def _keep(self, tensor: torch.Tensor) -> int:
+        self._kept.append(tensor)
+        return tensor.data_ptr()
 
     def _beside(self, tensor: torch.Tensor, copy: torch.Tensor) -> int:
         self._landings.append((tensor, copy))

@@ -1,0 +1,46 @@
+"""Ranks as threads: each has a SlacklineGroup on a loopback fabric."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from torch import distributed as dist
+
+from slackline.backend import SlacklineGroup
+from slackline.testing import LoopbackFabric
+
+LIMIT = timedelta(seconds=20)
+
+RankFunction = Callable[[SlacklineGroup], Any]
+
+
+def run_ranks(size: int, function: RankFunction, *, timeout: timedelta = LIMIT) -> list[Any]:
+    """Runs `function(group)` as every rank; returns what each gave, or raises one's error."""
+    fabric = LoopbackFabric(size, timeout=timeout)
+    store = dist.HashStore()
+    results: list[Any] = [None] * size
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        group = SlacklineGroup(fabric.groups[rank], store, timeout, lambda: None)
+        try:
+            results[rank] = function(group)
+        except BaseException as error:  # raised again below, in the test's thread
+            errors.append(error)
+            fabric.groups[rank].abort(f"the test failed: {error}")
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+@pytest.fixture
+def ranks() -> Callable[..., list[Any]]:
+    return run_ranks

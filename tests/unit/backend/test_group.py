@@ -1,0 +1,97 @@
+"""What torch asks the group about itself, and the engine behind all groups."""
+
+from datetime import timedelta
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from slackline.backend import Context
+from slackline.backend._torch import BackendOptions
+from slackline.errors import UsageError
+from slackline.nic import NicOptions
+from slackline.testing import LoopbackNic
+
+
+def options(size=1, rank=0):
+    opts = BackendOptions()
+    opts.store = dist.HashStore()
+    opts.group_rank = rank
+    opts.group_size = size
+    opts.timeout = timedelta(seconds=5)
+    return opts
+
+
+class Engines:
+    """Opens loopback engines and remembers them."""
+
+    def __init__(self):
+        self.opened = []
+
+    def __call__(self, options):
+        self.opened.append(LoopbackNic())
+        return self.opened[-1]
+
+
+def test_a_group_knows_its_names_in_both_spellings(ranks):
+    def rank_main(group):
+        group._set_group_name("seven")
+        group.setGroupDesc("of nine")
+        assert group.group_name == group.getGroupName() == "seven"
+        assert group.group_desc == group.getGroupDesc() == "of nine"
+        assert group.name() == group.getBackendName() == group._get_backend_name() == "slackline"
+        assert torch.device("cpu") in group._device_types
+        assert group._get_backend(torch.device("cpu")) is group
+        assert group.options._timeout == timedelta(seconds=20)
+        return group.rank(), group.size()
+
+    assert ranks(2, rank_main) == [(0, 2), (1, 2)]
+
+
+def test_a_backend_for_an_unknown_device_is_refused_as_torch_does(ranks):
+    def rank_main(group):
+        with pytest.raises(RuntimeError, match="No backend type associated with device type xpu"):
+            group._get_backend(torch.device("xpu"))
+
+    ranks(1, rank_main)
+
+
+def test_one_engine_serves_all_groups_and_goes_with_the_last():
+    engines = Engines()
+    create = Context(engines)
+    groups = [create(options()) for _ in range(3)]
+    assert len(engines.opened) == 1
+    for group in groups[:2]:
+        group.shutdown()
+    assert not engines.opened[0].closed
+    groups[2].abort()
+    assert engines.opened[0].closed
+
+
+def test_after_the_last_group_a_new_one_opens_a_new_engine():
+    engines = Engines()
+    create = Context(engines)
+    for _ in range(2):
+        group = create(options())
+        dist.all_reduce(torch.ones(1), group=group)
+        group.shutdown()
+    assert [engine.closed for engine in engines.opened] == [True, True]
+
+
+def test_a_group_that_cannot_be_opened_leaves_no_engine_behind():
+    engines = Engines()
+    create = Context(engines)
+    with pytest.raises(UsageError, match="a fabric must have at least one rank, not 0"):
+        create(options(size=0))
+    assert engines.opened[0].closed
+
+
+def test_a_later_group_cannot_ask_for_other_options():
+    create = Context(Engines())
+    group = create(options(), NicOptions(plan="ring"))
+    create(options(), NicOptions(plan="ring")).shutdown()
+    with pytest.raises(
+        UsageError, match=r"^the engine runs with .*; a later group cannot ask for "
+    ):
+        create(options(), NicOptions(plan="mesh"))
+    group.shutdown()
