@@ -168,7 +168,11 @@ def _explain(job: Job, ending: Ending, screen: Screen) -> None:
         return
     cause, *others = ending.failures
     words = job.last_words(cause.rank, _LAST_WORDS)
-    same = [other.rank for other in others if words and job.last_words(other.rank, 1) == words[-1:]]
+    same = [
+        other.rank
+        for other in others
+        if other.exitcode == cause.exitcode and job.last_words(other.rank, 1) == words[-1:]
+    ]
     if cause.rank != 0 and 0 not in same:
         for line in words:
             screen.stderr(f"rank {cause.rank} | {line}\n".encode())

@@ -1,0 +1,173 @@
+"""`slackline run` as a user meets it: real ranks, their output, their ends, and signals."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
+
+_HEAD = """
+import os, signal, sys, time
+rank = int(os.environ["RANK"])
+"""
+
+_SLEEPER = """
+open(f"pid-{os.getpid()}", "w").close()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    def write(body: str) -> Path:
+        path = tmp_path / "script.py"
+        path.write_text(_HEAD + body)
+        return path
+
+    return write
+
+
+def _start(*arguments: object, directory: Path, ranks: int = 3) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    return subprocess.Popen(
+        [*_SLACKLINE, "run", "--ranks", str(ranks), *map(str, arguments)],
+        cwd=directory,
+        env=environment | {"TMPDIR": str(directory)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _run(*arguments: object, directory: Path, ranks: int = 3) -> tuple[int, str, str]:
+    process = _start(*arguments, directory=directory, ranks=ranks)
+    out, err = process.communicate(timeout=50)
+    return process.returncode, out, err
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.02)
+
+
+def _pids(directory: Path) -> list[int]:
+    return [int(path.name.removeprefix("pid-")) for path in directory.glob("pid-*")]
+
+
+@contextmanager
+def _sleeping(script: Path, ranks: int = 3) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A job all of whose ranks sleep, and their process ids; afterwards none may be alive."""
+    process = _start(script, directory=script.parent, ranks=ranks)
+    try:
+        _until(lambda: len(_pids(script.parent)) == ranks, "the ranks start")
+        yield process, _pids(script.parent)
+        _until(lambda: not any(map(_alive, _pids(script.parent))), "the ranks leave")
+    finally:
+        process.kill()
+        process.communicate()
+        for pid in filter(_alive, _pids(script.parent)):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_rank_0_speaks_and_arguments_reach_the_script(script: Callable[[str], Path]) -> None:
+    path = script("print(rank, sys.argv[1:], os.environ['WORLD_SIZE'])")
+    code, out, err = _run(path, "--ranks", "9", "-x", directory=path.parent)
+    assert (code, out) == (0, "0 ['--ranks', '9', '-x'] 3\n")
+    assert "the script wrote no telemetry" in err
+    assert not list(path.parent.glob("slackline-run-*"))
+
+
+def test_more_ranks_than_cores_get_one_thread_each_and_are_told(
+    script: Callable[[str], Path],
+) -> None:
+    path = script("print(os.environ['OMP_NUM_THREADS'])")
+    ranks = len(os.sched_getaffinity(0)) + 1
+    code, out, err = _run(path, directory=path.parent, ranks=ranks)
+    assert (code, out) == (0, "1\n")
+    assert "OMP_NUM_THREADS=1 for each rank, as there are more ranks than cores" in err
+
+
+def test_a_rank_s_exit_code_passes_through_with_its_last_words(
+    script: Callable[[str], Path],
+) -> None:
+    path = script(
+        "print('from rank', rank)\n"
+        "if rank == 2:\n"
+        "    sys.exit('wrong ' + 'weights') if '1' in sys.argv else sys.exit(7)\n"
+        "time.sleep(600)"
+    )
+    code, out, err = _run(path, directory=path.parent)
+    assert (code, out) == (7, "from rank 0\n")
+    assert "rank 2 | from rank 2\n" in err
+    assert "rank 2 exited with code 7\n" in err
+    code, _, err = _run(path, "1", directory=path.parent)
+    assert code == 1
+    assert "rank 2 | wrong weights\n" in err
+
+
+def test_a_mistake_that_all_ranks_make_is_shown_once(script: Callable[[str], Path]) -> None:
+    path = script("sys.stderr.write('usage: no such flag\\n')\ntime.sleep(1)\nsys.exit(2)")
+    code, _, err = _run(path, directory=path.parent)
+    assert code == 2
+    assert err.count("no such flag") == 1
+
+
+def test_a_killed_rank_is_named_and_nobody_outlives_it(script: Callable[[str], Path]) -> None:
+    with _sleeping(script(_SLEEPER)) as (process, pids):
+        os.kill(pids[0], signal.SIGKILL)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+        assert re.search(r"^slackline run: rank \d was killed by SIGKILL$", err, re.M), err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_ranks(script: Callable[[str], Path], number: signal.Signals) -> None:
+    with _sleeping(script(_SLEEPER)) as (process, _):
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+        assert process.returncode == 128 + number
+        assert out == "up\n"
+        assert f"ended by {number.name}; all ranks have left\n" in err
+        assert "Traceback" not in err
+
+
+def test_a_rank_that_ignores_the_signal_is_killed(script: Callable[[str], Path]) -> None:
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + _SLEEPER
+    with _sleeping(script(deaf)) as (process, _):
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert process.returncode == 130
+
+
+def test_ranks_leave_when_the_command_is_killed(script: Callable[[str], Path]) -> None:
+    with _sleeping(script(_SLEEPER)) as (process, _):
+        process.kill()
+
+
+def test_everything_is_kept_on_request(script: Callable[[str], Path]) -> None:
+    path = script("print('from rank', rank)")
+    kept = path.parent / "kept"
+    code, _, err = _run("--keep", kept, path, directory=path.parent)
+    assert code == 0
+    assert f"output and telemetry of all ranks: {kept}\n" in err
+    texts = {file.read_text() for file in kept.rglob("stdout.log")}
+    assert texts == {f"from rank {rank}\n" for rank in range(3)}
