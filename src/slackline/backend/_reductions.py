@@ -47,9 +47,8 @@ class Reductions(Poster):
                 plain = False
             if plain:
                 address = tensor.data_ptr()
-                limit = opts.timeout
-                if limit.days < 0:  # torch's "unset" is minus one millisecond
-                    limit = self._timeout
+                given = opts.timeout  # torch's "unset" is minus one millisecond
+                limit = given if given.days >= 0 else self._timeout
                 if opts.asyncOp:
                     transfer = self._nic.all_reduce(
                         address, address, tensor.numel(), code, op, timeout=limit

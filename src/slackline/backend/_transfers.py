@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from slackline.nic import Transfer
 
@@ -53,7 +54,7 @@ class Several:
             fn(next((error for error in errors if error is not None), None))
 
         for index, transfer in enumerate(self._transfers):
-            transfer.add_done_callback(lambda error, index=index: end(index, error))
+            transfer.add_done_callback(partial(end, index))
 
 
 class Then:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -109,7 +110,7 @@ class TransferWork(dist.Work):
         # Whoever drops the Work of a running operation leaves its memory to the operation.
         if not self._transfer.done():
             held = (self._results, self._kept)
-            self._transfer.add_done_callback(lambda error, held=held: None)
+            self._transfer.add_done_callback(partial(_drop, held))
 
 
 class DoneWork(dist.Work):
@@ -140,3 +141,7 @@ class DoneWork(dist.Work):
         future: Future[Any] = Future()
         future.set_result([])
         return future
+
+
+def _drop(held: object, error: BaseException | None) -> None:
+    """Has kept what it was bound to until it was called."""
