@@ -245,9 +245,10 @@ class Group(Protocol):
     def counters(self) -> Mapping[str, int]:
         """What the group has done so far, by name."""
 
-    def close(self) -> None:
-        """End the group in good order: all posted work is flushed first. Further use raises
-        ClosedError.
+    def close(self, timeout: timedelta | None = None) -> None:
+        """End the group in good order: all posted work is done first, or fails after `timeout`.
+
+        None: the group's. Further use raises ClosedError.
         """
 
     def abort(self, reason: str) -> None:

@@ -1,0 +1,65 @@
+// Registered memory: one memfd that peers on the same host map as well.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+namespace slackline {
+
+// Owns the file descriptor and the mapping. Nothing is left behind when the process dies: the memory has no name in any file system.
+// Pages are taken from the system when they are first touched, so `capacity` is a limit and not a reservation.
+class Arena {
+ public:
+  explicit Arena(std::size_t capacity);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Returns null when the arena has no room. Thread-safe.
+  std::byte* allocate(std::size_t bytes);
+  // Returns false when `address` is not the start of a block. Thread-safe.
+  bool free(std::byte* address);
+
+  bool contains(const void* address, std::size_t bytes) const {
+    const auto* p = static_cast<const std::byte*>(address);
+    return p >= base_ && p < base_ + capacity_ && bytes <= static_cast<std::size_t>(base_ + capacity_ - p);
+  }
+  std::uint64_t offset_of(const void* address) const {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base_);
+  }
+  std::byte* at(std::uint64_t offset) const { return base_ + offset; }
+  std::size_t capacity() const { return capacity_; }
+  std::size_t used() const;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+  std::byte* base_ = nullptr;
+  std::size_t capacity_ = 0;
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::uint64_t> free_;  // offset -> length, coalesced
+  std::map<std::uint64_t, std::uint64_t> used_;  // offset -> length
+  std::size_t used_bytes_ = 0;
+};
+
+// A peer's arena in this process. Owns the mapping, not the descriptor.
+class PeerArena {
+ public:
+  PeerArena(int fd, std::size_t capacity);
+  ~PeerArena();
+  PeerArena(const PeerArena&) = delete;
+  PeerArena& operator=(const PeerArena&) = delete;
+
+  // Null when the range does not lie within the peer's arena: a peer's word is checked, never trusted.
+  std::byte* at(std::uint64_t offset, std::size_t bytes) const {
+    return offset <= capacity_ && bytes <= capacity_ - offset ? base_ + offset : nullptr;
+  }
+
+ private:
+  std::byte* base_ = nullptr;
+  std::size_t capacity_ = 0;
+};
+
+}  // namespace slackline

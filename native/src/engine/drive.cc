@@ -1,0 +1,217 @@
+// Who works when: callers that wait, the progress thread, and how both go to sleep.
+#include <sched.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <limits>
+#include <thread>
+
+#include "clock.h"
+#include "engine_impl.h"
+
+namespace slackline {
+namespace {
+
+constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kDeadlineCheckNs = 10'000'000;
+constexpr auto kStepAside = std::chrono::milliseconds(10);
+
+}  // namespace
+
+void Engine::watch_fd(int fd, std::uint64_t token, bool write) {
+  epoll_event event{};
+  event.events = EPOLLIN | (write ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
+  event.data.u64 = token;
+  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0 && errno == EEXIST) ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event);
+}
+
+void Engine::rail_removed(int fd) { ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
+
+// Makes sure that somebody drives: called with the lock after work was posted.
+void Engine::wake() {
+  if (asleep_) {
+    const std::uint64_t one = 1;
+    if (::write(doorbell_fd_, &one, sizeof one) < 0 && errno != EAGAIN) std::abort();
+  } else {
+    work_.notify_one();
+  }
+}
+
+void Engine::drain_dirty() {
+  // Pumping one link may make others dirty (a freed slot, a finished operation).
+  for (int rounds = 0; !dirty_.empty() && rounds < 64; ++rounds) {
+    std::vector<Link*> links = std::move(dirty_);
+    dirty_.clear();
+    for (Link* link : links) link->pump();
+    for (Link* link : links) link->settle();
+  }
+}
+
+bool Engine::progress() {
+  bool any = false;
+  while (!to_start_.empty()) {
+    const std::shared_ptr<Job> job = std::move(to_start_.front());
+    to_start_.pop_front();
+    start(job);
+    any = true;
+  }
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    Link& link = *links_[i];
+    if (link.down) continue;
+    if (ShmRail* shm = link.shm()) {
+      any = shm->poll(link, *this) || any;
+      continue;
+    }
+    bool failed = false;
+    for (auto& rail : link.streams()) {
+      any = rail->poll(link, *this) || any;
+      if (rail->blocked()) mark_dirty(link);
+      failed = failed || rail->failure();
+    }
+    if (failed && link.reap()) {
+      link_lost(link);
+      any = true;
+    }
+  }
+  drain_dirty();
+  const std::int64_t now = now_ns();
+  if (now - last_deadline_check_ > kDeadlineCheckNs) {
+    last_deadline_check_ = now;
+    check_deadlines(now);
+    drain_dirty();
+  }
+  return any;
+}
+
+std::int64_t Engine::next_deadline() const {
+  std::int64_t next = kForever;
+  for (const auto& [key, job] : jobs_) next = std::min(next, job->deadline_ns);
+  for (const auto& job : any_source_) next = std::min(next, job->deadline_ns);
+  return next;
+}
+
+void Engine::sleep(Lock& lock, std::int64_t until_ns) {
+  auto* doorbell = std::launder(reinterpret_cast<Doorbell*>(arena_.at(0)));
+  doorbell->sleeping.store(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  bool pending = !to_start_.empty() || stopped_;
+  for (auto& link : links_) {
+    pending = pending || (!link->down && link->shm() != nullptr && link->shm()->pending());
+    for (auto& rail : link->streams()) {
+      if (rail->blocked() == rail->armed_for_write) continue;
+      rail->armed_for_write = rail->blocked();
+      epoll_event event{};
+      event.events = EPOLLIN | (rail->blocked() ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
+      event.data.u64 = static_cast<std::uint64_t>(link->index());
+      ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, rail->fd(), &event);
+    }
+  }
+  if (pending) {
+    doorbell->sleeping.store(0, std::memory_order_relaxed);
+    return;
+  }
+  asleep_ = true;
+  ++sleeps_;
+  int timeout_ms = -1;
+  const std::int64_t until = std::min(until_ns, next_deadline());
+  if (until != kForever) timeout_ms = static_cast<int>(std::clamp<std::int64_t>((until - now_ns() + 999'999) / 1'000'000, 0, 1'000'000));
+  lock.unlock();
+  std::array<epoll_event, 32> events;
+  const int n = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), timeout_ms);
+  lock.lock();
+  asleep_ = false;
+  doorbell->sleeping.store(0, std::memory_order_relaxed);
+  if (n == 0) last_deadline_check_ = 0;
+  for (int i = 0; i < n; ++i) {
+    const std::uint64_t token = events[static_cast<std::size_t>(i)].data.u64;
+    if (token == kDoorbellToken) {
+      std::uint64_t count = 0;
+      while (::read(doorbell_fd_, &count, sizeof count) < 0 && errno == EINTR) {
+      }
+    } else if ((token & kControlToken) != 0) {
+      Link& link = *links_[static_cast<std::size_t>(token & ~kControlToken)];
+      while (link.shm()->poll(link, *this)) {  // its last words come first
+      }
+      if (link.reap()) {
+        rail_removed(link.shm()->control_fd());
+        link_lost(link);
+      }
+    } else {
+      mark_dirty(*links_[static_cast<std::size_t>(token)]);
+    }
+  }
+}
+
+void Engine::make_room(Lock& lock) {
+  if (wanting_.load(std::memory_order_relaxed) == 0) return;
+  lock.unlock();
+  while (wanting_.load(std::memory_order_relaxed) > 0) ::sched_yield();
+  lock.lock();
+}
+
+void Engine::drive(Lock& lock, Job& job, std::int64_t until_ns) {
+  ++callers_driving_;
+  ++inline_operations_;
+  std::int64_t spin_until = 0;
+  while (!job.finished() && !stopped_) {
+    const bool any = progress();
+    if (job.finished()) break;
+    make_room(lock);
+    if (any) {
+      spin_until = 0;
+      continue;
+    }
+    const std::int64_t now = now_ns();
+    if (now >= until_ns && now < job.deadline_ns) break;
+    if (spin_until == 0) spin_until = now + options_.spin_microseconds * 1000;
+    if (now < spin_until) {
+      lock.unlock();
+      if (options_.yields) ::sched_yield();
+      lock.lock();
+      continue;
+    }
+    spin_until = 0;
+    if (asleep_) {
+      ++waiters_;
+      finished_.wait_for(lock, kStepAside);
+      --waiters_;
+    } else {
+      sleep(lock, until_ns);
+    }
+  }
+  --callers_driving_;
+  if (async_open_ > 0) work_.notify_one();
+  if (waiters_ > 0) finished_.notify_all();
+}
+
+void Engine::run() {
+  Lock lock(mutex_);
+  std::uint64_t seen = 0;
+  while (!stopped_) {
+    const bool any = progress();
+    if (stopped_) break;
+    if (callers_driving_ > 0) {
+      if (waiters_ > 0) finished_.notify_all();
+      work_.wait_for(lock, kStepAside);
+      continue;
+    }
+    if (async_open_ == 0 && inline_operations_ != seen) {
+      // Callers have been driving a moment ago and probably will again: stay out of their way.
+      seen = inline_operations_;
+      work_.wait_for(lock, kStepAside);
+      continue;
+    }
+    make_room(lock);
+    if (any) continue;
+    if (asleep_) {
+      work_.wait_for(lock, kStepAside);
+    } else {
+      sleep(lock, kForever);
+    }
+  }
+}
+
+}  // namespace slackline

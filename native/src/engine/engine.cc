@@ -1,0 +1,370 @@
+// Life of the engine, its rails and groups; the calls that other threads make.
+#include "engine_impl.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+#include "clock.h"
+#include "slackline/crc32c.h"
+
+namespace slackline {
+namespace {
+
+constexpr std::uint64_t kInlineStart = 64u << 10;  // operations up to this size begin in the posting thread: a hand-over costs more
+constexpr std::size_t kBufferPrefix = 64;
+constexpr std::size_t kPooledBuffers = 64;
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options) : options_(options), arena_(options.arena_bytes) {
+  // The arena's first line is the doorbell; the allocator never gives it away.
+  auto* doorbell = new (arena_.allocate(sizeof(Doorbell))) Doorbell;
+  doorbell->sleeping.store(0);
+  doorbell_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
+  if (doorbell_fd_ < 0 || epoll_fd_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd or epoll_create1");
+  watch_fd(doorbell_fd_, kDoorbellToken, false);
+  thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() {
+  close(0);
+  for (std::byte* buffer : buffers_) std::free(buffer - kBufferPrefix);
+  for (Stash* stash : stashes_) delete stash;
+  ::close(epoll_fd_);
+  ::close(doorbell_fd_);
+}
+
+Engine::Lock Engine::lock_for_post() {
+  wanting_.fetch_add(1, std::memory_order_relaxed);
+  Lock lock(mutex_);
+  wanting_.fetch_sub(1, std::memory_order_relaxed);
+  return lock;
+}
+
+std::uint64_t Engine::new_ring() { return make_ring(arena_); }
+
+int Engine::add_link(std::string name) {
+  const Lock lock = lock_for_post();
+  links_.push_back(std::make_unique<Link>(*this, static_cast<int>(links_.size()), std::move(name)));
+  return static_cast<int>(links_.size()) - 1;
+}
+
+void Engine::add_stream_rail(int link, int fd, std::uint32_t job) {
+  const Lock lock = lock_for_post();
+  links_.at(static_cast<std::size_t>(link))->add_stream(std::make_unique<StreamRail>(fd, job, options_.checksums));
+  watch_fd(fd, static_cast<std::uint64_t>(link), false);
+  wake();
+}
+
+void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd, int control_fd, std::uint64_t receive_ring,
+                          std::uint64_t send_ring) {
+  const Lock lock = lock_for_post();
+  auto peer = std::make_unique<PeerArena>(arena_fd, arena_bytes);
+  ::close(arena_fd);
+  links_.at(static_cast<std::size_t>(link))->set_shm(std::make_unique<ShmRail>(arena_, std::move(peer), doorbell_fd, control_fd, receive_ring, send_ring));
+  watch_fd(control_fd, kControlToken | static_cast<std::uint64_t>(link), false);
+  wake();
+}
+
+bool Engine::link_alive(int link) {
+  const Lock lock = lock_for_post();
+  const Link& l = *links_.at(static_cast<std::size_t>(link));
+  return !l.down && !l.said_bye;
+}
+
+std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank, const std::vector<int>& links) {
+  const Lock lock = lock_for_post();
+  if (closing_) throw std::runtime_error("the engine is closed");
+  std::vector<Link*> by_rank;
+  bool shared = true;
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    Link* link = links[i] < 0 ? nullptr : links_.at(static_cast<std::size_t>(links[i])).get();
+    if ((link == nullptr) != (static_cast<int>(i) == rank)) throw std::invalid_argument("every rank but the own one needs a link");
+    shared = shared && (link == nullptr || link->shared_memory());
+    by_rank.push_back(link);
+  }
+  auto group = std::make_shared<Group>(epoch, rank, std::move(by_rank), shared);
+  if (!groups_.emplace(epoch, group).second) throw std::invalid_argument("epoch " + std::to_string(epoch) + " is in use");
+  for (std::size_t i = 0; i < group->links.size(); ++i) {
+    const Link* link = group->links[i];
+    if (link != nullptr && link->down) {
+      group->broken = Failure{Fault::kPeer, "the link to rank " + std::to_string(i) + " (" + link->name() + ") closed: " + link->failure.message, rank, static_cast<int>(i), -1, -1};
+    }
+  }
+  return group;
+}
+
+std::shared_ptr<Job> Engine::post(Group& group, const Operation& operation, bool drive_it) {
+  Lock lock = lock_for_post();
+  if (closing_ || group.closed) throw std::runtime_error("the group is closed");
+  std::shared_ptr<Job> job = build(group, operation);
+  if (operation.any_source) {
+    job->any = true;
+    job->any_target = operation.target;
+    job->any_count = operation.count;
+  }
+  if (!drive_it) {
+    job->async_counted = true;
+    ++async_open_;
+  }
+  if (operation.any_source) {
+    start_any_source(job);
+    drain_dirty();
+  } else if (drive_it || job->total <= kInlineStart) {
+    start(job);
+    drain_dirty();
+  } else {
+    to_start_.push_back(job);
+  }
+  if (drive_it) {
+    drive(lock, *job, job->deadline_ns);
+  } else if (!job->finished()) {
+    wake();
+  }
+  return job;
+}
+
+bool Engine::wait(Job& job, std::int64_t timeout_ns) {
+  if (job.finished()) return true;
+  Lock lock = lock_for_post();
+  drive(lock, job, timeout_ns < 0 ? job.deadline_ns : now_ns() + timeout_ns);
+  return job.finished();
+}
+
+bool Engine::watch(Job& job) {
+  const Lock lock = lock_for_post();
+  if (job.finished()) return true;
+  job.wants_callback = true;
+  return false;
+}
+
+std::shared_ptr<Job> Engine::next_completion() {
+  Lock lock(mutex_);
+  completion_.wait(lock, [this] { return !completions_.empty() || stopped_; });
+  if (completions_.empty()) return nullptr;
+  std::shared_ptr<Job> job = completions_.front();
+  completions_.pop_front();
+  return job;
+}
+
+void Engine::close_group(Group& group, std::int64_t timeout_ns) {
+  Lock lock = lock_for_post();
+  if (group.closed) return;
+  const std::int64_t until = now_ns() + timeout_ns;
+  // Everything posted goes out first; what nobody can finish any more fails with its own reason.
+  for (;;) {
+    std::shared_ptr<Job> open;
+    for (const auto& [key, job] : jobs_) {
+      if (job->group.get() == &group) open = job;
+    }
+    for (const auto& job : to_start_) {
+      if (job->group.get() == &group) open = job;
+    }
+    if (!open || now_ns() >= until) break;
+    drive(lock, *open, until);
+  }
+  group.closed = true;
+  std::vector<std::shared_ptr<Job>> left;
+  for (const auto& [key, job] : jobs_) {
+    if (job->group.get() == &group) left.push_back(job);
+  }
+  for (const auto& job : any_source_) {
+    if (job->group.get() == &group) left.push_back(job);
+  }
+  for (const auto& job : left) fail(*job, Failure{Fault::kClosed, "the group was closed while this was outstanding", group.rank, -1, -1, -1}, false);
+  for (Link* link : group.links) {
+    if (link == nullptr || link->down) continue;
+    wire::Header bye = blank_header(wire::FrameKind::kBye);
+    bye.epoch = group.epoch;
+    bye.source = static_cast<std::uint16_t>(group.rank);
+    link->control(bye);
+  }
+  drain_dirty();
+  std::erase_if(unexpected_, [&](const auto& entry) { return entry.first.epoch == group.epoch; });
+  closed_epochs_.insert(group.epoch);
+  groups_.erase(group.epoch);
+}
+
+void Engine::abort_group(Group& group, const std::string& reason) {
+  const Lock lock = lock_for_post();
+  if (group.closed) return;
+  for (Link* link : group.links) {
+    if (link == nullptr || link->down) continue;
+    wire::Header header = blank_header(wire::FrameKind::kAbort);
+    header.epoch = group.epoch;
+    header.source = static_cast<std::uint16_t>(group.rank);
+    header.tag = ~std::uint64_t{0};
+    header.offset = static_cast<std::uint64_t>(Fault::kPeer);
+    link->control(header, "rank " + std::to_string(group.rank) + " aborted the group: " + reason);
+  }
+  std::vector<std::shared_ptr<Job>> open;
+  for (const auto& [key, job] : jobs_) {
+    if (job->group.get() == &group) open.push_back(job);
+  }
+  for (const auto& job : any_source_) {
+    if (job->group.get() == &group) open.push_back(job);
+  }
+  const Failure failure{Fault::kClosed, "rank " + std::to_string(group.rank) + " aborted the group: " + reason, group.rank, -1, -1, -1};
+  for (const auto& job : open) fail(*job, failure, false);
+  group.broken = failure;
+  drain_dirty();
+}
+
+void Engine::close(std::int64_t timeout_ns) {
+  {
+    Lock lock = lock_for_post();
+    if (closing_) return;
+    closing_ = true;
+    for (auto& link : links_) {
+      if (!link->down) link->control(blank_header(wire::FrameKind::kBye));
+    }
+    drain_dirty();
+    // A peer must have what we sent before our sockets go: wait for its acknowledgement, but not for a peer that never looks.
+    const std::int64_t until = now_ns() + timeout_ns;
+    while (now_ns() < until) {
+      bool quiet = true;
+      for (auto& link : links_) quiet = quiet && (link->down || link->idle());
+      if (quiet) break;
+      if (!progress() && !asleep_) sleep(lock, std::min(until, now_ns() + 1'000'000));
+    }
+    stopped_ = true;
+    work_.notify_all();
+    completion_.notify_all();
+    finished_.notify_all();
+    const std::uint64_t one = 1;
+    if (::write(doorbell_fd_, &one, sizeof one) < 0 && errno != EAGAIN) std::abort();
+  }
+  thread_.join();
+  Lock lock(mutex_);
+  std::vector<std::shared_ptr<Job>> left(any_source_);
+  for (const auto& [key, job] : jobs_) left.push_back(job);
+  for (const auto& job : to_start_) left.push_back(job);
+  for (const auto& job : left) fail(*job, Failure{Fault::kClosed, "the engine was closed while this was outstanding", -1, -1, -1, -1}, false);
+  links_.clear();
+}
+
+std::map<std::string, std::uint64_t> Engine::counters() {
+  const Lock lock = lock_for_post();
+  std::map<std::string, std::uint64_t> c{{"operations", operations_}, {"bytes_reduced", bytes_reduced_}, {"sleeps", sleeps_},
+                                         {"arena_bytes", arena_.used()}, {"slots", slots_.size()}};
+  for (auto& link : links_) {
+    c["frames_resent"] += link->counters.frames_resent;
+    c["duplicates_dropped"] += link->counters.duplicates_dropped;
+    c["rails_lost"] += link->counters.rails_lost;
+    c["shm_reference_bytes"] += link->counters.reference_bytes;
+    c["shm_staged_bytes"] += link->counters.staged_bytes;
+    c["shm_inline_bytes"] += link->counters.inline_bytes;
+    c["tcp_payload_bytes"] += link->counters.wire_payload_bytes;
+    if (link->shm() != nullptr) {
+      c["shm_links"] += 1;
+      c["shm_frames_sent"] += link->shm()->frames_sent;
+      c["shm_frames_received"] += link->shm()->frames_received;
+      c["shm_wakeups"] += link->shm()->wakeups;
+    }
+    for (auto& rail : link->streams()) {
+      c["tcp_rails"] += 1;
+      c["tcp_bytes_sent"] += rail->counters().bytes_sent;
+      c["tcp_bytes_received"] += rail->counters().bytes_received;
+      c["tcp_frames_sent"] += rail->counters().frames_sent;
+      c["tcp_frames_received"] += rail->counters().frames_received;
+      c["tcp_system_calls"] += rail->counters().system_calls;
+    }
+  }
+  return c;
+}
+
+wire::Header Engine::blank_header(wire::FrameKind kind) const {
+  wire::Header header{};
+  header.magic = wire::kMagic;
+  header.version = wire::kVersion;
+  header.kind = static_cast<std::uint8_t>(kind);
+  return header;
+}
+
+wire::Header Engine::header_for(const Job& job, wire::FrameKind kind) const {
+  wire::Header header = blank_header(kind);
+  header.epoch = job.key.epoch;
+  header.source = static_cast<std::uint16_t>(job.group->rank);
+  header.dtype = static_cast<std::uint8_t>(job.dtype);
+  header.op = static_cast<std::uint8_t>(static_cast<unsigned>(job.collective) << 4 | static_cast<unsigned>(job.op));
+  header.tag = job.key.tag;
+  header.flags = static_cast<std::uint16_t>((job.program ? job.program->plan : 0u) << wire::kPlanIdShift);
+  return header;
+}
+
+std::uint64_t Engine::total_for(const Job& job, const Chunk& chunk) const {
+  return job.collective == wire::Collective::kAllToAll ? chunk.count * job.item_size : job.total;
+}
+
+int Engine::take_slot() {
+  if (free_slots_.empty()) {
+    std::byte* memory = arena_.allocate(std::max(options_.memory_segment_bytes, options_.wire_segment_bytes));
+    if (memory == nullptr) throw std::length_error("the arena has no room for another staging slot");
+    slots_.push_back(memory);
+    return static_cast<int>(slots_.size()) - 1;
+  }
+  const int index = free_slots_.back();
+  free_slots_.pop_back();
+  return index;
+}
+
+void Engine::release_slot(Job& job, Segment& segment) {
+  if (segment.slot < 0) return;
+  free_slots_.push_back(segment.slot);
+  segment.slot = -1;
+  --job.lanes[segment.slot_lane].slots;
+  for (std::size_t peer = 0; peer < job.lanes.size(); ++peer) {
+    if (!job.lanes[peer].parked.empty()) job.group->links[peer]->unpark(job, static_cast<int>(peer));
+  }
+}
+
+void Engine::mark_dirty(Link& link) {
+  if (std::find(dirty_.begin(), dirty_.end(), &link) == dirty_.end()) dirty_.push_back(&link);
+}
+
+std::byte* Engine::take_buffer(std::size_t bytes) {
+  const std::size_t pooled = options_.wire_segment_bytes;
+  if (bytes <= pooled && !buffers_.empty()) {
+    std::byte* buffer = buffers_.back();
+    buffers_.pop_back();
+    return buffer;
+  }
+  const std::size_t capacity = std::max(bytes, pooled);
+  auto* block = static_cast<std::byte*>(std::aligned_alloc(64, (capacity + kBufferPrefix + 63) / 64 * 64));
+  if (block == nullptr) throw std::bad_alloc();
+  std::memcpy(block, &capacity, sizeof capacity);
+  return block + kBufferPrefix;
+}
+
+void Engine::give_buffer(std::byte* buffer) {
+  std::size_t capacity = 0;
+  std::memcpy(&capacity, buffer - kBufferPrefix, sizeof capacity);
+  if (capacity == options_.wire_segment_bytes && buffers_.size() < kPooledBuffers) {
+    buffers_.push_back(buffer);
+  } else {
+    std::free(buffer - kBufferPrefix);
+  }
+}
+
+Key Engine::key_of(const wire::Header& header) const {
+  std::uint32_t role = kRoleCollective;
+  if (header.tag >> 56 == 2) role = (header.flags & wire::kFlagToSender) != 0 ? role_send(header.source) : role_receive(header.source);
+  return Key{header.tag, header.epoch, role};
+}
+
+std::shared_ptr<Job> Engine::find(const Key& key) const {
+  const auto it = jobs_.find(key);
+  return it == jobs_.end() ? nullptr : it->second;
+}
+
+}  // namespace slackline

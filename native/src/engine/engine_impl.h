@@ -1,0 +1,186 @@
+// The engine: one lock, one driver at a time, many operations.
+//
+// Whoever holds the lock may make progress: a caller that waits drives the engine itself, and a progress thread does so while
+// operations are outstanding that nobody waits for. See docs/design.md, "Who drives the engine".
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "../rail/rail.h"
+#include "group.h"
+#include "job.h"
+#include "link.h"
+#include "slackline/arena.h"
+#include "slackline/engine.h"
+
+namespace slackline {
+
+class Engine final : public FrameSink {
+ public:
+  explicit Engine(const EngineOptions& options);
+  ~Engine() override;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // --- any thread ---
+  const EngineOptions& options() const { return options_; }
+  Arena& arena() { return arena_; }
+  int doorbell_fd() const { return doorbell_fd_; }
+  std::uint64_t new_ring();
+  int add_link(std::string name);
+  // `job` is the code that every frame on the rail carries.
+  void add_stream_rail(int link, int fd, std::uint32_t job);
+  void add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd, int control_fd, std::uint64_t receive_ring,
+                    std::uint64_t send_ring);
+  bool link_alive(int link);
+  std::shared_ptr<Group> open_group(std::uint32_t epoch, int rank, const std::vector<int>& links);
+  // Posts; with `drive` also works in the caller's thread until the operation is finished.
+  std::shared_ptr<Job> post(Group& group, const Operation& operation, bool drive);
+  // False when `timeout_ns` passed first (negative: the operation's own deadline decides).
+  bool wait(Job& job, std::int64_t timeout_ns);
+  // Asks for `job` to appear in next_completion(). True when it is finished already (it will not appear then).
+  bool watch(Job& job);
+  // Blocks until a watched operation finishes; null once the engine is closed.
+  std::shared_ptr<Job> next_completion();
+  void close_group(Group& group, std::int64_t timeout_ns);
+  void abort_group(Group& group, const std::string& reason);
+  void close(std::int64_t timeout_ns);
+  std::map<std::string, std::uint64_t> counters();
+
+  // --- under the lock: for Link ---
+  wire::Header blank_header(wire::FrameKind kind) const;
+  wire::Header header_for(const Job& job, wire::FrameKind kind) const;
+  std::uint64_t total_for(const Job& job, const Chunk& chunk) const;
+  void send_finished(Job& job);
+  void copied(Job& job, std::uint32_t chunk, std::uint32_t segment);
+  int take_slot();
+  std::byte* slot(int index) const { return slots_[static_cast<std::size_t>(index)]; }
+  void release_slot(Job& job, Segment& segment);
+  bool answered(const Job& job, std::uint32_t chunk, std::uint32_t segment, int peer) const;
+  void forget_answer(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer);
+  void mark_dirty(Link& link);
+  void rail_removed(int fd);
+
+  // --- under the lock: FrameSink ---
+  std::byte* landing(Link& link, const wire::Header& header, Job** job) override;
+  void arrive(Link& link, const wire::Header& header, const Payload& payload) override;
+  std::byte* take_buffer(std::size_t bytes) override;
+  void give_buffer(std::byte* buffer) override;
+
+  static constexpr std::uint64_t kDoorbellToken = ~std::uint64_t{0};
+  static constexpr std::uint64_t kControlToken = std::uint64_t{1} << 62;
+
+ private:
+  struct Unexpected {
+    Link* link;
+    wire::Header header;
+    std::vector<std::byte> payload;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  // post.cc
+  std::shared_ptr<Job> build(Group& group, const Operation& operation);
+  void lay_out(Job& job, const Operation& operation);
+  std::byte* scratch(Job& job, std::size_t bytes);
+  void start(const std::shared_ptr<Job>& job);
+  void start_any_source(const std::shared_ptr<Job>& job);
+  void bind_any_source(const std::shared_ptr<Job>& job, int peer);
+  void promise(Job& job);
+
+  // deliver.cc
+  void on_data(Link& link, const wire::Header& header, const Payload& payload);
+  void accept(Job& job, Link& link, const wire::Header& header, const Payload& payload);
+  void on_grant(Link& link, const wire::Header& header);
+  void on_release(Link& link, const wire::Header& header);
+  void advance(Job& job, std::uint32_t chunk, std::uint32_t segment);
+  bool pass(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step);
+  void fold(Job& job, std::uint32_t chunk, std::uint32_t segment);
+  void consume(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash, const Step& step);
+  void drop_stash(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash);
+  Stash* take_stash(Segment& segment, int peer);
+  void maybe_grant(Job& job, int peer);
+  void maybe_finish(Job& job);
+
+  // fail.cc
+  void fail(Job& job, Failure failure, bool tell_peers);
+  void finish(Job& job, JobState state);
+  void retire(Job& job);
+  void on_abort(Link& link, const wire::Header& header, const Payload& payload);
+  void on_bye(Link& link, const wire::Header& header);
+  void link_lost(Link& link);
+  void peer_left(Group& group, int rank, const Failure& failure);
+  void check_deadlines(std::int64_t now);
+  std::string describe(const Job& job) const;
+  std::string waiting_for(const Job& job, int* peer) const;
+  Failure mismatch(const Job& job, const wire::Header& header) const;
+
+  // engine.cc
+  bool progress();
+  void make_room(Lock& lock);
+  Lock lock_for_post();
+  void drain_dirty();
+  void sleep(Lock& lock, std::int64_t until_ns);
+  void run();
+  void wake();
+  void watch_fd(int fd, std::uint64_t token, bool write);
+  void drive(Lock& lock, Job& job, std::int64_t until_ns);
+  std::int64_t next_deadline() const;
+  Key key_of(const wire::Header& header) const;
+  std::shared_ptr<Job> find(const Key& key) const;
+
+  friend class Group;
+
+  const EngineOptions options_;
+  Arena arena_;
+  int doorbell_fd_ = -1;  // an eventfd in every sleeper's epoll set: peers and posting threads ring it
+  int epoll_fd_ = -1;
+
+  std::mutex mutex_;
+  std::condition_variable work_;        // for the progress thread
+  std::condition_variable finished_;    // for waiting callers
+  std::condition_variable completion_;  // for next_completion
+  std::deque<std::shared_ptr<Job>> completions_;
+  bool closing_ = false;
+  bool stopped_ = false;
+  int callers_driving_ = 0;
+  int waiters_ = 0;
+  std::uint64_t inline_operations_ = 0;
+  std::size_t async_open_ = 0;
+  bool asleep_ = false;  // somebody is in epoll_wait
+  std::atomic<int> wanting_{0};  // posting threads that want the lock: the driver makes room for them
+  std::deque<std::shared_ptr<Job>> to_start_;  // posted, to be started by the driver
+  std::int64_t last_deadline_check_ = 0;
+
+  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<Link*> dirty_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<Group>> groups_;
+  std::set<std::uint32_t> closed_epochs_;
+  std::unordered_map<Key, std::shared_ptr<Job>, KeyHash> jobs_;
+  std::vector<std::shared_ptr<Job>> any_source_;
+  std::unordered_map<Key, std::deque<Unexpected>, KeyHash> unexpected_;
+  std::unordered_map<Key, Failure, KeyHash> aborted_;
+  std::deque<Key> aborted_order_;
+  std::vector<std::byte*> slots_;
+  std::vector<int> free_slots_;
+  std::vector<std::byte*> buffers_;
+  std::vector<Stash*> stashes_;
+  std::uint64_t operations_ = 0;
+  std::uint64_t bytes_reduced_ = 0;
+  std::uint64_t sleeps_ = 0;
+
+  std::thread thread_;
+};
+
+}  // namespace slackline

@@ -1,0 +1,67 @@
+// One life of a group of ranks on an engine, and the description of an operation to post on it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "job.h"
+
+namespace slackline {
+
+class Link;
+
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  Group(std::uint32_t epoch, int rank, std::vector<Link*> links, bool all_shared)
+      : epoch(epoch), rank(rank), links(std::move(links)), all_shared(all_shared) {}
+
+  int size() const { return static_cast<int>(links.size()); }
+  // Rank of the peer behind `link`, or -1.
+  int rank_of(const Link& link) const {
+    for (std::size_t i = 0; i < links.size(); ++i) {
+      if (links[i] == &link) return static_cast<int>(i);
+    }
+    return -1;
+  }
+
+  const std::uint32_t epoch;
+  const int rank;
+  const std::vector<Link*> links;  // by rank; null at the own rank
+  const bool all_shared;           // every link is shared memory
+  Failure broken;                  // set once a member is gone: nothing can be posted any more
+  bool closed = false;
+  std::map<std::uint64_t, std::uint32_t> sequences;  // per (class, tag, role): operations posted so far
+};
+
+// Memory of one chunk of an operation; addresses may be null where the plan does not need them.
+struct ChunkMemory {
+  std::uint32_t chunk;
+  std::byte* source;
+  std::byte* target;
+  std::uint64_t count;
+};
+
+struct Operation {
+  std::shared_ptr<const Program> program;
+  wire::DType dtype = wire::DType::kFloat32;
+  wire::ReduceOp op = wire::ReduceOp::kNone;
+  // Either one buffer that the plan's chunks split ...
+  std::byte* source = nullptr;
+  std::byte* target = nullptr;
+  std::uint64_t count = 0;
+  // ... or memory chunk by chunk.
+  std::vector<ChunkMemory> chunks;
+  std::uint64_t total_bytes = 0;  // what all ranks must agree on
+  int tag = -1;                   // -1: a collective in call order
+  int peer = -1;                  // point to point only; -1 with any_source
+  bool receives = false;          // point to point only
+  bool any_source = false;
+  bool rank_order = false;
+  int priority = 0;
+  std::int64_t timeout_ns = 0;
+  std::size_t segment_bytes = 0;  // 0: the engine's choice
+};
+
+}  // namespace slackline

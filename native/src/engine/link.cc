@@ -1,0 +1,357 @@
+#include "link.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "engine_impl.h"
+#include "slackline/crc32c.h"
+#include "slackline/kernels.h"
+
+namespace slackline {
+namespace {
+
+constexpr std::uint32_t kOwnedBytes = 64u << 10;       // payloads up to this size are copied, so that the operation need not wait for the acknowledgement
+constexpr int kSlotsPerLane = 4;                       // staged segments that one peer may have ahead
+constexpr std::uint64_t kEagerPool = 4u << 20;         // unexpected bytes that a peer may have to keep for this link
+constexpr std::uint32_t kAcknowledgeFrames = 64;
+constexpr std::uint64_t kAcknowledgeBytes = 512u << 10;
+
+bool before(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }
+
+}  // namespace
+
+Link::~Link() {
+  for (Retained& r : retained_) std::free(r.owned);
+}
+
+bool Link::idle() const {
+  return retained_.empty() && control_.empty() && std::ranges::all_of(ready_, [](const auto& entry) { return entry.second.empty(); });
+}
+
+void Link::queue(SendItem item) {
+  const int priority = item.job->priority;
+  ready_[priority].push_back(std::move(item));
+}
+
+void Link::unpark(Job& job, int peer) {
+  auto& parked = job.lanes[static_cast<std::size_t>(peer)].parked;
+  if (parked.empty()) return;
+  auto& queue = ready_[job.priority];
+  queue.insert(queue.begin(), std::make_move_iterator(parked.begin()), std::make_move_iterator(parked.end()));
+  parked.clear();
+  engine_.mark_dirty(*this);
+}
+
+StreamRail* Link::pick_rail() {
+  StreamRail* best = nullptr;
+  for (auto& rail : streams_) {
+    if (rail->room() && (best == nullptr || rail->counters().bytes_sent < best->counters().bytes_sent)) best = rail.get();
+  }
+  return best;
+}
+
+void Link::pump() {
+  if (down) return;
+  while (!control_.empty()) {
+    auto& [header, text] = control_.front();
+    if (!shm_->push(header, text.data(), text.size())) return;
+    control_.pop_front();
+  }
+  while (!ready_.empty()) {
+    auto it = ready_.begin();
+    auto& queue = it->second;
+    while (!queue.empty()) {
+      SendItem item = std::move(queue.front());
+      queue.pop_front();
+      if (item.job->finished()) continue;
+      const Outcome outcome = transmit(item);
+      if (outcome == Outcome::kNoRoom) {
+        queue.push_front(std::move(item));
+        for (auto& rail : streams_) rail->flush();
+        if (pick_rail() == nullptr || shm_ != nullptr) return;
+      } else if (outcome == Outcome::kParked) {
+        Lane& lane = item.job->lanes[item.step->peer];
+        lane.parked.push_back(std::move(item));
+      }
+    }
+    if (ready_.size() > 1) ready_.erase(it);
+    else break;
+  }
+  for (auto& rail : streams_) rail->flush();
+}
+
+Link::Outcome Link::transmit(const SendItem& item) {
+  Job& job = *item.job;
+  Chunk& chunk = job.chunks[item.chunk];
+  const Step& step = *item.step;
+  const std::size_t first = item.segment * chunk.segment_count;
+  const std::size_t elements = std::min(chunk.segment_count, chunk.count - std::min(chunk.count, first));
+  const bool wide = job.wide && !step.complete;
+  const std::size_t item_size = wide ? sizeof(float) : job.item_size;
+  const std::byte* base = step.complete ? (step.own_data ? chunk.source : chunk.target)
+                                        : (step.own_data && !wide ? chunk.source : chunk.partial);
+  wire::Header header = engine_.header_for(job, wire::FrameKind::kData);
+  header.chunk = chunk.chain->chunk;
+  header.offset = first * job.item_size;
+  header.total = engine_.total_for(job, chunk);
+  if (!step.complete) header.flags |= wire::kFlagPartial;
+  const std::byte* data = elements == 0 ? nullptr : base + first * item_size;
+  const std::size_t bytes = elements * item_size;
+  const Outcome outcome = shm_ ? transmit_shared(item, header, data, bytes) : transmit_wire(item, header, data, bytes);
+  if (outcome == Outcome::kSent && step.copied) engine_.copied(job, item.chunk, item.segment);
+  return outcome;
+}
+
+Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header, const std::byte* data, std::size_t bytes) {
+  Job& job = *item.job;
+  Chunk& chunk = job.chunks[item.chunk];
+  Segment& segment = chunk.segments[item.segment];
+  const Step& step = *item.step;
+  Lane& lane = job.lanes[step.peer];
+  if (step.complete && engine_.answered(job, item.chunk, item.segment, step.peer)) {
+    header.flags |= wire::kFlagWritten;  // the fold stored the result in the peer's memory
+    if (!shm_->push(header, nullptr, 0)) return Outcome::kNoRoom;
+    engine_.forget_answer(job, item.chunk, item.segment, step.peer);
+    engine_.send_finished(job);
+    return Outcome::kSent;
+  }
+  if (bytes <= ShmRail::kInlineBytes) {
+    header.length = static_cast<std::uint32_t>(bytes);
+    if (!shm_->push(header, data, bytes)) return Outcome::kNoRoom;
+    counters.inline_bytes += bytes;
+    lane.sent += bytes;
+    engine_.send_finished(job);
+    return Outcome::kSent;
+  }
+  Reference reference{0, Reference::kNowhere};
+  Arena& arena = engine_.arena();
+  bool staged = false;
+  if (!step.copied && arena.contains(data, bytes)) {
+    reference.offset = arena.offset_of(data);
+    const std::byte* home = chunk.target + item.segment * chunk.segment_count * job.item_size;
+    const bool wide = job.wide && !step.complete;
+    if (!wide && chunk.target != nullptr && arena.contains(home, bytes)) reference.give_back = arena.offset_of(home);
+  } else {
+    if (!lane.parked.empty()) return Outcome::kParked;
+    if (segment.slot >= 0 && segment.slot_complete != step.complete) return Outcome::kParked;
+    if (segment.slot < 0) {
+      if (lane.slots >= kSlotsPerLane) return Outcome::kParked;
+      segment.slot = engine_.take_slot();
+      segment.slot_lane = step.peer;
+      segment.slot_complete = step.complete;
+      ++lane.slots;
+      kernels::copy(engine_.slot(segment.slot), data, bytes, false);
+      counters.staged_bytes += bytes;
+    }
+    staged = true;
+    reference.offset = reference.give_back = arena.offset_of(engine_.slot(segment.slot));
+  }
+  header.flags |= wire::kFlagReference;
+  header.length = sizeof reference;
+  if (!shm_->push(header, &reference, sizeof reference)) {
+    if (staged && segment.readers == 0) engine_.release_slot(job, segment);
+    return Outcome::kNoRoom;
+  }
+  ++segment.readers;
+  lane.sent += bytes;
+  counters.reference_bytes += bytes;
+  return Outcome::kSent;
+}
+
+Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data, std::size_t bytes) {
+  Job& job = *item.job;
+  Lane& lane = job.lanes[item.step->peer];
+  if (!lane.parked.empty()) return Outcome::kParked;
+  bool eager = false;
+  if (lane.sent + bytes > lane.granted) {
+    eager = lane.granted == 0 && lane.sent + bytes <= engine_.options().eager_bytes && eager_sent_ + bytes - eager_credited_ <= kEagerPool;
+    if (!eager) {
+      if (!std::exchange(lane.asked, true)) ask(job, item.step->peer);
+      return Outcome::kParked;
+    }
+  }
+  StreamRail* rail = pick_rail();
+  if (rail == nullptr) return Outcome::kNoRoom;
+  if (eager) {
+    header.flags |= wire::kFlagEager;
+    eager_sent_ += bytes;
+  }
+  lane.sent += bytes;
+  counters.wire_payload_bytes += bytes;
+  const auto length = static_cast<std::uint32_t>(bytes);
+  std::byte* owned = nullptr;
+  std::shared_ptr<Job> holder;
+  if (length > kOwnedBytes && !item.step->copied) {
+    holder = item.job;
+  } else if (length > 0) {
+    owned = static_cast<std::byte*>(std::malloc(length));
+    std::memcpy(owned, data, length);
+    data = owned;
+  }
+  const bool borrowed = holder != nullptr;
+  put_on_wire(*rail, header, data, owned, length, std::move(holder));
+  if (!borrowed) engine_.send_finished(job);
+  return Outcome::kSent;
+}
+
+void Link::put_on_wire(StreamRail& rail, wire::Header& header, const std::byte* payload, std::byte* owned, std::uint32_t length,
+                       std::shared_ptr<Job> job) {
+  header.length = length;
+  header.job = rail.job();
+  header.sequence = header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAck) ? 0 : next_sequence_;
+  if (header.sequence != 0 && ++next_sequence_ == 0) next_sequence_ = 1;
+  header.acknowledge = expected_;
+  unacknowledged_frames_ = 0;
+  unacknowledged_bytes_ = 0;
+  bulk_unacknowledged_ = false;
+  header.payload_checksum = engine_.options().checksums && length > 0 ? crc32c(0, payload, length) : 0;
+  header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
+  rail.enqueue(header, payload, length);
+  if (header.sequence != 0) retained_.push_back(Retained{header, payload, owned, length, std::move(job), &rail});
+}
+
+void Link::control(wire::Header header, const std::string& text) {
+  if (down) return;
+  const auto length = static_cast<std::uint32_t>(std::min<std::size_t>(text.size(), 4096));
+  header.length = length;
+  if (shm_) {
+    if (!control_.empty() || !shm_->push(header, text.data(), length)) control_.emplace_back(header, text.substr(0, length));
+    engine_.mark_dirty(*this);
+    return;
+  }
+  StreamRail* rail = pick_rail();
+  for (auto& other : streams_) {
+    if (rail == nullptr && !other->failure()) rail = other.get();  // control frames are few and short: they may exceed the queue
+  }
+  if (rail == nullptr) return;
+  std::byte* owned = nullptr;
+  if (length > 0) {
+    owned = static_cast<std::byte*>(std::malloc(length));
+    std::memcpy(owned, text.data(), length);
+  }
+  put_on_wire(*rail, header, owned, owned, length, nullptr);
+  engine_.mark_dirty(*this);
+}
+
+void Link::ask(Job& job, int peer) {
+  wire::Header header = engine_.header_for(job, wire::FrameKind::kGrant);
+  header.flags |= wire::kFlagEager;
+  header.total = job.total;
+  header.offset = job.lanes[static_cast<std::size_t>(peer)].sent;
+  control(header);
+}
+
+void Link::finish_borrowed() {
+  for (Retained& r : retained_) {
+    if (r.job) engine_.send_finished(*std::exchange(r.job, nullptr));
+  }
+}
+
+void Link::grant(Job& job, int peer) {
+  wire::Header header = engine_.header_for(job, wire::FrameKind::kGrant);
+  if (job.key.role != kRoleCollective) header.flags |= wire::kFlagToSender;
+  header.offset = job.lanes[static_cast<std::size_t>(peer)].promised;
+  control(header);
+}
+
+void Link::forget(const Job& job) {
+  for (auto& rail : streams_) rail->forget(&job, engine_);
+  for (Retained& r : retained_) {
+    if (r.job.get() != &job) continue;
+    // The frame may still have to be resent and its memory goes back to the caller: keep a copy.
+    r.owned = static_cast<std::byte*>(std::malloc(r.length));
+    std::memcpy(r.owned, r.payload, r.length);
+    for (auto& rail : streams_) rail->repoint(r.payload, r.owned);
+    r.payload = r.owned;
+    r.job.reset();
+  }
+}
+
+bool Link::admit(std::uint32_t sequence) {
+  if (sequence == 0) return true;
+  if (before(sequence, expected_) || early_.contains(sequence)) {
+    ++counters.duplicates_dropped;
+    return false;
+  }
+  if (sequence == expected_) {
+    do {
+      if (++expected_ == 0) expected_ = 1;
+    } while (early_.erase(expected_) > 0);
+  } else {
+    early_.insert(sequence);
+  }
+  ++unacknowledged_frames_;
+  return true;
+}
+
+void Link::note_bulk_arrival(std::uint32_t bytes) {
+  unacknowledged_bytes_ += bytes;
+  if (bytes > kOwnedBytes) bulk_unacknowledged_ = true;
+}
+
+void Link::acknowledged(std::uint32_t next_expected) {
+  while (!retained_.empty() && before(retained_.front().header.sequence, next_expected)) {
+    Retained r = std::move(retained_.front());
+    retained_.pop_front();
+    std::free(r.owned);
+    if (r.job) engine_.send_finished(*r.job);
+  }
+}
+
+void Link::eager_consumed(std::uint64_t bytes) {
+  eager_consumed_ += bytes;
+  if (eager_consumed_ - eager_reported_ < kEagerPool / 4) return;
+  eager_reported_ = eager_consumed_;
+  wire::Header header = engine_.blank_header(wire::FrameKind::kCredit);
+  header.offset = eager_consumed_;
+  control(header);
+}
+
+void Link::settle() {
+  if (down) return;
+  if (shm_) {
+    shm_->notify();
+    return;
+  }
+  if (bulk_unacknowledged_ || unacknowledged_frames_ >= kAcknowledgeFrames || unacknowledged_bytes_ >= kAcknowledgeBytes) {
+    control(engine_.blank_header(wire::FrameKind::kAck));
+  }
+  for (auto& rail : streams_) rail->flush();
+}
+
+bool Link::reap() {
+  if (down) return false;
+  if (shm_) {
+    if (!shm_->peer_gone() || shm_->pending()) return false;
+    if (!failure) failure = Failure{Fault::kPeer, "its process has ended", -1, -1, -1, -1};
+    down = true;
+    return true;
+  }
+  for (std::size_t i = 0; i < streams_.size();) {
+    if (!streams_[i]->failure()) {
+      ++i;
+      continue;
+    }
+    const std::unique_ptr<StreamRail> dead = std::move(streams_[i]);
+    streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
+    ++counters.rails_lost;
+    failure = dead->failure();
+    engine_.rail_removed(dead->fd());
+    if (streams_.empty()) continue;
+    for (Retained& r : retained_) {
+      if (r.rail != dead.get()) continue;
+      StreamRail* other = streams_[r.header.sequence % streams_.size()].get();
+      r.rail = other;
+      other->enqueue_copy(r.header, r.payload, r.length);
+      ++counters.frames_resent;
+    }
+  }
+  if (!streams_.empty()) return false;
+  down = true;
+  return true;
+}
+
+}  // namespace slackline

@@ -1,0 +1,118 @@
+// Everything between this engine and one peer: an exactly-once frame channel over one or more rails.
+//
+// Frames that travel over a wire carry the link's sequence number and are kept until the peer acknowledges them; when a rail fails,
+// what it had not delivered goes over the others, and the peer drops what it has seen. Memory is not a wire: frames on the
+// shared-memory rail are neither numbered nor kept.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "../rail/shm.h"
+#include "../rail/stream.h"
+#include "job.h"
+
+namespace slackline {
+
+class Engine;
+
+struct LinkCounters {
+  std::uint64_t frames_resent = 0;
+  std::uint64_t duplicates_dropped = 0;
+  std::uint64_t rails_lost = 0;
+  std::uint64_t reference_bytes = 0;  // read in place by the peer
+  std::uint64_t staged_bytes = 0;     // copied into shared slots
+  std::uint64_t wire_payload_bytes = 0;
+  std::uint64_t inline_bytes = 0;
+};
+
+class Link {
+ public:
+  Link(Engine& engine, int index, std::string name) : engine_(engine), index_(index), name_(std::move(name)) {}
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link();
+
+  int index() const { return index_; }
+  const std::string& name() const { return name_; }
+  bool shared_memory() const { return shm_ != nullptr; }
+  ShmRail* shm() { return shm_.get(); }
+  std::vector<std::unique_ptr<StreamRail>>& streams() { return streams_; }
+  void set_shm(std::unique_ptr<ShmRail> rail) { shm_ = std::move(rail); }
+  void add_stream(std::unique_ptr<StreamRail> rail) { streams_.push_back(std::move(rail)); }
+
+  void queue(SendItem item);
+  // Puts back what waited for credit or a slot.
+  void unpark(Job& job, int peer);
+  // Sends what may be sent, most urgent first. Cheap when nothing waits.
+  void pump();
+  void control(wire::Header header, const std::string& text = {});
+  void grant(Job& job, int peer);
+  void ask(Job& job, int peer);  // for a grant: nothing may be sent eagerly
+  // The job has failed: nothing of it may be sent or read any more.
+  void forget(const Job& job);
+
+  // True when the frame is new; false for a duplicate.
+  bool admit(std::uint32_t sequence);
+  void acknowledged(std::uint32_t next_expected);
+  void credit(std::uint64_t total) { eager_credited_ = total; }
+  void finish_borrowed();  // the peer needs nothing more: what is kept for it is done
+  void eager_consumed(std::uint64_t bytes);
+  // Writes acknowledgements that are due and wakes the peer if need be.
+  void settle();
+  // Deals with failed rails; true when the link has just lost its last one.
+  bool reap();
+
+  // Nothing is left to send and, on a wire, nothing to be acknowledged.
+  bool idle() const;
+  void note_bulk_arrival(std::uint32_t bytes);
+
+  bool down = false;
+  bool said_bye = false;    // the peer closed its engine in good order
+  Failure failure;          // why it is down
+  LinkCounters counters;
+
+ private:
+  enum class Outcome { kSent, kNoRoom, kParked };
+  struct Retained {
+    wire::Header header;
+    const std::byte* payload;
+    std::byte* owned;
+    std::uint32_t length;
+    std::shared_ptr<Job> job;  // set while the payload is the job's memory
+    StreamRail* rail;
+  };
+
+  Outcome transmit(const SendItem& item);
+  Outcome transmit_shared(const SendItem& item, wire::Header& header, const std::byte* data, std::size_t bytes);
+  Outcome transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data, std::size_t bytes);
+  StreamRail* pick_rail();
+  void put_on_wire(StreamRail& rail, wire::Header& header, const std::byte* payload, std::byte* owned, std::uint32_t length,
+                   std::shared_ptr<Job> job);
+
+  Engine& engine_;
+  const int index_;
+  const std::string name_;
+  std::unique_ptr<ShmRail> shm_;
+  std::vector<std::unique_ptr<StreamRail>> streams_;
+  std::map<int, std::deque<SendItem>> ready_;
+  std::deque<std::pair<wire::Header, std::string>> control_;
+  std::deque<Retained> retained_;
+  std::uint32_t next_sequence_ = 1;
+  std::uint32_t expected_ = 1;
+  std::set<std::uint32_t> early_;
+  std::uint32_t unacknowledged_frames_ = 0;
+  std::uint64_t unacknowledged_bytes_ = 0;
+  bool bulk_unacknowledged_ = false;
+  std::uint64_t eager_sent_ = 0;
+  std::uint64_t eager_credited_ = 0;
+  std::uint64_t eager_consumed_ = 0;
+  std::uint64_t eager_reported_ = 0;
+};
+
+}  // namespace slackline

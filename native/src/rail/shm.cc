@@ -1,0 +1,119 @@
+#include "shm.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+#include <stdexcept>
+
+namespace slackline {
+namespace {
+
+constexpr std::size_t kLine = 64;
+std::size_t entry_bytes(std::size_t payload) { return sizeof(wire::Header) + (payload + kLine - 1) / kLine * kLine; }
+
+Ring* ring_at(std::byte* memory) {
+  if (memory == nullptr) throw std::runtime_error("a peer's ring lies outside its arena");
+  return std::launder(reinterpret_cast<Ring*>(memory));
+}
+
+}  // namespace
+
+std::uint64_t make_ring(Arena& arena) {
+  std::byte* memory = arena.allocate(sizeof(Ring));
+  if (memory == nullptr) throw std::runtime_error("the arena has no room for a ring");
+  Ring* ring = new (memory) Ring;
+  ring->tail.store(0, std::memory_order_relaxed);
+  ring->head.store(0, std::memory_order_relaxed);
+  ring->producer_waits.store(0, std::memory_order_release);
+  return arena.offset_of(memory);
+}
+
+ShmRail::ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell_fd, int control_fd, std::uint64_t receive_ring,
+                 std::uint64_t send_ring)
+    : peer_(std::move(peer)),
+      peer_doorbell_(std::launder(reinterpret_cast<Doorbell*>(peer_->at(0, sizeof(Doorbell))))),
+      doorbell_fd_(doorbell_fd),
+      control_fd_(control_fd),
+      receive_(ring_at(own.at(receive_ring))),
+      send_(ring_at(peer_->at(send_ring, sizeof(Ring)))) {}
+
+ShmRail::~ShmRail() {
+  ::close(doorbell_fd_);
+  ::close(control_fd_);
+}
+
+bool ShmRail::push(const wire::Header& header, const void* payload, std::size_t length) {
+  const std::size_t need = entry_bytes(length);
+  std::uint64_t tail = send_->tail.load(std::memory_order_relaxed);
+  std::size_t at = tail % Ring::kBytes;
+  const std::size_t skip = at + need > Ring::kBytes ? Ring::kBytes - at : 0;  // entries do not wrap
+  if (tail + skip + need - cached_head_ > Ring::kBytes) {
+    cached_head_ = send_->head.load(std::memory_order_acquire);
+    if (tail + skip + need - cached_head_ > Ring::kBytes) {
+      send_->producer_waits.store(1, std::memory_order_seq_cst);
+      cached_head_ = send_->head.load(std::memory_order_seq_cst);
+      if (tail + skip + need - cached_head_ > Ring::kBytes) return false;
+      send_->producer_waits.store(0, std::memory_order_relaxed);
+    }
+  }
+  if (skip > 0) {
+    wire::Header filler{};  // magic 0: skip to the start
+    std::memcpy(send_->data + at, &filler, sizeof filler);
+    tail += skip;
+    at = 0;
+  }
+  std::memcpy(send_->data + at, &header, sizeof header);
+  if (length > 0) std::memcpy(send_->data + at + sizeof header, payload, length);
+  send_->tail.store(tail + need, std::memory_order_release);
+  ++frames_sent;
+  pushed_ = true;
+  return true;
+}
+
+void ShmRail::notify() {
+  if (!pushed_) return;
+  pushed_ = false;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (peer_doorbell_->sleeping.load(std::memory_order_relaxed) == 0) return;
+  if (peer_doorbell_->sleeping.exchange(0, std::memory_order_seq_cst) == 0) return;
+  const std::uint64_t one = 1;
+  ++wakeups;
+  while (::write(doorbell_fd_, &one, sizeof one) < 0 && errno == EINTR) {
+  }
+}
+
+bool ShmRail::poll(Link& link, FrameSink& sink) {
+  bool any = false;
+  for (int frames = 0; frames < 64; ++frames) {
+    const std::uint64_t head = receive_->head.load(std::memory_order_relaxed);
+    if (head == receive_->tail.load(std::memory_order_acquire)) break;
+    any = true;
+    const std::size_t at = head % Ring::kBytes;
+    wire::Header header;
+    std::memcpy(&header, receive_->data + at, sizeof header);
+    std::uint64_t next = 0;
+    if (header.magic == 0) {
+      next = head + (Ring::kBytes - at);
+    } else {
+      // The payload is lent to the sink straight from the ring; the entry is released afterwards.
+      ++frames_received;
+      sink.arrive(link, header, Payload{receive_->data + at + sizeof header, nullptr, header.length});
+      next = head + entry_bytes(header.length);
+    }
+    receive_->head.store(next, std::memory_order_seq_cst);
+    if (receive_->producer_waits.load(std::memory_order_seq_cst) != 0 && receive_->producer_waits.exchange(0) != 0) {
+      pushed_ = true;  // the producer may be asleep until there is room: wake it with the next notify()
+    }
+  }
+  return any;
+}
+
+bool ShmRail::peer_gone() {
+  std::byte scratch[64];
+  const ssize_t n = ::recv(control_fd_, scratch, sizeof scratch, MSG_DONTWAIT);
+  return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+}  // namespace slackline

@@ -1,0 +1,79 @@
+// A rail between two processes of one host: a ring of frames in the receiver's arena, and both arenas mapped on both sides.
+//
+// Short payloads travel in the ring; long ones stay where they are and the frame carries a Reference. The ring has one producer
+// and one consumer. A consumer that sleeps says so in its doorbell word, and a producer that finds the word set rings its eventfd.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+
+#include "rail.h"
+#include "slackline/arena.h"
+
+namespace slackline {
+
+// The first line of every arena.
+struct Doorbell {
+  std::atomic<std::uint32_t> sleeping;
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+struct Ring {
+  static constexpr std::size_t kBytes = 256u << 10;
+  alignas(64) std::atomic<std::uint64_t> tail;  // bytes ever written; producer
+  alignas(64) std::atomic<std::uint64_t> head;  // bytes ever read; consumer
+  std::atomic<std::uint32_t> producer_waits;    // set by the producer when it found no room
+  alignas(64) std::byte data[kBytes];
+};
+static_assert(sizeof(Ring) == Ring::kBytes + 128);
+
+// Payload of a frame with kFlagReference.
+struct Reference {
+  static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+  std::uint64_t offset;     // in the sender's arena: the bytes
+  std::uint64_t give_back;  // in the sender's arena: where a result of the same length may be stored, or kNowhere
+};
+static_assert(sizeof(Reference) == 16);
+
+class ShmRail {
+ public:
+  static constexpr std::size_t kInlineBytes = 8u << 10;  // longer payloads go by reference
+
+  // Owns `doorbell_fd` (rings the peer) and `control_fd` (a socket whose end tells that the peer is gone).
+  ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell_fd, int control_fd, std::uint64_t receive_ring,
+          std::uint64_t send_ring);
+  ~ShmRail();
+  ShmRail(const ShmRail&) = delete;
+  ShmRail& operator=(const ShmRail&) = delete;
+
+  int control_fd() const { return control_fd_; }
+  // False when the ring has no room; the peer will then ring our doorbell once it has.
+  bool push(const wire::Header& header, const void* payload, std::size_t length);
+  bool poll(Link& link, FrameSink& sink);
+  bool pending() const { return receive_->head.load(std::memory_order_relaxed) != receive_->tail.load(std::memory_order_acquire); }
+  // Wakes the peer when it sleeps and something was pushed since the last call.
+  void notify();
+  // True once the control socket has ended.
+  bool peer_gone();
+
+  std::byte* peer_memory(std::uint64_t offset, std::size_t bytes) const { return peer_->at(offset, bytes); }
+  std::uint64_t frames_sent = 0;
+  std::uint64_t frames_received = 0;
+  std::uint64_t wakeups = 0;
+
+ private:
+  std::unique_ptr<PeerArena> peer_;
+  Doorbell* peer_doorbell_;
+  int doorbell_fd_;
+  int control_fd_;
+  Ring* receive_;
+  Ring* send_;
+  std::uint64_t cached_head_ = 0;
+  bool pushed_ = false;
+};
+
+// Lays out a ring in fresh arena memory; returns its offset.
+std::uint64_t make_ring(Arena& arena);
+
+}  // namespace slackline

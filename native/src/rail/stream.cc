@@ -1,0 +1,222 @@
+#include "stream.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "slackline/crc32c.h"
+
+namespace slackline {
+
+StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums)
+    : fd_(fd), job_(job), checksums_(checksums), buffer_(new std::byte[kBufferBytes]) {
+  ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_NONBLOCK);
+  const int on = 1;
+  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // refused by other stream sockets, which have no delay
+}
+
+StreamRail::~StreamRail() { ::close(fd_); }
+
+void StreamRail::fail(Fault fault, std::string message) {
+  if (failure_) return;
+  failure_.fault = fault;
+  failure_.message = std::move(message);
+}
+
+void StreamRail::enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length) {
+  queue_.push_back(Outgoing{header, payload, length, nullptr});
+  queued_bytes_ += sizeof header + length;
+}
+
+void StreamRail::enqueue_copy(const wire::Header& header, const std::byte* payload, std::uint32_t length) {
+  std::unique_ptr<std::byte[]> copy(new std::byte[length]);
+  if (length > 0) std::memcpy(copy.get(), payload, length);
+  enqueue(header, copy.get(), length);
+  queue_.back().copy = std::move(copy);
+}
+
+void StreamRail::repoint(const std::byte* from, const std::byte* to) {
+  for (Outgoing& out : queue_) {
+    if (out.payload == from) out.payload = to;
+  }
+}
+
+void StreamRail::flush() {
+  while (!queue_.empty() && !failure_) {
+    std::array<iovec, 32> parts;
+    std::size_t used = 0;
+    std::size_t skip = front_sent_;
+    for (Outgoing& out : queue_) {
+      if (used + 2 > parts.size()) break;
+      if (skip < sizeof out.header) {
+        parts[used++] = {reinterpret_cast<char*>(&out.header) + skip, sizeof out.header - skip};
+        skip = 0;
+      } else {
+        skip -= sizeof out.header;
+      }
+      if (out.length > skip) parts[used++] = {const_cast<std::byte*>(out.payload) + skip, out.length - skip};
+      skip = 0;
+    }
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = used;
+    const ssize_t n = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ++counters_.system_calls;
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      fail(Fault::kLink, std::string("sending failed: ") + std::strerror(errno));
+      return;
+    }
+    counters_.bytes_sent += static_cast<std::uint64_t>(n);
+    front_sent_ += static_cast<std::size_t>(n);
+    while (!queue_.empty() && front_sent_ >= sizeof(wire::Header) + queue_.front().length) {
+      const std::size_t whole = sizeof(wire::Header) + queue_.front().length;
+      front_sent_ -= whole;
+      queued_bytes_ -= whole;
+      ++counters_.frames_sent;
+      queue_.pop_front();
+    }
+  }
+}
+
+bool StreamRail::check(const wire::Header& header) {
+  if (header.magic != wire::kMagic || header.version != wire::kVersion) {
+    fail(Fault::kFrame, "a frame began with magic " + std::to_string(header.magic) + " version " + std::to_string(header.version) +
+                            ": the stream is corrupted");
+  } else if (crc32c(0, &header, sizeof header - sizeof header.header_checksum) != header.header_checksum) {
+    fail(Fault::kFrame, "a frame's header checksum is wrong: the stream is corrupted");
+  } else if (header.job != job_) {
+    fail(Fault::kFrame, "a frame belongs to another job");
+  } else if (header.length > kMaxPayload) {
+    fail(Fault::kFrame, "a frame claims " + std::to_string(header.length) + " payload bytes, more than any may have");
+  }
+  return !failure_;
+}
+
+bool StreamRail::check_payload(const wire::Header& header, const std::byte* data) {
+  if (checksums_ && header.length > 0 && crc32c(0, data, header.length) != header.payload_checksum) {
+    fail(Fault::kFrame, "a frame's payload checksum is wrong (sequence " + std::to_string(header.sequence) + "): the data is corrupted");
+  }
+  return !failure_;
+}
+
+bool StreamRail::read_some(bool* drained) {
+  ssize_t n = 0;
+  std::size_t asked = 0;
+  std::size_t before = 0;
+  if (in_bulk_) {
+    // The rest of the payload goes where it belongs, and the next header comes along in the same call.
+    const std::size_t rest = bulk_.header.length - bulk_.got;
+    const std::array<iovec, 2> parts{iovec{bulk_.data + bulk_.got, rest}, iovec{buffer_.get(), 4096}};
+    asked = rest + 4096;
+    before = rest;
+    n = ::readv(fd_, parts.data(), 2);
+  } else {
+    if (begin_ > 0) {
+      std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
+      end_ -= begin_;
+      begin_ = 0;
+    }
+    asked = kBufferBytes - end_;
+    n = ::recv(fd_, buffer_.get() + end_, asked, MSG_DONTWAIT);
+  }
+  ++counters_.system_calls;
+  *drained = n < static_cast<ssize_t>(asked);
+  if (n == 0) {
+    at_end_ = true;
+    if (in_bulk_ || end_ > begin_) {
+      fail(Fault::kFrame, "the connection closed in the middle of a frame");
+    } else {
+      fail(Fault::kPeer, "the connection was closed");
+    }
+    return false;
+  }
+  if (n < 0) {
+    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) fail(Fault::kPeer, std::string("receiving failed: ") + std::strerror(errno));
+    return false;
+  }
+  const auto got = static_cast<std::size_t>(n);
+  counters_.bytes_received += got;
+  if (in_bulk_) {
+    bulk_.got += std::min(got, before);
+    begin_ = 0;
+    end_ = got > before ? got - before : 0;
+  } else {
+    end_ += got;
+  }
+  return true;
+}
+
+void StreamRail::finish_bulk(Link& link, FrameSink& sink) {
+  in_bulk_ = false;
+  if (!check_payload(bulk_.header, bulk_.data)) {
+    if (bulk_.owned) sink.give_buffer(bulk_.data);
+    return;
+  }
+  ++counters_.frames_received;
+  sink.arrive(link, bulk_.header, Payload{bulk_.data, bulk_.owned ? bulk_.data : nullptr, bulk_.header.length});
+}
+
+void StreamRail::parse(Link& link, FrameSink& sink) {
+  while (!failure_ && end_ - begin_ >= sizeof(wire::Header)) {
+    wire::Header header;
+    std::memcpy(&header, buffer_.get() + begin_, sizeof header);
+    if (!check(header)) return;
+    const std::size_t available = end_ - begin_ - sizeof header;
+    const std::byte* payload = buffer_.get() + begin_ + sizeof header;
+    if (header.length <= available) {
+      begin_ += sizeof header + header.length;
+      if (!check_payload(header, payload)) return;
+      ++counters_.frames_received;
+      sink.arrive(link, header, Payload{payload, nullptr, header.length});
+      continue;
+    }
+    if (header.length > kBulkBytes) {
+      bulk_ = Bulk{header, nullptr, false, nullptr, available};
+      bulk_.data = sink.landing(link, header, &bulk_.job);
+      if (bulk_.data == nullptr) {
+        bulk_.data = sink.take_buffer(header.length);
+        bulk_.owned = true;
+        bulk_.job = nullptr;
+      }
+      std::memcpy(bulk_.data, payload, available);
+      begin_ = end_ = 0;
+      in_bulk_ = true;
+    }
+    return;
+  }
+  if (begin_ == end_) begin_ = end_ = 0;
+}
+
+bool StreamRail::poll(Link& link, FrameSink& sink) {
+  bool any = false;
+  bool drained = false;
+  for (int round = 0; round < 8 && !drained && !failure_; ++round) {
+    if (!read_some(&drained)) break;
+    any = true;
+    if (in_bulk_ && bulk_.got == bulk_.header.length) finish_bulk(link, sink);
+    if (!in_bulk_) parse(link, sink);
+  }
+  return any;
+}
+
+void StreamRail::forget(const Job* job, FrameSink& sink) {
+  if (!in_bulk_ || bulk_.owned || bulk_.job != job) return;
+  std::byte* buffer = sink.take_buffer(bulk_.header.length);
+  std::memcpy(buffer, bulk_.data, bulk_.got);
+  bulk_.data = buffer;
+  bulk_.owned = true;
+  bulk_.job = nullptr;
+}
+
+void StreamRail::shut_down_sending() { ::shutdown(fd_, SHUT_WR); }
+
+}  // namespace slackline

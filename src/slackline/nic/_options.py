@@ -1,0 +1,95 @@
+"""What can be set about a NIC engine."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+
+from slackline.env import ORDERS, RAILS, Environment
+from slackline.errors import UsageError
+from slackline.plan.collective import Collective, names
+
+__all__ = ["NicOptions"]
+
+_SMALLEST_SEGMENT = 4096
+_LARGEST_SEGMENT = 16 << 20
+_SMALLEST_ARENA = 16 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class NicOptions:
+    """How an engine works. Every rank of a job must be given the same, but for `interface`."""
+
+    order: str = "auto"
+    """"rank": every element is summed in rank order, so its bits depend on nothing else;
+    "any": the fastest; "auto": "rank" where all ranks share memory, which costs nothing there."""
+    plan: str = "auto"
+    """The plan of every all_reduce, or "auto": chosen by measured cost."""
+    rails: tuple[str, ...] = RAILS
+    """Kinds of rails that may be used, of "shm" and "tcp"."""
+    timeout: timedelta | None = None
+    """Of an operation; None: what the group is opened with."""
+    wire_segment_bytes: int = 256 << 10
+    """Longest payload of a frame on a wire."""
+    memory_segment_bytes: int = 128 << 10
+    """Longest piece that is reduced at once between processes of one host."""
+    eager_bytes: int = 256 << 10
+    """How much of an operation is sent to a peer that has not posted it yet."""
+    arena_bytes: int = 64 << 30
+    """Limit of registered memory; pages are taken from the system when first touched."""
+    interface: str | None = None
+    """Network interface whose address peers are told; None: all that are up."""
+    connections: int = 1
+    """TCP connections for each link."""
+    checksums: bool = True
+    """Check the payload of every frame on a wire (headers are always checked)."""
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise UsageError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
+        plans = names(Collective.ALL_REDUCE)
+        if self.plan != "auto" and self.plan not in plans:
+            raise UsageError(f"plan must be auto or one of {', '.join(plans)}, not {self.plan!r}")
+        if not self.rails or any(rail not in RAILS for rail in self.rails):
+            raise UsageError(f"rails must be some of {', '.join(RAILS)}, not {self.rails!r}")
+        for field in ("wire_segment_bytes", "memory_segment_bytes"):
+            value = getattr(self, field)
+            if not _SMALLEST_SEGMENT <= value <= _LARGEST_SEGMENT or value % 64:
+                raise UsageError(
+                    f"{field} must be a multiple of 64 from {_SMALLEST_SEGMENT} "
+                    f"to {_LARGEST_SEGMENT}, not {value}"
+                )
+        if self.arena_bytes < _SMALLEST_ARENA:
+            raise UsageError(
+                f"arena_bytes must be at least {_SMALLEST_ARENA}, not {self.arena_bytes}"
+            )
+        if not 1 <= self.connections <= 16:
+            raise UsageError(f"connections must be 1 to 16, not {self.connections}")
+        if self.timeout is not None and self.timeout <= timedelta(0):
+            raise UsageError(f"timeout must be positive, not {self.timeout}")
+
+    @classmethod
+    def from_env(cls, environment: Environment) -> Self:
+        """The defaults, changed by what the environment asks for."""
+        given: dict[str, object] = {
+            "order": environment.order,
+            "plan": environment.plan,
+            "rails": environment.rails,
+            "timeout": environment.timeout,
+            "wire_segment_bytes": environment.segment,
+            "memory_segment_bytes": environment.segment,
+            "arena_bytes": environment.arena,
+            "interface": environment.interface,
+        }
+        return cls(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+
+    def agreed(self) -> dict[str, object]:
+        """What all ranks must have in common."""
+        return {
+            "order": self.order,
+            "plan": self.plan,
+            "wire_segment_bytes": self.wire_segment_bytes,
+            "memory_segment_bytes": self.memory_segment_bytes,
+            "eager_bytes": self.eager_bytes,
+            "connections": self.connections,
+            "checksums": self.checksums,
+        }

@@ -1,0 +1,112 @@
+"""Posted operations, and the thread that tells of their ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from slackline import _native, errors
+from slackline.nic._failures import to_error
+
+__all__ = ["DONE", "Completions", "NativeTransfer"]
+
+Callback = Callable[[BaseException | None], None]
+
+
+class _Done:
+    """The transfer of every operation that ended well within the call that posted it."""
+
+    __slots__ = ()
+    source: int | None = None
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        return
+
+    def add_done_callback(self, fn: Callback, /) -> None:
+        fn(None)
+
+
+DONE = _Done()
+
+
+class NativeTransfer:
+    """An operation that the native engine works on."""
+
+    __slots__ = ("_completions", "_job")
+
+    def __init__(self, job: _native.Job, completions: Completions) -> None:
+        self._job = job
+        self._completions = completions
+
+    @property
+    def source(self) -> int | None:
+        rank = self._job.source()
+        return None if rank < 0 else rank
+
+    def done(self) -> bool:
+        return self._job.done()
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        timeout_ns = -1 if timeout is None else timeout // timedelta(microseconds=1) * 1000
+        if not self._job.wait(timeout_ns):
+            raise errors.TimeoutError(f"the wait Timed out after {timeout}; the operation goes on")
+        if (error := self.error()) is not None:
+            raise error
+
+    def error(self) -> errors.SlacklineError | None:
+        """Why it failed; None if it has not."""
+        failure = self._job.failure()
+        return None if failure is None else to_error(failure)
+
+    def add_done_callback(self, fn: Callback, /) -> None:
+        self._completions.add(self, self._job, fn)
+
+
+class Completions:
+    """Runs callbacks on a thread of its own, so that neither the engine waits for Python nor the
+    callbacks for whoever holds the engine. The thread starts with the first callback.
+    """
+
+    def __init__(self, engine: _native.Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._watched: dict[int, tuple[NativeTransfer, list[Callback]]] = {}
+        self._thread: threading.Thread | None = None
+
+    def add(self, transfer: NativeTransfer, job: _native.Job, fn: Callback) -> None:
+        """Have `fn(error)` called once `transfer` has ended; at once if it has."""
+        key = job.key()
+        with self._lock:
+            if key in self._watched:
+                self._watched[key][1].append(fn)
+                return
+            self._watched[key] = transfer, [fn]
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="slackline-completions", daemon=True
+                )
+                self._thread.start()
+        if job.watch():
+            self._call(key)
+
+    def join(self) -> None:
+        """Wait for the thread; call it once the engine is closed."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (key := self._engine.next_completion()) is not None:
+            self._call(key)
+
+    def _call(self, key: int) -> None:
+        with self._lock:
+            entry = self._watched.pop(key, None)
+        if entry is None:
+            return
+        transfer, callbacks = entry
+        for callback in callbacks:
+            callback(transfer.error())
