@@ -23,6 +23,8 @@ from types import TracebackType
 from typing import Any, Self
 
 ANSWER_TIMEOUT = timedelta(minutes=2)
+GRACE = timedelta(seconds=1)
+"""How long the other ranks may still answer after the first failed: their errors tell more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,44 +75,48 @@ class Ranks:
     def ask(self, method: str, *arguments: object) -> list[Any]:
         """What `method(*arguments)` returned at each rank, in rank order.
 
-        Raises RankFailedError with the first failing rank's traceback, without waiting for the
-        others: they may be waiting for the one that failed.
+        Raises RankFailedError with the tracebacks of the ranks that failed, the first one's first;
+        it does not wait for the others, which may be waiting for the one that failed.
         """
-        for rank, connection in enumerate(self._connections):
-            try:
-                connection.send((method, arguments))
-            except OSError as error:
-                raise self._died(rank) from error
         answers: dict[int, Any] = {}
+        failures: list[str] = []
+        waiting = set(range(len(self._connections)))
+        for connection in self._connections:
+            # A dead rank's pipe is broken; reading from it below tells how it died.
+            with suppress(OSError):
+                connection.send((method, arguments))
         deadline = time.monotonic() + ANSWER_TIMEOUT.total_seconds()
-        while len(answers) < len(self._connections):
-            waiting = [rank for rank in range(len(self._connections)) if rank not in answers]
+        while waiting:
             ready = wait(
                 [self._connections[rank] for rank in waiting],
                 timeout=max(0.0, deadline - time.monotonic()),
             )
             if not ready:
-                late = ", ".join(map(str, waiting))
-                seconds = ANSWER_TIMEOUT.total_seconds()
-                raise RankFailedError(f"ranks {late}: no answer to {method} within {seconds:g} s")
-            for rank in waiting:
+                break
+            for rank in sorted(waiting):
                 if self._connections[rank] in ready:
-                    answers[rank] = self._receive(rank)
-        return [answers[rank] for rank in range(len(self._connections))]
+                    waiting.remove(rank)
+                    failed, answers[rank] = self._receive(rank)
+                    if failed:
+                        failures.append(f"rank {rank} {answers[rank]}")
+                        deadline = min(deadline, time.monotonic() + GRACE.total_seconds())
+        if waiting and not failures:
+            late = ", ".join(map(str, sorted(waiting)))
+            seconds = ANSWER_TIMEOUT.total_seconds()
+            failures.append(f"ranks {late}: no answer to {method} within {seconds:g} s")
+        if failures:
+            raise RankFailedError("\n".join(failures))
+        return [answers[rank] for rank in sorted(answers)]
 
-    def _receive(self, rank: int) -> Any:
+    def _receive(self, rank: int) -> tuple[bool, Any]:
+        """Whether the rank failed, and its answer or what happened to it."""
         try:
             failed, answer = self._connections[rank].recv()
-        except (EOFError, OSError) as error:
-            raise self._died(rank) from error
-        if failed:
-            raise RankFailedError(f"rank {rank} failed:\n{answer}")
-        return answer
-
-    def _died(self, rank: int) -> RankFailedError:
-        process = self._processes[rank]
-        process.join(timeout=5)
-        return RankFailedError(f"rank {rank} died with exit code {process.exitcode}")
+        except (EOFError, OSError):
+            process = self._processes[rank]
+            process.join(timeout=5)
+            return True, f"died with exit code {process.exitcode}"
+        return failed, answer
 
     def __enter__(self) -> Self:
         return self
@@ -150,5 +156,5 @@ def _serve(
                     subject = performer(place)
                 answer = (False, getattr(subject, method)(*arguments))
             except Exception:
-                answer = (True, traceback.format_exc())
+                answer = (True, f"failed:\n{traceback.format_exc()}")
             connection.send(answer)

@@ -19,7 +19,7 @@ from _harness.ranks import Place
 import slackline.backend  # registers the backend "slackline"
 from slackline.wire import DType, ReduceOp
 
-TIMEOUT = timedelta(seconds=60)
+TIMEOUT = timedelta(seconds=30)
 IDLE_COUNT = 1 << 18
 """Elements reduced before the idle time: enough to wake every thread that the engine has."""
 IDLE_SETTLING_SECONDS = 0.1

@@ -12,7 +12,7 @@ from operations import OPERATIONS, Operation
 
 import slackline.backend  # noqa: F401  # the backend loads before anything is timed
 
-TIMEOUT = timedelta(seconds=60)
+TIMEOUT = timedelta(seconds=30)
 
 
 class Performer:
