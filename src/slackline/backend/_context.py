@@ -4,18 +4,22 @@ import atexit
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._torch import BackendOptions
 from slackline.env import Environment
 from slackline.errors import UsageError
-from slackline.nic import NativeNic, Nic, NicOptions
+from slackline.nic import Group, NativeNic, Nic, NicOptions
 
 __all__ = ["Context", "open_native"]
 
 
+_GRACE_AT_EXIT = timedelta(seconds=5)
+
+
 class Context:
-    """What torch calls to create a group. It owns the engine and counts who uses it."""
+    """What torch calls to create a group. It owns the engine and knows the groups that use it."""
 
     def __init__(self, open_nic: Callable[[NicOptions | None], Nic]) -> None:
         """`open_nic` gives the engine; its argument is what the first group's `pg_options` were."""
@@ -23,50 +27,63 @@ class Context:
         self._lock = threading.Lock()
         self._nic: Nic | None = None
         self._options: NicOptions | None = None
-        self._users = 0
+        self._opening = 0
+        self._groups: set[Group] = set()
 
     def __call__(self, opts: BackendOptions, options: NicOptions | None = None) -> SlacklineGroup:
-        """Create a group from torch's `_DistributedBackendOptions`; `options` come from
-        `pg_options`.
+        """Create a group as torch's `opts` say; `options` are what the user gave as `pg_options`.
 
         Blocks until all ranks of the group are there, or raises TimeoutError.
         """
-        timeout: timedelta = opts.timeout
         nic = self._acquire(options)
+        group: Group | None = None
         try:
-            group = nic.open_group(opts.store, opts.group_rank, opts.group_size, timeout=timeout)
-        except BaseException:
-            self._release()
-            raise
-        return SlacklineGroup(group, opts.store, timeout, self._release)
+            group = nic.open_group(
+                opts.store, opts.group_rank, opts.group_size, timeout=opts.timeout
+            )
+        finally:
+            self._opened(group)
+        return SlacklineGroup(group, opts.store, opts.timeout, partial(self._release, group))
 
     def _acquire(self, options: NicOptions | None) -> Nic:
         with self._lock:
             if self._nic is None:
                 self._nic = self._open_nic(options)
                 self._options = options
-                atexit.register(self._close)
+                atexit.register(self._end_of_process)
             elif options is not None and options != self._options:
                 raise UsageError(
                     f"the engine runs with {self._options}; a later group cannot ask for {options}"
                 )
-            self._users += 1
+            self._opening += 1
             return self._nic
 
-    def _release(self) -> None:
+    def _opened(self, group: Group | None) -> None:
         with self._lock:
-            self._users -= 1
-            if self._users > 0:
-                return
-        self._close()
+            self._opening -= 1
+            if group is not None:
+                self._groups.add(group)
+        self._close_unused()
 
-    def _close(self) -> None:
+    def _release(self, group: Group) -> None:
         with self._lock:
+            self._groups.discard(group)
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        with self._lock:
+            if self._groups or self._opening:
+                return
             nic, self._nic = self._nic, None
-            self._users = 0
         if nic is not None:
-            atexit.unregister(self._close)
+            atexit.unregister(self._end_of_process)
             nic.close()
+
+    def _end_of_process(self) -> None:
+        """Close what the program has left open; work that nobody will finish is given up soon."""
+        for group in list(self._groups):
+            group.close(_GRACE_AT_EXIT)
+            self._release(group)
 
 
 def open_native(options: NicOptions | None) -> Nic:

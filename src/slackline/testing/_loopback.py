@@ -159,7 +159,7 @@ class LoopbackGroup:
     def counters(self) -> Mapping[str, int]:
         return dict(self._counters) | {"allocated": len(self._memory)}
 
-    def close(self) -> None:
+    def close(self, timeout: timedelta | None = None) -> None:
         if self._closed is None:
             self._closed = "closed"
             self._switch.leave(self.rank)
