@@ -78,8 +78,9 @@ class DataParallel(nn.Module):
         recorders = [
             Recorder(exchange.rank, number, self._report.take) for number in range(len(optimizers))
         ]
-        self._clock = recorders[0]
-        self._buffers_of = Buffers(module, exchange) if broadcast_buffers else None
+        self._recorder = recorders[0]
+        follows = broadcast_buffers and exchange.size > 1 and next(module.buffers(), None) is not None
+        self._followers = Buffers(module, exchange) if follows else None
         self._reduction = Reduction(module, optimizers, exchange, recorders, average=average)
         self._watch = self._reduction.watch
         self._all_modules = list(module.modules())
@@ -197,10 +198,10 @@ class DataParallel(nn.Module):
         if not (self.training and torch.is_grad_enabled() and self._watch.synchronize):
             return
         self._reduction.adopt()
-        if self._buffers_of is not None:
-            begin = self._clock.clock()
-            self._buffers_of.follow_rank_0()
-            self._clock.waited(self._clock.clock() - begin)
+        if self._followers is not None:
+            begin = self._recorder.clock()
+            self._followers.follow_rank_0()
+            self._recorder.waited(self._recorder.clock() - begin, parameters=0)
 
 
 def _add_prefix(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -93,7 +93,7 @@ class NicExchange:
         block = self._group.allocate(total)
         self._blocks.append(block)
         return [
-            _at(block + offset, count, dtype)
+            _at(block + offset, count, dtype, self._group)
             for offset, (count, dtype) in zip(offsets, requests, strict=True)
         ]
 
@@ -152,11 +152,12 @@ class NicExchange:
         return tuple(sorted(used))
 
 
-def _at(address: int, count: int, dtype: torch.dtype) -> Tensor:
-    """A tensor over memory that the group owns."""
+def _at(address: int, count: int, dtype: torch.dtype, group: "Group") -> Tensor:
+    """A tensor over memory of the group, which it keeps alive."""
     if not count:
         return torch.empty(0, dtype=dtype)
-    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    memory: Any = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    memory.group = group
     return torch.frombuffer(memory, dtype=dtype)
 
 

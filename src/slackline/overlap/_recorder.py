@@ -51,16 +51,16 @@ class Recorder:
         self._bytes += nbytes
         self._parameters += 1
 
-    def waited(self, ns: int, *, late: bool = False) -> None:
-        """The training thread stood still; `late`: for a parameter of the closing step."""
+    def waited(self, ns: int, *, parameters: int = 1, late: bool = False) -> None:
+        """The training thread stood still; `late`: for parameters of the closing step."""
         if late and self._closing is not None:
             closing = self._closing
             self._closing = replace(
-                closing, exposed_ns=closing.exposed_ns + ns, waited=closing.waited + 1
+                closing, exposed_ns=closing.exposed_ns + ns, waited=closing.waited + parameters
             )
         else:
             self._exposed_ns += ns
-            self._waited += 1
+            self._waited += parameters
 
     def stepped(self) -> None:
         """The user called `step`: what was counted so far belongs to it."""

@@ -8,8 +8,8 @@ once, and all ranks do so even where a rank has none:
     mark      the user's `step`: remember the settings, close the round, wait for nothing
     finish    wait for one gradient and take that parameter's step
 
-A second backward within a round adds to gradients that have been posted already. Ranks may differ
-in which those are, so the flush first agrees on them and then posts them a second time.
+A second backward within a round may add to gradients that have been posted already. Ranks may
+differ in which those are, so the flush agrees on them and then posts them a second time.
 """
 
 from collections.abc import Iterable
@@ -164,22 +164,29 @@ class Session:
                     slot.parameter.grad = None
 
     def close(self) -> None:
-        """Takes every step that is due and lets go of the parameters."""
-        self.gather()
-        for handle in self._handles:
-            handle.remove()
-        for slot in self.slots:
-            slot.detach()
-        self.slots = []
+        """Takes every step that is due and lets go of the parameters, also when that fails."""
+        try:
+            self.gather()
+        finally:
+            for handle in self._handles:
+                handle.remove()
+            for slot in self.slots:
+                slot.detach()
+            self.slots = []
 
     def _before_gradient(self, slot: Slot) -> None:
-        if slot.due or slot.phase is not Phase.LOCAL:
-            self._make_local(slot)
+        if slot.due:
+            self.finish(slot)
+        if slot.phase is Phase.POSTED:
+            slot.spill()  # waiting could be for ever: a rank may post this one only at its step
+        elif slot.phase is Phase.REDUCED:
+            slot.reopen()
 
     def _on_gradient(self, slot: Slot) -> None:
-        if not self._watch.synchronize:
+        if self._watch.synchronize:
+            self._open()
+        if not self.open:
             return
-        self._open()
         task: int = torch._C._current_graph_task_id()
         if task != self._task:
             self._task = task
@@ -187,7 +194,7 @@ class Session:
             self._agreed = False
         if slot.posted:
             slot.extra = True
-        elif not self._eager:
+        elif not (self._watch.synchronize and self._eager):
             return
         elif self._exchange.matches_by_key:
             self._post(slot)
@@ -216,7 +223,9 @@ class Session:
         self._exchange.agree(self._key, bits)
         for slot, again in zip(self.slots, bits.tolist(), strict=True):
             if again:
-                self._make_local(slot)
+                if slot.phase is not Phase.LOCAL:
+                    slot.take_back()
+                slot.extra = False
                 self._post(slot)
 
     def _sweep(self) -> None:

@@ -149,6 +149,21 @@ class Slot:
         self.phase = Phase.LOCAL
         self.grad = None
 
+    def spill(self) -> None:
+        """More of the rank's own comes while the buffer is in flight: it gathers elsewhere."""
+        if self.parameter.grad is self._view:
+            self.parameter.grad = None
+
+    def take_back(self) -> None:
+        """Waits, and sets the result aside; what has spilled is the rank's own gradient now."""
+        spilled = self.parameter.grad
+        if spilled is self._view:
+            spilled = None
+        self.wait()
+        self.reopen()
+        if spilled is not None:
+            self.parameter.grad = spilled
+
     def forget(self, clear: Clear) -> None:
         """Clears the gradient now; must not be POSTED."""
         assert self._pending is None

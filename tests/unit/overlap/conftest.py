@@ -1,12 +1,15 @@
 """One rank and a group that its test plays: reductions are done when the test says so."""
 
 import ctypes
+import threading
+from datetime import timedelta
 
 import pytest
 import torch
 from torch import nn
 
 from slackline.overlap import DataParallel
+from slackline.testing import LoopbackFabric
 from slackline.wire import DType, ReduceOp
 
 TYPES = {
@@ -159,3 +162,35 @@ def chain():
 @pytest.fixture
 def batch():
     return torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def ranks():
+    """Runs `function(group)` as every rank, each in its own thread; returns what each gave."""
+
+    def run(size, function, *, expect=None):
+        fabric = LoopbackFabric(size, timeout=timedelta(seconds=20))
+        results, errors = [None] * size, [None] * size
+
+        def be(rank):
+            try:
+                results[rank] = function(fabric.groups[rank])
+            except BaseException as error:  # raised again below, in the test's thread
+                errors[rank] = error
+                if expect is None:
+                    fabric.groups[rank].abort(f"the test failed: {error}")
+
+        threads = [threading.Thread(target=be, args=(rank,)) for rank in range(size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if expect is not None:
+            assert all(isinstance(error, expect) for error in errors), errors
+            return errors
+        for error in errors:
+            if error is not None:
+                raise error
+        return results
+
+    return run

@@ -83,11 +83,8 @@ def test_priorities_are_the_order_of_the_first_forward(wrap, batch):
         group.forget()
         backward(model, batch)
         optimizer.step()
-    assert dict((tag, priority) for tag, priority, _ in group.posts) == {
-        **{2: 0, 3: 1},
-        **{0: 2, 1: 3},
-        **{4: 4, 5: 4},
-    }
+    priorities = {tag: priority for tag, priority, _ in group.posts}
+    assert priorities == {2: 0, 3: 1, 0: 2, 1: 3, 4: 4, 5: 4}
 
 
 def test_a_buffer_in_flight_is_not_touched(wrap, chain, batch):
@@ -120,7 +117,7 @@ def test_zero_grad_is_put_off_until_the_gradient_has_been_used(wrap, chain, batc
 def test_zero_grad_at_the_start_of_the_loop_and_on_the_model_work_too(wrap, chain, batch):
     plain = copy.deepcopy(chain)
     reference = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
-    model, optimizer, group = wrap(chain)
+    model, optimizer, _ = wrap(chain)
     for _ in range(3):
         for net, opt in ((model, optimizer), (plain, reference)):
             net.zero_grad()
@@ -156,7 +153,7 @@ def test_a_step_without_a_backward_uses_the_old_gradients(wrap, chain, batch):
 
 def test_within_no_sync_nothing_is_posted_and_the_sums_go_out_after_it(wrap, chain, batch):
     plain = copy.deepcopy(chain)
-    model, optimizer, group = wrap(chain)
+    model, _, group = wrap(chain)
     with model.no_sync():
         backward(model, batch)
         backward(model, batch)
@@ -208,7 +205,7 @@ def test_gradients_are_averaged_or_summed(wrap, manual_group, chain, batch):
     backward(plain, batch)
     for average, factor in ((True, 2.0), (False, 4.0)):
         group = manual_group(size=2, peers=lambda tag, mine: mine * 3)
-        model, optimizer, _ = wrap(copy.deepcopy(chain), group=group, average=average)
+        model, _, _ = wrap(copy.deepcopy(chain), group=group, average=average)
         backward(model, batch)
         assert torch.equal(model.module[0].weight.grad, plain[0].weight.grad * factor)
 
@@ -264,3 +261,16 @@ def test_a_closed_model_is_plain_again(wrap, chain, batch):
     model.zero_grad()
     assert gradient.any()
     assert group.posts == []
+
+
+def test_a_model_whose_group_has_died_can_still_be_closed(wrap, chain, batch):
+    model, optimizer, group = wrap(chain)
+    backward(model, batch)
+    optimizer.step()
+    group.transfers[2].error = PeerError("rank 1 has closed the group", peer=1)
+    with pytest.raises(PeerError):
+        model.close()
+    assert type(chain[0]._parameters) is dict
+    assert "step" not in vars(optimizer)
+    backward(model, batch)
+    assert group.tags.count(0) == 1

@@ -1,0 +1,62 @@
+"""What a step cost is told to the wrapper, to a callback and to a file."""
+
+import torch
+
+from slackline.telemetry import RunSummary, read_directory
+
+
+def train(model, optimizer, batch, steps):
+    for _ in range(steps):
+        model(batch).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_a_step_is_told_when_its_last_parameter_is_done(wrap, chain, batch):
+    told = []
+    model, optimizer, group = wrap(chain, on_step=told.append)
+    train(model, optimizer, batch, 1)
+    assert told == []
+    assert model.last_step is None
+    group.complete(0, 1, 2, 3)
+    model(batch)
+    (step,) = told
+    assert model.last_step is step
+    assert (step.step, step.parameters, step.waited) == (0, 6, 2)
+    assert step.reduced_bytes == 4 * (17 + 5) * 3
+    assert 0 < step.exposed_ns < step.wall_ns
+
+
+def test_a_step_whose_sums_are_there_costs_nothing(wrap, chain, batch):
+    model, optimizer, group = wrap(chain)
+    group.immediate = True
+    train(model, optimizer, batch, 1)
+    assert model.last_step.exposed_ns == 0
+
+
+def test_steps_and_their_sum_go_to_the_file(wrap, chain, batch, tmp_path):
+    model, optimizer, _ = wrap(chain, telemetry=tmp_path)
+    train(model, optimizer, batch, 3)
+    model.close()
+    *steps, run = read_directory(tmp_path)
+    assert [step.step for step in steps] == [0, 1, 2]
+    assert run == model.run_summary()
+    assert isinstance(run, RunSummary)
+    assert run.steps == 3
+    assert run.exposed_ns == sum(step.exposed_ns for step in steps)
+
+
+def test_the_environment_names_the_directory(wrap, chain, batch, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLACKLINE_TELEMETRY", str(tmp_path))
+    model, optimizer, _ = wrap(chain)
+    train(model, optimizer, batch, 2)
+    model.close()
+    assert len(list(read_directory(tmp_path))) == 3
+
+
+def test_clipping_counts_as_waiting(wrap, chain, batch):
+    model, optimizer, _ = wrap(chain)
+    model(batch).square().sum().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    assert model.last_step.waited == 6
