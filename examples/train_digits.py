@@ -224,7 +224,7 @@ def show(results: list[dict], alone: dict[str, float]) -> None:
 
 def options() -> argparse.Namespace:
     """The command line; a mistake in it ends with code 2 before any rank waits for another."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--backend", choices=BACKENDS, default="slackline")
     parser.add_argument("--method", choices=METHODS, default="pcco")
     parser.add_argument("--compare", choices=BACKENDS, help="DDP over this backend, in turns")

@@ -101,7 +101,7 @@ def run(
         if (table := report.table()) is not None:
             screen.table(table)
         elif not code:
-            screen.note("the script wrote no telemetry: it made no use of slackline")
+            screen.note("no telemetry: no rank used slackline.overlap")
         if keep is not None or (code and not received):
             screen.note(f"output and telemetry of all ranks: {directory}")
     if keep is None and (received or not code):

@@ -1,0 +1,140 @@
+"""The example trains what it says, with the bits that it promises."""
+
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train_digits.py"
+_SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
+
+
+def _run(*arguments: str, ranks: int, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*_SLACKLINE, "run", "--ranks", str(ranks), str(EXAMPLE), *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+
+
+def _json(*arguments: str, ranks: int) -> dict[str, Any]:
+    result = _run(*arguments, "--json", ranks=ranks)
+    assert result.returncode == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def _bits(*arguments: str, ranks: int, **environment: str) -> list[str]:
+    result = _run(*arguments, "--bits", "--epochs", "2", ranks=ranks, **environment)
+    assert result.returncode == 0, result.stderr
+    return [
+        line.partition(": ")[2]
+        for line in result.stdout.splitlines()
+        if ": step " in line or ": parameters " in line
+    ]
+
+
+def _example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("train_digits", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _reference(ranks: int, epochs: int) -> list[str]:
+    """The bits of one process that adds the ranks' gradients in rank order."""
+    import torch
+    from torch.nn import functional
+
+    torch.set_num_threads(1)
+    example = _example()
+    digits, model = example.Digits(128, seed=0), example.resnet(seed=0)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW(parameters, lr=2e-3)
+    lines = []
+    for epoch in range(epochs):
+        for shares in zip(*(digits.epoch(epoch, r, ranks) for r in range(ranks)), strict=True):
+            losses = [functional.cross_entropy(model(x), y) for x, y in shares]
+            gradients = [torch.autograd.grad(loss, parameters) for loss in losses]
+            for parameter, first, *others in zip(parameters, *gradients, strict=True):
+                parameter.grad = first
+                for other in others:
+                    parameter.grad = parameter.grad + other
+                parameter.grad /= ranks
+            optimizer.step()
+            lines.append(f"step {len(lines)} loss {losses[0].item().hex()}")
+    found = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        found.update(tensor.numpy().tobytes())
+    return [*lines, f"parameters {found.hexdigest()[:16]}"]
+
+
+@pytest.mark.timeout(180)
+def test_ddp_over_gloo_alone_needs_no_engine() -> None:
+    found = _json("--backend", "gloo", "--method", "ddp", "--epochs", "2", ranks=2)
+    assert [result["name"] for result in found["results"]] == ["DDP over gloo"]
+    assert found["settings"]["ranks"] == 2
+
+
+@pytest.mark.timeout(180)
+def test_four_ranks_in_rank_order_train_what_one_process_trains() -> None:
+    expected = _reference(ranks=4, epochs=2)
+    assert len(expected) == 2 * 11 + 1
+    assert _bits(ranks=4, SLACKLINE_ORDER="rank") == expected
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(360)
+def test_the_same_seed_gives_the_same_bits_and_another_one_others() -> None:
+    first = _bits(ranks=4)
+    assert len(first) == 2 * 11 + 1
+    assert _bits(ranks=4) == first
+    assert _bits("--seed", "1", ranks=4) != first
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_both_contestants_learn_the_digits_in_one_run() -> None:
+    found = _json("--compare", "gloo", ranks=4)
+    assert [result["name"] for result in found["results"]] == [
+        "PCCO over slackline",
+        "DDP over gloo",
+    ]
+    for result in found["results"]:
+        assert result["accuracy"] > 0.97
+        for name in ("step_ms", "exposed_ms", "blocked_ms"):
+            times = result[name]
+            assert times["p10"] <= times["median"] <= times["p90"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--compar", "gloo"], "unrecognized arguments: --compar gloo"),
+        (["--epochs", "1"], "--epochs must be at least 2, not 1: the first warms up"),
+        (["--batch", "0"], "--batch must be between 1 and 1437, not 0"),
+    ],
+)
+def test_a_mistake_in_the_arguments_is_code_2(arguments: list[str], message: str) -> None:
+    result = _run(*arguments, ranks=2)
+    assert result.returncode == 2
+    assert result.stderr.count(message) == 1
+    assert "Traceback" not in result.stderr
+
+
+def test_a_batch_that_cannot_be_dealt_out_evenly_is_refused() -> None:
+    result = _run("--backend", "gloo", "--method", "ddp", "--batch", "127", ranks=2)
+    assert result.returncode == 1
+    assert "--batch must be a multiple of the 2 ranks, not 127" in result.stderr
