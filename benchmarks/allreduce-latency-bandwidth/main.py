@@ -29,7 +29,7 @@ Turn = Callable[[int, int, int, int], float]
 """(elements, calls, warm-up calls, salt) -> seconds a call, at the slowest rank."""
 
 IDLE_SECONDS = 1.0
-QUICK_CASE_SECONDS = 2.0
+QUICK_CASE_SECONDS = 3.0
 """After this long no further round of a case is started: a busy machine gets fewer rounds."""
 
 
