@@ -1,0 +1,290 @@
+"""torch's ways of training on several processes give what one process would, on the real engine."""
+
+import copy
+
+import pytest
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.distributed import checkpoint
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    powerSGD_hook,
+)
+from torch.distributed.algorithms.join import Join
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 3
+BATCH = 12
+
+
+def make_model():
+    torch.manual_seed(7)
+    return nn.Sequential(
+        nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4)
+    )
+
+
+def make_batches():
+    generator = torch.Generator().manual_seed(3)
+    return [
+        (torch.randn(BATCH, 8, generator=generator), torch.randn(BATCH, 4, generator=generator))
+        for _ in range(STEPS)
+    ]
+
+
+def train(model, batches, optimizer=None, loss=nn.functional.mse_loss):
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        loss(model(inputs), targets).backward()
+        optimizer.step()
+    return model
+
+
+def shares(rank, size):
+    part = BATCH // size
+    place = slice(rank * part, (rank + 1) * part)
+    return [(inputs[place], targets[place]) for inputs, targets in make_batches()]
+
+
+def assert_same_parameters(model, other, **tolerance):
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, **tolerance)
+
+
+def assert_same_on_all_ranks(model, size):
+    for parameter in model.parameters():
+        everyone = [torch.empty_like(parameter) for _ in range(size)]
+        dist.all_gather(everyone, parameter.detach())
+        assert all(torch.equal(parameter, other) for other in everyone)
+
+
+def data_parallel(rank, size):
+    alone = train(make_model(), make_batches())
+    for options in (
+        {},
+        {"static_graph": True},
+        {"gradient_as_bucket_view": True},
+        {"bucket_cap_mb": 0.001},
+        {"find_unused_parameters": True},
+    ):
+        torch.manual_seed(rank)
+        model = make_model() if rank == 0 else nn.Sequential(*make_model()).apply(scramble)
+        model = DistributedDataParallel(model, **options)
+        train(model, shares(rank, size))
+        assert_same_parameters(model, alone)
+        assert_same_on_all_ranks(model, size)
+
+
+def scramble(module):
+    for parameter in module.parameters(recurse=False):
+        nn.init.normal_(parameter)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ddp_equals_one_process(job, size):
+    job(size, data_parallel)
+
+
+class Forked(nn.Module):
+    """Uses one of its branches; which one depends on the rank."""
+
+    def __init__(self, rank):
+        super().__init__()
+        self.branches = nn.ModuleList([nn.Linear(8, 4), nn.Linear(8, 4)])
+        self.norm = nn.BatchNorm1d(4)
+        self.rank = rank
+
+    def forward(self, x):
+        return self.norm(self.branches[self.rank % 2](x))
+
+
+def data_parallel_features(rank, size):
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Forked(rank), find_unused_parameters=True)
+    train(model, shares(rank, size))
+    assert_same_on_all_ranks(model, size)
+    model = DistributedDataParallel(make_model())
+    with model.no_sync():
+        model(torch.ones(1, 8) * rank).sum().backward()
+    model(torch.ones(1, 8) * rank).sum().backward()
+    gradient = model.module[4].bias.grad
+    assert torch.equal(gradient, torch.full((4,), 2.0))
+    model = DistributedDataParallel(make_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Join([model]):
+        for _ in range(rank + 2):
+            optimizer.zero_grad()
+            model(torch.ones(3, 8)).sum().backward()
+            optimizer.step()
+    assert_same_on_all_ranks(model, size)
+
+
+def test_ddp_finds_unused_parameters_skips_synchronisation_and_joins(job):
+    job(2, data_parallel_features)
+
+
+def hooks(rank, size):
+    alone = train(make_model(), make_batches())
+    for hook, state, tolerance in (
+        (default_hooks.allreduce_hook, dist.group.WORLD, {}),
+        (default_hooks.fp16_compress_hook, dist.group.WORLD, {"rtol": 1e-2, "atol": 1e-2}),
+        (
+            powerSGD_hook.powerSGD_hook,
+            powerSGD_hook.PowerSGDState(dist.group.WORLD, 4, start_powerSGD_iter=2),
+            {"rtol": 1, "atol": 1},
+        ),
+    ):
+        model = DistributedDataParallel(make_model())
+        model.register_comm_hook(state, hook)
+        train(model, shares(rank, size))
+        assert_same_parameters(model, alone, **tolerance)
+        assert_same_on_all_ranks(model, size)
+
+
+def test_communication_hooks_work(job):
+    job(2, hooks)
+
+
+def lost_peer_in_training(rank, size):
+    import os
+
+    model = DistributedDataParallel(make_model())
+    dist.barrier()
+    if rank == 1:
+        os._exit(3)
+    with pytest.raises(RuntimeError, match="PeerError"):
+        train(model, shares(rank, size))
+
+
+def test_a_peers_death_ends_backward_with_an_error_that_names_it(job):
+    job(2, lost_peer_in_training, dying=(1,))
+
+
+def zero(rank, size):
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # warns at import
+
+    alone_model = make_model()
+    alone = train(alone_model, make_batches(), torch.optim.Adam(alone_model.parameters(), lr=0.01))
+    model = DistributedDataParallel(make_model())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+    train(model, shares(rank, size), optimizer)
+    assert_same_parameters(model, alone, rtol=1e-4, atol=1e-5)
+    optimizer.consolidate_state_dict(0)
+
+
+def test_the_zero_redundancy_optimizer_equals_one_process(job):
+    job(2, zero)
+
+
+def fully_sharded(rank, size):
+    alone = train(make_model(), make_batches())
+    for shape, names in (((size,), ("shard",)), ((2, size // 2), ("replicate", "shard"))):
+        if 0 in shape or shape[-1] == 1:
+            continue
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+        model = make_model()
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        train(model, shares(rank, size))
+        for mine, theirs in zip(model.parameters(), alone.parameters(), strict=True):
+            assert isinstance(mine, DTensor)
+            torch.testing.assert_close(mine.full_tensor(), theirs)
+    model = make_model()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    fully_shard(model, mesh=init_device_mesh("cpu", (size,)), mp_policy=policy)
+    model.set_gradient_divide_factor(float(size))
+    train(model, shares(rank, size), loss=lambda y, t: nn.functional.mse_loss(y.float(), t))
+    for mine, theirs in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(mine.full_tensor(), theirs, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_fsdp2_equals_one_process(job, size):
+    job(size, fully_sharded)
+
+
+def tensor_parallel(rank, size):
+    mesh = init_device_mesh("cpu", (size,))
+    alone = train(make_model(), make_batches())
+    model = parallelize_module(make_model(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    train(model, make_batches(), torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    for mine, theirs in zip(model.parameters(), alone.parameters(), strict=True):
+        whole = mine.full_tensor() if isinstance(mine, DTensor) else mine
+        torch.testing.assert_close(whole, theirs)
+    tensor = torch.arange(7.0 * size).view(7, size)
+    sharded = distribute_tensor(tensor, mesh, [Shard(0)])
+    assert torch.equal(
+        sharded.redistribute(placements=[Shard(1)]).to_local()[:, 0], tensor[:, rank]
+    )
+    assert torch.equal(sharded.redistribute(placements=[Replicate()]).to_local(), tensor)
+
+
+def test_tensor_parallel_layers_equal_one_process(job):
+    job(2, tensor_parallel)
+
+
+def pipelined(rank, size):
+    layers = list(make_model())
+    cut = {2: [0, 2, 5], 3: [0, 2, 4, 5]}[size]
+    (inputs, targets), *_ = make_batches()
+    alone = copy.deepcopy(nn.Sequential(*layers))
+    nn.functional.mse_loss(alone(inputs), targets).backward()
+    for schedule_class in (ScheduleGPipe, Schedule1F1B):
+        part = copy.deepcopy(nn.Sequential(*layers[cut[rank] : cut[rank + 1]]))
+        stage = PipelineStage(part, rank, size, torch.device("cpu"))
+        schedule = schedule_class(stage, n_microbatches=4, loss_fn=nn.functional.mse_loss)
+        losses = []
+        if rank == 0:
+            schedule.step(inputs)
+        elif rank == size - 1:
+            schedule.step(target=targets, losses=losses)
+        else:
+            schedule.step()
+        expected = list(alone)[cut[rank] : cut[rank + 1]]
+        for mine, theirs in zip(
+            part.parameters(), nn.Sequential(*expected).parameters(), strict=True
+        ):
+            torch.testing.assert_close(mine.grad, theirs.grad)
+        assert len(losses) == (4 if rank == size - 1 else 0)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_pipelines_equal_one_process(job, size):
+    job(size, pipelined)
+
+
+def checkpointed(rank, size, store):
+    dist.init_process_group("slackline", init_method=f"file://{store}", rank=rank, world_size=size)
+    mesh = init_device_mesh("cpu", (size,))
+    model = make_model()
+    fully_shard(model, mesh=mesh)
+    train(model, shares(rank, size))
+    folder = f"{store}.checkpoint"
+    checkpoint.save({"model": get_model_state_dict(model)}, checkpoint_id=folder)
+    other = make_model()
+    fully_shard(other, mesh=mesh)
+    state = {"model": get_model_state_dict(other)}
+    checkpoint.load(state, checkpoint_id=folder)
+    set_model_state_dict(other, state["model"])
+    for mine, theirs in zip(other.parameters(), model.parameters(), strict=True):
+        assert torch.equal(mine.full_tensor(), theirs.full_tensor())
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_distributed_checkpoints_save_and_load(job):
+    job(2, checkpointed, bare=True)

@@ -1,0 +1,105 @@
+"""Imports torch once and forks ranks from there: a job costs milliseconds, and each is a process.
+
+Reads jobs as lines of JSON and answers each with a line: what every rank returned or raised.
+"""
+
+import atexit
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+import slackline.backend  # noqa: F401
+
+LIMIT = timedelta(seconds=30)
+
+
+def run_rank(job: dict[str, Any], rank: int, store: str) -> Any:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    os.environ.update(job["environment"])
+    spec = importlib.util.spec_from_file_location("cases", job["file"])
+    assert spec is not None
+    assert spec.loader is not None
+    cases = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(cases)
+    function = getattr(cases, job["function"])
+    if job["bare"]:
+        return function(rank, job["size"], store)
+    dist.init_process_group(
+        "slackline",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=job["size"],
+        timeout=LIMIT,
+    )
+    result = function(rank, job["size"])
+    dist.destroy_process_group()
+    return result
+
+
+def start_rank(job: dict[str, Any], rank: int, folder: str) -> int:
+    if pid := os.fork():
+        return pid
+    answer: dict[str, Any] = {"rank": rank}
+    try:
+        answer["result"] = run_rank(job, rank, f"{folder}/store")
+    except BaseException:  # told to the test, whatever it is
+        answer["error"] = traceback.format_exc()
+    Path(f"{folder}/{rank}.part").write_text(json.dumps(answer))
+    os.rename(f"{folder}/{rank}.part", f"{folder}/{rank}")
+    atexit._run_exitfuncs()
+    os._exit(0)
+
+
+def run_job(job: dict[str, Any]) -> list[dict[str, Any]]:
+    folder = tempfile.mkdtemp()  # not a context manager: that would end with every rank
+    try:
+        ends = wait_for({start_rank(job, rank, folder): rank for rank in range(job["size"])}, job)
+        answers = []
+        for rank in range(job["size"]):
+            path = Path(f"{folder}/{rank}")
+            answer = json.loads(path.read_text()) if path.exists() else {"rank": rank}
+            answers.append(answer | {"exit": ends.get(rank)})
+        return answers
+    finally:
+        shutil.rmtree(folder)
+
+
+def wait_for(ranks: dict[int, int], job: dict[str, Any]) -> dict[int, int]:
+    """The exit codes of the ranks that ended in time; the others are killed."""
+    ends: dict[int, int] = {}
+    deadline = time.monotonic() + job["seconds"]
+    while len(ends) < len(ranks) and time.monotonic() < deadline:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid:
+            ends[ranks[pid]] = os.waitstatus_to_exitcode(status)
+        else:
+            time.sleep(0.005)
+    for pid, rank in ranks.items():
+        if rank not in ends:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    return ends
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        print(json.dumps(run_job(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
