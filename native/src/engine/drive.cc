@@ -30,11 +30,16 @@ void Engine::watch_fd(int fd, std::uint64_t token, bool write) {
 
 void Engine::rail_removed(int fd) { ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
 
+// Ends the sleep of whoever is in epoll_wait.
+void Engine::ring() {
+  const std::uint64_t one = 1;
+  if (::write(doorbell_fd_, &one, sizeof one) < 0 && errno != EAGAIN) std::abort();
+}
+
 // Makes sure that somebody drives: called with the lock after work was posted.
 void Engine::wake() {
   if (asleep_) {
-    const std::uint64_t one = 1;
-    if (::write(doorbell_fd_, &one, sizeof one) < 0 && errno != EAGAIN) std::abort();
+    ring();
   } else {
     work_.notify_one();
   }
@@ -179,7 +184,9 @@ void Engine::drive(Lock& lock, Job& job, std::int64_t until_ns) {
       finished_.wait_for(lock, kStepAside);
       --waiters_;
     } else {
+      caller_asleep_ = true;
       sleep(lock, until_ns);
+      caller_asleep_ = false;
     }
   }
   --callers_driving_;

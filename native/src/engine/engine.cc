@@ -241,8 +241,7 @@ void Engine::close(std::int64_t timeout_ns) {
     work_.notify_all();
     completion_.notify_all();
     finished_.notify_all();
-    const std::uint64_t one = 1;
-    if (::write(doorbell_fd_, &one, sizeof one) < 0 && errno != EAGAIN) std::abort();
+    ring();
   }
   thread_.join();
   Lock lock(mutex_);

@@ -134,6 +134,7 @@ class Engine final : public FrameSink {
   void sleep(Lock& lock, std::int64_t until_ns);
   void run();
   void wake();
+  void ring();
   void watch_fd(int fd, std::uint64_t token, bool write);
   void drive(Lock& lock, Job& job, std::int64_t until_ns);
   std::int64_t next_deadline() const;
@@ -158,7 +159,8 @@ class Engine final : public FrameSink {
   int waiters_ = 0;
   std::uint64_t inline_operations_ = 0;
   std::size_t async_open_ = 0;
-  bool asleep_ = false;  // somebody is in epoll_wait
+  bool asleep_ = false;         // somebody is in epoll_wait
+  bool caller_asleep_ = false;  // and it is a caller, not the progress thread
   std::atomic<int> wanting_{0};  // posting threads that want the lock: the driver makes room for them
   std::deque<std::shared_ptr<Job>> to_start_;  // posted, to be started by the driver
   std::int64_t last_deadline_check_ = 0;

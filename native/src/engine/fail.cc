@@ -113,6 +113,7 @@ void Engine::finish(Job& job, JobState state) {
   job.state.store(state, std::memory_order_release);
   if (job.async_counted) --async_open_;
   if (waiters_ > 0) finished_.notify_all();
+  if (caller_asleep_) ring();  // it may be the sleeper's operation
   if (job.wants_callback) {
     completions_.push_back(alive);
     completion_.notify_one();
