@@ -79,7 +79,9 @@ class DataParallel(nn.Module):
             Recorder(exchange.rank, number, self._report.take) for number in range(len(optimizers))
         ]
         self._recorder = recorders[0]
-        follows = broadcast_buffers and exchange.size > 1 and next(module.buffers(), None) is not None
+        follows = (
+            broadcast_buffers and exchange.size > 1 and next(module.buffers(), None) is not None
+        )
         self._followers = Buffers(module, exchange) if follows else None
         self._reduction = Reduction(module, optimizers, exchange, recorders, average=average)
         self._watch = self._reduction.watch

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -93,7 +93,7 @@ class NicExchange:
         block = self._group.allocate(total)
         self._blocks.append(block)
         return [
-            _at(block + offset, count, dtype, self._group)
+            _at(block + offset, count, dtype)
             for offset, (count, dtype) in zip(offsets, requests, strict=True)
         ]
 
@@ -147,18 +147,28 @@ class NicExchange:
         return [buffer.raw[:count] for buffer, count in zip(texts, counts, strict=True)]
 
     def rails(self) -> tuple[str, ...]:
-        names = self._group.counters()
-        used = {name.split(".")[1] for name in names if name.startswith("rail.") and names[name]}
-        return tuple(sorted(used))
+        sent = "_frames_sent"
+        counters = self._group.counters()
+        return tuple(
+            sorted(
+                name.removesuffix(sent)
+                for name in counters
+                if name.endswith(sent) and counters[name]
+            )
+        )
 
 
-def _at(address: int, count: int, dtype: torch.dtype, group: "Group") -> Tensor:
-    """A tensor over memory of the group, which it keeps alive."""
+def _at(address: int, count: int, dtype: torch.dtype) -> Tensor:
+    """A tensor over memory of the group; it must not be used longer than the group's engine lives.
+
+    Who holds the exchange holds the engine. The tensor itself does not: what torch's storages hold
+    is never let go of at the interpreter's end.
+    """
     if not count:
         return torch.empty(0, dtype=dtype)
-    memory: Any = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
-    memory.group = group
-    return torch.frombuffer(memory, dtype=dtype)
+    return torch.frombuffer(
+        (ctypes.c_char * (count * dtype.itemsize)).from_address(address), dtype=dtype
+    )
 
 
 def _take_tags(group: "Group", count: int) -> int:

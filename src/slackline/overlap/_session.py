@@ -12,6 +12,7 @@ A second backward within a round may add to gradients that have been posted alre
 differ in which those are, so the flush agrees on them and then posts them a second time.
 """
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -78,11 +79,10 @@ class Session:
         for slot in slots:
             self.slots.append(slot)
             parameter: Any = slot.parameter
-            before = parameter.register_hook(lambda _, slot=slot: self._before_gradient(slot))
-            after = parameter.register_post_accumulate_grad_hook(
-                lambda _, slot=slot: self._on_gradient(slot)
+            self._handles += (
+                parameter.register_hook(_Hook(self, slot, "_before_gradient")),
+                parameter.register_post_accumulate_grad_hook(_Hook(self, slot, "_on_gradient")),
             )
-            self._handles += (before, after)
         self.slots.sort(key=lambda slot: -slot.index)
         self._order = InOrder([slot.index for slot in self.slots])
 
@@ -252,3 +252,17 @@ class Session:
         if not self._due:
             self._recorder.settled()
         self._watch.refresh()
+
+
+class _Hook:
+    """A hook of a parameter. It holds on to nothing: Python cannot see cycles through autograd."""
+
+    def __init__(self, session: Session, slot: Slot, method: str) -> None:
+        self._session = weakref.ref(session)
+        self._slot = weakref.ref(slot)
+        self._call = getattr(Session, method)
+
+    def __call__(self, _: Tensor) -> None:
+        session, slot = self._session(), self._slot()
+        if session is not None and slot is not None:
+            self._call(session, slot)

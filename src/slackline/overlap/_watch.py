@@ -37,7 +37,7 @@ class Watch:
         self._note(parameter)
         session, slot = owner
         if slot.due:
-            session.finish(slot, self._slots(siblings.peek()))
+            session.finish(slot, self._slots(session, siblings.peek()))
         elif session.open and not self._computing():
             session.gather([slot])
 
@@ -89,8 +89,8 @@ class Watch:
     def _computing(self) -> bool:
         return self._depth > 0 or torch._C._current_graph_task_id() != -1
 
-    def _slots(self, parameters: Iterator[nn.Parameter]) -> Iterator[Slot]:
+    def _slots(self, session: "Session", parameters: Iterator[nn.Parameter]) -> Iterator[Slot]:
         for parameter in parameters:
             owner = self.owners.get(id(parameter))
-            if owner is not None:
+            if owner is not None and owner[0] is session:
                 yield owner[1]

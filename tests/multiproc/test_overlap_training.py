@@ -1,0 +1,274 @@
+"""Training with DataParallel between processes, beside one process and beside DDP."""
+
+import copy
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed as dist
+from torch import nn, optim
+from torch.nn.parallel import DistributedDataParallel
+
+from slackline.errors import SlacklineError
+from slackline.overlap import DataParallel
+from slackline.telemetry import RunSummary, read_directory
+
+STEPS = 6
+
+
+def convolutional(batch_norm=True):
+    norm = nn.BatchNorm2d(4) if batch_norm else nn.Identity()
+    head = nn.Linear(4 * 36, 10)
+    return nn.Sequential(nn.Conv2d(1, 4, 3), norm, nn.ReLU(), nn.Flatten(), head)
+
+
+class Recurrent(nn.Module):
+    """Tied, attended, recurrent: parameters that are read in every odd way."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(16, 8)
+        self.recurrent = nn.LSTM(8, 8, batch_first=True)
+        self.attention = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, 16, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x):
+        hidden, _ = self.recurrent(self.tokens(x))
+        return self.head(self.attention(hidden)).mean(1)
+
+
+def images(rank, turn, rows=4):
+    seed = torch.Generator().manual_seed(1000 * turn + rank)
+    return torch.randn(rows, 1, 8, 8, generator=seed), torch.randint(10, (rows,), generator=seed)
+
+
+def sentences(rank, turn, rows=4):
+    seed = torch.Generator().manual_seed(1000 * turn + rank)
+    return torch.randint(16, (rows, 5), generator=seed), torch.randint(16, (rows,), generator=seed)
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3),
+    "adamw": lambda p: optim.AdamW(p, lr=0.01),
+    "fused": lambda p: optim.AdamW(p, lr=0.01, fused=True),
+    "lbfgs": lambda p: optim.LBFGS(p, lr=0.1, max_iter=1),
+}
+
+
+def train(model, optimizer, batches, clip=None):
+    scheduler = optim.lr_scheduler.OneCycleLR(
+        optimizer, 0.1, total_steps=STEPS + 1, cycle_momentum=not isinstance(optimizer, optim.LBFGS)
+    )
+    for inputs, targets in batches:
+        if isinstance(optimizer, optim.LBFGS):
+
+            def closure(inputs=inputs, targets=targets):
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(inputs), targets)
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+        else:
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()
+            if clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+            optimizer.zero_grad()
+        scheduler.step()
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same_everywhere(state):
+    for name, value in state.items():
+        first = value.clone()
+        dist.broadcast(first, 0)
+        assert torch.equal(first, value), name
+    dist.barrier()
+
+
+def beside_ddp(rank, size):
+    """The same bits as DDP: each element is averaged over the ranks in the same order."""
+    for make, data in ((convolutional, images), (Recurrent, sentences)):
+        for name, make_optimizer in OPTIMIZERS.items():
+            for clip in (None, 0.1):
+                torch.manual_seed(0)
+                plain = make()
+                ours, theirs = copy.deepcopy(plain), DistributedDataParallel(plain)
+                batches = [data(rank, turn) for turn in range(STEPS)]
+                optimizer = make_optimizer(ours.parameters())
+                model = DataParallel(ours, optimizer)
+                mine = train(model, optimizer, batches, clip)
+                expected = train(theirs, make_optimizer(plain.parameters()), batches, clip)
+                for key, value in expected.items():
+                    found = mine[key.removeprefix("module.")]
+                    if size == 2:
+                        assert torch.equal(found, value), (name, key)
+                    torch.testing.assert_close(found, value, msg=f"{name} {key}")
+                model.close()
+
+
+def beside_one_process(rank, size):
+    for make, data in ((lambda: convolutional(False), images), (Recurrent, sentences)):
+        torch.manual_seed(rank)
+        module = make()
+        optimizer = OPTIMIZERS["sgd"](module.parameters())
+        model = DataParallel(module, optimizer)
+        whole = copy.deepcopy(module)
+        mine = train(model, optimizer, [data(rank, turn) for turn in range(STEPS)])
+        batches = [
+            [torch.cat(part) for part in zip(*[data(r, turn) for r in range(size)], strict=True)]
+            for turn in range(STEPS)
+        ]
+        expected = train(whole, OPTIMIZERS["sgd"](whole.parameters()), batches)
+        same_everywhere(mine)
+        for key, value in expected.items():
+            # The gradients' sum over the batch is added up in another order.
+            torch.testing.assert_close(mine[key], value, rtol=1e-4, atol=1e-5)
+        model.close()
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Linear(32, 32)
+        self.sides = nn.ModuleList([nn.Linear(32, 32) for _ in range(3)])
+
+    def forward(self, x, side):
+        return self.sides[side](self.trunk(x))
+
+
+def branches(rank, group=None):
+    torch.manual_seed(0)
+    module = Branches()
+    optimizer = optim.AdamW(module.parameters(), lr=0.01)
+    model = DataParallel(module, optimizer, process_group=group)
+    for turn in range(8):
+        for part in range(1 + turn % 3):
+            model.require_backward_grad_sync = turn % 2 == 0 or part == turn % 3
+            seed = torch.Generator().manual_seed(100 * turn + 10 * part + rank)
+            x = torch.randn(4, 32, generator=seed)
+            model(x, (rank + turn + part) % 2).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    same_everywhere(state)
+    assert module.sides[2].weight.grad is None
+    return state, model
+
+
+def different_branches(rank, size):
+    mine, model = branches(rank)
+    gloo, _ = branches(rank, dist.new_group(backend="gloo"))
+    for name, value in mine.items():
+        torch.testing.assert_close(value, gloo[name], msg=name)
+    again, _ = branches(rank)
+    for name, value in mine.items():
+        assert torch.equal(value, again[name]), name
+    return model.run_summary().rails
+
+
+def over_gloo(rank, size):
+    gloo = dist.new_group(backend="gloo")
+    results = []
+    for group in (None, gloo):
+        torch.manual_seed(rank)
+        module = convolutional(batch_norm=False)
+        optimizers = [
+            optim.SGD([p for p in module.parameters() if p.dim() > 1], lr=0.1),
+            optim.AdamW([p for p in module.parameters() if p.dim() == 1], lr=0.01),
+        ]
+        model = DataParallel(module, optimizers, process_group=group)
+        for turn in range(STEPS):
+            inputs, targets = images(rank, turn)
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+        results.append(model.state_dict())
+    same_everywhere(results[1])
+    for name, value in results[0].items():
+        torch.testing.assert_close(value, results[1][name], msg=name)
+
+
+def told(rank, size):
+    module = convolutional()
+    optimizer = OPTIMIZERS["sgd"](module.parameters())
+    model = DataParallel(module, optimizer)
+    train(model, optimizer, [images(rank, turn) for turn in range(STEPS)])
+    model.close()
+
+
+def after_the_end(rank, size):
+    module = nn.Linear(1000, 1000)
+    optimizer = optim.SGD(module.parameters(), lr=0.1)
+    model = DataParallel(module, optimizer)
+    model(torch.ones(1, 1000)).sum().backward()
+    optimizer.step()
+    model.synchronize()
+    dist.destroy_process_group()
+    assert module.weight.grad.eq(1).all()
+    with torch.no_grad():
+        model.eval()
+        model(torch.ones(1, 1000))
+    model.close()
+    assert module.weight.grad.eq(1).all()
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+
+
+def a_rank_dies(rank, size):
+    module = nn.Sequential(*[nn.Linear(64, 64) for _ in range(4)])
+    optimizer = optim.SGD(module.parameters(), lr=0.1)
+    model = DataParallel(module, optimizer)
+    for turn in range(5):
+        try:
+            model(torch.ones(2, 64)).sum().backward()
+            if rank == 1 and turn == 2:
+                os._exit(1)
+            optimizer.step()
+            optimizer.zero_grad()
+        except SlacklineError as error:
+            return type(error).__name__
+    return "nothing"
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_trajectory_is_that_of_ddp(job, size):
+    job(size, beside_ddp)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_the_trajectory_is_that_of_one_process_on_the_whole_batch(job, size):
+    job(size, beside_one_process)
+
+
+@pytest.mark.parametrize("rails", ["shm,tcp", "tcp"])
+def test_ranks_may_differ_in_what_they_use_and_the_bits_are_the_same_again(job, rails):
+    used = job(4, different_branches, environment={"SLACKLINE_RAILS": rails})
+    assert used == [[rails.split(",")[0]]] * 4
+
+
+def test_several_optimizers_and_another_backend_give_the_same(job):
+    job(2, over_gloo)
+
+
+def test_every_rank_writes_its_steps_where_the_environment_says(job, tmp_path: Path):
+    job(2, told, environment={"SLACKLINE_TELEMETRY": str(tmp_path)})
+    records = list(read_directory(tmp_path))
+    runs = [record for record in records if isinstance(record, RunSummary)]
+    assert [run.rank for run in runs] == [0, 1]
+    assert [run.steps for run in runs] == [STEPS] * 2
+    assert all(0 < run.communication_share < 1 for run in runs)
+    assert len(records) == 2 * (STEPS + 1)
+
+
+def test_gradients_can_be_read_after_the_group_has_ended(job):
+    job(2, after_the_end)
+
+
+def test_a_dead_rank_is_an_error_and_no_hang(job):
+    answers = job(3, a_rank_dies, dying=(1,))
+    assert {answers[0], answers[2]} <= {"PeerError", "LinkError"}
