@@ -118,7 +118,7 @@ class Contestant:
     def __init__(self, name: str, seed: int, wrap: Callable[..., nn.Module], group: object) -> None:
         self.name = name
         self.plain = resnet(seed)
-        self.optimizer = AdamW(self.plain.parameters(), lr=2e-3)
+        self.optimizer = AdamW(self.plain.parameters(), lr=2e-3, fused=True)
         self.model = wrap(self.plain, self.optimizer, group)
         self.losses: list[Tensor] = []
         self.step_s: list[float] = []
@@ -228,14 +228,14 @@ def options() -> argparse.Namespace:
     parser.add_argument("--backend", choices=BACKENDS, default="slackline")
     parser.add_argument("--method", choices=METHODS, default="pcco")
     parser.add_argument("--compare", choices=BACKENDS, help="DDP over this backend, in turns")
-    parser.add_argument("--epochs", type=int, default=15, help="rounds; at least 2 (default: 15)")
+    parser.add_argument("--epochs", type=int, default=15, help="rounds; at least 3 (default: 15)")
     parser.add_argument("--batch", type=int, default=128, help="images a step, over all ranks")
     parser.add_argument("--seed", type=int, default=0, help="weights and order of the images")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--bits", action="store_true", help="print rank 0's losses as float.hex()")
     given = parser.parse_args()
-    if given.epochs < 2:
-        parser.error(f"--epochs must be at least 2, not {given.epochs}: the first warms up")
+    if given.epochs < 3:
+        parser.error(f"--epochs must be at least 3, not {given.epochs}: the first warms up")
     if not 1 <= given.batch <= 1437:
         parser.error(f"--batch must be between 1 and 1437, not {given.batch}")
     return given

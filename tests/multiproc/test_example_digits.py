@@ -35,7 +35,7 @@ def _json(*arguments: str, ranks: int) -> dict[str, Any]:
 
 
 def _bits(*arguments: str, ranks: int, **environment: str) -> list[str]:
-    result = _run(*arguments, "--bits", "--epochs", "2", ranks=ranks, **environment)
+    result = _run(*arguments, "--bits", "--epochs", "3", ranks=ranks, **environment)
     assert result.returncode == 0, result.stderr
     return [
         line.partition(": ")[2]
@@ -62,7 +62,7 @@ def _reference(ranks: int, epochs: int) -> list[str]:
     example = _example()
     digits, model = example.Digits(128, seed=0), example.resnet(seed=0)
     parameters = list(model.parameters())
-    optimizer = torch.optim.AdamW(parameters, lr=2e-3)
+    optimizer = torch.optim.AdamW(parameters, lr=2e-3, fused=True)
     lines = []
     for epoch in range(epochs):
         for shares in zip(*(digits.epoch(epoch, r, ranks) for r in range(ranks)), strict=True):
@@ -83,15 +83,15 @@ def _reference(ranks: int, epochs: int) -> list[str]:
 
 @pytest.mark.timeout(180)
 def test_ddp_over_gloo_alone_needs_no_engine() -> None:
-    found = _json("--backend", "gloo", "--method", "ddp", "--epochs", "2", ranks=2)
+    found = _json("--backend", "gloo", "--method", "ddp", "--epochs", "3", ranks=2)
     assert [result["name"] for result in found["results"]] == ["DDP over gloo"]
     assert found["settings"]["ranks"] == 2
 
 
 @pytest.mark.timeout(180)
 def test_four_ranks_in_rank_order_train_what_one_process_trains() -> None:
-    expected = _reference(ranks=4, epochs=2)
-    assert len(expected) == 2 * 11 + 1
+    expected = _reference(ranks=4, epochs=3)
+    assert len(expected) == 3 * 11 + 1
     assert _bits(ranks=4, SLACKLINE_ORDER="rank") == expected
 
 
@@ -99,7 +99,7 @@ def test_four_ranks_in_rank_order_train_what_one_process_trains() -> None:
 @pytest.mark.timeout(360)
 def test_the_same_seed_gives_the_same_bits_and_another_one_others() -> None:
     first = _bits(ranks=4)
-    assert len(first) == 2 * 11 + 1
+    assert len(first) == 3 * 11 + 1
     assert _bits(ranks=4) == first
     assert _bits("--seed", "1", ranks=4) != first
 
@@ -123,7 +123,7 @@ def test_both_contestants_learn_the_digits_in_one_run() -> None:
     ("arguments", "message"),
     [
         (["--compar", "gloo"], "unrecognized arguments: --compar gloo"),
-        (["--epochs", "1"], "--epochs must be at least 2, not 1: the first warms up"),
+        (["--epochs", "2"], "--epochs must be at least 3, not 2: the first warms up"),
         (["--batch", "0"], "--batch must be between 1 and 1437, not 0"),
     ],
 )

@@ -22,6 +22,9 @@ __all__ = ["RankReport", "Report", "decimal_bytes"]
 _RECENT = 50
 """Steps that the line of progress looks back."""
 
+_SENT = "_frames_sent"
+"""What an engine's counter of a rail's frames is called, after the rail."""
+
 
 class RankReport:
     """One rank's records, read as they are written."""
@@ -58,7 +61,7 @@ class RankReport:
             return self.run.rails
         counted = self.counters.values if self.counters is not None else {}
         named = {
-            name.split(".")[1] for name in counted if name.startswith("rail.") and counted[name]
+            name.removesuffix(_SENT) for name in counted if name.endswith(_SENT) and counted[name]
         }
         return tuple(sorted(named))
 

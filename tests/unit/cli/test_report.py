@@ -33,7 +33,7 @@ def test_a_row_per_rank(tmp_path: Path) -> None:
         with Writer(tmp_path, rank) as writer:
             for number in range(10):
                 writer.write(_step(rank, number))
-            counted = {"rail.shm.bytes_sent": 7, "rail.tcp.bytes_sent": 0}
+            counted = {"shm_frames_sent": 7, "tcp_frames_sent": 0, "sleeps": 1}
             writer.write(Counters(rank=rank, time_ns=0, values=counted))
     report = Report(tmp_path, ranks=2)
     report.update()
