@@ -406,17 +406,25 @@ def test_an_operation_that_never_ends_times_out(job):
 
 
 def leave_early(rank, size):
-    gathered = [None] * size if rank == 0 else None
-    if rank == 0:
-        dist.group.WORLD.get_group_store().wait([f"left {r}" for r in range(1, size)])
-    dist.gather_object("x" * 100, gathered, 0)
-    if rank == 0:
-        assert gathered == ["x" * 100] * size
+    store = dist.group.WORLD.get_group_store()
+    if rank != 0:
+        dist.gather(torch.full((100,), float(rank)), None, 0)
+        dist.isend(torch.ones(3) * rank, 0).wait()
+        dist.group.WORLD.shutdown()
+        store.set(f"left {rank}", "")
         return
-    dist.isend(torch.ones(3), 0).wait()
-    group = dist.group.WORLD
-    group.shutdown()
-    group.get_group_store().set(f"left {rank}", "")
+    store.wait([f"left {r}" for r in range(1, size)])
+    gathered = [torch.empty(100) for _ in range(size)]
+    dist.gather(torch.zeros(100), gathered, 0)
+    assert [t.unique().tolist() for t in gathered] == [[float(r)] for r in range(size)]
+    heard = torch.empty(3)
+    assert dist.recv(heard) + dist.recv(torch.empty(3), 3 - int(heard[0])) == 3
+    with pytest.raises(PeerError, match=" closed "):
+        dist.recv(heard, 1)
+    with pytest.raises(PeerError, match=" closed "):
+        dist.recv(heard)
+    with pytest.raises(PeerError, match=" closed "):
+        dist.all_reduce(heard)
 
 
 def test_a_rank_may_leave_when_its_part_is_done(job):
