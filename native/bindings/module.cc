@@ -1,4 +1,5 @@
-// The border between Python and the engine: addresses, sizes and codes cross it, no logic lives here.
+// The border between Python and the engine: addresses, sizes and codes cross it, no logic lives
+// here.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -26,10 +27,14 @@ using FailureTuple = std::tuple<int, std::string, int, int, std::int64_t, std::i
 // The caller keeps the memory behind an address alive until the operation has finished.
 std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
-std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int rank, int chunks, bool splits, const std::vector<Instruction>& instructions) {
-  auto program = std::make_shared<Program>(static_cast<wire::Collective>(collective), static_cast<std::uint8_t>(plan), ranks, rank, chunks, splits);
+std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int rank, int chunks,
+                                      bool splits, const std::vector<Instruction>& instructions) {
+  auto program =
+      std::make_shared<Program>(static_cast<wire::Collective>(collective),
+                                static_cast<std::uint8_t>(plan), ranks, rank, chunks, splits);
   for (const auto& [verb, peer, chunk, last] : instructions) {
-    if (verb < 0 || verb > static_cast<int>(Verb::kFold)) throw std::invalid_argument("unknown instruction code " + std::to_string(verb));
+    if (verb < 0 || verb > static_cast<int>(Verb::kFold))
+      throw std::invalid_argument("unknown instruction code " + std::to_string(verb));
     program->append(static_cast<Verb>(verb), peer, chunk, last);
   }
   return program;
@@ -46,7 +51,8 @@ struct BoundJob {
   std::shared_ptr<Job> job;
 };
 
-Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, int tag, int priority, std::int64_t timeout_ns, bool rank_order) {
+Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, int tag,
+                    int priority, std::int64_t timeout_ns, bool rank_order) {
   Operation operation;
   operation.program = program;
   operation.dtype = static_cast<wire::DType>(dtype);
@@ -61,7 +67,8 @@ Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, 
 // Null when the operation has been carried out; else the handle to wait on or to ask why it failed.
 std::optional<BoundJob> submit(BoundGroup& self, const Operation& operation, bool blocking) {
   std::shared_ptr<Job> job = self.engine->post(*self.group, operation, blocking);
-  if (job->state.load(std::memory_order_acquire) == JobState::kDone && !operation.any_source) return std::nullopt;
+  if (job->state.load(std::memory_order_acquire) == JobState::kDone && !operation.any_source)
+    return std::nullopt;
   return BoundJob{self.engine, std::move(job)};
 }
 
@@ -75,39 +82,59 @@ NB_MODULE(_native, m) {
   nb::class_<Program>(m, "Program", "One rank's part of a plan, compiled for the engine.")
       .def_ro("rank", &Program::rank)
       .def_ro("ranks", &Program::ranks);
-  m.def("program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a, "splits"_a, "instructions"_a,
-        "Compile instructions (verb, peer, chunk, last); `splits` tells that the chunks are parts of one buffer.");
+  m.def("program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
+        "splits"_a, "instructions"_a,
+        "Compile instructions (verb, peer, chunk, last); `splits` tells that the chunks are parts "
+        "of one buffer.");
   m.def(
-      "crc32c", [](nb::bytes data, std::uint32_t seed) { return crc32c(seed, data.data(), data.size()); }, "data"_a, "seed"_a = 0,
-      "CRC32C of `data`, continuing from `seed`.");
+      "crc32c",
+      [](nb::bytes data, std::uint32_t seed) { return crc32c(seed, data.data(), data.size()); },
+      "data"_a, "seed"_a = 0, "CRC32C of `data`, continuing from `seed`.");
 
   nb::class_<BoundJob>(m, "Job", "A posted operation.")
-      .def("done", [](const BoundJob& j) { return j.job->finished(); }, "True once it has finished, well or badly.")
       .def(
-          "wait", [](BoundJob& j, std::int64_t timeout_ns) { return j.engine->wait(*j.job, timeout_ns); }, "timeout_ns"_a,
-          nb::call_guard<nb::gil_scoped_release>(), "Block until finished; False when `timeout_ns` passed first (negative: no limit of its own).")
+          "done", [](const BoundJob& j) { return j.job->finished(); },
+          "True once it has finished, well or badly.")
+      .def(
+          "wait",
+          [](BoundJob& j, std::int64_t timeout_ns) { return j.engine->wait(*j.job, timeout_ns); },
+          "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Block until finished; False when `timeout_ns` passed first (negative: no limit of its "
+          "own).")
       .def(
           "failure",
           [](const BoundJob& j) -> std::optional<FailureTuple> {
             if (!j.job->finished() || !j.job->failure) return std::nullopt;
             const Failure& f = j.job->failure;
-            return FailureTuple{static_cast<int>(f.fault), f.message, f.rank, f.peer, f.tag, f.sequence};
+            return FailureTuple{
+                static_cast<int>(f.fault), f.message, f.rank, f.peer, f.tag, f.sequence};
           },
           "(fault, message, rank, peer, tag, sequence) of a failed operation, else None.")
-      .def("watch", [](BoundJob& j) { return j.engine->watch(*j.job); }, nb::call_guard<nb::gil_scoped_release>(),
-           "Ask for it to appear in next_completion(); True when it has finished already.")
-      .def("key", [](const BoundJob& j) { return reinterpret_cast<std::uintptr_t>(j.job.get()); }, "Identity, as next_completion() gives it.")
-      .def("source", [](const BoundJob& j) { return j.job->any_source; }, "Who sent the message of a receive from any source, -1 if unknown.");
+      .def(
+          "watch", [](BoundJob& j) { return j.engine->watch(*j.job); },
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Ask for it to appear in next_completion(); True when it has finished already.")
+      .def(
+          "key", [](const BoundJob& j) { return reinterpret_cast<std::uintptr_t>(j.job.get()); },
+          "Identity, as next_completion() gives it.")
+      .def(
+          "source", [](const BoundJob& j) { return j.job->any_source; },
+          "Who sent the message of a receive from any source, -1 if unknown.");
 
   nb::class_<BoundGroup>(m, "Group", "One life of a group of ranks on an engine.")
       .def_prop_ro("rank", [](const BoundGroup& g) { return g.group->rank; })
       .def_prop_ro("size", [](const BoundGroup& g) { return g.group->size(); })
-      .def_prop_ro("all_shared", [](const BoundGroup& g) { return g.group->all_shared; }, "True when every link is shared memory.")
+      .def_prop_ro(
+          "all_shared", [](const BoundGroup& g) { return g.group->all_shared; },
+          "True when every link is shared memory.")
       .def(
           "run",
-          [](BoundGroup& self, const std::shared_ptr<Program>& program, std::uintptr_t source, std::uintptr_t target, std::uint64_t count, int dtype, int op,
-             std::uint64_t total_bytes, int tag, int priority, std::int64_t timeout_ns, bool rank_order, std::uint64_t segment_bytes, bool blocking) {
-            Operation operation = reduction(program, dtype, op, tag, priority, timeout_ns, rank_order);
+          [](BoundGroup& self, const std::shared_ptr<Program>& program, std::uintptr_t source,
+             std::uintptr_t target, std::uint64_t count, int dtype, int op,
+             std::uint64_t total_bytes, int tag, int priority, std::int64_t timeout_ns,
+             bool rank_order, std::uint64_t segment_bytes, bool blocking) {
+            Operation operation =
+                reduction(program, dtype, op, tag, priority, timeout_ns, rank_order);
             operation.source = at(source);
             operation.target = at(target);
             operation.count = count;
@@ -115,24 +142,33 @@ NB_MODULE(_native, m) {
             operation.segment_bytes = segment_bytes;
             return submit(self, operation, blocking);
           },
-          "program"_a, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "total_bytes"_a, "tag"_a, "priority"_a, "timeout_ns"_a, "rank_order"_a,
-          "segment_bytes"_a, "blocking"_a, nb::call_guard<nb::gil_scoped_release>(), "Post an operation on one buffer. None when it is done.")
+          "program"_a, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "total_bytes"_a,
+          "tag"_a, "priority"_a, "timeout_ns"_a, "rank_order"_a, "segment_bytes"_a, "blocking"_a,
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Post an operation on one buffer. None when it is done.")
       .def(
           "run_chunks",
-          [](BoundGroup& self, const std::shared_ptr<Program>& program, const std::vector<Memory>& chunks, int dtype, int op, std::uint64_t total_bytes,
-             int tag, int priority, std::int64_t timeout_ns, bool rank_order, std::uint64_t segment_bytes, bool blocking) {
-            Operation operation = reduction(program, dtype, op, tag, priority, timeout_ns, rank_order);
-            for (const auto& [chunk, source, target, count] : chunks) operation.chunks.push_back(ChunkMemory{chunk, at(source), at(target), count});
+          [](BoundGroup& self, const std::shared_ptr<Program>& program,
+             const std::vector<Memory>& chunks, int dtype, int op, std::uint64_t total_bytes,
+             int tag, int priority, std::int64_t timeout_ns, bool rank_order,
+             std::uint64_t segment_bytes, bool blocking) {
+            Operation operation =
+                reduction(program, dtype, op, tag, priority, timeout_ns, rank_order);
+            for (const auto& [chunk, source, target, count] : chunks)
+              operation.chunks.push_back(ChunkMemory{chunk, at(source), at(target), count});
             operation.total_bytes = total_bytes;
             operation.segment_bytes = segment_bytes;
             return submit(self, operation, blocking);
           },
-          "program"_a, "chunks"_a, "dtype"_a, "op"_a, "total_bytes"_a, "tag"_a, "priority"_a, "timeout_ns"_a, "rank_order"_a, "segment_bytes"_a,
-          "blocking"_a, nb::call_guard<nb::gil_scoped_release>(), "Post an operation on chunks (chunk, source, target, count). None when it is done.")
+          "program"_a, "chunks"_a, "dtype"_a, "op"_a, "total_bytes"_a, "tag"_a, "priority"_a,
+          "timeout_ns"_a, "rank_order"_a, "segment_bytes"_a, "blocking"_a,
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Post an operation on chunks (chunk, source, target, count). None when it is done.")
       .def(
           "message",
-          [](BoundGroup& self, bool receives, std::uintptr_t address, std::uint64_t count, int dtype, std::uint64_t total_bytes, int peer, int tag,
-             int priority, std::int64_t timeout_ns, bool blocking) {
+          [](BoundGroup& self, bool receives, std::uintptr_t address, std::uint64_t count,
+             int dtype, std::uint64_t total_bytes, int peer, int tag, int priority,
+             std::int64_t timeout_ns, bool blocking) {
             Operation operation = reduction(nullptr, dtype, 0, tag, priority, timeout_ns, false);
             (receives ? operation.target : operation.source) = at(address);
             operation.count = count;
@@ -142,18 +178,30 @@ NB_MODULE(_native, m) {
             operation.any_source = receives && peer < 0;
             return submit(self, operation, blocking);
           },
-          "receives"_a, "address"_a, "count"_a, "dtype"_a, "total_bytes"_a, "peer"_a, "tag"_a, "priority"_a, "timeout_ns"_a, "blocking"_a,
-          nb::call_guard<nb::gil_scoped_release>(), "Send to or receive from a peer (-1: receive from any). None when it is done.")
-      .def("close", [](BoundGroup& self, std::int64_t timeout_ns) { self.engine->close_group(*self.group, timeout_ns); }, "timeout_ns"_a,
-           nb::call_guard<nb::gil_scoped_release>(), "Finish what is outstanding, tell the members, take no more.")
-      .def("abort", [](BoundGroup& self, const std::string& reason) { self.engine->abort_group(*self.group, reason); }, "reason"_a,
-           nb::call_guard<nb::gil_scoped_release>(), "Fail what is outstanding, here and at the members.");
+          "receives"_a, "address"_a, "count"_a, "dtype"_a, "total_bytes"_a, "peer"_a, "tag"_a,
+          "priority"_a, "timeout_ns"_a, "blocking"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Send to or receive from a peer (-1: receive from any). None when it is done.")
+      .def(
+          "close",
+          [](BoundGroup& self, std::int64_t timeout_ns) {
+            self.engine->close_group(*self.group, timeout_ns);
+          },
+          "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Finish what is outstanding, tell the members, take no more.")
+      .def(
+          "abort",
+          [](BoundGroup& self, const std::string& reason) {
+            self.engine->abort_group(*self.group, reason);
+          },
+          "reason"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Fail what is outstanding, here and at the members.");
 
   nb::class_<Engine>(m, "Engine", "The NIC engine of one rank.")
       .def(
           "__init__",
-          [](Engine* self, std::size_t arena_bytes, std::size_t wire_segment_bytes, std::size_t memory_segment_bytes,
-             std::uint64_t eager_bytes, bool checksums, int spin_microseconds, bool yields) {
+          [](Engine* self, std::size_t arena_bytes, std::size_t wire_segment_bytes,
+             std::size_t memory_segment_bytes, std::uint64_t eager_bytes, bool checksums,
+             int spin_microseconds, bool yields) {
             EngineOptions options;
             options.arena_bytes = arena_bytes;
             options.wire_segment_bytes = wire_segment_bytes;
@@ -164,24 +212,39 @@ NB_MODULE(_native, m) {
             options.yields = yields;
             new (self) Engine(options);
           },
-          "arena_bytes"_a, "wire_segment_bytes"_a, "memory_segment_bytes"_a, "eager_bytes"_a, "checksums"_a, "spin_microseconds"_a, "yields"_a)
+          "arena_bytes"_a, "wire_segment_bytes"_a, "memory_segment_bytes"_a, "eager_bytes"_a,
+          "checksums"_a, "spin_microseconds"_a, "yields"_a)
       .def_prop_ro("arena_fd", [](Engine& e) { return e.arena().fd(); })
       .def_prop_ro("arena_bytes", [](Engine& e) { return e.arena().capacity(); })
       .def_prop_ro("doorbell_fd", &Engine::doorbell_fd)
-      .def("allocate", [](Engine& e, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(e.arena().allocate(bytes)); }, "bytes"_a,
-           "Address of registered memory, 0 when there is no room.")
-      .def("free", [](Engine& e, std::uintptr_t address) { return e.arena().free(at(address)); }, "address"_a)
-      .def("contains", [](Engine& e, std::uintptr_t address, std::size_t bytes) { return e.arena().contains(at(address), bytes); }, "address"_a, "bytes"_a)
+      .def(
+          "allocate",
+          [](Engine& e, std::size_t bytes) {
+            return reinterpret_cast<std::uintptr_t>(e.arena().allocate(bytes));
+          },
+          "bytes"_a, "Address of registered memory, 0 when there is no room.")
+      .def(
+          "free", [](Engine& e, std::uintptr_t address) { return e.arena().free(at(address)); },
+          "address"_a)
+      .def(
+          "contains",
+          [](Engine& e, std::uintptr_t address, std::size_t bytes) {
+            return e.arena().contains(at(address), bytes);
+          },
+          "address"_a, "bytes"_a)
       .def("new_ring", &Engine::new_ring, "Offset of a fresh receive ring in the arena.")
       .def("add_link", &Engine::add_link, "name"_a)
       .def("add_stream_rail", &Engine::add_stream_rail, "link"_a, "fd"_a, "job"_a,
-           "Takes ownership of the connected socket `fd`; `job` is the code that every frame on it carries.")
-      .def("add_shm_rail", &Engine::add_shm_rail, "link"_a, "arena_fd"_a, "arena_bytes"_a, "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a,
-           "send_ring"_a, "Takes ownership of the three descriptors.")
+           "Takes ownership of the connected socket `fd`; `job` is the code that every frame on it "
+           "carries.")
+      .def("add_shm_rail", &Engine::add_shm_rail, "link"_a, "arena_fd"_a, "arena_bytes"_a,
+           "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a, "send_ring"_a,
+           "Takes ownership of the three descriptors.")
       .def("link_alive", &Engine::link_alive, "link"_a)
       .def(
           "open_group",
-          [](const std::shared_ptr<Engine>& self, std::uint32_t epoch, int rank, const std::vector<int>& links) {
+          [](const std::shared_ptr<Engine>& self, std::uint32_t epoch, int rank,
+             const std::vector<int>& links) {
             return BoundGroup{self, self->open_group(epoch, rank, links)};
           },
           "epoch"_a, "rank"_a, "links"_a, "links[i] leads to rank i; -1 for the own rank.")
@@ -192,7 +255,8 @@ NB_MODULE(_native, m) {
             if (job == nullptr) return std::nullopt;
             return reinterpret_cast<std::uintptr_t>(job.get());
           },
-          nb::call_guard<nb::gil_scoped_release>(), "Block until a watched operation finishes; None once the engine is closed.")
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Block until a watched operation finishes; None once the engine is closed.")
       .def("counters", &Engine::counters, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &Engine::close, "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -8,8 +8,9 @@
 
 namespace slackline {
 
-// Owns the file descriptor and the mapping. Nothing is left behind when the process dies: the memory has no name in any file system.
-// Pages are taken from the system when they are first touched, so `capacity` is a limit and not a reservation.
+// Owns the file descriptor and the mapping. Nothing is left behind when the process dies: the
+// memory has no name in any file system. Pages are taken from the system when they are first
+// touched, so `capacity` is a limit and not a reservation.
 class Arena {
  public:
   explicit Arena(std::size_t capacity);
@@ -24,7 +25,8 @@ class Arena {
 
   bool contains(const void* address, std::size_t bytes) const {
     const auto* p = static_cast<const std::byte*>(address);
-    return p >= base_ && p < base_ + capacity_ && bytes <= static_cast<std::size_t>(base_ + capacity_ - p);
+    return p >= base_ && p < base_ + capacity_ &&
+           bytes <= static_cast<std::size_t>(base_ + capacity_ - p);
   }
   std::uint64_t offset_of(const void* address) const {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base_);
@@ -52,7 +54,8 @@ class PeerArena {
   PeerArena(const PeerArena&) = delete;
   PeerArena& operator=(const PeerArena&) = delete;
 
-  // Null when the range does not lie within the peer's arena: a peer's word is checked, never trusted.
+  // Null when the range does not lie within the peer's arena: a peer's word is checked, never
+  // trusted.
   std::byte* at(std::uint64_t offset, std::size_t bytes) const {
     return offset <= capacity_ && bytes <= capacity_ - offset ? base_ + offset : nullptr;
   }

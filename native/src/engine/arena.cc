@@ -13,14 +13,20 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kReturnToSystem = std::size_t{4} << 20;  // freed blocks from this size on give their pages back
+constexpr std::size_t kReturnToSystem =
+    std::size_t{4} << 20;  // freed blocks from this size on give their pages back
 
-std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 std::byte* map(int fd, std::size_t capacity) {
   void* base = ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-  if (base == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap of the arena");
-  ::madvise(base, capacity, MADV_HUGEPAGE);  // advice only: refused where the kernel keeps shared memory in small pages
+  if (base == MAP_FAILED)
+    throw std::system_error(errno, std::generic_category(), "mmap of the arena");
+  ::madvise(
+      base, capacity,
+      MADV_HUGEPAGE);  // advice only: refused where the kernel keeps shared memory in small pages
   return static_cast<std::byte*>(base);
 }
 
@@ -71,7 +77,8 @@ bool Arena::free(std::byte* address) {
   used_.erase(it);
   used_bytes_ -= length;
   if (length >= kReturnToSystem) {
-    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start), static_cast<off_t>(length));
+    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
+                static_cast<off_t>(length));
   }
   auto next = free_.lower_bound(start);
   if (next != free_.end() && next->first == start + length) {
@@ -95,7 +102,8 @@ std::size_t Arena::used() const {
   return used_bytes_;
 }
 
-PeerArena::PeerArena(int fd, std::size_t capacity) : base_(map(fd, capacity)), capacity_(capacity) {}
+PeerArena::PeerArena(int fd, std::size_t capacity)
+    : base_(map(fd, capacity)), capacity_(capacity) {}
 
 PeerArena::~PeerArena() { ::munmap(base_, capacity_); }
 

@@ -11,7 +11,8 @@ namespace slackline {
 namespace {
 
 constexpr std::uint64_t kWindowSegments = 8;
-constexpr std::uint64_t kStreamFrom = 8u << 20;  // operations from this size on are stored past the cache
+constexpr std::uint64_t kStreamFrom =
+    8u << 20;  // operations from this size on are stored past the cache
 
 std::size_t elements_in(const Chunk& chunk, std::size_t segment) {
   const std::size_t first = segment * chunk.segment_count;
@@ -21,7 +22,9 @@ std::size_t elements_in(const Chunk& chunk, std::size_t segment) {
 }  // namespace
 
 std::byte* Engine::landing(Link& link, const wire::Header& header, Job** owner) {
-  if (header.kind != static_cast<std::uint8_t>(wire::FrameKind::kData) || (header.flags & wire::kFlagReference) != 0) return nullptr;
+  if (header.kind != static_cast<std::uint8_t>(wire::FrameKind::kData) ||
+      (header.flags & wire::kFlagReference) != 0)
+    return nullptr;
   const std::shared_ptr<Job> job = find(key_of(header));
   if (!job || job->wide) return nullptr;
   const int peer = job->group->rank_of(link);
@@ -29,11 +32,15 @@ std::byte* Engine::landing(Link& link, const wire::Header& header, Job** owner) 
   if (peer < 0 || index < 0) return nullptr;
   Chunk& chunk = job->chunks[static_cast<std::size_t>(index)];
   const std::size_t segment = header.offset / job->item_size / chunk.segment_count;
-  if (segment >= chunk.segments.size() || header.total != total_for(*job, chunk) || header.dtype != static_cast<std::uint8_t>(job->dtype)) return nullptr;
+  if (segment >= chunk.segments.size() || header.total != total_for(*job, chunk) ||
+      header.dtype != static_cast<std::uint8_t>(job->dtype))
+    return nullptr;
   const Segment& s = chunk.segments[segment];
   if (s.position >= chunk.chain->steps.size()) return nullptr;
   const Step& step = chunk.chain->steps[s.position];
-  if (step.verb != Verb::kCopy || step.peer != peer || header.length != elements_in(chunk, segment) * job->item_size) return nullptr;
+  if (step.verb != Verb::kCopy || step.peer != peer ||
+      header.length != elements_in(chunk, segment) * job->item_size)
+    return nullptr;
   *owner = job.get();
   return chunk.target + segment * chunk.segment_count * job->item_size;
 }
@@ -81,7 +88,9 @@ void Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
   if (!job && key.role != kRoleCollective) {
     for (std::size_t i = 0; i < any_source_.size(); ++i) {
       const std::shared_ptr<Job> any = any_source_[i];
-      if (any->group->epoch != header.epoch || any->key.tag != (key.tag & ~std::uint64_t{0xFFFFFFFF})) continue;
+      if (any->group->epoch != header.epoch ||
+          any->key.tag != (key.tag & ~std::uint64_t{0xFFFFFFFF}))
+        continue;
       any_source_.erase(any_source_.begin() + static_cast<std::ptrdiff_t>(i));
       bind_any_source(any, header.source);
       job = find(key);
@@ -109,18 +118,23 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
   const int peer = job.group->rank_of(link);
   const int index = job.program->local(header.chunk);
   const wire::Header mine = header_for(job, wire::FrameKind::kData);
-  const bool same = header.dtype == mine.dtype && header.op == mine.op && (header.flags >> 8) == (mine.flags >> 8) && peer == header.source;
-  if (!same || index < 0 || header.total != total_for(job, job.chunks[static_cast<std::size_t>(index)])) return refuse(mismatch(job, header));
+  const bool same = header.dtype == mine.dtype && header.op == mine.op &&
+                    (header.flags >> 8) == (mine.flags >> 8) && peer == header.source;
+  if (!same || index < 0 ||
+      header.total != total_for(job, job.chunks[static_cast<std::size_t>(index)]))
+    return refuse(mismatch(job, header));
   Chunk& chunk = job.chunks[static_cast<std::size_t>(index)];
   const std::size_t segment_index = header.offset / job.item_size / chunk.segment_count;
   if (segment_index >= chunk.segments.size()) return refuse(mismatch(job, header));
   Segment& segment = chunk.segments[segment_index];
   const auto& steps = chunk.chain->steps;
-  const bool due = std::any_of(steps.begin() + segment.position, steps.end(),
-                               [&](const Step& s) { return s.verb != Verb::kSend && s.verb != Verb::kFold && s.peer == peer; });
+  const bool due = std::any_of(steps.begin() + segment.position, steps.end(), [&](const Step& s) {
+    return s.verb != Verb::kSend && s.verb != Verb::kFold && s.peer == peer;
+  });
   if (!due) return refuse(mismatch(job, header));
   const bool partial = (header.flags & wire::kFlagPartial) != 0;
-  const std::size_t bytes = elements_in(chunk, segment_index) * (partial && job.wide ? sizeof(float) : job.item_size);
+  const std::size_t bytes =
+      elements_in(chunk, segment_index) * (partial && job.wide ? sizeof(float) : job.item_size);
   job.lanes[static_cast<std::size_t>(peer)].heard = true;
 
   Stash* stash = stashes_.empty() ? new Stash : stashes_.back();
@@ -137,7 +151,8 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
     Reference reference;
     std::memcpy(&reference, payload.data, sizeof reference);
     stash->data = link.shm()->peer_memory(reference.offset, bytes);
-    if (reference.give_back != Reference::kNowhere) stash->give_back = link.shm()->peer_memory(reference.give_back, bytes);
+    if (reference.give_back != Reference::kNowhere)
+      stash->give_back = link.shm()->peer_memory(reference.give_back, bytes);
     lent = false;
   } else if ((header.flags & wire::kFlagWritten) != 0) {
     lent = false;
@@ -153,7 +168,8 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
     // Still waiting and the rail wants its buffer back: keep a copy.
     for (Stash* s = segment.first; s != nullptr; s = s->next) {
       if (s != stash || s->data != payload.data) continue;
-      const bool in_place = payload.data == chunk.target + segment_index * chunk.segment_count * job.item_size;
+      const bool in_place =
+          payload.data == chunk.target + segment_index * chunk.segment_count * job.item_size;
       if (in_place) break;
       s->owned = take_buffer(bytes);
       std::memcpy(s->owned, payload.data, bytes);
@@ -167,7 +183,8 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
   const bool request = (header.flags & wire::kFlagEager) != 0;
   const std::shared_ptr<Job> job = find(key_of(header));
   if (!job) {
-    if (request && !aborted_.contains(key_of(header))) unexpected_[key_of(header)].push_back(Unexpected{&link, header, {}});
+    if (request && !aborted_.contains(key_of(header)))
+      unexpected_[key_of(header)].push_back(Unexpected{&link, header, {}});
     return;  // else a grant for an operation that is over
   }
   const int peer = job->group->rank_of(link);
@@ -175,7 +192,9 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
   Lane& lane = job->lanes[static_cast<std::size_t>(peer)];
   if (request) {
     lane.heard = true;
-    if (lane.promised == 0) lane.promised = lane.windowed ? header.offset + kWindowSegments * options_.wire_segment_bytes : ~std::uint64_t{0};
+    if (lane.promised == 0)
+      lane.promised = lane.windowed ? header.offset + kWindowSegments * options_.wire_segment_bytes
+                                    : ~std::uint64_t{0};
     link.grant(*job, peer);
     return;
   }
@@ -242,14 +261,17 @@ bool Engine::pass(Job& job, std::uint32_t chunk, std::uint32_t segment, const St
   return false;
 }
 
-void Engine::consume(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash, const Step& step) {
+void Engine::consume(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash,
+                     const Step& step) {
   Segment& s = chunk.segments[segment];
   const std::size_t first = segment * chunk.segment_count;
   const std::size_t elements = elements_in(chunk, segment);
   const std::size_t bytes = elements * job.item_size;
   if ((stash->flags & wire::kFlagWritten) != 0) {
     // The peer stored the result where our data was: in a slot, or in the target itself.
-    if (s.slot >= 0) kernels::copy(chunk.target + first * job.item_size, slot(s.slot), bytes, job.total >= kStreamFrom);
+    if (s.slot >= 0)
+      kernels::copy(chunk.target + first * job.item_size, slot(s.slot), bytes,
+                    job.total >= kStreamFrom);
     if (s.readers > 0 && --s.readers == 0) release_slot(job, s);
     --job.open_sends;
     stash->answered = true;
@@ -272,7 +294,8 @@ void Engine::consume(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash
       std::byte* partial = chunk.partial + first * job.item_size;
       const std::byte* mine = step.own_data ? own : partial;
       std::byte* out = step.last && target != nullptr ? target : partial;
-      kernels::add(job.dtype, job.op, stash->data, mine, out, elements, step.last ? job.divisor : 1);
+      kernels::add(job.dtype, job.op, stash->data, mine, out, elements,
+                   step.last ? job.divisor : 1);
     }
   }
   drop_stash(job, chunk, segment, stash);
@@ -285,7 +308,9 @@ void Engine::fold(Job& job, std::uint32_t chunk_index, std::uint32_t segment) {
   const std::size_t elements = elements_in(chunk, segment);
   const auto& steps = chunk.chain->steps;
   const auto returns_to = [&](int peer) {
-    return std::any_of(steps.begin() + s.position, steps.end(), [&](const Step& step) { return step.verb == Verb::kSend && step.peer == peer; });
+    return std::any_of(steps.begin() + s.position, steps.end(), [&](const Step& step) {
+      return step.verb == Verb::kSend && step.peer == peer;
+    });
   };
   constexpr int kMost = 256;
   std::array<const void*, kMost> sources;
@@ -309,7 +334,8 @@ void Engine::fold(Job& job, std::uint32_t chunk_index, std::uint32_t segment) {
     }
   }
   if (elements > 0) {
-    kernels::fold(job.dtype, job.op, sources.data(), n_sources, targets.data(), n_targets, elements, job.divisor, job.total >= kStreamFrom);
+    kernels::fold(job.dtype, job.op, sources.data(), n_sources, targets.data(), n_targets, elements,
+                  job.divisor, job.total >= kStreamFrom);
     bytes_reduced_ += elements * job.item_size * static_cast<std::size_t>(n_sources);
   }
   Stash** link = &s.first;
@@ -354,7 +380,8 @@ void Engine::drop_stash(Job& job, Chunk& chunk, std::uint32_t segment, Stash* st
 void Engine::maybe_grant(Job& job, int peer) {
   Lane& lane = job.lanes[static_cast<std::size_t>(peer)];
   const std::uint64_t window = kWindowSegments * options_.wire_segment_bytes;
-  if (!lane.windowed || lane.promised == 0 || lane.promised >= lane.consumed + window / 4 * 3) return;
+  if (!lane.windowed || lane.promised == 0 || lane.promised >= lane.consumed + window / 4 * 3)
+    return;
   lane.promised = lane.consumed + window;
   job.group->links[static_cast<std::size_t>(peer)]->grant(job, peer);
 }
@@ -367,7 +394,8 @@ bool Engine::answered(const Job& job, std::uint32_t chunk, std::uint32_t segment
 }
 
 void Engine::forget_answer(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer) {
-  for (Stash** link = &job.chunks[chunk].segments[segment].first; *link != nullptr; link = &(*link)->next) {
+  for (Stash** link = &job.chunks[chunk].segments[segment].first; *link != nullptr;
+       link = &(*link)->next) {
     Stash* stash = *link;
     if (stash->peer != peer || !stash->answered) continue;
     *link = stash->next;
@@ -389,7 +417,8 @@ void Engine::send_finished(Job& job) {
 }
 
 void Engine::maybe_finish(Job& job) {
-  if (job.open_segments == 0 && job.open_sends == 0 && !job.finished()) finish(job, JobState::kDone);
+  if (job.open_segments == 0 && job.open_sends == 0 && !job.finished())
+    finish(job, JobState::kDone);
 }
 
 }  // namespace slackline

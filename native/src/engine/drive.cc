@@ -25,7 +25,8 @@ void Engine::watch_fd(int fd, std::uint64_t token, bool write) {
   epoll_event event{};
   event.events = EPOLLIN | (write ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
   event.data.u64 = token;
-  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0 && errno == EEXIST) ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event);
+  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0 && errno == EEXIST)
+    ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event);
 }
 
 void Engine::rail_removed(int fd) { ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
@@ -122,7 +123,9 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   ++sleeps_;
   int timeout_ms = -1;
   const std::int64_t until = std::min(until_ns, next_deadline());
-  if (until != kForever) timeout_ms = static_cast<int>(std::clamp<std::int64_t>((until - now_ns() + 999'999) / 1'000'000, 0, 1'000'000));
+  if (until != kForever)
+    timeout_ms = static_cast<int>(
+        std::clamp<std::int64_t>((until - now_ns() + 999'999) / 1'000'000, 0, 1'000'000));
   lock.unlock();
   std::array<epoll_event, 32> events;
   const int n = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), timeout_ms);

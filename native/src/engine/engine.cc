@@ -1,6 +1,4 @@
 // Life of the engine, its rails and groups; the calls that other threads make.
-#include "engine_impl.h"
-
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -14,12 +12,14 @@
 #include <system_error>
 
 #include "clock.h"
+#include "engine_impl.h"
 #include "slackline/crc32c.h"
 
 namespace slackline {
 namespace {
 
-constexpr std::uint64_t kInlineStart = 64u << 10;  // operations up to this size begin in the posting thread: a hand-over costs more
+constexpr std::uint64_t kInlineStart =
+    64u << 10;  // operations up to this size begin in the posting thread: a hand-over costs more
 constexpr std::size_t kBufferPrefix = 64;
 constexpr std::size_t kPooledBuffers = 64;
 
@@ -31,7 +31,8 @@ Engine::Engine(const EngineOptions& options) : options_(options), arena_(options
   doorbell->sleeping.store(0);
   doorbell_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
-  if (doorbell_fd_ < 0 || epoll_fd_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd or epoll_create1");
+  if (doorbell_fd_ < 0 || epoll_fd_ < 0)
+    throw std::system_error(errno, std::generic_category(), "eventfd or epoll_create1");
   watch_fd(doorbell_fd_, kDoorbellToken, false);
   thread_ = std::thread([this] { run(); });
 }
@@ -61,17 +62,20 @@ int Engine::add_link(std::string name) {
 
 void Engine::add_stream_rail(int link, int fd, std::uint32_t job) {
   const Lock lock = lock_for_post();
-  links_.at(static_cast<std::size_t>(link))->add_stream(std::make_unique<StreamRail>(fd, job, options_.checksums));
+  links_.at(static_cast<std::size_t>(link))
+      ->add_stream(std::make_unique<StreamRail>(fd, job, options_.checksums));
   watch_fd(fd, static_cast<std::uint64_t>(link), false);
   wake();
 }
 
-void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd, int control_fd, std::uint64_t receive_ring,
-                          std::uint64_t send_ring) {
+void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
+                          int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring) {
   const Lock lock = lock_for_post();
   auto peer = std::make_unique<PeerArena>(arena_fd, arena_bytes);
   ::close(arena_fd);
-  links_.at(static_cast<std::size_t>(link))->set_shm(std::make_unique<ShmRail>(arena_, std::move(peer), doorbell_fd, control_fd, receive_ring, send_ring));
+  links_.at(static_cast<std::size_t>(link))
+      ->set_shm(std::make_unique<ShmRail>(arena_, std::move(peer), doorbell_fd, control_fd,
+                                          receive_ring, send_ring));
   watch_fd(control_fd, kControlToken | static_cast<std::uint64_t>(link), false);
   wake();
 }
@@ -82,23 +86,32 @@ bool Engine::link_alive(int link) {
   return !l.down && !l.said_bye;
 }
 
-std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank, const std::vector<int>& links) {
+std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
+                                          const std::vector<int>& links) {
   const Lock lock = lock_for_post();
   if (closing_) throw std::runtime_error("the engine is closed");
   std::vector<Link*> by_rank;
   bool shared = true;
   for (std::size_t i = 0; i < links.size(); ++i) {
     Link* link = links[i] < 0 ? nullptr : links_.at(static_cast<std::size_t>(links[i])).get();
-    if ((link == nullptr) != (static_cast<int>(i) == rank)) throw std::invalid_argument("every rank but the own one needs a link");
+    if ((link == nullptr) != (static_cast<int>(i) == rank))
+      throw std::invalid_argument("every rank but the own one needs a link");
     shared = shared && (link == nullptr || link->shared_memory());
     by_rank.push_back(link);
   }
   auto group = std::make_shared<Group>(epoch, rank, std::move(by_rank), shared);
-  if (!groups_.emplace(epoch, group).second) throw std::invalid_argument("epoch " + std::to_string(epoch) + " is in use");
+  if (!groups_.emplace(epoch, group).second)
+    throw std::invalid_argument("epoch " + std::to_string(epoch) + " is in use");
   for (std::size_t i = 0; i < group->links.size(); ++i) {
     const Link* link = group->links[i];
     if (link != nullptr && link->down) {
-      group->broken = Failure{Fault::kPeer, "the link to rank " + std::to_string(i) + " (" + link->name() + ") closed: " + link->failure.message, rank, static_cast<int>(i), -1, -1};
+      group->broken = Failure{Fault::kPeer,
+                              "the link to rank " + std::to_string(i) + " (" + link->name() +
+                                  ") closed: " + link->failure.message,
+                              rank,
+                              static_cast<int>(i),
+                              -1,
+                              -1};
     }
   }
   return group;
@@ -181,7 +194,11 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   for (const auto& job : any_source_) {
     if (job->group.get() == &group) left.push_back(job);
   }
-  for (const auto& job : left) fail(*job, Failure{Fault::kClosed, "the group was closed while this was outstanding", group.rank, -1, -1, -1}, false);
+  for (const auto& job : left)
+    fail(*job,
+         Failure{Fault::kClosed, "the group was closed while this was outstanding", group.rank, -1,
+                 -1, -1},
+         false);
   for (Link* link : group.links) {
     if (link == nullptr || link->down) continue;
     wire::Header bye = blank_header(wire::FrameKind::kBye);
@@ -214,7 +231,12 @@ void Engine::abort_group(Group& group, const std::string& reason) {
   for (const auto& job : any_source_) {
     if (job->group.get() == &group) open.push_back(job);
   }
-  const Failure failure{Fault::kClosed, "rank " + std::to_string(group.rank) + " aborted the group: " + reason, group.rank, -1, -1, -1};
+  const Failure failure{Fault::kClosed,
+                        "rank " + std::to_string(group.rank) + " aborted the group: " + reason,
+                        group.rank,
+                        -1,
+                        -1,
+                        -1};
   for (const auto& job : open) fail(*job, failure, false);
   group.broken = failure;
   drain_dirty();
@@ -229,7 +251,8 @@ void Engine::close(std::int64_t timeout_ns) {
       if (!link->down) link->control(blank_header(wire::FrameKind::kBye));
     }
     drain_dirty();
-    // A peer must have what we sent before our sockets go: wait for its acknowledgement, but not for a peer that never looks.
+    // A peer must have what we sent before our sockets go: wait for its acknowledgement, but not
+    // for a peer that never looks.
     const std::int64_t until = now_ns() + timeout_ns;
     while (now_ns() < until) {
       bool quiet = true;
@@ -248,14 +271,21 @@ void Engine::close(std::int64_t timeout_ns) {
   std::vector<std::shared_ptr<Job>> left(any_source_);
   for (const auto& [key, job] : jobs_) left.push_back(job);
   for (const auto& job : to_start_) left.push_back(job);
-  for (const auto& job : left) fail(*job, Failure{Fault::kClosed, "the engine was closed while this was outstanding", -1, -1, -1, -1}, false);
+  for (const auto& job : left)
+    fail(
+        *job,
+        Failure{Fault::kClosed, "the engine was closed while this was outstanding", -1, -1, -1, -1},
+        false);
   links_.clear();
 }
 
 std::map<std::string, std::uint64_t> Engine::counters() {
   const Lock lock = lock_for_post();
-  std::map<std::string, std::uint64_t> c{{"operations", operations_}, {"bytes_reduced", bytes_reduced_}, {"sleeps", sleeps_},
-                                         {"arena_bytes", arena_.used()}, {"slots", slots_.size()}};
+  std::map<std::string, std::uint64_t> c{{"operations", operations_},
+                                         {"bytes_reduced", bytes_reduced_},
+                                         {"sleeps", sleeps_},
+                                         {"arena_bytes", arena_.used()},
+                                         {"slots", slots_.size()}};
   for (auto& link : links_) {
     c["frames_resent"] += link->counters.frames_resent;
     c["duplicates_dropped"] += link->counters.duplicates_dropped;
@@ -295,9 +325,11 @@ wire::Header Engine::header_for(const Job& job, wire::FrameKind kind) const {
   header.epoch = job.key.epoch;
   header.source = static_cast<std::uint16_t>(job.group->rank);
   header.dtype = static_cast<std::uint8_t>(job.dtype);
-  header.op = static_cast<std::uint8_t>(static_cast<unsigned>(job.collective) << 4 | static_cast<unsigned>(job.op));
+  header.op = static_cast<std::uint8_t>(static_cast<unsigned>(job.collective) << 4 |
+                                        static_cast<unsigned>(job.op));
   header.tag = job.key.tag;
-  header.flags = static_cast<std::uint16_t>((job.program ? job.program->plan : 0u) << wire::kPlanIdShift);
+  header.flags =
+      static_cast<std::uint16_t>((job.program ? job.program->plan : 0u) << wire::kPlanIdShift);
   return header;
 }
 
@@ -307,8 +339,10 @@ std::uint64_t Engine::total_for(const Job& job, const Chunk& chunk) const {
 
 int Engine::take_slot() {
   if (free_slots_.empty()) {
-    std::byte* memory = arena_.allocate(std::max(options_.memory_segment_bytes, options_.wire_segment_bytes));
-    if (memory == nullptr) throw std::length_error("the arena has no room for another staging slot");
+    std::byte* memory =
+        arena_.allocate(std::max(options_.memory_segment_bytes, options_.wire_segment_bytes));
+    if (memory == nullptr)
+      throw std::length_error("the arena has no room for another staging slot");
     slots_.push_back(memory);
     return static_cast<int>(slots_.size()) - 1;
   }
@@ -323,7 +357,8 @@ void Engine::release_slot(Job& job, Segment& segment) {
   segment.slot = -1;
   --job.lanes[segment.slot_lane].slots;
   for (std::size_t peer = 0; peer < job.lanes.size(); ++peer) {
-    if (!job.lanes[peer].parked.empty()) job.group->links[peer]->unpark(job, static_cast<int>(peer));
+    if (!job.lanes[peer].parked.empty())
+      job.group->links[peer]->unpark(job, static_cast<int>(peer));
   }
 }
 
@@ -339,7 +374,8 @@ std::byte* Engine::take_buffer(std::size_t bytes) {
     return buffer;
   }
   const std::size_t capacity = std::max(bytes, pooled);
-  auto* block = static_cast<std::byte*>(std::aligned_alloc(64, (capacity + kBufferPrefix + 63) / 64 * 64));
+  auto* block =
+      static_cast<std::byte*>(std::aligned_alloc(64, (capacity + kBufferPrefix + 63) / 64 * 64));
   if (block == nullptr) throw std::bad_alloc();
   std::memcpy(block, &capacity, sizeof capacity);
   return block + kBufferPrefix;
@@ -357,7 +393,9 @@ void Engine::give_buffer(std::byte* buffer) {
 
 Key Engine::key_of(const wire::Header& header) const {
   std::uint32_t role = kRoleCollective;
-  if (header.tag >> 56 == 2) role = (header.flags & wire::kFlagToSender) != 0 ? role_send(header.source) : role_receive(header.source);
+  if (header.tag >> 56 == 2)
+    role = (header.flags & wire::kFlagToSender) != 0 ? role_send(header.source)
+                                                     : role_receive(header.source);
   return Key{header.tag, header.epoch, role};
 }
 

@@ -1,7 +1,8 @@
 // The engine: one lock, one driver at a time, many operations.
 //
-// Whoever holds the lock may make progress: a caller that waits drives the engine itself, and a progress thread does so while
-// operations are outstanding that nobody waits for. See docs/design.md, "Who drives the engine".
+// Whoever holds the lock may make progress: a caller that waits drives the engine itself, and a
+// progress thread does so while operations are outstanding that nobody waits for. See
+// docs/design.md, "Who drives the engine".
 #pragma once
 
 #include <atomic>
@@ -42,15 +43,16 @@ class Engine final : public FrameSink {
   int add_link(std::string name);
   // `job` is the code that every frame on the rail carries.
   void add_stream_rail(int link, int fd, std::uint32_t job);
-  void add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd, int control_fd, std::uint64_t receive_ring,
-                    std::uint64_t send_ring);
+  void add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
+                    int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring);
   bool link_alive(int link);
   std::shared_ptr<Group> open_group(std::uint32_t epoch, int rank, const std::vector<int>& links);
   // Posts; with `drive` also works in the caller's thread until the operation is finished.
   std::shared_ptr<Job> post(Group& group, const Operation& operation, bool drive);
   // False when `timeout_ns` passed first (negative: the operation's own deadline decides).
   bool wait(Job& job, std::int64_t timeout_ns);
-  // Asks for `job` to appear in next_completion(). True when it is finished already (it will not appear then).
+  // Asks for `job` to appear in next_completion(). True when it is finished already (it will not
+  // appear then).
   bool watch(Job& job);
   // Blocks until a watched operation finishes; null once the engine is closed.
   std::shared_ptr<Job> next_completion();
@@ -145,7 +147,8 @@ class Engine final : public FrameSink {
 
   const EngineOptions options_;
   Arena arena_;
-  int doorbell_fd_ = -1;  // an eventfd in every sleeper's epoll set: peers and posting threads ring it
+  int doorbell_fd_ =
+      -1;  // an eventfd in every sleeper's epoll set: peers and posting threads ring it
   int epoll_fd_ = -1;
 
   std::mutex mutex_;
@@ -161,7 +164,8 @@ class Engine final : public FrameSink {
   std::size_t async_open_ = 0;
   bool asleep_ = false;         // somebody is in epoll_wait
   bool caller_asleep_ = false;  // and it is a caller, not the progress thread
-  std::atomic<int> wanting_{0};  // posting threads that want the lock: the driver makes room for them
+  std::atomic<int> wanting_{
+      0};  // posting threads that want the lock: the driver makes room for them
   std::deque<std::shared_ptr<Job>> to_start_;  // posted, to be started by the driver
   std::int64_t last_deadline_check_ = 0;
 

@@ -12,26 +12,30 @@ namespace {
 constexpr std::size_t kRememberedAborts = 4096;
 
 const char* name_of(wire::Collective c) {
-  constexpr std::array<const char*, 11> kNames = {"nothing", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
-                                                  "gather",  "scatter",    "all_to_all",     "barrier",    "message"};
+  constexpr std::array<const char*, 11> kNames = {
+      "nothing", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
+      "gather",  "scatter",    "all_to_all",     "barrier",    "message"};
   const auto i = static_cast<std::size_t>(c);
   return i < kNames.size() ? kNames[i] : "unknown collective";
 }
 
 const char* name_of(wire::ReduceOp op) {
-  constexpr std::array<const char*, 9> kNames = {"", "sum", "avg", "min", "max", "prod", "band", "bor", "bxor"};
+  constexpr std::array<const char*, 9> kNames = {"",     "sum",  "avg", "min", "max",
+                                                 "prod", "band", "bor", "bxor"};
   const auto i = static_cast<std::size_t>(op);
   return i < kNames.size() ? kNames[i] : "unknown reduction";
 }
 
 const char* name_of(wire::DType dtype) {
-  constexpr std::array<const char*, 14> kNames = {"none",  "float32", "float64", "float16", "bfloat16", "int8",   "int16",
-                                                  "int32", "int64",   "uint8",   "uint16",  "uint32",   "uint64", "bool"};
+  constexpr std::array<const char*, 14> kNames = {
+      "none",  "float32", "float64", "float16", "bfloat16", "int8",   "int16",
+      "int32", "int64",   "uint8",   "uint16",  "uint32",   "uint64", "bool"};
   const auto i = static_cast<std::size_t>(dtype);
   return i < kNames.size() ? kNames[i] : "unknown dtype";
 }
 
-std::string describe_operation(wire::Collective collective, wire::ReduceOp op, wire::DType dtype, std::uint64_t total, int plan) {
+std::string describe_operation(wire::Collective collective, wire::ReduceOp op, wire::DType dtype,
+                               std::uint64_t total, int plan) {
   if (collective == wire::Collective::kBarrier) return "barrier()";
   std::string text = name_of(collective);
   text += "(";
@@ -50,20 +54,26 @@ std::string Engine::describe(const Job& job) const {
 Failure Engine::mismatch(const Job& job, const wire::Header& header) const {
   const auto collective = static_cast<wire::Collective>(header.op >> 4);
   const int plan = job.program ? job.program->plan : 0;
-  const std::string theirs = describe_operation(collective, static_cast<wire::ReduceOp>(header.op & 0xF), static_cast<wire::DType>(header.dtype), header.total, header.flags >> 8);
+  const std::string theirs =
+      describe_operation(collective, static_cast<wire::ReduceOp>(header.op & 0xF),
+                         static_cast<wire::DType>(header.dtype), header.total, header.flags >> 8);
   const std::string ours = describe_operation(job.collective, job.op, job.dtype, job.total, plan);
   std::string text;
   if (theirs == ours) {
-    text = "the ranks disagree on " + describe(job) + ": rank " + std::to_string(header.source) + " sent chunk " + std::to_string(header.chunk) +
-           ", which rank " + std::to_string(job.group->rank) + " does not expect from it (is the root the same on every rank?)";
+    text = "the ranks disagree on " + describe(job) + ": rank " + std::to_string(header.source) +
+           " sent chunk " + std::to_string(header.chunk) + ", which rank " +
+           std::to_string(job.group->rank) +
+           " does not expect from it (is the root the same on every rank?)";
   } else {
-    text = "the ranks disagree: rank " + std::to_string(header.source) + " posted " + theirs + " where rank " + std::to_string(job.group->rank) +
-           " posted " + ours;
+    text = "the ranks disagree: rank " + std::to_string(header.source) + " posted " + theirs +
+           " where rank " + std::to_string(job.group->rank) + " posted " + ours;
   }
-  return Failure{Fault::kMismatch, std::move(text), job.group->rank, header.source, job.user_tag(), job.sequence()};
+  return Failure{Fault::kMismatch, std::move(text), job.group->rank,
+                 header.source,    job.user_tag(),  job.sequence()};
 }
 
-// Who is awaited, and what is known about it. `*peer` is the first such rank, -1 when only acknowledgements are missing.
+// Who is awaited, and what is known about it. `*peer` is the first such rank, -1 when only
+// acknowledgements are missing.
 std::string Engine::waiting_for(const Job& job, int* peer) const {
   *peer = -1;
   if (job.any && job.any_source < 0) return "any rank, and none has sent a message with this tag";
@@ -74,7 +84,8 @@ std::string Engine::waiting_for(const Job& job, int* peer) const {
         const Step& step = chunk.chain->steps[i];
         if (step.verb == Verb::kSend || step.verb == Verb::kFold) continue;
         bool here = false;
-        for (const Stash* s = segment.first; s != nullptr; s = s->next) here = here || s->peer == step.peer;
+        for (const Stash* s = segment.first; s != nullptr; s = s->next)
+          here = here || s->peer == step.peer;
         if (!here) awaited[step.peer] = true;
         if (step.verb != Verb::kHold) break;
       }
@@ -85,11 +96,15 @@ std::string Engine::waiting_for(const Job& job, int* peer) const {
     if (!awaited[rank]) continue;
     if (*peer < 0) *peer = static_cast<int>(rank);
     if (!text.empty()) text += ", ";
-    text += "rank " + std::to_string(rank) + (job.lanes[rank].heard ? " (which has begun it)" : " (which has not posted it)");
+    text += "rank " + std::to_string(rank) +
+            (job.lanes[rank].heard ? " (which has begun it)" : " (which has not posted it)");
     if (job.lanes[rank].heard) continue;
     for (const auto& [key, frames] : unexpected_) {
-      if (key.epoch != job.key.epoch || frames.empty() || frames.front().header.source != rank || key.role != job.key.role) continue;
-      text += " but has posted tag " + std::to_string(static_cast<std::uint32_t>(key.tag >> 32) & 0xFFFFFFu) + " sequence " +
+      if (key.epoch != job.key.epoch || frames.empty() || frames.front().header.source != rank ||
+          key.role != job.key.role)
+        continue;
+      text += " but has posted tag " +
+              std::to_string(static_cast<std::uint32_t>(key.tag >> 32) & 0xFFFFFFu) + " sequence " +
               std::to_string(static_cast<std::uint32_t>(key.tag));
       break;
     }
@@ -99,7 +114,8 @@ std::string Engine::waiting_for(const Job& job, int* peer) const {
       if (job.group->links[rank] == nullptr) continue;
       if (!job.lanes[rank].parked.empty() || job.lanes[rank].sent > 0) {
         if (*peer < 0) *peer = static_cast<int>(rank);
-        text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " to take what was sent";
+        text +=
+            (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " to take what was sent";
       }
     }
   }
@@ -167,7 +183,9 @@ void Engine::fail(Job& job, Failure failure, bool tell_peers) {
     Link* link = job.group->links[rank];
     if (link == nullptr) continue;
     link->forget(job);
-    const bool concerned = job.key.role == kRoleCollective || job.key.role == role_receive(static_cast<int>(rank)) || job.key.role == role_send(static_cast<int>(rank));
+    const bool concerned = job.key.role == kRoleCollective ||
+                           job.key.role == role_receive(static_cast<int>(rank)) ||
+                           job.key.role == role_send(static_cast<int>(rank));
     if (!tell_peers || !concerned || !bound || link->down) continue;
     wire::Header header = header_for(job, wire::FrameKind::kAbort);
     if (job.key.role == role_receive(static_cast<int>(rank))) header.flags |= wire::kFlagToSender;
@@ -180,11 +198,14 @@ void Engine::fail(Job& job, Failure failure, bool tell_peers) {
 void Engine::on_abort(Link& link, const wire::Header& header, const Payload& payload) {
   const Key key = key_of(header);
   Failure failure;
-  failure.fault = header.offset > 0 && header.offset <= static_cast<std::uint64_t>(Fault::kInternal) ? static_cast<Fault>(header.offset) : Fault::kPeer;
+  failure.fault = header.offset > 0 && header.offset <= static_cast<std::uint64_t>(Fault::kInternal)
+                      ? static_cast<Fault>(header.offset)
+                      : Fault::kPeer;
   failure.message.assign(reinterpret_cast<const char*>(payload.data), payload.length);
   failure.peer = header.source;
   if (header.tag == ~std::uint64_t{0}) {  // the whole group
-    if (const auto it = groups_.find(header.epoch); it != groups_.end()) peer_left(*it->second, it->second->rank_of(link), failure);
+    if (const auto it = groups_.find(header.epoch); it != groups_.end())
+      peer_left(*it->second, it->second->rank_of(link), failure);
     return;
   }
   if (const std::shared_ptr<Job> job = find(key)) {
@@ -200,15 +221,21 @@ void Engine::on_bye(Link& link, const wire::Header& header) {
   link.control(blank_header(wire::FrameKind::kAck));
   std::vector<std::shared_ptr<Group>> concerned;
   for (const auto& [epoch, group] : groups_) {
-    if ((header.epoch == 0 || header.epoch == epoch) && group->rank_of(link) >= 0) concerned.push_back(group);
+    if ((header.epoch == 0 || header.epoch == epoch) && group->rank_of(link) >= 0)
+      concerned.push_back(group);
   }
   for (const auto& group : concerned) {
     const int rank = group->rank_of(link);
-    peer_left(*group, rank, Failure{Fault::kPeer, "rank " + std::to_string(rank) + " closed the group: it called destroy_process_group() or ended", group->rank, rank, -1, -1});
+    peer_left(*group, rank,
+              Failure{Fault::kPeer,
+                      "rank " + std::to_string(rank) +
+                          " closed the group: it called destroy_process_group() or ended",
+                      group->rank, rank, -1, -1});
   }
 }
 
-// `rank` takes no further part in `group`: what still needs it fails, what does not goes on, and nothing new can be posted.
+// `rank` takes no further part in `group`: what still needs it fails, what does not goes on, and
+// nothing new can be posted.
 void Engine::peer_left(Group& group, int rank, const Failure& failure) {
   const bool orderly = failure.message.find(" closed the group") != std::string::npos;
   if (!group.broken) {
@@ -232,7 +259,8 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure) {
           if (step.peer != rank || step.verb == Verb::kFold) continue;
           if (step.verb == Verb::kSend) return true;
           bool here = false;
-          for (const Stash* s = segment.first; s != nullptr; s = s->next) here = here || s->peer == rank;
+          for (const Stash* s = segment.first; s != nullptr; s = s->next)
+            here = here || s->peer == rank;
           if (!here) return true;
         }
       }
@@ -249,7 +277,8 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure) {
     Failure each = failure;
     each.rank = group.rank;
     each.peer = rank;
-    each.message += " (during " + describe(*job) + " tag " + std::to_string(job->user_tag()) + " sequence " + std::to_string(job->sequence()) + ")";
+    each.message += " (during " + describe(*job) + " tag " + std::to_string(job->user_tag()) +
+                    " sequence " + std::to_string(job->sequence()) + ")";
     fail(*job, std::move(each), false);
   }
 }
@@ -267,8 +296,10 @@ void Engine::link_lost(Link& link) {
     const int rank = group->rank_of(link);
     Failure failure = link.failure;
     if (failure.fault != Fault::kFrame) failure.fault = Fault::kPeer;
-    failure.message = "the link to rank " + std::to_string(rank) + " (" + link.name() + ") closed unexpectedly: " + link.failure.message;
-    // The peer may stand before a wall that we see first: it has to learn that its link to us is useless.
+    failure.message = "the link to rank " + std::to_string(rank) + " (" + link.name() +
+                      ") closed unexpectedly: " + link.failure.message;
+    // The peer may stand before a wall that we see first: it has to learn that its link to us is
+    // useless.
     peer_left(*group, rank, failure);
   }
 }
@@ -290,8 +321,10 @@ void Engine::check_deadlines(std::int64_t now) {
     if (limit.back() == '.') limit.pop_back();
     fail(*job,
          Failure{Fault::kTimeout,
-                 "rank " + std::to_string(job->group->rank) + ": " + describe(*job) + " tag " + std::to_string(job->user_tag()) + " sequence " +
-                     std::to_string(job->sequence()) + " Timed out after " + limit + " s (timeout " + limit + " s) waiting for " + who,
+                 "rank " + std::to_string(job->group->rank) + ": " + describe(*job) + " tag " +
+                     std::to_string(job->user_tag()) + " sequence " +
+                     std::to_string(job->sequence()) + " Timed out after " + limit +
+                     " s (timeout " + limit + " s) waiting for " + who,
                  job->group->rank, peer, job->user_tag(), job->sequence()},
          true);
   }

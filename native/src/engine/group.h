@@ -32,7 +32,8 @@ class Group : public std::enable_shared_from_this<Group> {
   const bool all_shared;           // every link is shared memory
   Failure broken;                  // set once a member is gone: nothing can be posted any more
   bool closed = false;
-  std::map<std::uint64_t, std::uint32_t> sequences;  // per (class, tag, role): operations posted so far
+  std::map<std::uint64_t, std::uint32_t>
+      sequences;  // per (class, tag, role): operations posted so far
 };
 
 // Memory of one chunk of an operation; addresses may be null where the plan does not need them.

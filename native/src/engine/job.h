@@ -18,7 +18,8 @@ class Group;
 class Link;
 struct Job;
 
-// Which operation a frame belongs to. `role` tells point-to-point sends and receives, which name their peer, from collectives.
+// Which operation a frame belongs to. `role` tells point-to-point sends and receives, which name
+// their peer, from collectives.
 struct Key {
   std::uint64_t tag;
   std::uint32_t epoch;
@@ -26,7 +27,9 @@ struct Key {
   bool operator==(const Key&) const = default;
 };
 constexpr std::uint32_t kRoleCollective = 0;
-constexpr std::uint32_t role_receive(int peer) { return 0x10000u | static_cast<std::uint32_t>(peer); }
+constexpr std::uint32_t role_receive(int peer) {
+  return 0x10000u | static_cast<std::uint32_t>(peer);
+}
 constexpr std::uint32_t role_send(int peer) { return 0x20000u | static_cast<std::uint32_t>(peer); }
 
 struct KeyHash {
@@ -42,8 +45,10 @@ struct Stash {
   Stash* next = nullptr;
   Link* link = nullptr;
   const std::byte* data = nullptr;
-  std::byte* owned = nullptr;      // freed with the stash; null when `data` is a rail's buffer or a peer's memory
-  std::byte* give_back = nullptr;  // peer memory that may take the result instead of a frame, or null
+  std::byte* owned =
+      nullptr;  // freed with the stash; null when `data` is a rail's buffer or a peer's memory
+  std::byte* give_back =
+      nullptr;  // peer memory that may take the result instead of a frame, or null
   std::uint32_t length = 0;
   std::uint16_t peer = 0;
   std::uint16_t flags = 0;
@@ -52,19 +57,19 @@ struct Stash {
 
 struct Segment {
   Stash* first = nullptr;
-  std::int32_t slot = -1;      // own staging slot that peers read, -1 when none
+  std::int32_t slot = -1;       // own staging slot that peers read, -1 when none
   std::uint16_t slot_lane = 0;  // the peer on whose account the slot is
-  std::uint16_t position = 0;  // next step of the chain
-  std::uint16_t readers = 0;   // peers that still read `slot` or the registered memory
-  std::uint16_t uncopied = 0;  // sends whose copy a fold must wait for
-  bool slot_complete = false;  // `slot` holds the final value, not a partial one
+  std::uint16_t position = 0;   // next step of the chain
+  std::uint16_t readers = 0;    // peers that still read `slot` or the registered memory
+  std::uint16_t uncopied = 0;   // sends whose copy a fold must wait for
+  bool slot_complete = false;   // `slot` holds the final value, not a partial one
 };
 
 struct Chunk {
   std::byte* source = nullptr;
   std::byte* target = nullptr;
-  std::byte* partial = nullptr;  // where partial sums live: the target, or scratch
-  std::size_t count = 0;         // elements
+  std::byte* partial = nullptr;   // where partial sums live: the target, or scratch
+  std::size_t count = 0;          // elements
   std::size_t segment_count = 0;  // elements a segment
   std::vector<Segment> segments;
   const Chain* chain = nullptr;
@@ -87,7 +92,8 @@ struct Lane {
   bool heard = false;          // some frame of the peer arrived
   bool windowed = false;       // the peer's data may have to wait here: grants follow consumption
   bool asked = false;          // we asked the peer for a grant
-  int slots = 0;               // staging slots in use for this peer: each has its own share, so that none waits for another's
+  int slots = 0;  // staging slots in use for this peer: each has its own share, so that none waits
+                  // for another's
   std::vector<SendItem> parked;  // wait for credit or for a slot, in order
 };
 
@@ -100,22 +106,22 @@ struct Job : std::enable_shared_from_this<Job> {
   wire::Collective collective{};
   wire::DType dtype{};
   wire::ReduceOp op{};
-  bool wide = false;      // partial sums travel as fp32 (half types under rank order)
-  int divisor = 1;        // AVG: the number of ranks
-  int priority = 0;       // lower is sent first
+  bool wide = false;  // partial sums travel as fp32 (half types under rank order)
+  int divisor = 1;    // AVG: the number of ranks
+  int priority = 0;   // lower is sent first
   std::size_t item_size = 0;
   std::uint64_t total = 0;
   std::int64_t posted_ns = 0;
   std::int64_t deadline_ns = 0;
-  std::vector<Chunk> chunks;  // as program->chains
-  std::vector<Lane> lanes;    // by rank
+  std::vector<Chunk> chunks;        // as program->chains
+  std::vector<Lane> lanes;          // by rank
   std::vector<std::byte*> scratch;  // arena blocks for partial sums
-  std::size_t open_segments = 0;  // chains not yet passed to the end
-  std::size_t open_sends = 0;     // frames whose memory is still in use
-  bool active = false;     // in the engine's table
+  std::size_t open_segments = 0;    // chains not yet passed to the end
+  std::size_t open_sends = 0;       // frames whose memory is still in use
+  bool active = false;              // in the engine's table
   bool wants_callback = false;
   bool async_counted = false;
-  int any_source = -1;     // for a receive from any source: who sent it
+  int any_source = -1;  // for a receive from any source: who sent it
   std::byte* any_target = nullptr;
   std::uint64_t any_count = 0;
   bool any = false;

@@ -13,9 +13,12 @@
 namespace slackline {
 namespace {
 
-constexpr std::uint32_t kOwnedBytes = 64u << 10;       // payloads up to this size are copied, so that the operation need not wait for the acknowledgement
-constexpr int kSlotsPerLane = 4;                       // staged segments that one peer may have ahead
-constexpr std::uint64_t kEagerPool = 4u << 20;         // unexpected bytes that a peer may have to keep for this link
+constexpr std::uint32_t kOwnedBytes = 64u
+                                      << 10;  // payloads up to this size are copied, so that the
+                                              // operation need not wait for the acknowledgement
+constexpr int kSlotsPerLane = 4;              // staged segments that one peer may have ahead
+constexpr std::uint64_t kEagerPool =
+    4u << 20;  // unexpected bytes that a peer may have to keep for this link
 constexpr std::uint32_t kAcknowledgeFrames = 64;
 constexpr std::uint64_t kAcknowledgeBytes = 512u << 10;
 
@@ -28,7 +31,8 @@ Link::~Link() {
 }
 
 bool Link::idle() const {
-  return retained_.empty() && control_.empty() && std::ranges::all_of(ready_, [](const auto& entry) { return entry.second.empty(); });
+  return retained_.empty() && control_.empty() &&
+         std::ranges::all_of(ready_, [](const auto& entry) { return entry.second.empty(); });
 }
 
 void Link::queue(SendItem item) {
@@ -40,7 +44,8 @@ void Link::unpark(Job& job, int peer) {
   auto& parked = job.lanes[static_cast<std::size_t>(peer)].parked;
   if (parked.empty()) return;
   auto& queue = ready_[job.priority];
-  queue.insert(queue.begin(), std::make_move_iterator(parked.begin()), std::make_move_iterator(parked.end()));
+  queue.insert(queue.begin(), std::make_move_iterator(parked.begin()),
+               std::make_move_iterator(parked.end()));
   parked.clear();
   engine_.mark_dirty(*this);
 }
@@ -48,7 +53,9 @@ void Link::unpark(Job& job, int peer) {
 StreamRail* Link::pick_rail() {
   StreamRail* best = nullptr;
   for (auto& rail : streams_) {
-    if (rail->room() && (best == nullptr || rail->counters().bytes_sent < best->counters().bytes_sent)) best = rail.get();
+    if (rail->room() &&
+        (best == nullptr || rail->counters().bytes_sent < best->counters().bytes_sent))
+      best = rail.get();
   }
   return best;
 }
@@ -77,8 +84,10 @@ void Link::pump() {
         lane.parked.push_back(std::move(item));
       }
     }
-    if (ready_.size() > 1) ready_.erase(it);
-    else break;
+    if (ready_.size() > 1)
+      ready_.erase(it);
+    else
+      break;
   }
   for (auto& rail : streams_) rail->flush();
 }
@@ -88,7 +97,8 @@ Link::Outcome Link::transmit(const SendItem& item) {
   Chunk& chunk = job.chunks[item.chunk];
   const Step& step = *item.step;
   const std::size_t first = item.segment * chunk.segment_count;
-  const std::size_t elements = std::min(chunk.segment_count, chunk.count - std::min(chunk.count, first));
+  const std::size_t elements =
+      std::min(chunk.segment_count, chunk.count - std::min(chunk.count, first));
   const bool wide = job.wide && !step.complete;
   const std::size_t item_size = wide ? sizeof(float) : job.item_size;
   const std::byte* base = step.complete ? (step.own_data ? chunk.source : chunk.target)
@@ -100,12 +110,14 @@ Link::Outcome Link::transmit(const SendItem& item) {
   if (!step.complete) header.flags |= wire::kFlagPartial;
   const std::byte* data = elements == 0 ? nullptr : base + first * item_size;
   const std::size_t bytes = elements * item_size;
-  const Outcome outcome = shm_ ? transmit_shared(item, header, data, bytes) : transmit_wire(item, header, data, bytes);
+  const Outcome outcome =
+      shm_ ? transmit_shared(item, header, data, bytes) : transmit_wire(item, header, data, bytes);
   if (outcome == Outcome::kSent && step.copied) engine_.copied(job, item.chunk, item.segment);
   return outcome;
 }
 
-Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header, const std::byte* data, std::size_t bytes) {
+Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
+                                    const std::byte* data, std::size_t bytes) {
   Job& job = *item.job;
   Chunk& chunk = job.chunks[item.chunk];
   Segment& segment = chunk.segments[item.segment];
@@ -133,7 +145,8 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header, 
     reference.offset = arena.offset_of(data);
     const std::byte* home = chunk.target + item.segment * chunk.segment_count * job.item_size;
     const bool wide = job.wide && !step.complete;
-    if (!wide && chunk.target != nullptr && arena.contains(home, bytes)) reference.give_back = arena.offset_of(home);
+    if (!wide && chunk.target != nullptr && arena.contains(home, bytes))
+      reference.give_back = arena.offset_of(home);
   } else {
     if (!lane.parked.empty()) return Outcome::kParked;
     if (segment.slot >= 0 && segment.slot_complete != step.complete) return Outcome::kParked;
@@ -161,13 +174,15 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header, 
   return Outcome::kSent;
 }
 
-Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data, std::size_t bytes) {
+Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data,
+                                  std::size_t bytes) {
   Job& job = *item.job;
   Lane& lane = job.lanes[item.step->peer];
   if (!lane.parked.empty()) return Outcome::kParked;
   bool eager = false;
   if (lane.sent + bytes > lane.granted) {
-    eager = lane.granted == 0 && lane.sent + bytes <= engine_.options().eager_bytes && eager_sent_ + bytes - eager_credited_ <= kEagerPool;
+    eager = lane.granted == 0 && lane.sent + bytes <= engine_.options().eager_bytes &&
+            eager_sent_ + bytes - eager_credited_ <= kEagerPool;
     if (!eager) {
       if (!std::exchange(lane.asked, true)) ask(job, item.step->peer);
       return Outcome::kParked;
@@ -197,20 +212,23 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   return Outcome::kSent;
 }
 
-void Link::put_on_wire(StreamRail& rail, wire::Header& header, const std::byte* payload, std::byte* owned, std::uint32_t length,
-                       std::shared_ptr<Job> job) {
+void Link::put_on_wire(StreamRail& rail, wire::Header& header, const std::byte* payload,
+                       std::byte* owned, std::uint32_t length, std::shared_ptr<Job> job) {
   header.length = length;
   header.job = rail.job();
-  header.sequence = header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAck) ? 0 : next_sequence_;
+  header.sequence =
+      header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAck) ? 0 : next_sequence_;
   if (header.sequence != 0 && ++next_sequence_ == 0) next_sequence_ = 1;
   header.acknowledge = expected_;
   unacknowledged_frames_ = 0;
   unacknowledged_bytes_ = 0;
   bulk_unacknowledged_ = false;
-  header.payload_checksum = engine_.options().checksums && length > 0 ? crc32c(0, payload, length) : 0;
+  header.payload_checksum =
+      engine_.options().checksums && length > 0 ? crc32c(0, payload, length) : 0;
   header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
   rail.enqueue(header, payload, length);
-  if (header.sequence != 0) retained_.push_back(Retained{header, payload, owned, length, std::move(job), &rail});
+  if (header.sequence != 0)
+    retained_.push_back(Retained{header, payload, owned, length, std::move(job), &rail});
 }
 
 void Link::control(wire::Header header, const std::string& text) {
@@ -218,13 +236,15 @@ void Link::control(wire::Header header, const std::string& text) {
   const auto length = static_cast<std::uint32_t>(std::min<std::size_t>(text.size(), 4096));
   header.length = length;
   if (shm_) {
-    if (!control_.empty() || !shm_->push(header, text.data(), length)) control_.emplace_back(header, text.substr(0, length));
+    if (!control_.empty() || !shm_->push(header, text.data(), length))
+      control_.emplace_back(header, text.substr(0, length));
     engine_.mark_dirty(*this);
     return;
   }
   StreamRail* rail = pick_rail();
   for (auto& other : streams_) {
-    if (rail == nullptr && !other->failure()) rail = other.get();  // control frames are few and short: they may exceed the queue
+    if (rail == nullptr && !other->failure())
+      rail = other.get();  // control frames are few and short: they may exceed the queue
   }
   if (rail == nullptr) return;
   std::byte* owned = nullptr;
@@ -316,7 +336,8 @@ void Link::settle() {
     shm_->notify();
     return;
   }
-  if (bulk_unacknowledged_ || unacknowledged_frames_ >= kAcknowledgeFrames || unacknowledged_bytes_ >= kAcknowledgeBytes) {
+  if (bulk_unacknowledged_ || unacknowledged_frames_ >= kAcknowledgeFrames ||
+      unacknowledged_bytes_ >= kAcknowledgeBytes) {
     control(engine_.blank_header(wire::FrameKind::kAck));
   }
   for (auto& rail : streams_) rail->flush();

@@ -1,8 +1,10 @@
-// Everything between this engine and one peer: an exactly-once frame channel over one or more rails.
+// Everything between this engine and one peer: an exactly-once frame channel over one or more
+// rails.
 //
-// Frames that travel over a wire carry the link's sequence number and are kept until the peer acknowledges them; when a rail fails,
-// what it had not delivered goes over the others, and the peer drops what it has seen. Memory is not a wire: frames on the
-// shared-memory rail are neither numbered nor kept.
+// Frames that travel over a wire carry the link's sequence number and are kept until the peer
+// acknowledges them; when a rail fails, what it had not delivered goes over the others, and the
+// peer drops what it has seen. Memory is not a wire: frames on the shared-memory rail are neither
+// numbered nor kept.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +35,8 @@ struct LinkCounters {
 
 class Link {
  public:
-  Link(Engine& engine, int index, std::string name) : engine_(engine), index_(index), name_(std::move(name)) {}
+  Link(Engine& engine, int index, std::string name)
+      : engine_(engine), index_(index), name_(std::move(name)) {}
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
   ~Link();
@@ -73,8 +76,8 @@ class Link {
   void note_bulk_arrival(std::uint32_t bytes);
 
   bool down = false;
-  bool said_bye = false;    // the peer closed its engine in good order
-  Failure failure;          // why it is down
+  bool said_bye = false;  // the peer closed its engine in good order
+  Failure failure;        // why it is down
   LinkCounters counters;
 
  private:
@@ -89,11 +92,13 @@ class Link {
   };
 
   Outcome transmit(const SendItem& item);
-  Outcome transmit_shared(const SendItem& item, wire::Header& header, const std::byte* data, std::size_t bytes);
-  Outcome transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data, std::size_t bytes);
+  Outcome transmit_shared(const SendItem& item, wire::Header& header, const std::byte* data,
+                          std::size_t bytes);
+  Outcome transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data,
+                        std::size_t bytes);
   StreamRail* pick_rail();
-  void put_on_wire(StreamRail& rail, wire::Header& header, const std::byte* payload, std::byte* owned, std::uint32_t length,
-                   std::shared_ptr<Job> job);
+  void put_on_wire(StreamRail& rail, wire::Header& header, const std::byte* payload,
+                   std::byte* owned, std::uint32_t length, std::shared_ptr<Job> job);
 
   Engine& engine_;
   const int index_;

@@ -18,19 +18,24 @@ constexpr std::size_t kSmallestPipelinedSegment = 16u << 10;
 constexpr std::uint64_t kStreamFrom = 4u << 20;
 
 bool reduces(wire::Collective c) {
-  return c == wire::Collective::kAllReduce || c == wire::Collective::kReduceScatter || c == wire::Collective::kReduce;
+  return c == wire::Collective::kAllReduce || c == wire::Collective::kReduceScatter ||
+         c == wire::Collective::kReduce;
 }
 
-bool half(wire::DType dtype) { return dtype == wire::DType::kFloat16 || dtype == wire::DType::kBfloat16; }
+bool half(wire::DType dtype) {
+  return dtype == wire::DType::kFloat16 || dtype == wire::DType::kBfloat16;
+}
 
 std::shared_ptr<const Program> point_to_point(const Group& group, bool receives, int peer) {
-  auto program = std::make_shared<Program>(wire::Collective::kPointToPoint, std::uint8_t{0}, group.size(), group.rank, 1, false);
+  auto program = std::make_shared<Program>(wire::Collective::kPointToPoint, std::uint8_t{0},
+                                           group.size(), group.rank, 1, false);
   program->append(receives ? Verb::kCopy : Verb::kSend, peer, 0, false);
   return program;
 }
 
 std::uint64_t sequence_key(int cls, std::uint32_t tag, std::uint32_t role) {
-  return static_cast<std::uint64_t>(cls) << 56 | static_cast<std::uint64_t>(tag & 0xFFFFFF) << 32 | role;
+  return static_cast<std::uint64_t>(cls) << 56 | static_cast<std::uint64_t>(tag & 0xFFFFFF) << 32 |
+         role;
 }
 
 }  // namespace
@@ -39,21 +44,27 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   const bool p2p = operation.program == nullptr;
   auto job = std::make_shared<Job>();
   job->group = group.shared_from_this();
-  job->program = p2p && !operation.any_source ? point_to_point(group, operation.receives, operation.peer) : operation.program;
+  job->program = p2p && !operation.any_source
+                     ? point_to_point(group, operation.receives, operation.peer)
+                     : operation.program;
   job->collective = p2p ? wire::Collective::kPointToPoint : operation.program->collective;
   if (!p2p && (operation.program->ranks != group.size() || operation.program->rank != group.rank)) {
-    throw std::invalid_argument("the program is for rank " + std::to_string(operation.program->rank) + " of " +
-                                std::to_string(operation.program->ranks) + ", the group has rank " + std::to_string(group.rank) + " of " +
-                                std::to_string(group.size()));
+    throw std::invalid_argument("the program is for rank " +
+                                std::to_string(operation.program->rank) + " of " +
+                                std::to_string(operation.program->ranks) + ", the group has rank " +
+                                std::to_string(group.rank) + " of " + std::to_string(group.size()));
   }
   job->dtype = operation.dtype;
   job->op = operation.op;
   job->item_size = wire::item_size(operation.dtype);
-  if (job->item_size == 0) throw std::invalid_argument("unknown dtype code " + std::to_string(static_cast<int>(operation.dtype)));
+  if (job->item_size == 0)
+    throw std::invalid_argument("unknown dtype code " +
+                                std::to_string(static_cast<int>(operation.dtype)));
   if (reduces(job->collective) && !kernels::supported(operation.dtype, operation.op)) {
     throw std::invalid_argument("the reduction is not defined for this dtype");
   }
-  job->wide = reduces(job->collective) && operation.rank_order && half(operation.dtype) && operation.program->adds;
+  job->wide = reduces(job->collective) && operation.rank_order && half(operation.dtype) &&
+              operation.program->adds;
   job->divisor = operation.op == wire::ReduceOp::kAvg ? group.size() : 1;
   job->priority = operation.priority;
   job->total = operation.total_bytes;
@@ -62,8 +73,12 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   job->lanes.resize(static_cast<std::size_t>(group.size()));
   const int cls = p2p ? 2 : operation.tag >= 0 ? 1 : 0;
   const auto tag = static_cast<std::uint32_t>(std::max(operation.tag, 0));
-  const std::uint32_t role = !p2p ? kRoleCollective : operation.receives ? role_receive(operation.peer) : role_send(operation.peer);
-  job->key = Key{static_cast<std::uint64_t>(cls) << 56 | static_cast<std::uint64_t>(tag & 0xFFFFFF) << 32, group.epoch, role};
+  const std::uint32_t role = !p2p                 ? kRoleCollective
+                             : operation.receives ? role_receive(operation.peer)
+                                                  : role_send(operation.peer);
+  job->key =
+      Key{static_cast<std::uint64_t>(cls) << 56 | static_cast<std::uint64_t>(tag & 0xFFFFFF) << 32,
+          group.epoch, role};
   if (!operation.any_source) job->key.tag |= group.sequences[sequence_key(cls, tag, role)]++;
   if (!operation.any_source) lay_out(*job, operation);
   return job;
@@ -90,40 +105,52 @@ void Engine::lay_out(Job& job, const Operation& operation) {
   } else if (program.splits) {
     for (int c = 0; c < program.chunks(); ++c) {
       const Part part = split(operation.count, program.chunks(), job.item_size, c);
-      const auto at = [&](std::byte* base) { return base == nullptr ? nullptr : base + part.offset * job.item_size; };
+      const auto at = [&](std::byte* base) {
+        return base == nullptr ? nullptr : base + part.offset * job.item_size;
+      };
       place(program.local(c), at(operation.source), at(operation.target), part.count);
     }
   } else {
     for (const ChunkMemory& memory : operation.chunks) {
-      place(program.local(static_cast<int>(memory.chunk)), memory.source, memory.target, memory.count);
+      place(program.local(static_cast<int>(memory.chunk)), memory.source, memory.target,
+            memory.count);
     }
   }
   const std::size_t unit = job.wide ? sizeof(float) : job.item_size;
-  const std::size_t limit = operation.segment_bytes > 0   ? operation.segment_bytes
-                            : job.group->all_shared ? options_.memory_segment_bytes
-                                                    : options_.wire_segment_bytes;
+  const std::size_t limit = operation.segment_bytes > 0 ? operation.segment_bytes
+                            : job.group->all_shared     ? options_.memory_segment_bytes
+                                                        : options_.wire_segment_bytes;
   for (Chunk& chunk : job.chunks) {
     std::size_t bytes = limit;
     if (program.forwards && operation.segment_bytes == 0) {
-      // Smaller segments let a chunk of few segments flow: eight of them, unless that makes them tiny.
-      bytes = std::clamp(std::bit_ceil(chunk.count * unit / 8 + 1), std::min(kSmallestPipelinedSegment, limit), limit);
+      // Smaller segments let a chunk of few segments flow: eight of them, unless that makes them
+      // tiny.
+      bytes = std::clamp(std::bit_ceil(chunk.count * unit / 8 + 1),
+                         std::min(kSmallestPipelinedSegment, limit), limit);
     }
     chunk.segment_count = std::max<std::size_t>(1, bytes / unit);
-    chunk.segments.resize(std::max<std::size_t>(1, (chunk.count + chunk.segment_count - 1) / chunk.segment_count));
+    chunk.segments.resize(
+        std::max<std::size_t>(1, (chunk.count + chunk.segment_count - 1) / chunk.segment_count));
     job.open_segments += chunk.segments.size();
-    const bool sends_own_wide = job.wide && !chunk.chain->steps.empty() && chunk.chain->steps.front().verb == Verb::kSend;
-    const bool adds = std::ranges::any_of(chunk.chain->steps, [](const Step& s) { return s.verb == Verb::kAdd; });
+    const bool sends_own_wide =
+        job.wide && !chunk.chain->steps.empty() && chunk.chain->steps.front().verb == Verb::kSend;
+    const bool adds =
+        std::ranges::any_of(chunk.chain->steps, [](const Step& s) { return s.verb == Verb::kAdd; });
     if (chunk.count == 0) continue;
-    if (chunk.chain->writes && chunk.target == nullptr) chunk.target = chunk.partial = scratch(job, chunk.count * job.item_size);
+    if (chunk.chain->writes && chunk.target == nullptr)
+      chunk.target = chunk.partial = scratch(job, chunk.count * job.item_size);
     if (job.wide && (adds || sends_own_wide)) chunk.partial = scratch(job, chunk.count * unit);
-    if (sends_own_wide) kernels::widen(job.dtype, chunk.source, reinterpret_cast<float*>(chunk.partial), chunk.count);
+    if (sends_own_wide)
+      kernels::widen(job.dtype, chunk.source, reinterpret_cast<float*>(chunk.partial), chunk.count);
   }
 }
 
 // Memory for what passes through this rank without being its result; freed with the job.
 std::byte* Engine::scratch(Job& job, std::size_t bytes) {
   std::byte* memory = arena_.allocate(bytes);
-  if (memory == nullptr) throw std::length_error("the arena has no room for " + std::to_string(bytes) + " bytes of partial sums");
+  if (memory == nullptr)
+    throw std::length_error("the arena has no room for " + std::to_string(bytes) +
+                            " bytes of partial sums");
   job.scratch.push_back(memory);
   return memory;
 }
@@ -134,14 +161,17 @@ void Engine::promise(Job& job) {
   for (const Chunk& chunk : job.chunks) {
     for (const Step& step : chunk.chain->steps) {
       if (step.verb == Verb::kSend || step.verb == Verb::kFold) continue;
-      incoming[step.peer] += chunk.count * (step.verb == Verb::kAdd && job.wide ? sizeof(float) : job.item_size);
+      incoming[step.peer] +=
+          chunk.count * (step.verb == Verb::kAdd && job.wide ? sizeof(float) : job.item_size);
       if (step.verb == Verb::kHold) job.lanes[step.peer].windowed = true;
     }
   }
-  const std::uint64_t window = std::max<std::uint64_t>(kWindowSegments * options_.wire_segment_bytes, options_.eager_bytes);
+  const std::uint64_t window =
+      std::max<std::uint64_t>(kWindowSegments * options_.wire_segment_bytes, options_.eager_bytes);
   for (std::size_t peer = 0; peer < incoming.size(); ++peer) {
     Link* link = job.group->links[peer];
-    if (link == nullptr || link->shared_memory() || incoming[peer] <= options_.eager_bytes) continue;
+    if (link == nullptr || link->shared_memory() || incoming[peer] <= options_.eager_bytes)
+      continue;
     job.lanes[peer].promised = job.lanes[peer].windowed ? window : kUnlimited;
     link->grant(job, static_cast<int>(peer));
   }
@@ -164,10 +194,12 @@ void Engine::start(const std::shared_ptr<Job>& job) {
   promise(*job);
   std::size_t longest = 0;
   for (const Chunk& chunk : job->chunks) longest = std::max(longest, chunk.segments.size());
-  // Segment by segment over all chunks, so that the first segment of every chunk is under way before the second of any.
+  // Segment by segment over all chunks, so that the first segment of every chunk is under way
+  // before the second of any.
   for (std::size_t segment = 0; segment < longest; ++segment) {
     for (std::size_t chunk = 0; chunk < job->chunks.size(); ++chunk) {
-      if (segment < job->chunks[chunk].segments.size()) advance(*job, static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(segment));
+      if (segment < job->chunks[chunk].segments.size())
+        advance(*job, static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(segment));
     }
   }
   if (const auto it = unexpected_.find(job->key); it != unexpected_.end()) {
@@ -194,7 +226,8 @@ void Engine::start_any_source(const std::shared_ptr<Job>& job) {
   }
   for (int peer = 0; peer < job->group->size(); ++peer) {
     if (peer == job->group->rank) continue;
-    const std::uint32_t next = job->group->sequences[sequence_key(2, job->user_tag(), role_receive(peer))];
+    const std::uint32_t next =
+        job->group->sequences[sequence_key(2, job->user_tag(), role_receive(peer))];
     if (unexpected_.contains(Key{job->key.tag | next, job->group->epoch, role_receive(peer)})) {
       bind_any_source(job, peer);
       return;

@@ -1,4 +1,5 @@
-// One rank's part of a plan, compiled for the engine: per chunk the chain of instructions that each of its segments passes.
+// One rank's part of a plan, compiled for the engine: per chunk the chain of instructions that each
+// of its segments passes.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,10 @@ struct Step {
   bool last;           // an ADD that completes the chunk
   std::uint16_t peer;  // rank in the group; own rank for FOLD
   // Derived for SEND: what the rank has of the chunk when it reaches this step.
-  bool complete;   // the final value (else its own data or a partial sum)
-  bool own_data;   // nothing was received into the chunk before: read the source
-  // A SEND that stands before a FOLD of the same chunk: the fold may overwrite the data before the peer has read it, so the
-  // frame carries a copy.
+  bool complete;  // the final value (else its own data or a partial sum)
+  bool own_data;  // nothing was received into the chunk before: read the source
+  // A SEND that stands before a FOLD of the same chunk: the fold may overwrite the data before the
+  // peer has read it, so the frame carries a copy.
   bool copied = false;
 };
 
@@ -31,27 +32,42 @@ struct Chain {
 
 // Immutable after construction; shared by all operations that run it.
 struct Program {
-  Program(wire::Collective collective, std::uint8_t plan, int ranks, int rank, int chunks, bool splits)
-      : collective(collective), plan(plan), ranks(ranks), rank(rank), splits(splits), local_(static_cast<std::size_t>(chunks), -1) {
-    if (chunks < 1 || chunks > 65536) throw std::invalid_argument("chunks must be 1 to 65536, not " + std::to_string(chunks));
+  Program(wire::Collective collective, std::uint8_t plan, int ranks, int rank, int chunks,
+          bool splits)
+      : collective(collective),
+        plan(plan),
+        ranks(ranks),
+        rank(rank),
+        splits(splits),
+        local_(static_cast<std::size_t>(chunks), -1) {
+    if (chunks < 1 || chunks > 65536)
+      throw std::invalid_argument("chunks must be 1 to 65536, not " + std::to_string(chunks));
   }
 
   void append(Verb verb, int peer, int chunk, bool last) {
-    if (chunk < 0 || chunk >= static_cast<int>(local_.size())) throw std::invalid_argument("chunk " + std::to_string(chunk) + " is not in the plan");
-    if (verb != Verb::kFold && (peer < 0 || peer >= ranks || peer == rank)) throw std::invalid_argument("peer " + std::to_string(peer) + " is not another rank");
+    if (chunk < 0 || chunk >= static_cast<int>(local_.size()))
+      throw std::invalid_argument("chunk " + std::to_string(chunk) + " is not in the plan");
+    if (verb != Verb::kFold && (peer < 0 || peer >= ranks || peer == rank))
+      throw std::invalid_argument("peer " + std::to_string(peer) + " is not another rank");
     Chain& chain = at(chunk);
-    Step step{verb, last, static_cast<std::uint16_t>(verb == Verb::kFold ? rank : peer), false, !chain.writes};
-    const bool reduces = collective == wire::Collective::kAllReduce || collective == wire::Collective::kReduceScatter ||
-                         collective == wire::Collective::kReduce || collective == wire::Collective::kBarrier;
+    Step step{verb, last, static_cast<std::uint16_t>(verb == Verb::kFold ? rank : peer), false,
+              !chain.writes};
+    const bool reduces = collective == wire::Collective::kAllReduce ||
+                         collective == wire::Collective::kReduceScatter ||
+                         collective == wire::Collective::kReduce ||
+                         collective == wire::Collective::kBarrier;
     if (verb == Verb::kSend) {
       step.complete = !reduces;
       for (const Step& earlier : chain.steps) {
-        if (earlier.verb == Verb::kCopy || earlier.verb == Verb::kFold || (earlier.verb == Verb::kAdd && earlier.last)) step.complete = true;
+        if (earlier.verb == Verb::kCopy || earlier.verb == Verb::kFold ||
+            (earlier.verb == Verb::kAdd && earlier.last))
+          step.complete = true;
       }
       forwards = forwards || !chain.steps.empty();
     } else {
       chain.writes = chain.writes || verb != Verb::kHold;
-      for (Step& earlier : chain.steps) earlier.copied = earlier.copied || (verb == Verb::kFold && earlier.verb == Verb::kSend);
+      for (Step& earlier : chain.steps)
+        earlier.copied = earlier.copied || (verb == Verb::kFold && earlier.verb == Verb::kSend);
       adds = adds || verb == Verb::kAdd;
       holds = holds || verb == Verb::kHold;
     }
@@ -59,7 +75,9 @@ struct Program {
   }
 
   // Index into `chains`, or -1 when this rank has no part in the chunk.
-  int local(int chunk) const { return chunk < static_cast<int>(local_.size()) ? local_[static_cast<std::size_t>(chunk)] : -1; }
+  int local(int chunk) const {
+    return chunk < static_cast<int>(local_.size()) ? local_[static_cast<std::size_t>(chunk)] : -1;
+  }
   int chunks() const { return static_cast<int>(local_.size()); }
 
   Chain& at(int chunk) {

@@ -12,7 +12,8 @@ struct Part {
   std::uint64_t count;
 };
 
-// Parts begin at multiples of 64 bytes; the first (lines % parts) are one line longer; the last lines may be short or missing.
+// Parts begin at multiples of 64 bytes; the first (lines % parts) are one line longer; the last
+// lines may be short or missing.
 inline Part split(std::uint64_t count, int parts, std::size_t item_size, int index) {
   const std::uint64_t line = 64 / item_size;
   const std::uint64_t lines = (count + line - 1) / line;

@@ -12,7 +12,8 @@ namespace slackline {
 class Link;
 struct Job;
 
-// A payload whose memory the rail lends (`owned` null: valid during the call only) or hands over (`owned` is freed by the receiver).
+// A payload whose memory the rail lends (`owned` null: valid during the call only) or hands over
+// (`owned` is freed by the receiver).
 struct Payload {
   const std::byte* data = nullptr;
   std::byte* owned = nullptr;
@@ -22,7 +23,8 @@ struct Payload {
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
-  // Where a long payload should be stored right away, or null: the rail then takes a buffer. `*job` is set to the owner of the memory.
+  // Where a long payload should be stored right away, or null: the rail then takes a buffer. `*job`
+  // is set to the owner of the memory.
   virtual std::byte* landing(Link& link, const wire::Header& header, Job** job) = 0;
   virtual void arrive(Link& link, const wire::Header& header, const Payload& payload) = 0;
   virtual std::byte* take_buffer(std::size_t bytes) = 0;

@@ -11,7 +11,9 @@ namespace slackline {
 namespace {
 
 constexpr std::size_t kLine = 64;
-std::size_t entry_bytes(std::size_t payload) { return sizeof(wire::Header) + (payload + kLine - 1) / kLine * kLine; }
+std::size_t entry_bytes(std::size_t payload) {
+  return sizeof(wire::Header) + (payload + kLine - 1) / kLine * kLine;
+}
 
 Ring* ring_at(std::byte* memory) {
   if (memory == nullptr) throw std::runtime_error("a peer's ring lies outside its arena");
@@ -30,8 +32,8 @@ std::uint64_t make_ring(Arena& arena) {
   return arena.offset_of(memory);
 }
 
-ShmRail::ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell_fd, int control_fd, std::uint64_t receive_ring,
-                 std::uint64_t send_ring)
+ShmRail::ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell_fd, int control_fd,
+                 std::uint64_t receive_ring, std::uint64_t send_ring)
     : peer_(std::move(peer)),
       peer_doorbell_(std::launder(reinterpret_cast<Doorbell*>(peer_->at(0, sizeof(Doorbell))))),
       doorbell_fd_(doorbell_fd),
@@ -99,12 +101,15 @@ bool ShmRail::poll(Link& link, FrameSink& sink) {
     } else {
       // The payload is lent to the sink straight from the ring; the entry is released afterwards.
       ++frames_received;
-      sink.arrive(link, header, Payload{receive_->data + at + sizeof header, nullptr, header.length});
+      sink.arrive(link, header,
+                  Payload{receive_->data + at + sizeof header, nullptr, header.length});
       next = head + entry_bytes(header.length);
     }
     receive_->head.store(next, std::memory_order_seq_cst);
-    if (receive_->producer_waits.load(std::memory_order_seq_cst) != 0 && receive_->producer_waits.exchange(0) != 0) {
-      pushed_ = true;  // the producer may be asleep until there is room: wake it with the next notify()
+    if (receive_->producer_waits.load(std::memory_order_seq_cst) != 0 &&
+        receive_->producer_waits.exchange(0) != 0) {
+      pushed_ =
+          true;  // the producer may be asleep until there is room: wake it with the next notify()
     }
   }
   return any;

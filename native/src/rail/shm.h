@@ -1,7 +1,9 @@
-// A rail between two processes of one host: a ring of frames in the receiver's arena, and both arenas mapped on both sides.
+// A rail between two processes of one host: a ring of frames in the receiver's arena, and both
+// arenas mapped on both sides.
 //
-// Short payloads travel in the ring; long ones stay where they are and the frame carries a Reference. The ring has one producer
-// and one consumer. A consumer that sleeps says so in its doorbell word, and a producer that finds the word set rings its eventfd.
+// Short payloads travel in the ring; long ones stay where they are and the frame carries a
+// Reference. The ring has one producer and one consumer. A consumer that sleeps says so in its
+// doorbell word, and a producer that finds the word set rings its eventfd.
 #pragma once
 
 #include <atomic>
@@ -32,7 +34,8 @@ static_assert(sizeof(Ring) == Ring::kBytes + 128);
 struct Reference {
   static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
   std::uint64_t offset;     // in the sender's arena: the bytes
-  std::uint64_t give_back;  // in the sender's arena: where a result of the same length may be stored, or kNowhere
+  std::uint64_t give_back;  // in the sender's arena: where a result of the same length may be
+                            // stored, or kNowhere
 };
 static_assert(sizeof(Reference) == 16);
 
@@ -40,9 +43,10 @@ class ShmRail {
  public:
   static constexpr std::size_t kInlineBytes = 8u << 10;  // longer payloads go by reference
 
-  // Owns `doorbell_fd` (rings the peer) and `control_fd` (a socket whose end tells that the peer is gone).
-  ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell_fd, int control_fd, std::uint64_t receive_ring,
-          std::uint64_t send_ring);
+  // Owns `doorbell_fd` (rings the peer) and `control_fd` (a socket whose end tells that the peer is
+  // gone).
+  ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell_fd, int control_fd,
+          std::uint64_t receive_ring, std::uint64_t send_ring);
   ~ShmRail();
   ShmRail(const ShmRail&) = delete;
   ShmRail& operator=(const ShmRail&) = delete;
@@ -51,13 +55,18 @@ class ShmRail {
   // False when the ring has no room; the peer will then ring our doorbell once it has.
   bool push(const wire::Header& header, const void* payload, std::size_t length);
   bool poll(Link& link, FrameSink& sink);
-  bool pending() const { return receive_->head.load(std::memory_order_relaxed) != receive_->tail.load(std::memory_order_acquire); }
+  bool pending() const {
+    return receive_->head.load(std::memory_order_relaxed) !=
+           receive_->tail.load(std::memory_order_acquire);
+  }
   // Wakes the peer when it sleeps and something was pushed since the last call.
   void notify();
   // True once the control socket has ended.
   bool peer_gone();
 
-  std::byte* peer_memory(std::uint64_t offset, std::size_t bytes) const { return peer_->at(offset, bytes); }
+  std::byte* peer_memory(std::uint64_t offset, std::size_t bytes) const {
+    return peer_->at(offset, bytes);
+  }
   std::uint64_t frames_sent = 0;
   std::uint64_t frames_received = 0;
   std::uint64_t wakeups = 0;

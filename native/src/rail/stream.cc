@@ -19,7 +19,8 @@ StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums)
     : fd_(fd), job_(job), checksums_(checksums), buffer_(new std::byte[kBufferBytes]) {
   ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_NONBLOCK);
   const int on = 1;
-  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // refused by other stream sockets, which have no delay
+  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on,
+               sizeof on);  // refused by other stream sockets, which have no delay
 }
 
 StreamRail::~StreamRail() { ::close(fd_); }
@@ -30,12 +31,14 @@ void StreamRail::fail(Fault fault, std::string message) {
   failure_.message = std::move(message);
 }
 
-void StreamRail::enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length) {
+void StreamRail::enqueue(const wire::Header& header, const std::byte* payload,
+                         std::uint32_t length) {
   queue_.push_back(Outgoing{header, payload, length, nullptr});
   queued_bytes_ += sizeof header + length;
 }
 
-void StreamRail::enqueue_copy(const wire::Header& header, const std::byte* payload, std::uint32_t length) {
+void StreamRail::enqueue_copy(const wire::Header& header, const std::byte* payload,
+                              std::uint32_t length) {
   std::unique_ptr<std::byte[]> copy(new std::byte[length]);
   if (length > 0) std::memcpy(copy.get(), payload, length);
   enqueue(header, copy.get(), length);
@@ -61,7 +64,8 @@ void StreamRail::flush() {
       } else {
         skip -= sizeof out.header;
       }
-      if (out.length > skip) parts[used++] = {const_cast<std::byte*>(out.payload) + skip, out.length - skip};
+      if (out.length > skip)
+        parts[used++] = {const_cast<std::byte*>(out.payload) + skip, out.length - skip};
       skip = 0;
     }
     msghdr message{};
@@ -89,21 +93,25 @@ void StreamRail::flush() {
 
 bool StreamRail::check(const wire::Header& header) {
   if (header.magic != wire::kMagic || header.version != wire::kVersion) {
-    fail(Fault::kFrame, "a frame began with magic " + std::to_string(header.magic) + " version " + std::to_string(header.version) +
-                            ": the stream is corrupted");
-  } else if (crc32c(0, &header, sizeof header - sizeof header.header_checksum) != header.header_checksum) {
+    fail(Fault::kFrame, "a frame began with magic " + std::to_string(header.magic) + " version " +
+                            std::to_string(header.version) + ": the stream is corrupted");
+  } else if (crc32c(0, &header, sizeof header - sizeof header.header_checksum) !=
+             header.header_checksum) {
     fail(Fault::kFrame, "a frame's header checksum is wrong: the stream is corrupted");
   } else if (header.job != job_) {
     fail(Fault::kFrame, "a frame belongs to another job");
   } else if (header.length > kMaxPayload) {
-    fail(Fault::kFrame, "a frame claims " + std::to_string(header.length) + " payload bytes, more than any may have");
+    fail(Fault::kFrame, "a frame claims " + std::to_string(header.length) +
+                            " payload bytes, more than any may have");
   }
   return !failure_;
 }
 
 bool StreamRail::check_payload(const wire::Header& header, const std::byte* data) {
-  if (checksums_ && header.length > 0 && crc32c(0, data, header.length) != header.payload_checksum) {
-    fail(Fault::kFrame, "a frame's payload checksum is wrong (sequence " + std::to_string(header.sequence) + "): the data is corrupted");
+  if (checksums_ && header.length > 0 &&
+      crc32c(0, data, header.length) != header.payload_checksum) {
+    fail(Fault::kFrame, "a frame's payload checksum is wrong (sequence " +
+                            std::to_string(header.sequence) + "): the data is corrupted");
   }
   return !failure_;
 }
@@ -113,9 +121,11 @@ bool StreamRail::read_some(bool* drained) {
   std::size_t asked = 0;
   std::size_t before = 0;
   if (in_bulk_) {
-    // The rest of the payload goes where it belongs, and the next header comes along in the same call.
+    // The rest of the payload goes where it belongs, and the next header comes along in the same
+    // call.
     const std::size_t rest = bulk_.header.length - bulk_.got;
-    const std::array<iovec, 2> parts{iovec{bulk_.data + bulk_.got, rest}, iovec{buffer_.get(), 4096}};
+    const std::array<iovec, 2> parts{iovec{bulk_.data + bulk_.got, rest},
+                                     iovec{buffer_.get(), 4096}};
     asked = rest + 4096;
     before = rest;
     n = ::readv(fd_, parts.data(), 2);
@@ -140,7 +150,8 @@ bool StreamRail::read_some(bool* drained) {
     return false;
   }
   if (n < 0) {
-    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) fail(Fault::kPeer, std::string("receiving failed: ") + std::strerror(errno));
+    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+      fail(Fault::kPeer, std::string("receiving failed: ") + std::strerror(errno));
     return false;
   }
   const auto got = static_cast<std::size_t>(n);
@@ -162,7 +173,8 @@ void StreamRail::finish_bulk(Link& link, FrameSink& sink) {
     return;
   }
   ++counters_.frames_received;
-  sink.arrive(link, bulk_.header, Payload{bulk_.data, bulk_.owned ? bulk_.data : nullptr, bulk_.header.length});
+  sink.arrive(link, bulk_.header,
+              Payload{bulk_.data, bulk_.owned ? bulk_.data : nullptr, bulk_.header.length});
 }
 
 void StreamRail::parse(Link& link, FrameSink& sink) {

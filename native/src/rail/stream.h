@@ -19,7 +19,8 @@ struct StreamCounters {
 
 class StreamRail {
  public:
-  // Takes ownership of `fd`, which becomes non-blocking. `job` is the job code that every frame must carry.
+  // Takes ownership of `fd`, which becomes non-blocking. `job` is the job code that every frame
+  // must carry.
   StreamRail(int fd, std::uint32_t job, bool checksums);
   ~StreamRail();
   StreamRail(const StreamRail&) = delete;
@@ -27,11 +28,14 @@ class StreamRail {
 
   int fd() const { return fd_; }
   std::uint32_t job() const { return job_; }
-  // Room for one more frame: keeps the queue short, so that an urgent frame overtakes all but this much.
+  // Room for one more frame: keeps the queue short, so that an urgent frame overtakes all but this
+  // much.
   bool room() const { return queued_bytes_ < kQueueBytes && !failure_; }
-  // `payload` stays valid until the link has seen the frame acknowledged. Nothing is written before flush().
+  // `payload` stays valid until the link has seen the frame acknowledged. Nothing is written before
+  // flush().
   void enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length);
-  // As enqueue, but the rail keeps a copy of the payload: a resent frame may be acknowledged before it is written.
+  // As enqueue, but the rail keeps a copy of the payload: a resent frame may be acknowledged before
+  // it is written.
   void enqueue_copy(const wire::Header& header, const std::byte* payload, std::uint32_t length);
   // The payload at `from` has moved to `to`.
   void repoint(const std::byte* from, const std::byte* to);
@@ -39,7 +43,8 @@ class StreamRail {
   bool blocked() const { return !queue_.empty(); }
   // Reads what is there and hands complete frames to `sink`; true when anything was read.
   bool poll(Link& link, FrameSink& sink);
-  // The memory of `job` must not be written any more: a payload on its way there goes to a buffer instead.
+  // The memory of `job` must not be written any more: a payload on its way there goes to a buffer
+  // instead.
   void forget(const Job* job, FrameSink& sink);
   void shut_down_sending();
 
@@ -51,7 +56,8 @@ class StreamRail {
  private:
   static constexpr std::size_t kQueueBytes = 512u << 10;
   static constexpr std::size_t kBufferBytes = 160u << 10;
-  static constexpr std::size_t kBulkBytes = 16u << 10;  // longer payloads are read to where they belong
+  static constexpr std::size_t kBulkBytes = 16u
+                                            << 10;  // longer payloads are read to where they belong
 
   struct Outgoing {
     wire::Header header;
