@@ -94,14 +94,14 @@ def run(
             job.wait(_PATIENCE)
         ending = job.ending()
         code = 128 + received[0] if received else ending.exit_code
-        if received:
-            screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
-        elif code:
-            _explain(job, ending, screen)
         if (table := report.table()) is not None:
             screen.table(table)
         elif not code:
             screen.note("no telemetry: no rank used slackline.overlap")
+        if received:
+            screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
+        elif code:
+            _explain(job, ending, screen)
         if keep is not None or (code and not received):
             screen.note(f"output and telemetry of all ranks: {directory}")
     if keep is None and (received or not code):
