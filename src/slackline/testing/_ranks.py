@@ -1,0 +1,118 @@
+"""Ranks as threads over the real engine: each has a nic of its own, and they meet in memory."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from slackline.errors import TimeoutError, UsageError
+from slackline.nic import Group, NativeNic, NicOptions
+
+__all__ = ["MemoryStore", "run_ranks"]
+
+Result = TypeVar("Result")
+
+_ARENA_BYTES = 256 << 20
+_TIMEOUT = timedelta(seconds=20)
+_LIMIT = timedelta(seconds=50)
+
+
+class MemoryStore:
+    """A Store for ranks that are threads of one process. Any thread may use it."""
+
+    def __init__(self, *, timeout: timedelta = _TIMEOUT) -> None:
+        self._timeout = timeout
+        self._values: dict[str, str] = {}
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: str, /) -> None:
+        """Publish `value` under `key`; a second value replaces the first."""
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def get(self, key: str, /) -> bytes:
+        """The value under `key`; blocks until it is there, and raises TimeoutError if it is not."""
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: key in self._values, self._timeout.total_seconds()
+            ):
+                raise TimeoutError(f"the store Timed out waiting for {key!r}")
+            return self._values[key].encode()
+
+
+def run_ranks(
+    size: int,
+    body: Callable[[Group], Result],
+    *,
+    options: NicOptions | Callable[[int], NicOptions] | None = None,
+    timeout: timedelta = _TIMEOUT,
+    limit: timedelta = _LIMIT,
+) -> list[Result]:
+    """What `body(group)` returns on each of `size` ranks, in the order of the ranks.
+
+    Every rank is a thread with its own engine, so that what separates processes separates them too:
+    sockets, shared memory, clocks of their own. `options` are those of every nic, or a function of
+    the rank; None: the defaults with a small arena. `timeout` is the groups'.
+
+    Blocks until all ranks have ended, then raises what the first rank to fail raised. A rank that
+    fails aborts its group, so that the others do not wait for it. Raises TimeoutError when some
+    have not ended within `limit`; their threads are left behind as daemons.
+    """
+    if size < 1:
+        raise UsageError(f"size must be a positive integer, not {size}")
+    store = MemoryStore(timeout=timeout)
+    results: dict[int, Result] = {}
+    failures: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = _run_rank(store, rank, size, body, _options(options, rank), timeout)
+        except BaseException as error:  # raised again by the caller's thread
+            failures.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(rank,), name=f"rank-{rank}", daemon=True)
+        for rank in range(size)
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + limit.total_seconds()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if failures:
+        raise failures[0]
+    if hanging := [str(rank) for rank, thread in enumerate(threads) if thread.is_alive()]:
+        seconds = limit.total_seconds()
+        raise TimeoutError(f"ranks {', '.join(hanging)} Timed out: not done after {seconds} s")
+    return [results[rank] for rank in range(size)]
+
+
+def _options(given: NicOptions | Callable[[int], NicOptions] | None, rank: int) -> NicOptions:
+    if given is None:
+        return NicOptions(arena_bytes=_ARENA_BYTES)
+    return given if isinstance(given, NicOptions) else given(rank)
+
+
+def _run_rank(
+    store: MemoryStore,
+    rank: int,
+    size: int,
+    body: Callable[[Group], Result],
+    options: NicOptions,
+    timeout: timedelta,
+) -> Result:
+    nic = NativeNic(options)
+    try:
+        group = nic.open_group(store, rank, size, timeout=timeout)
+        try:
+            result = body(group)
+        except BaseException as error:
+            group.abort(f"{type(error).__name__}: {error}")
+            group.close()
+            raise
+        group.close()
+        return result
+    finally:
+        nic.close()
