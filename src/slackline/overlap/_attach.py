@@ -2,7 +2,8 @@
 
 Compiled code reads parameters behind Python's back, so modules that are compiled are not guarded:
 all their parameters are finished before they run. The same goes for parameters that a module keeps
-in a list of its own, as nn.LSTM does.
+in a list of its own, as nn.LSTM does. A module that is compiled only later finds, while it is
+traced, a hook that finishes everything.
 """
 
 from collections.abc import Sequence
@@ -33,9 +34,24 @@ class _Finish:
         return _Finish, (None, ())
 
 
+class _FinishIfCompiled:
+    """A forward pre-hook for code that is compiled later, and not by way of the wrapper."""
+
+    def __init__(self, finish: _Finish) -> None:
+        self._finish: Any = torch.compiler.disable(finish)  # type: ignore[no-untyped-call]
+
+    def __call__(self, module: nn.Module, arguments: Any) -> None:
+        if torch.compiler.is_compiling():
+            self._finish(module, arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Finish, (None, ())
+
+
 def attach(module: nn.Module, watch: Watch) -> list[RemovableHandle]:
     """Guards every module; returns the hooks that `detach` is to remove."""
-    handles = []
+    late = _FinishIfCompiled(_Finish(watch, _all(module)))
+    handles = [module.register_forward_pre_hook(late)]
     opaque: set[int] = set()
     for child in module.modules():
         if _is_opaque(child):
