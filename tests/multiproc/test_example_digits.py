@@ -37,10 +37,9 @@ def _json(*arguments: str, ranks: int) -> dict[str, Any]:
 def _bits(*arguments: str, ranks: int, **environment: str) -> list[str]:
     result = _run(*arguments, "--bits", "--epochs", "3", ranks=ranks, **environment)
     assert result.returncode == 0, result.stderr
+    prefix = "PCCO over slackline: "
     return [
-        line.partition(": ")[2]
-        for line in result.stdout.splitlines()
-        if ": step " in line or ": parameters " in line
+        line.removeprefix(prefix) for line in result.stdout.splitlines() if line.startswith(prefix)
     ]
 
 
