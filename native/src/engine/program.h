@@ -39,6 +39,7 @@ struct Program {
         ranks(ranks),
         rank(rank),
         splits(splits),
+        forwards(plan > 1),
         local_(static_cast<std::size_t>(chunks), -1) {
     if (chunks < 1 || chunks > 65536)
       throw std::invalid_argument("chunks must be 1 to 65536, not " + std::to_string(chunks));
@@ -63,7 +64,6 @@ struct Program {
             (earlier.verb == Verb::kAdd && earlier.last))
           step.complete = true;
       }
-      forwards = forwards || !chain.steps.empty();
     } else {
       chain.writes = chain.writes || verb != Verb::kHold;
       for (Step& earlier : chain.steps)
@@ -94,7 +94,10 @@ struct Program {
   const int ranks;
   const int rank;
   const bool splits;  // the chunks are parts of one buffer; else each has its own address
-  bool forwards = false;
+  // Some rank passes on what it received, so segments are kept small enough to flow. Every rank
+  // must cut a chunk alike, so this is a property of the plan, not of this rank's part: the first
+  // plan of a collective sends everything straight to where it is due, and the others do not.
+  const bool forwards;
   bool adds = false;
   bool holds = false;
   std::vector<Chain> chains;
