@@ -1,7 +1,7 @@
 """What the overlap needs of a group of ranks, and how a NIC engine's group gives it."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -35,7 +35,7 @@ class Pending(Protocol):
 
 
 class Exchange(Protocol):
-    """A group of ranks as the overlap sees it. Only `reduce` returns before its work is done."""
+    """A group of ranks as the overlap sees it. Only what `reduction` posts goes on by itself."""
 
     rank: int
     size: int
@@ -48,8 +48,11 @@ class Exchange(Protocol):
     def release(self) -> None:
         """Gives back all memory of `allocate`."""
 
-    def reduce(self, key: int, flat: Tensor, *, average: bool, priority: int) -> Pending:
-        """Posts a sum (or average) over the ranks, in place; nobody touches `flat` until done."""
+    def reduction(self, key: int, flat: Tensor, *, average: bool) -> Callable[[int], Pending]:
+        """What posts a sum (or average) of `flat` over the ranks, in place, with a priority.
+
+        Nobody touches `flat` between the posting and the end of what it returns.
+        """
 
     def agree(self, key: int, bits: Tensor) -> None:
         """The maximum of a flat uint8 CPU tensor over the ranks, in place."""
@@ -101,17 +104,16 @@ class NicExchange:
         while self._blocks:
             self._group.free(self._blocks.pop())
 
-    def reduce(self, key: int, flat: Tensor, *, average: bool, priority: int) -> Pending:
-        address = flat.data_ptr()
-        return self._group.all_reduce(
-            address,
-            address,
-            flat.numel(),
-            wire_type(flat.dtype),
-            ReduceOp.AVG if average else ReduceOp.SUM,
-            tag=self._first_tag + key,
-            priority=priority,
-        )
+    def reduction(self, key: int, flat: Tensor, *, average: bool) -> Callable[[int], Pending]:
+        address, count, dtype = flat.data_ptr(), flat.numel(), wire_type(flat.dtype)
+        op = ReduceOp.AVG if average else ReduceOp.SUM
+        tag = self._first_tag + key
+        all_reduce = self._group.all_reduce
+
+        def post(priority: int) -> Pending:
+            return all_reduce(address, address, count, dtype, op, tag=tag, priority=priority)
+
+        return post
 
     def agree(self, key: int, bits: Tensor) -> None:
         address = bits.data_ptr()

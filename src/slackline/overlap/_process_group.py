@@ -29,7 +29,7 @@ class _Posted:
 
 
 class ProcessGroupExchange:
-    """A torch process group; `reduce` must be called in the same order on all ranks."""
+    """A torch process group; all ranks must post in the same order."""
 
     matches_by_key = False
 
@@ -47,13 +47,19 @@ class ProcessGroupExchange:
     def release(self) -> None:
         return None
 
-    def reduce(self, key: int, flat: Tensor, *, average: bool, priority: int) -> Pending:
+    def reduction(self, key: int, flat: Tensor, *, average: bool) -> Callable[[int], Pending]:
         native = average and self._averages
         op = dist.ReduceOp.AVG if native else dist.ReduceOp.SUM
-        work = dist.all_reduce(flat, op, group=self._group, async_op=True)
-        assert work is not None
-        divide = average and not native
-        return _Posted(work, (lambda: flat.div_(self.size)) if divide else None)
+
+        def divide() -> None:
+            flat.div_(self.size)
+
+        def post(priority: int) -> Pending:
+            work = dist.all_reduce(flat, op, group=self._group, async_op=True)
+            assert work is not None
+            return _Posted(work, divide if average and not native else None)
+
+        return post
 
     def agree(self, key: int, bits: Tensor) -> None:
         seen = bits.to(self._device)

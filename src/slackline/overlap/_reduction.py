@@ -58,6 +58,7 @@ class Reduction:
         self.watch = Watch()
         self._module = module
         self._exchange = exchange
+        self._average = average
         self._optimizers = optimizers
         self._places = {
             id(parameter): (index, name)
@@ -66,9 +67,7 @@ class Reduction:
         keys = range(len(self._places), len(self._places) + len(optimizers))
         eager = exchange.matches_by_key or len(optimizers) == 1
         self._sessions = [
-            Session(
-                optimizer, exchange, self.watch, recorder, key=key, average=average, eager=eager
-            )
+            Session(optimizer, exchange, self.watch, recorder, key=key, eager=eager)
             for optimizer, recorder, key in zip(optimizers, recorders, keys, strict=True)
         ]
         self.watch.sessions = self._sessions
@@ -93,15 +92,13 @@ class Reduction:
             ]
             if not new:
                 continue
-            places = [self._place(parameter) for _, parameter in new]
             flats = self._exchange.allocate([flat_request(parameter) for _, parameter in new])
-            slots = [
-                Slot(index, name, number, parameter, flat)
-                for (index, name), (number, parameter), flat in zip(places, new, flats, strict=True)
-            ]
-            self.watch.owners.update(
-                {id(slot.parameter): (session, slot) for slot in slots},
-            )
+            slots = []
+            for (number, parameter), flat in zip(new, flats, strict=True):
+                index, name = self._place(parameter)
+                reduce = self._exchange.reduction(index, flat, average=self._average)
+                slots.append(Slot(index, name, number, parameter, flat, reduce))
+            self.watch.owners.update({id(slot.parameter): (session, slot) for slot in slots})
             session.add(slots)
 
     def finish(self) -> None:

@@ -42,7 +42,6 @@ class Session:
         recorder: Recorder,
         *,
         key: int,
-        average: bool,
         eager: bool,
     ) -> None:
         """`key`: for agreements, one that no slot has. `eager` False: post nothing before flush."""
@@ -54,7 +53,6 @@ class Session:
         self._watch = watch
         self._recorder = recorder
         self._key = key
-        self._average = average
         self._eager = eager
         self._order = InOrder(())
         self._handles: list[RemovableHandle] = []
@@ -215,7 +213,7 @@ class Session:
 
     def _post(self, slot: Slot) -> None:
         self._open()
-        slot.post(self._exchange, average=self._average)
+        slot.post()
         self._recorder.posted(slot.nbytes)
 
     def _post_extras(self) -> None:

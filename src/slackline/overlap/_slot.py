@@ -11,6 +11,7 @@ each rank learns without another message whether anybody used the parameter.
 """
 
 import ctypes
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from slackline.errors import UsageError
-from slackline.overlap._exchange import Exchange, Pending
+from slackline.overlap._exchange import Pending
 
 __all__ = ["Clear", "Phase", "Slot", "clear_grad", "flat_request"]
 
@@ -67,8 +68,16 @@ def clear_grad(parameter: Tensor, *, set_to_none: bool) -> None:
 class Slot:
     """The gradient of one parameter. Used by one thread at a time."""
 
-    def __init__(self, index: int, name: str, group: int, parameter: Tensor, flat: Tensor) -> None:
-        """`flat` is the buffer of `flat_request`; the slot owns its content."""
+    def __init__(
+        self,
+        index: int,
+        name: str,
+        group: int,
+        parameter: Tensor,
+        flat: Tensor,
+        reduce: Callable[[int], Pending],
+    ) -> None:
+        """`flat` is the buffer of `flat_request`; `reduce` posts it with a priority."""
         self.index = index
         self.name = name
         self.group = group
@@ -86,7 +95,9 @@ class Slot:
         self.grad: Tensor | None = None
         """What the step uses: the reduced gradient, None where no rank has one."""
         self._flat = flat
+        self._reduce = reduce
         self._nbytes = flat.numel() * flat.itemsize
+        self._dtype, self._device = parameter.dtype, flat.device
         self._present = False
         self._aside: Tensor | None = None
         self._pending: Pending | None = None
@@ -108,13 +119,11 @@ class Slot:
         """Whether `wait` would not block."""
         return self._pending is None or self._pending.done()
 
-    def post(self, exchange: Exchange, *, average: bool) -> None:
+    def post(self) -> None:
         """Gives the rank's own gradient, or zeros where it has none, to a reduction."""
         self._present = self._load()
         self._mark(self._present)
-        self._pending = exchange.reduce(
-            self.index, self._flat, average=average, priority=self.priority
-        )
+        self._pending = self._reduce(self.priority)
         self.phase = Phase.POSTED
         self.posted = True
 
@@ -188,18 +197,17 @@ class Slot:
             self._check(grad)
             if self._view.data_ptr() != self._address:
                 self._view = self._make_view()
-            with torch.no_grad():
-                self._view.copy_(grad)
+            self._view.copy_(grad.detach() if grad.requires_grad else grad)
             self.parameter.grad = self._view
         return True
 
     def _check(self, grad: Tensor) -> None:
         if grad.layout is not torch.strided:
             raise UsageError(f"the gradient of {self.name!r} must be dense, not {grad.layout}")
-        dtype = self._view.dtype
-        if grad.dtype is not dtype or grad.device != self._flat.device:
+        dtype = self._dtype
+        if grad.dtype is not dtype or grad.device != self._device:
             raise UsageError(
-                f"the gradient of {self.name!r} must stay {dtype} on {self._flat.device} as it "
+                f"the gradient of {self.name!r} must stay {dtype} on {self._device} as it "
                 f"was when the model was wrapped, not become {grad.dtype} on {grad.device}"
             )
 
