@@ -52,7 +52,7 @@ struct BoundJob {
 };
 
 Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, int tag,
-                    int priority, std::int64_t timeout_ns, bool rank_order) {
+                    int priority, std::int64_t timeout_ns) {
   Operation operation;
   operation.program = program;
   operation.dtype = static_cast<wire::DType>(dtype);
@@ -60,7 +60,6 @@ Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, 
   operation.tag = tag;
   operation.priority = priority;
   operation.timeout_ns = timeout_ns;
-  operation.rank_order = rank_order;
   return operation;
 }
 
@@ -132,44 +131,38 @@ NB_MODULE(_native, m) {
           [](BoundGroup& self, const std::shared_ptr<Program>& program, std::uintptr_t source,
              std::uintptr_t target, std::uint64_t count, int dtype, int op,
              std::uint64_t total_bytes, int tag, int priority, std::int64_t timeout_ns,
-             bool rank_order, std::uint64_t segment_bytes, bool blocking) {
-            Operation operation =
-                reduction(program, dtype, op, tag, priority, timeout_ns, rank_order);
+             bool blocking) {
+            Operation operation = reduction(program, dtype, op, tag, priority, timeout_ns);
             operation.source = at(source);
             operation.target = at(target);
             operation.count = count;
             operation.total_bytes = total_bytes;
-            operation.segment_bytes = segment_bytes;
             return submit(self, operation, blocking);
           },
           "program"_a, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "total_bytes"_a,
-          "tag"_a, "priority"_a, "timeout_ns"_a, "rank_order"_a, "segment_bytes"_a, "blocking"_a,
+          "tag"_a, "priority"_a, "timeout_ns"_a, "blocking"_a,
           nb::call_guard<nb::gil_scoped_release>(),
           "Post an operation on one buffer. None when it is done.")
       .def(
           "run_chunks",
           [](BoundGroup& self, const std::shared_ptr<Program>& program,
              const std::vector<Memory>& chunks, int dtype, int op, std::uint64_t total_bytes,
-             int tag, int priority, std::int64_t timeout_ns, bool rank_order,
-             std::uint64_t segment_bytes, bool blocking) {
-            Operation operation =
-                reduction(program, dtype, op, tag, priority, timeout_ns, rank_order);
+             int tag, int priority, std::int64_t timeout_ns, bool blocking) {
+            Operation operation = reduction(program, dtype, op, tag, priority, timeout_ns);
             for (const auto& [chunk, source, target, count] : chunks)
               operation.chunks.push_back(ChunkMemory{chunk, at(source), at(target), count});
             operation.total_bytes = total_bytes;
-            operation.segment_bytes = segment_bytes;
             return submit(self, operation, blocking);
           },
           "program"_a, "chunks"_a, "dtype"_a, "op"_a, "total_bytes"_a, "tag"_a, "priority"_a,
-          "timeout_ns"_a, "rank_order"_a, "segment_bytes"_a, "blocking"_a,
-          nb::call_guard<nb::gil_scoped_release>(),
+          "timeout_ns"_a, "blocking"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Post an operation on chunks (chunk, source, target, count). None when it is done.")
       .def(
           "message",
           [](BoundGroup& self, bool receives, std::uintptr_t address, std::uint64_t count,
              int dtype, std::uint64_t total_bytes, int peer, int tag, int priority,
              std::int64_t timeout_ns, bool blocking) {
-            Operation operation = reduction(nullptr, dtype, 0, tag, priority, timeout_ns, false);
+            Operation operation = reduction(nullptr, dtype, 0, tag, priority, timeout_ns);
             (receives ? operation.target : operation.source) = at(address);
             operation.count = count;
             operation.total_bytes = total_bytes;
@@ -201,7 +194,7 @@ NB_MODULE(_native, m) {
           "__init__",
           [](Engine* self, std::size_t arena_bytes, std::size_t wire_segment_bytes,
              std::size_t memory_segment_bytes, std::uint64_t eager_bytes, bool checksums,
-             int spin_microseconds, bool yields) {
+             int spin_microseconds) {
             EngineOptions options;
             options.arena_bytes = arena_bytes;
             options.wire_segment_bytes = wire_segment_bytes;
@@ -209,11 +202,10 @@ NB_MODULE(_native, m) {
             options.eager_bytes = eager_bytes;
             options.checksums = checksums;
             options.spin_microseconds = spin_microseconds;
-            options.yields = yields;
             new (self) Engine(options);
           },
           "arena_bytes"_a, "wire_segment_bytes"_a, "memory_segment_bytes"_a, "eager_bytes"_a,
-          "checksums"_a, "spin_microseconds"_a, "yields"_a)
+          "checksums"_a, "spin_microseconds"_a)
       .def_prop_ro("arena_fd", [](Engine& e) { return e.arena().fd(); })
       .def_prop_ro("arena_bytes", [](Engine& e) { return e.arena().capacity(); })
       .def_prop_ro("doorbell_fd", &Engine::doorbell_fd)
@@ -244,10 +236,11 @@ NB_MODULE(_native, m) {
       .def(
           "open_group",
           [](const std::shared_ptr<Engine>& self, std::uint32_t epoch, int rank,
-             const std::vector<int>& links) {
-            return BoundGroup{self, self->open_group(epoch, rank, links)};
+             const std::vector<int>& links, bool rank_order) {
+            return BoundGroup{self, self->open_group(epoch, rank, links, rank_order)};
           },
-          "epoch"_a, "rank"_a, "links"_a, "links[i] leads to rank i; -1 for the own rank.")
+          "epoch"_a, "rank"_a, "links"_a, "rank_order"_a,
+          "links[i] leads to rank i; -1 for the own rank.")
       .def(
           "next_completion",
           [](Engine& self) -> std::optional<std::uintptr_t> {

@@ -60,10 +60,10 @@ class Group:
     def all_shared(self) -> bool:
         """True when every link is shared memory."""
 
-    def run(self, program: Program, source: int, target: int, count: int, dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, rank_order: bool, segment_bytes: int, blocking: bool) -> Job | None:
+    def run(self, program: Program, source: int, target: int, count: int, dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool) -> Job | None:
         """Post an operation on one buffer. None when it is done."""
 
-    def run_chunks(self, program: Program, chunks: Sequence[tuple[int, int, int, int]], dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, rank_order: bool, segment_bytes: int, blocking: bool) -> Job | None:
+    def run_chunks(self, program: Program, chunks: Sequence[tuple[int, int, int, int]], dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool) -> Job | None:
         """
         Post an operation on chunks (chunk, source, target, count). None when it is done.
         """
@@ -82,7 +82,7 @@ class Group:
 class Engine:
     """The NIC engine of one rank."""
 
-    def __init__(self, arena_bytes: int, wire_segment_bytes: int, memory_segment_bytes: int, eager_bytes: int, checksums: bool, spin_microseconds: int, yields: bool) -> None: ...
+    def __init__(self, arena_bytes: int, wire_segment_bytes: int, memory_segment_bytes: int, eager_bytes: int, checksums: bool, spin_microseconds: int) -> None: ...
 
     @property
     def arena_fd(self) -> int: ...
@@ -115,7 +115,7 @@ class Engine:
 
     def link_alive(self, link: int) -> bool: ...
 
-    def open_group(self, epoch: int, rank: int, links: Sequence[int]) -> Group:
+    def open_group(self, epoch: int, rank: int, links: Sequence[int], rank_order: bool) -> Group:
         """links[i] leads to rank i; -1 for the own rank."""
 
     def next_completion(self) -> int | None:

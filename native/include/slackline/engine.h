@@ -14,7 +14,6 @@ struct EngineOptions {
                               << 10;  // of one operation, sent to a peer that has not posted it yet
   bool checksums = true;              // CRC32C over payloads on wires (headers always have one)
   int spin_microseconds = 20;         // a waiting caller polls this long before it sleeps
-  bool yields = false;  // and gives its core away between polls (more ranks than cores)
 };
 
 }  // namespace slackline

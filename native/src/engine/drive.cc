@@ -175,9 +175,11 @@ void Engine::drive(Lock& lock, Job& job, std::int64_t until_ns) {
     const std::int64_t now = now_ns();
     if (now >= until_ns && now < job.deadline_ns) break;
     if (spin_until == 0) spin_until = now + options_.spin_microseconds * 1000;
+    const bool long_since = spin_until - now < (options_.spin_microseconds - 2) * 1000;
     if (now < spin_until) {
       lock.unlock();
-      if (options_.yields) ::sched_yield();
+      // The peer may be waiting for this very core.
+      if (long_since) ::sched_yield();
       lock.lock();
       continue;
     }

@@ -87,7 +87,7 @@ bool Engine::link_alive(int link) {
 }
 
 std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
-                                          const std::vector<int>& links) {
+                                          const std::vector<int>& links, bool rank_order) {
   const Lock lock = lock_for_post();
   if (closing_) throw std::runtime_error("the engine is closed");
   std::vector<Link*> by_rank;
@@ -99,7 +99,7 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
     shared = shared && (link == nullptr || link->shared_memory());
     by_rank.push_back(link);
   }
-  auto group = std::make_shared<Group>(epoch, rank, std::move(by_rank), shared);
+  auto group = std::make_shared<Group>(epoch, rank, std::move(by_rank), shared, rank_order);
   if (!groups_.emplace(epoch, group).second)
     throw std::invalid_argument("epoch " + std::to_string(epoch) + " is in use");
   for (std::size_t i = 0; i < group->links.size(); ++i) {

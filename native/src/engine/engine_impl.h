@@ -46,7 +46,8 @@ class Engine final : public FrameSink {
   void add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
                     int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring);
   bool link_alive(int link);
-  std::shared_ptr<Group> open_group(std::uint32_t epoch, int rank, const std::vector<int>& links);
+  std::shared_ptr<Group> open_group(std::uint32_t epoch, int rank, const std::vector<int>& links,
+                                    bool rank_order);
   // Posts; with `drive` also works in the caller's thread until the operation is finished.
   std::shared_ptr<Job> post(Group& group, const Operation& operation, bool drive);
   // False when `timeout_ns` passed first (negative: the operation's own deadline decides).

@@ -14,8 +14,12 @@ class Link;
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  Group(std::uint32_t epoch, int rank, std::vector<Link*> links, bool all_shared)
-      : epoch(epoch), rank(rank), links(std::move(links)), all_shared(all_shared) {}
+  Group(std::uint32_t epoch, int rank, std::vector<Link*> links, bool all_shared, bool rank_order)
+      : epoch(epoch),
+        rank(rank),
+        links(std::move(links)),
+        all_shared(all_shared),
+        rank_order(rank_order) {}
 
   int size() const { return static_cast<int>(links.size()); }
   // Rank of the peer behind `link`, or -1.
@@ -30,6 +34,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const int rank;
   const std::vector<Link*> links;  // by rank; null at the own rank
   const bool all_shared;           // every link is shared memory
+  const bool rank_order;           // elements are summed in rank order
   Failure broken;                  // set once a member is gone: nothing can be posted any more
   bool closed = false;
   std::map<std::uint64_t, std::uint32_t>
@@ -59,10 +64,8 @@ struct Operation {
   int peer = -1;                  // point to point only; -1 with any_source
   bool receives = false;          // point to point only
   bool any_source = false;
-  bool rank_order = false;
   int priority = 0;
   std::int64_t timeout_ns = 0;
-  std::size_t segment_bytes = 0;  // 0: the engine's choice
 };
 
 }  // namespace slackline

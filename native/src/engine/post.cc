@@ -63,7 +63,7 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   if (reduces(job->collective) && !kernels::supported(operation.dtype, operation.op)) {
     throw std::invalid_argument("the reduction is not defined for this dtype");
   }
-  job->wide = reduces(job->collective) && operation.rank_order && half(operation.dtype) &&
+  job->wide = reduces(job->collective) && group.rank_order && half(operation.dtype) &&
               operation.program->adds;
   job->divisor = operation.op == wire::ReduceOp::kAvg ? group.size() : 1;
   job->priority = operation.priority;
@@ -117,12 +117,11 @@ void Engine::lay_out(Job& job, const Operation& operation) {
     }
   }
   const std::size_t unit = job.wide ? sizeof(float) : job.item_size;
-  const std::size_t limit = operation.segment_bytes > 0 ? operation.segment_bytes
-                            : job.group->all_shared     ? options_.memory_segment_bytes
-                                                        : options_.wire_segment_bytes;
+  const std::size_t limit =
+      job.group->all_shared ? options_.memory_segment_bytes : options_.wire_segment_bytes;
   for (Chunk& chunk : job.chunks) {
     std::size_t bytes = limit;
-    if (program.forwards && operation.segment_bytes == 0) {
+    if (program.forwards) {
       // Smaller segments let a chunk of few segments flow: eight of them, unless that makes them
       // tiny.
       bytes = std::clamp(std::bit_ceil(chunk.count * unit / 8 + 1),

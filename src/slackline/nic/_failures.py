@@ -5,7 +5,7 @@ from slackline import errors
 __all__ = ["FailureTuple", "to_error"]
 
 FailureTuple = tuple[int, str, int, int, int, int]
-"""(fault, message, rank, peer, tag, sequence) as the engine tells it; -1 for what does not apply."""
+"""(fault, message, rank, peer, tag, sequence) as the engine tells it; -1: does not apply."""
 
 _ERRORS: dict[int, type[errors.SlacklineError]] = {
     1: errors.UsageError,

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import TypedDict, Unpack
 
-from slackline import _native, errors
+from slackline import _native
+from slackline.errors import ClosedError, UsageError
+from slackline.nic._calibration import measure
+from slackline.nic._checks import (
+    check_peer,
+    check_reduction,
+    check_root,
+    check_tag,
+    sum_counts,
+)
 from slackline.nic._failures import to_error
 from slackline.nic._interface import Transfer
 from slackline.nic._plans import PlanBook, Selected
@@ -15,10 +26,21 @@ from slackline.wire import DType, ReduceOp
 
 __all__ = ["NativeGroup"]
 
-_MAX_TAG = 1 << 24
 _CACHED_SHAPES = 4096
-_FLOATS = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
-_BITWISE = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
+
+
+class MessagePosting(TypedDict, total=False):
+    """How a message is posted; see slackline.nic.Group."""
+
+    priority: int
+    timeout: timedelta | None
+    blocking: bool
+
+
+class Posting(MessagePosting, total=False):
+    """How a collective is posted; see slackline.nic.Group."""
+
+    tag: int | None
 
 
 class NativeGroup:
@@ -32,7 +54,6 @@ class NativeGroup:
         completions: Completions,
         *,
         timeout: timedelta,
-        segment_bytes: int,
         on_close: Callable[[NativeGroup], None],
     ) -> None:
         self._engine = engine
@@ -40,11 +61,10 @@ class NativeGroup:
         self._book = book
         self._completions = completions
         self._timeout_ns = _nanoseconds(timeout)
-        self._segment_bytes = segment_bytes
         self._on_close = on_close
         self._closed = False
         self._run = native.run
-        self._all_reduces: dict[tuple[int, int, int], tuple[_native.Program, int, bool]] = {}
+        self._all_reduces: dict[tuple[int, int, int], tuple[_native.Program, int]] = {}
         self.rank = native.rank
         self.size = native.size
 
@@ -53,11 +73,37 @@ class NativeGroup:
         """True when every rank is on this host and reached through shared memory."""
         return self._native.all_shared
 
+    @property
+    def order(self) -> str:
+        """In which order elements are summed: "rank" or "any"."""
+        return self._book.order
+
     def plan_for(
         self, nbytes: int, dtype: DType = DType.FLOAT32, op: ReduceOp = ReduceOp.SUM
     ) -> Selected:
         """The plan that an all_reduce of `nbytes` runs, and why."""
-        return self._book.select(Collective.ALL_REDUCE, nbytes, dtype, op)
+        return self._book.select(Collective.ALL_REDUCE, nbytes, dtype)
+
+    def calibrate(self, timeout: timedelta) -> None:
+        """Wait for every rank, then measure the links for the choice of plans. Called once."""
+        self.barrier(blocking=True, timeout=timeout)
+        if self.size == 1:
+            return
+        names = self._book.candidates()
+        measured = measure(names, self._timed)
+        agreed = (ctypes.c_int64 * len(measured))(*measured)
+        address = ctypes.addressof(agreed)
+        self._timed("direct", address, ctypes.sizeof(agreed), DType.INT64)
+        self._book.learn(list(agreed))
+        self._all_reduces.clear()
+
+    def _timed(self, name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32) -> None:
+        """One all_reduce to the maximum by the plan called `name`."""
+        program = self._book.program(Collective.ALL_REDUCE, name)
+        count, op, limit = nbytes // dtype.itemsize, ReduceOp.MAX, self._timeout_ns
+        job = self._run(program, address, address, count, dtype, op, nbytes, -1, 0, limit, True)
+        if job is not None:
+            self._transfer(job, True)
 
     def all_reduce(
         self,
@@ -83,23 +129,21 @@ class NativeGroup:
             dtype,
             op,
             known[1],
-            -1 if tag is None else self._tag(tag),
+            -1 if tag is None else check_tag(self.rank, tag),
             priority,
             self._timeout_ns if timeout is None else _nanoseconds(timeout),
-            known[2],
-            self._segment_bytes,
             blocking,
         )
         return DONE if job is None else self._transfer(job, blocking)
 
     def _prepare_all_reduce(
         self, count: int, dtype: DType, op: ReduceOp
-    ) -> tuple[_native.Program, int, bool]:
-        total = self._check(count, dtype, op)
-        selected = self._book.select(Collective.ALL_REDUCE, total, dtype, op)
+    ) -> tuple[_native.Program, int]:
+        self._require_open()
+        total = check_reduction(self.rank, count, dtype, op)
         if len(self._all_reduces) >= _CACHED_SHAPES:
             self._all_reduces.clear()
-        known = selected.program, total, self._book.order == "rank"
+        known = self._book.select(Collective.ALL_REDUCE, total, dtype).program, total
         self._all_reduces[count, dtype, op] = known
         return known
 
@@ -110,29 +154,14 @@ class NativeGroup:
         target: int,
         dtype: DType,
         op: ReduceOp,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
-        total = self._check(self._sum("counts", counts), dtype, op)
+        check_reduction(self.rank, self._sum("counts", counts), dtype, op)
         chunks = [
             (i, address, target if i == self.rank else 0, count)
             for i, (address, count) in enumerate(zip(sources, counts, strict=True))
         ]
-        return self._post(
-            Collective.REDUCE_SCATTER,
-            chunks,
-            dtype,
-            op,
-            total,
-            None,
-            tag,
-            priority,
-            timeout,
-            blocking,
-        )
+        return self._chunks(Collective.REDUCE_SCATTER, chunks, counts, dtype, op, None, posting)
 
     def all_gather(
         self,
@@ -140,54 +169,18 @@ class NativeGroup:
         targets: Sequence[int],
         counts: Sequence[int],
         dtype: DType,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
-        total = self._sum("counts", counts) * dtype.itemsize
-        chunks = [
-            (i, source if i == self.rank else 0, address, count)
-            for i, (address, count) in enumerate(zip(targets, counts, strict=True))
-        ]
-        return self._post(
-            Collective.ALL_GATHER,
-            chunks,
-            dtype,
-            ReduceOp.NONE,
-            total,
-            None,
-            tag,
-            priority,
-            timeout,
-            blocking,
+        chunks = self._sources_to_targets(source, targets, counts)
+        return self._chunks(
+            Collective.ALL_GATHER, chunks, counts, dtype, ReduceOp.NONE, None, posting
         )
 
     def broadcast(
-        self,
-        address: int,
-        count: int,
-        dtype: DType,
-        root: int,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        self, address: int, count: int, dtype: DType, root: int, **posting: Unpack[Posting]
     ) -> Transfer:
-        return self._post_split(
-            Collective.BROADCAST,
-            address,
-            address,
-            count,
-            dtype,
-            ReduceOp.NONE,
-            root,
-            tag,
-            priority,
-            timeout,
-            blocking,
+        return self._buffer(
+            Collective.BROADCAST, address, address, count, dtype, ReduceOp.NONE, root, posting
         )
 
     def reduce(
@@ -198,27 +191,11 @@ class NativeGroup:
         dtype: DType,
         op: ReduceOp,
         root: int,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
-        self._check(count, dtype, op)
+        check_reduction(self.rank, count, dtype, op)
         where = target if self.rank == root else 0
-        return self._post_split(
-            Collective.REDUCE,
-            source,
-            where,
-            count,
-            dtype,
-            op,
-            root,
-            tag,
-            priority,
-            timeout,
-            blocking,
-        )
+        return self._buffer(Collective.REDUCE, source, where, count, dtype, op, root, posting)
 
     def gather(
         self,
@@ -227,30 +204,11 @@ class NativeGroup:
         counts: Sequence[int],
         dtype: DType,
         root: int,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
-        total = self._sum("counts", counts) * dtype.itemsize
         at = targets if self.rank == root else [0] * self.size
-        chunks = [
-            (i, source if i == self.rank else 0, address, count)
-            for i, (address, count) in enumerate(zip(at, counts, strict=True))
-        ]
-        return self._post(
-            Collective.GATHER,
-            chunks,
-            dtype,
-            ReduceOp.NONE,
-            total,
-            root,
-            tag,
-            priority,
-            timeout,
-            blocking,
-        )
+        chunks = self._sources_to_targets(source, at, counts)
+        return self._chunks(Collective.GATHER, chunks, counts, dtype, ReduceOp.NONE, root, posting)
 
     def scatter(
         self,
@@ -259,30 +217,15 @@ class NativeGroup:
         counts: Sequence[int],
         dtype: DType,
         root: int,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
-        total = self._sum("counts", counts) * dtype.itemsize
+        self._sum("counts", counts)
         at = sources if self.rank == root else [0] * self.size
         chunks = [
             (i, address, target if i == self.rank else 0, count)
             for i, (address, count) in enumerate(zip(at, counts, strict=True))
         ]
-        return self._post(
-            Collective.SCATTER,
-            chunks,
-            dtype,
-            ReduceOp.NONE,
-            total,
-            root,
-            tag,
-            priority,
-            timeout,
-            blocking,
-        )
+        return self._chunks(Collective.SCATTER, chunks, counts, dtype, ReduceOp.NONE, root, posting)
 
     def all_to_all(
         self,
@@ -291,59 +234,28 @@ class NativeGroup:
         targets: Sequence[int],
         target_counts: Sequence[int],
         dtype: DType,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         n, me = self.size, self.rank
-        total = self._sum("source_counts", source_counts) * dtype.itemsize
+        self._sum("source_counts", source_counts)
         self._sum("target_counts", target_counts)
         if source_counts[me] != target_counts[me]:
-            raise errors.UsageError(
+            raise UsageError(
                 f"rank {me} sends itself {source_counts[me]} elements "
-                f"but expects {target_counts[me]}"
+                f"but expects {target_counts[me]}",
+                rank=me,
             )
         chunks = [
             (me * n + i, sources[i], targets[me] if i == me else 0, source_counts[i])
             for i in range(n)
         ]
         chunks += [(i * n + me, 0, targets[i], target_counts[i]) for i in range(n) if i != me]
-        return self._post(
-            Collective.ALL_TO_ALL,
-            chunks,
-            dtype,
-            ReduceOp.NONE,
-            total,
-            None,
-            tag,
-            priority,
-            timeout,
-            blocking,
+        return self._chunks(
+            Collective.ALL_TO_ALL, chunks, source_counts, dtype, ReduceOp.NONE, None, posting
         )
 
-    def barrier(
-        self,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
-    ) -> Transfer:
-        return self._post_split(
-            Collective.BARRIER,
-            0,
-            0,
-            0,
-            DType.UINT8,
-            ReduceOp.NONE,
-            None,
-            tag,
-            priority,
-            timeout,
-            blocking,
-        )
+    def barrier(self, **posting: Unpack[Posting]) -> Transfer:
+        return self._buffer(Collective.BARRIER, 0, 0, 0, DType.UINT8, ReduceOp.NONE, None, posting)
 
     def send(
         self,
@@ -352,12 +264,9 @@ class NativeGroup:
         dtype: DType,
         peer: int,
         tag: int,
-        *,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[MessagePosting],
     ) -> Transfer:
-        return self._message(False, address, count, dtype, peer, tag, priority, timeout, blocking)
+        return self._message(False, address, count, dtype, peer, tag, posting)
 
     def recv(
         self,
@@ -366,39 +275,46 @@ class NativeGroup:
         dtype: DType,
         peer: int | None,
         tag: int,
-        *,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[MessagePosting],
     ) -> Transfer:
-        return self._message(True, address, count, dtype, peer, tag, priority, timeout, blocking)
+        return self._message(True, address, count, dtype, peer, tag, posting)
 
     def allocate(self, nbytes: int) -> int:
         address = self._engine.allocate(nbytes)
         if address == 0:
-            raise errors.UsageError(
+            raise UsageError(
                 f"the arena of {self._engine.arena_bytes} bytes has no room for {nbytes} more"
             )
         return address
 
     def free(self, address: int) -> None:
         if not self._engine.free(address):
-            raise errors.UsageError(f"{address:#x} is not the start of registered memory")
+            raise UsageError(f"{address:#x} is not the start of registered memory")
 
     def counters(self) -> Mapping[str, int]:
         return self._engine.counters()
 
-    def close(self, timeout: timedelta | None = None) -> None:
+    def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         self._all_reduces.clear()
-        self._native.close(self._timeout_ns if timeout is None else _nanoseconds(timeout))
+        self._native.close(self._timeout_ns)
         self._on_close(self)
 
     def abort(self, reason: str) -> None:
         if not self._closed:
             self._native.abort(reason)
+
+    def _sources_to_targets(
+        self, source: int, targets: Sequence[int], counts: Sequence[int]
+    ) -> list[tuple[int, int, int, int]]:
+        """Chunks of which rank i has the source of chunk i."""
+        self._sum("counts", counts)
+        return [
+            (i, source if i == self.rank else 0, address, count)
+            for i, (address, count) in enumerate(zip(targets, counts, strict=True))
+        ]
 
     def _message(
         self,
@@ -408,15 +324,11 @@ class NativeGroup:
         dtype: DType,
         peer: int | None,
         tag: int,
-        priority: int,
-        timeout: timedelta | None,
-        blocking: bool,
+        posting: MessagePosting,
     ) -> Transfer:
-        if peer is not None and (not 0 <= peer < self.size or peer == self.rank):
-            raise errors.UsageError(
-                f"peer must be another rank below {self.size}, not {peer}", rank=self.rank
-            )
         self._require_open()
+        check_peer(self.rank, self.size, peer)
+        blocking = posting.get("blocking", False)
         job = self._native.message(
             receives,
             address,
@@ -424,14 +336,14 @@ class NativeGroup:
             dtype,
             count * dtype.itemsize,
             -1 if peer is None else peer,
-            self._tag(tag),
-            priority,
-            self._timeout_ns if timeout is None else _nanoseconds(timeout),
+            check_tag(self.rank, tag),
+            posting.get("priority", 0),
+            self._limit(posting),
             blocking,
         )
         return DONE if job is None else self._transfer(job, blocking)
 
-    def _post_split(
+    def _buffer(
         self,
         collective: Collective,
         source: int,
@@ -440,59 +352,50 @@ class NativeGroup:
         dtype: DType,
         op: ReduceOp,
         root: int | None,
-        tag: int | None,
-        priority: int,
-        timeout: timedelta | None,
-        blocking: bool,
+        posting: Posting,
     ) -> Transfer:
-        self._require_root(root)
-        total = count * dtype.itemsize
-        selected = self._book.select(collective, total, dtype, op, root)
         self._require_open()
+        check_root(self.rank, self.size, root)
+        total = count * dtype.itemsize
+        blocking = posting.get("blocking", False)
         job = self._run(
-            selected.program,
+            self._book.select(collective, total, dtype, root).program,
             source,
             target,
             count,
             dtype,
             op,
             total,
-            -1 if tag is None else self._tag(tag),
-            priority,
-            self._timeout_ns if timeout is None else _nanoseconds(timeout),
-            self._book.order == "rank",
-            self._segment_bytes,
+            self._tag(posting),
+            posting.get("priority", 0),
+            self._limit(posting),
             blocking,
         )
         return DONE if job is None else self._transfer(job, blocking)
 
-    def _post(
+    def _chunks(
         self,
         collective: Collective,
         chunks: list[tuple[int, int, int, int]],
+        counts: Sequence[int],
         dtype: DType,
         op: ReduceOp,
-        total: int,
         root: int | None,
-        tag: int | None,
-        priority: int,
-        timeout: timedelta | None,
-        blocking: bool,
+        posting: Posting,
     ) -> Transfer:
-        self._require_root(root)
-        selected = self._book.select(collective, total, dtype, op, root)
         self._require_open()
+        check_root(self.rank, self.size, root)
+        total = sum(counts) * dtype.itemsize
+        blocking = posting.get("blocking", False)
         job = self._native.run_chunks(
-            selected.program,
+            self._book.select(collective, total, dtype, root).program,
             chunks,
             dtype,
             op,
             total,
-            -1 if tag is None else self._tag(tag),
-            priority,
-            self._timeout_ns if timeout is None else _nanoseconds(timeout),
-            self._book.order == "rank",
-            self._segment_bytes,
+            self._tag(posting),
+            posting.get("priority", 0),
+            self._limit(posting),
             blocking,
         )
         return DONE if job is None else self._transfer(job, blocking)
@@ -503,45 +406,20 @@ class NativeGroup:
             raise to_error(failure)
         return transfer
 
-    def _check(self, count: int, dtype: DType, op: ReduceOp) -> int:
-        """Bytes of `count` elements; raises UsageError where the reduction is not defined."""
-        self._require_open()
-        if op is ReduceOp.NONE:
-            raise errors.UsageError("a reduction needs an operation, not NONE", rank=self.rank)
-        if dtype in _FLOATS and op in _BITWISE:
-            raise errors.UsageError(
-                f"{op.name} is not defined for {dtype.name.lower()}", rank=self.rank
-            )
-        if dtype is DType.BOOL and op is ReduceOp.AVG:
-            raise errors.UsageError("AVG is not defined for bool", rank=self.rank)
-        if count < 0:
-            raise errors.UsageError(f"count must not be negative, not {count}", rank=self.rank)
-        return count * dtype.itemsize
-
     def _sum(self, name: str, counts: Sequence[int]) -> int:
-        if len(counts) != self.size:
-            raise errors.UsageError(
-                f"{name} must have an entry for each of {self.size} ranks, not {len(counts)}",
-                rank=self.rank,
-            )
-        if min(counts) < 0:
-            raise errors.UsageError(f"{name} must not be negative, not {min(counts)}")
-        return sum(counts)
+        return sum_counts(self.rank, self.size, name, counts)
 
-    def _tag(self, tag: int) -> int:
-        if not 0 <= tag < _MAX_TAG:
-            raise errors.UsageError(f"tag must be 0 to {_MAX_TAG - 1}, not {tag}", rank=self.rank)
-        return tag
+    def _tag(self, posting: Posting) -> int:
+        tag = posting.get("tag")
+        return -1 if tag is None else check_tag(self.rank, tag)
 
-    def _require_root(self, root: int | None) -> None:
-        if root is not None and not 0 <= root < self.size:
-            raise errors.UsageError(
-                f"root must be a rank below {self.size}, not {root}", rank=self.rank
-            )
+    def _limit(self, posting: MessagePosting) -> int:
+        timeout = posting.get("timeout")
+        return self._timeout_ns if timeout is None else _nanoseconds(timeout)
 
     def _require_open(self) -> None:
         if self._closed:
-            raise errors.ClosedError("the group is closed", rank=self.rank)
+            raise ClosedError("the group is closed", rank=self.rank)
 
 
 def _nanoseconds(timeout: timedelta) -> int:

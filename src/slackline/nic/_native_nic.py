@@ -44,6 +44,7 @@ class NativeNic:
         self._engine: _native.Engine | None = None
         self._completions: Completions | None = None
         self._links: dict[str, int] = {}
+        self._shared: set[str] = set()
         self._groups: set[NativeGroup] = set()
         self._closed = False
 
@@ -67,19 +68,24 @@ class NativeNic:
                 -1 if peer == rank else self._links[other.engine]
                 for peer, other in enumerate(meeting.records)
             ]
-            native = engine.open_group(meeting.epoch, rank, links)
+            shared = all(
+                other.engine in self._shared
+                for peer, other in enumerate(meeting.records)
+                if peer != rank
+            )
+            book = PlanBook(rank, size, self.options, all_shared=shared)
+            native = engine.open_group(meeting.epoch, rank, links, book.order == "rank")
             assert self._completions is not None
             group = NativeGroup(
                 engine,
                 native,
-                PlanBook(rank, size, self.options, all_shared=native.all_shared),
+                book,
                 self._completions,
                 timeout=self.options.timeout or timeout,
-                segment_bytes=0,
                 on_close=self._groups.discard,
             )
             self._groups.add(group)
-        group.barrier(blocking=True)
+        group.calibrate(timeout)
         return group
 
     def close(self) -> None:
@@ -107,7 +113,6 @@ class NativeNic:
                 eager_bytes=options.eager_bytes,
                 checksums=options.checksums,
                 spin_microseconds=_SPIN_CROWDED_MICROSECONDS if crowded else _SPIN_MICROSECONDS,
-                yields=crowded,
             )
             self._completions = Completions(self._engine)
         return self._engine
@@ -198,6 +203,7 @@ class NativeNic:
             self._links[identity] = engine.add_link(f"engine {identity[:8]}")
         link = self._links[identity]
         shared = sock.family == socket.AF_UNIX
+        (self._shared.add if shared else self._shared.discard)(identity)
         _log.info(
             "link to rank %d: %s", peer, "shared memory" if shared else f"tcp {sock.getpeername()}"
         )

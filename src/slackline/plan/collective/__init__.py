@@ -10,6 +10,7 @@ _trace.py         an order in which a plan can run, receives matched to sends
 _validate.py      whether it reaches its result, and the first place where it does not
 _grid.py          the plan to read
 _cost.py _choose.py     what it costs, and which to take
+_measured.py      which to take by what each took
 """
 
 from slackline.plan.collective._choose import Choice, Order, choose
@@ -17,6 +18,7 @@ from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._cost import CostParameters, Estimate, estimate
 from slackline.plan.collective._grid import grid
 from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
+from slackline.plan.collective._measured import Timing, fastest
 from slackline.plan.collective._plan import CollectivePlan, Program
 from slackline.plan.collective._split import LINE_BYTES, split
 from slackline.plan.collective._table import PLANS, Generator, generate, names
@@ -40,11 +42,13 @@ __all__ = [
     "Kind",
     "Order",
     "Program",
+    "Timing",
     "Trace",
     "Verdict",
     "check",
     "choose",
     "estimate",
+    "fastest",
     "generate",
     "grid",
     "names",

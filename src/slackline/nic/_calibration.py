@@ -1,0 +1,86 @@
+"""What the plans take on the links of a new group, measured over the group itself.
+
+Every plan that may run is timed at two sizes, a few rounds each; the best round counts, since
+noise only adds, and the slowest rank's figure, so that all ranks choose alike ever after. It takes
+some milliseconds for each group.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+
+from slackline.plan.collective import Collective, CostParameters, Timing, estimate, generate
+
+__all__ = ["LARGE_BYTES", "SHORT_BYTES", "measure", "parameters_from", "timings_from"]
+
+SHORT_BYTES = 64
+LARGE_BYTES = 256 << 10
+_ROUNDS = ((SHORT_BYTES, 10), (LARGE_BYTES, 4))
+_OVERHEAD_SHARE = 0.25
+"""Of a short message's time, what keeps the rank busy; the rest is the way to the peer."""
+_REDUCE_BYTES_PER_SECOND = 20e9
+"""Sums of fp32 in cache; bounds the time when the wire does not."""
+_FASTEST = 100e9
+"""No port is taken to be faster than this, bytes per second."""
+
+
+def measure(names: Sequence[str], run: Callable[[str, int, int], None]) -> list[int]:
+    """Nanoseconds of each plan at each size; `run(name, address, nbytes)` is an all_reduce."""
+    memory = ctypes.create_string_buffer(LARGE_BYTES + 64)
+    address = (ctypes.addressof(memory) + 63) // 64 * 64
+    measured = []
+    for name in names:
+        for nbytes, rounds in _ROUNDS:
+            run(name, address, nbytes)
+            times = []
+            for _ in range(rounds):
+                begin = time.perf_counter_ns()
+                run(name, address, nbytes)
+                times.append(time.perf_counter_ns() - begin)
+            measured.append(min(times))
+    return measured
+
+
+def timings_from(names: Sequence[str], measured: Sequence[int]) -> tuple[Timing, ...]:
+    """What `measure` returned, by plan."""
+    return tuple(
+        Timing(
+            name=name,
+            short_bytes=SHORT_BYTES,
+            short_ns=short_ns,
+            large_bytes=LARGE_BYTES,
+            large_ns=large_ns,
+        )
+        for name, short_ns, large_ns in zip(names, measured[::2], measured[1::2], strict=True)
+    )
+
+
+def parameters_from(
+    timings: Sequence[Timing], ranks: int, *, shared_memory: bool
+) -> CostParameters:
+    """The cost model solved for the timings of "direct" and "mesh": for what was not timed."""
+    by_name = {timing.name: timing for timing in timings}
+    unit = CostParameters(
+        latency_ns=0, bytes_per_second=1.0, reduce_bytes_per_second=1.0, shared_memory=shared_memory
+    )
+    direct, mesh = (
+        estimate(generate(Collective.ALL_REDUCE, name, ranks), LARGE_BYTES, unit)
+        for name in ("direct", "mesh")
+    )
+    latency_ns = max(1, round(by_name["direct"].short_ns / (1 + direct.messages * _OVERHEAD_SHARE)))
+    overhead_ns = round(latency_ns * _OVERHEAD_SHARE)
+    transfer_ns = by_name["mesh"].large_ns - (
+        mesh.steps * latency_ns
+        + mesh.messages * overhead_ns
+        + mesh.reduced_bytes * 1e9 / _REDUCE_BYTES_PER_SECOND
+    )
+    port_ns = mesh.port_bytes * 1e9
+    return CostParameters(
+        latency_ns=latency_ns,
+        bytes_per_second=port_ns / max(transfer_ns, port_ns / _FASTEST),
+        reduce_bytes_per_second=_REDUCE_BYTES_PER_SECOND,
+        per_message_overhead_ns=overhead_ns,
+        shared_memory=shared_memory,
+    )

@@ -1,0 +1,45 @@
+"""Choosing a plan by what each took when it was tried, in place of what a model says it costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slackline.errors import UsageError
+from slackline.plan.collective._choose import Choice
+from slackline.units import format_bytes
+
+__all__ = ["Timing", "fastest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long one plan took at two sizes."""
+
+    name: str
+    short_bytes: int
+    short_ns: int
+    large_bytes: int
+    large_ns: int
+
+    def at(self, nbytes: int) -> float:
+        """Nanoseconds for `nbytes`: the straight line through both points, never below the short
+        one.
+        """
+        slope = (self.large_ns - self.short_ns) / (self.large_bytes - self.short_bytes)
+        return self.short_ns + max(0.0, slope) * max(0, nbytes - self.short_bytes)
+
+
+def fastest(timings: Sequence[Timing], nbytes: int) -> Choice:
+    """The plan with the shortest time for `nbytes`; of equals the first."""
+    if not timings:
+        raise UsageError("a choice needs at least one timing, not 0")
+    ranked = sorted(timings, key=lambda timing: timing.at(nbytes))
+    told = [f"{timing.name} {_microseconds(timing.at(nbytes))}" for timing in ranked]
+    best, *others = told
+    reason = f"{best} for {format_bytes(nbytes)}, as measured"
+    if others:
+        reason += "; " + ", ".join(others)
+    return Choice(ranked[0].name, reason)
+
+
+def _microseconds(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1000:.3g} us"
