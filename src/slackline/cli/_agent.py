@@ -2,9 +2,10 @@
 
     python -m slackline.cli._agent RESULT torchrun-arguments...
 
-RESULT becomes a JSON list of {"rank", "pid", "exitcode"}, one entry for each rank that did not end
-with 0 (exitcode is minus the signal's number for a killed rank). The process ends its ranks when it
-gets SIGTERM, and gets one when its parent dies, so that no rank outlives the command.
+RESULT becomes a JSON list of {"rank", "pid", "exitcode", "time_s"}, one entry for each rank that
+did not end with 0 (exitcode is minus the signal's number for a killed rank, time_s the Unix time when
+that was seen). The process ends its ranks when it gets SIGTERM, and gets one when its parent dies,
+so that no rank outlives the command.
 """
 
 import ctypes
@@ -32,7 +33,12 @@ def main(result: Path, arguments: list[str]) -> int:
         torchrun.run(torchrun.parse_args(arguments))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         failures = [
-            {"rank": rank, "pid": failure.pid, "exitcode": failure.exitcode}
+            {
+                "rank": rank,
+                "pid": failure.pid,
+                "exitcode": failure.exitcode,
+                "time_s": failure.timestamp,
+            }
             for rank, failure in error.failures.items()
         ]
         result.write_text(json.dumps(failures))

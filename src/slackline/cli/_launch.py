@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-__all__ = ["Ending", "Failure", "Job", "Tail", "usable_cores"]
+__all__ = ["Ending", "Failure", "Job", "Tail", "cause_first", "usable_cores"]
 
 _SHUTDOWN = timedelta(seconds=5)
 """How long a rank may take to leave after SIGTERM before torchrun kills it."""
@@ -50,11 +50,8 @@ class Failure:
     pid: int
     exitcode: int
     """Minus the signal's number where a signal ended the rank."""
-
-    @property
-    def killed(self) -> bool:
-        """A signal ended the rank, and not the SIGTERM with which torchrun ends the others."""
-        return self.exitcode < 0 and self.exitcode != -signal.SIGTERM
+    time_s: int
+    """Unix time when torchrun saw it."""
 
     @property
     def reason(self) -> str:
@@ -152,8 +149,9 @@ class Job:
             found = json.loads(self._result.read_text())
         except (FileNotFoundError, ValueError):
             found = []
-        failures = sorted((Failure(**entry) for entry in found), key=self._cause_first)
-        return Ending(failures=tuple(failures), torchrun=self._process.returncode)
+        failures = [Failure(**entry) for entry in found]
+        spoken_ns = {failure.rank: self._spoken_ns(failure.rank) for failure in failures}
+        return Ending(failures=cause_first(failures, spoken_ns), torchrun=self._process.returncode)
 
     def last_words(self, rank: int, limit: int) -> list[str]:
         """The last lines of a rank's stderr, or of its stdout where stderr is empty."""
@@ -164,9 +162,22 @@ class Job:
                 return lines[-limit:]
         return []
 
-    def _cause_first(self, failure: Failure) -> tuple[int, int]:
-        """Kills from outside, then failures by the time of last words, then torchrun's kills."""
-        if failure.killed:
-            return 0, 0
-        path = self.output(failure.rank, "stderr")
-        return 2 if failure.exitcode < 0 else 1, path.stat().st_mtime_ns if path else 0
+    def _spoken_ns(self, rank: int) -> int:
+        path = self.output(rank, "stderr")
+        return path.stat().st_mtime_ns if path else 0
+
+
+def cause_first(failures: Sequence[Failure], spoken_ns: Mapping[int, int]) -> tuple[Failure, ...]:
+    """Orders failures: kills from outside, then by the time of last words, then torchrun's kills.
+
+    torchrun ends the other ranks by SIGTERM, and by SIGKILL those that have not left long after.
+    """
+    first_s = min((failure.time_s for failure in failures), default=0)
+
+    def place(failure: Failure) -> tuple[int, int]:
+        if failure.exitcode >= 0:
+            return 1, spoken_ns[failure.rank]
+        late = failure.time_s - first_s >= _SHUTDOWN.total_seconds() / 2
+        return (2 if late or failure.exitcode == -signal.SIGTERM else 0), 0
+
+    return tuple(sorted(failures, key=place))

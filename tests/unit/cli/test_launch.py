@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from slackline.cli._launch import Ending, Failure, Tail
+from slackline.cli._launch import Ending, Failure, Tail, cause_first
 
 
-def _failure(exitcode: int) -> Failure:
-    return Failure(rank=2, pid=100, exitcode=exitcode)
+def _failure(exitcode: int, *, rank: int = 2, time_s: int = 1000) -> Failure:
+    return Failure(rank=rank, pid=100, exitcode=exitcode, time_s=time_s)
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,19 @@ def test_a_failure_says_how_the_rank_ended(exitcode: int, reason: str, code: int
     assert Ending(failures=(_failure(exitcode),), torchrun=1).exit_code == code
 
 
-def test_the_sigterm_that_torchrun_sends_is_no_kill() -> None:
-    assert not _failure(-signal.SIGTERM).killed
-    assert _failure(-signal.SIGKILL).killed
-    assert not _failure(1).killed
+@pytest.mark.parametrize(
+    ("failures", "cause"),
+    [
+        ([_failure(1, rank=0), _failure(-signal.SIGKILL, rank=3)], 3),
+        ([_failure(-signal.SIGTERM, rank=0), _failure(1, rank=3)], 3),
+        ([_failure(1, rank=0), _failure(-signal.SIGKILL, rank=3, time_s=1030)], 0),
+        ([_failure(1, rank=0), _failure(1, rank=1)], 1),
+    ],
+    ids=["a kill", "not torchrun's SIGTERM", "not torchrun's late SIGKILL", "who spoke first"],
+)
+def test_the_cause_comes_first(failures: list[Failure], cause: int) -> None:
+    spoken_ns = {0: 500, 1: 400, 3: 0}
+    assert cause_first(failures, spoken_ns)[0].rank == cause
 
 
 def test_torchrun_s_own_failure_is_code_1() -> None:
