@@ -3,9 +3,9 @@
     python -m slackline.cli._agent RESULT torchrun-arguments...
 
 RESULT becomes a JSON list of {"rank", "pid", "exitcode", "time_s"}, one entry for each rank that
-did not end with 0 (exitcode is minus the signal's number for a killed rank, time_s the Unix time when
-that was seen). The process ends its ranks when it gets SIGTERM, and gets one when its parent dies,
-so that no rank outlives the command.
+did not end with 0 (exitcode is minus the signal's number for a killed rank, time_s the Unix time
+when that was seen). The process ends its ranks when it gets SIGTERM, and gets one when its parent
+dies, so that no rank outlives the command.
 """
 
 import ctypes

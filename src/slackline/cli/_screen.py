@@ -53,6 +53,7 @@ class PlainScreen:
         self._console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
         self._interval_s = interval.total_seconds()
         self._said_s = time.monotonic()
+        self._within_line = False
 
     def __enter__(self) -> Self:
         return self
@@ -73,8 +74,10 @@ class PlainScreen:
     def stderr(self, output: bytes) -> None:
         sys.stderr.write(output.decode(errors="replace"))
         sys.stderr.flush()
+        self._within_line = not output.endswith(b"\n")
 
     def note(self, text: str) -> None:
+        self._begin_line()
         print(f"slackline run: {text}", file=sys.stderr, flush=True)
 
     def progress(self, text: str) -> None:
@@ -84,7 +87,12 @@ class PlainScreen:
             self.note(text)
 
     def table(self, table: Table) -> None:
+        self._begin_line()
         self._console.print(table)
+
+    def _begin_line(self) -> None:
+        if self._within_line:
+            self.stderr(b"\n")
 
 
 class TerminalScreen:
