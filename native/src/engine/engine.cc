@@ -20,12 +20,11 @@ namespace {
 
 constexpr std::uint64_t kInlineStart =
     64u << 10;  // operations up to this size begin in the posting thread: a hand-over costs more
-constexpr std::size_t kBufferPrefix = 64;
-constexpr std::size_t kPooledBuffers = 64;
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options) : options_(options), arena_(options.arena_bytes) {
+Engine::Engine(const EngineOptions& options)
+    : options_(options), arena_(options.arena_bytes), buffers_(options.wire_segment_bytes) {
   // The arena's first line is the doorbell; the allocator never gives it away.
   auto* doorbell = new (arena_.allocate(sizeof(Doorbell))) Doorbell;
   doorbell->sleeping.store(0);
@@ -39,7 +38,6 @@ Engine::Engine(const EngineOptions& options) : options_(options), arena_(options
 
 Engine::~Engine() {
   close(0);
-  for (std::byte* buffer : buffers_) std::free(buffer - kBufferPrefix);
   for (Stash* stash : stashes_) delete stash;
   ::close(epoll_fd_);
   ::close(doorbell_fd_);
@@ -364,31 +362,6 @@ void Engine::release_slot(Job& job, Segment& segment) {
 
 void Engine::mark_dirty(Link& link) {
   if (std::find(dirty_.begin(), dirty_.end(), &link) == dirty_.end()) dirty_.push_back(&link);
-}
-
-std::byte* Engine::take_buffer(std::size_t bytes) {
-  const std::size_t pooled = options_.wire_segment_bytes;
-  if (bytes <= pooled && !buffers_.empty()) {
-    std::byte* buffer = buffers_.back();
-    buffers_.pop_back();
-    return buffer;
-  }
-  const std::size_t capacity = std::max(bytes, pooled);
-  auto* block =
-      static_cast<std::byte*>(std::aligned_alloc(64, (capacity + kBufferPrefix + 63) / 64 * 64));
-  if (block == nullptr) throw std::bad_alloc();
-  std::memcpy(block, &capacity, sizeof capacity);
-  return block + kBufferPrefix;
-}
-
-void Engine::give_buffer(std::byte* buffer) {
-  std::size_t capacity = 0;
-  std::memcpy(&capacity, buffer - kBufferPrefix, sizeof capacity);
-  if (capacity == options_.wire_segment_bytes && buffers_.size() < kPooledBuffers) {
-    buffers_.push_back(buffer);
-  } else {
-    std::free(buffer - kBufferPrefix);
-  }
 }
 
 Key Engine::key_of(const wire::Header& header) const {

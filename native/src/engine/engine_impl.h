@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "../rail/rail.h"
+#include "buffers.h"
 #include "group.h"
 #include "job.h"
 #include "link.h"
@@ -79,8 +80,9 @@ class Engine final : public FrameSink {
   // --- under the lock: FrameSink ---
   std::byte* landing(Link& link, const wire::Header& header, Job** job) override;
   void arrive(Link& link, const wire::Header& header, const Payload& payload) override;
-  std::byte* take_buffer(std::size_t bytes) override;
-  void give_buffer(std::byte* buffer) override;
+  std::byte* take_buffer(std::size_t bytes) override { return buffers_.take(bytes); }
+  void give_buffer(std::byte* buffer) override { buffers_.give(buffer); }
+  bool hurried() const override { return wanting_.load(std::memory_order_relaxed) > 0; }
 
   static constexpr std::uint64_t kDoorbellToken = ~std::uint64_t{0};
   static constexpr std::uint64_t kControlToken = std::uint64_t{1} << 62;
@@ -148,6 +150,7 @@ class Engine final : public FrameSink {
 
   const EngineOptions options_;
   Arena arena_;
+  Buffers buffers_;
   int doorbell_fd_ =
       -1;  // an eventfd in every sleeper's epoll set: peers and posting threads ring it
   int epoll_fd_ = -1;
@@ -181,7 +184,6 @@ class Engine final : public FrameSink {
   std::deque<Key> aborted_order_;
   std::vector<std::byte*> slots_;
   std::vector<int> free_slots_;
-  std::vector<std::byte*> buffers_;
   std::vector<Stash*> stashes_;
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_reduced_ = 0;

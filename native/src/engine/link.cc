@@ -1,7 +1,6 @@
 #include "link.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -27,7 +26,9 @@ bool before(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>
 }  // namespace
 
 Link::~Link() {
-  for (Retained& r : retained_) std::free(r.owned);
+  for (Retained& r : retained_) {
+    if (r.owned != nullptr) engine_.give_buffer(r.owned);
+  }
 }
 
 bool Link::idle() const {
@@ -202,7 +203,7 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   if (length > kOwnedBytes && !item.step->copied) {
     holder = item.job;
   } else if (length > 0) {
-    owned = static_cast<std::byte*>(std::malloc(length));
+    owned = engine_.take_buffer(length);
     std::memcpy(owned, data, length);
     data = owned;
   }
@@ -249,7 +250,7 @@ void Link::control(wire::Header header, const std::string& text) {
   if (rail == nullptr) return;
   std::byte* owned = nullptr;
   if (length > 0) {
-    owned = static_cast<std::byte*>(std::malloc(length));
+    owned = engine_.take_buffer(length);
     std::memcpy(owned, text.data(), length);
   }
   put_on_wire(*rail, header, owned, owned, length, nullptr);
@@ -282,7 +283,7 @@ void Link::forget(const Job& job) {
   for (Retained& r : retained_) {
     if (r.job.get() != &job) continue;
     // The frame may still have to be resent and its memory goes back to the caller: keep a copy.
-    r.owned = static_cast<std::byte*>(std::malloc(r.length));
+    r.owned = engine_.take_buffer(r.length);
     std::memcpy(r.owned, r.payload, r.length);
     for (auto& rail : streams_) rail->repoint(r.payload, r.owned);
     r.payload = r.owned;
@@ -316,7 +317,7 @@ void Link::acknowledged(std::uint32_t next_expected) {
   while (!retained_.empty() && before(retained_.front().header.sequence, next_expected)) {
     Retained r = std::move(retained_.front());
     retained_.pop_front();
-    std::free(r.owned);
+    if (r.owned != nullptr) engine_.give_buffer(r.owned);
     if (r.job) engine_.send_finished(*r.job);
   }
 }

@@ -29,6 +29,8 @@ class FrameSink {
   virtual void arrive(Link& link, const wire::Header& header, const Payload& payload) = 0;
   virtual std::byte* take_buffer(std::size_t bytes) = 0;
   virtual void give_buffer(std::byte* buffer) = 0;
+  // Another thread wants the engine: stop after this frame.
+  virtual bool hurried() const = 0;
 };
 
 inline constexpr std::uint32_t kMaxPayload = 16u << 20;  // no honest frame is longer

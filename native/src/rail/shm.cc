@@ -88,7 +88,7 @@ void ShmRail::notify() {
 
 bool ShmRail::poll(Link& link, FrameSink& sink) {
   bool any = false;
-  for (int frames = 0; frames < 64; ++frames) {
+  for (int frames = 0; frames < 64 && !(any && sink.hurried()); ++frames) {
     const std::uint64_t head = receive_->head.load(std::memory_order_relaxed);
     if (head == receive_->tail.load(std::memory_order_acquire)) break;
     any = true;

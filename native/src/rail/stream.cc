@@ -211,7 +211,7 @@ void StreamRail::parse(Link& link, FrameSink& sink) {
 bool StreamRail::poll(Link& link, FrameSink& sink) {
   bool any = false;
   bool drained = false;
-  for (int round = 0; round < 8 && !drained && !failure_; ++round) {
+  for (int round = 0; round < 8 && !drained && !failure_ && !(any && sink.hurried()); ++round) {
     if (!read_some(&drained)) break;
     any = true;
     if (in_bulk_ && bulk_.got == bulk_.header.length) finish_bulk(link, sink);

@@ -1,0 +1,67 @@
+// Private memory for payloads: what was read before its place was known, and copies kept until they
+// are acknowledged. Buffers are reused by size class, so that the hot path asks the system for
+// none.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+namespace slackline {
+
+// Not thread-safe: used under the engine's lock.
+class Buffers {
+ public:
+  explicit Buffers(std::size_t segment_bytes)
+      : sizes_{4096, 64u << 10, std::max<std::size_t>(segment_bytes, 64u << 10)} {}
+  ~Buffers() {
+    for (auto& idle : idle_) {
+      for (std::byte* buffer : idle) std::free(buffer - kPrefix);
+    }
+  }
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+
+  // At least `bytes` long, aligned to 64.
+  std::byte* take(std::size_t bytes) {
+    for (std::size_t c = 0; c < kClasses; ++c) {
+      if (bytes > sizes_[c]) continue;
+      if (idle_[c].empty()) return fresh(sizes_[c], static_cast<std::uint32_t>(c));
+      std::byte* buffer = idle_[c].back();
+      idle_[c].pop_back();
+      return buffer;
+    }
+    return fresh(bytes, kClasses);
+  }
+
+  void give(std::byte* buffer) {
+    const std::uint32_t c = *reinterpret_cast<const std::uint32_t*>(buffer - kPrefix);
+    if (c < kClasses && idle_[c].size() < kIdle) {
+      idle_[c].push_back(buffer);
+    } else {
+      std::free(buffer - kPrefix);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kPrefix = 64;  // holds the size class, keeps the alignment
+  static constexpr std::uint32_t kClasses = 3;
+  static constexpr std::size_t kIdle = 64;  // of each class, kept for later
+
+  static std::byte* fresh(std::size_t bytes, std::uint32_t c) {
+    auto* block =
+        static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 2 * kPrefix - 1) / 64 * 64));
+    if (block == nullptr) throw std::bad_alloc();
+    *reinterpret_cast<std::uint32_t*>(block) = c;
+    return block + kPrefix;
+  }
+
+  const std::array<std::size_t, kClasses> sizes_;
+  std::array<std::vector<std::byte*>, kClasses> idle_;
+};
+
+}  // namespace slackline
