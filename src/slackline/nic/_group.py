@@ -294,12 +294,12 @@ class NativeGroup:
     def counters(self) -> Mapping[str, int]:
         return self._engine.counters()
 
-    def close(self) -> None:
+    def close(self, timeout: timedelta | None = None) -> None:
         if self._closed:
             return
         self._closed = True
         self._all_reduces.clear()
-        self._native.close(self._timeout_ns)
+        self._native.close(self._timeout_ns if timeout is None else _nanoseconds(timeout))
         self._on_close(self)
 
     def abort(self, reason: str) -> None:
