@@ -483,6 +483,29 @@ def test_many_operations_may_be_under_way(job):
     job(3, many_at_once)
 
 
+def chained(rank, size):
+    def and_again(future):
+        tensor = future.value()[0]
+        return dist.all_reduce(tensor, async_op=True).get_future().wait()[0]
+
+    def strided_too(future):
+        dist.all_reduce(future.value(), async_op=True).wait()
+        tensor = torch.ones(50, 50)
+        dist.all_reduce(tensor.t()[1:], async_op=True).wait()
+        return tensor
+
+    for count in (10, 1 << 18):
+        for _ in range(10):
+            work = dist.all_reduce(torch.ones(count), async_op=True)
+            future = work.get_future().then(and_again).then(strided_too)
+            assert future.wait()[:, 0].unique().tolist() == [1]
+            assert future.value()[:, 1].unique().tolist() == [size]
+
+
+def test_a_futures_callback_may_wait_for_another_operation(job):
+    job(2, chained)
+
+
 def dropped_works(rank, size):
     kept = [torch.ones(1000) for _ in range(50)]
     for tensor in kept:

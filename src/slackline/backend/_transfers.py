@@ -58,18 +58,18 @@ class Several:
 
 
 class Then:
-    """`transfer` followed by `land()`, which runs once, where the transfer's callbacks run, if it
-    succeeded.
+    """`transfer` followed by `land()`, which runs once if it succeeded.
 
-    An error that `land` raises is the error of the whole.
+    It runs where the transfer's callbacks run, or in a thread that waits, whichever is first. An
+    error that `land` raises is the error of the whole.
     """
 
     def __init__(self, transfer: Transfer, land: Callable[[], None]) -> None:
         self._transfer = transfer
         self._land = land
-        self._landed = threading.Event()
+        self._ended = False
         self._error: BaseException | None = None
-        self._lock = threading.Lock()
+        self._landing = threading.RLock()
         self._callbacks: list[Callback] = []
         transfer.add_done_callback(self._end)
 
@@ -78,30 +78,32 @@ class Then:
         return self._transfer.source
 
     def done(self) -> bool:
-        return self._landed.is_set()
+        return self._ended
 
     def wait(self, timeout: timedelta | None = None) -> None:
         self._transfer.wait(timeout)
-        self._landed.wait()
+        self._end(None)
         if self._error is not None:
             raise self._error
 
     def add_done_callback(self, fn: Callback, /) -> None:
-        with self._lock:
-            if not self._landed.is_set():
+        with self._landing:
+            if not self._ended:
                 self._callbacks.append(fn)
                 return
         fn(self._error)
 
     def _end(self, error: BaseException | None) -> None:
-        if error is None:
-            try:
-                self._land()
-            except Exception as failure:  # whatever it is, whoever waits shall see it
-                error = failure
-        self._error = error
-        with self._lock:
-            self._landed.set()
+        with self._landing:
+            if self._ended:
+                return
+            if error is None:
+                try:
+                    self._land()
+                except Exception as failure:  # whatever it is, whoever waits shall see it
+                    error = failure
+            self._error = error
+            self._ended = True
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(error)

@@ -1,6 +1,8 @@
 """What torch gets back from an operation: its Work, and the Future of it."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,6 +16,7 @@ from slackline.nic import Transfer
 __all__ = ["DoneWork", "TransferWork"]
 
 _NO_TIMEOUT = timedelta()
+_IN_CALLBACK = ContextVar("in a future's callback", default=False)
 
 
 class TransferWork(dist.Work):
@@ -71,12 +74,15 @@ class TransferWork(dist.Work):
         return self.source_rank()
 
     def get_future(self) -> Future[Any]:
-        """Return a Future of the list of result tensors.
+        """Return a Future of the list of result tensors. Blocks in a callback of another Future.
 
         A future carries a failure across C++ as text, so it fails with a RuntimeError that names
         type and message of the error; `wait` raises the error itself.
         """
         if self._future is None:
+            if _IN_CALLBACK.get():
+                # Futures end on one thread, and this is it: a future made here must have ended.
+                self._outlast()
             self._future = self._make_future()
         return self._future
 
@@ -87,7 +93,11 @@ class TransferWork(dist.Work):
         def end(error: BaseException | None) -> None:
             if error is not None:
                 failures.append(error)
-            self._complete(ended)
+            token = _IN_CALLBACK.set(True)
+            try:
+                self._complete(ended)
+            finally:
+                _IN_CALLBACK.reset(token)
 
         def pass_on(_: Future[Any]) -> list[torch.Tensor]:
             if failures:
@@ -99,6 +109,10 @@ class TransferWork(dist.Work):
         future = ended.then(pass_on)
         self._transfer.add_done_callback(end)
         return future
+
+    def _outlast(self) -> None:
+        with suppress(Exception):  # the future will tell
+            self._transfer.wait()
 
     def _new_future(self) -> Future[Any]:
         return Future()
