@@ -125,6 +125,8 @@ class Engine final : public FrameSink {
   void on_abort(Link& link, const wire::Header& header, const Payload& payload);
   void on_bye(Link& link, const wire::Header& header);
   void link_lost(Link& link);
+  static bool needs(const Job& job, int rank);
+  static bool sends_to(const Job& job, int rank);
   void peer_left(Group& group, int rank, const Failure& failure);
   void check_deadlines(std::int64_t now);
   std::string describe(const Job& job) const;

@@ -234,44 +234,59 @@ void Engine::on_bye(Link& link, const wire::Header& header) {
   }
 }
 
-// `rank` takes no further part in `group`: what still needs it fails, what does not goes on, and
-// nothing new can be posted.
+// Whether what is left of `job` cannot be done without `rank`: it sends to it, or needs what has
+// not arrived from it.
+bool Engine::needs(const Job& job, int rank) {
+  for (const Chunk& chunk : job.chunks) {
+    for (const Segment& segment : chunk.segments) {
+      for (std::size_t i = segment.position; i < chunk.chain->steps.size(); ++i) {
+        const Step& step = chunk.chain->steps[i];
+        if (step.peer != rank || step.verb == Verb::kFold) continue;
+        if (step.verb == Verb::kSend) return true;
+        bool here = false;
+        for (const Stash* s = segment.first; s != nullptr; s = s->next)
+          here = here || s->peer == rank;
+        if (!here) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Whether `job` sends anything to `rank`.
+bool Engine::sends_to(const Job& job, int rank) {
+  return std::ranges::any_of(job.chunks, [&](const Chunk& chunk) {
+    return std::ranges::any_of(chunk.chain->steps, [&](const Step& step) {
+      return step.verb == Verb::kSend && step.peer == rank;
+    });
+  });
+}
+
+// `rank` takes no further part in `group`. What still needs it fails and what does not goes on. One
+// that closed in good order has sent all that it owed, so operations that are posted later may find
+// that waiting for them; otherwise nothing new can be posted.
 void Engine::peer_left(Group& group, int rank, const Failure& failure) {
   const bool orderly = failure.message.find(" closed the group") != std::string::npos;
-  if (!group.broken) {
-    group.broken = failure;
-    group.broken.rank = group.rank;
-    group.broken.peer = rank;
+  Failure reason = failure;
+  reason.rank = group.rank;
+  reason.peer = rank;
+  if (orderly) {
+    group.left.emplace(rank, std::move(reason));
+  } else if (!group.broken) {
+    group.broken = std::move(reason);
   }
   std::vector<std::shared_ptr<Job>> victims;
   const auto concerned = [&](const Job& job) {
     if (job.group.get() != &group) return false;
-    if (!orderly && job.key.role == kRoleCollective) return true;
-    if (job.key.role == role_send(rank) || job.key.role == role_receive(rank)) {
-      if (!orderly) return true;
-    } else if (job.key.role != kRoleCollective) {
-      return false;
-    }
-    for (const Chunk& chunk : job.chunks) {
-      for (const Segment& segment : chunk.segments) {
-        for (std::size_t i = segment.position; i < chunk.chain->steps.size(); ++i) {
-          const Step& step = chunk.chain->steps[i];
-          if (step.peer != rank || step.verb == Verb::kFold) continue;
-          if (step.verb == Verb::kSend) return true;
-          bool here = false;
-          for (const Stash* s = segment.first; s != nullptr; s = s->next)
-            here = here || s->peer == rank;
-          if (!here) return true;
-        }
-      }
-    }
-    return false;
+    const bool between_us = job.key.role == role_send(rank) || job.key.role == role_receive(rank);
+    if (!between_us && job.key.role != kRoleCollective) return false;
+    return !orderly || needs(job, rank);
   };
   for (const auto& [key, job] : jobs_) {
     if (concerned(*job)) victims.push_back(job);
   }
   for (const auto& job : any_source_) {
-    if (job->group.get() == &group && !orderly) victims.push_back(job);
+    if (job->group.get() == &group && (!orderly || group.all_left())) victims.push_back(job);
   }
   for (const auto& job : victims) {
     Failure each = failure;
@@ -279,7 +294,8 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure) {
     each.peer = rank;
     each.message += " (during " + describe(*job) + " tag " + std::to_string(job->user_tag()) +
                     " sequence " + std::to_string(job->sequence()) + ")";
-    fail(*job, std::move(each), false);
+    // Whoever waits for us does not see what we waited for.
+    fail(*job, std::move(each), orderly);
   }
 }
 

@@ -29,13 +29,15 @@ class Group : public std::enable_shared_from_this<Group> {
     }
     return -1;
   }
+  bool all_left() const { return !left.empty() && left.size() + 1 == links.size(); }
 
   const std::uint32_t epoch;
   const int rank;
   const std::vector<Link*> links;  // by rank; null at the own rank
   const bool all_shared;           // every link is shared memory
   const bool rank_order;           // elements are summed in rank order
-  Failure broken;                  // set once a member is gone: nothing can be posted any more
+  Failure broken;                  // set once a member is lost: nothing can be posted any more
+  std::map<int, Failure> left;     // members that closed in good order: what they sent still counts
   bool closed = false;
   std::map<std::uint64_t, std::uint32_t>
       sequences;  // per (class, tag, role): operations posted so far

@@ -183,6 +183,11 @@ void Engine::start(const std::shared_ptr<Job>& job) {
     fail(*job, std::move(failure), false);
     return;
   }
+  for (const auto& [rank, reason] : job->group->left) {
+    if (!sends_to(*job, rank)) continue;
+    fail(*job, Failure(reason), true);
+    return;
+  }
   jobs_[job->key] = job;
   job->active = true;
   if (const auto it = aborted_.find(job->key); it != aborted_.end()) {
@@ -214,6 +219,10 @@ void Engine::start(const std::shared_ptr<Job>& job) {
       }
     }
   }
+  for (const auto& [rank, reason] : job->group->left) {
+    if (job->finished()) return;
+    if (needs(*job, rank)) fail(*job, Failure(reason), true);
+  }
   maybe_finish(*job);
 }
 
@@ -231,6 +240,10 @@ void Engine::start_any_source(const std::shared_ptr<Job>& job) {
       bind_any_source(job, peer);
       return;
     }
+  }
+  if (job->group->all_left()) {
+    fail(*job, Failure(job->group->left.begin()->second), false);
+    return;
   }
   any_source_.push_back(job);
 }
