@@ -28,10 +28,11 @@ using FailureTuple = std::tuple<int, std::string, int, int, std::int64_t, std::i
 std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
 std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int rank, int chunks,
-                                      bool splits, const std::vector<Instruction>& instructions) {
-  auto program =
-      std::make_shared<Program>(static_cast<wire::Collective>(collective),
-                                static_cast<std::uint8_t>(plan), ranks, rank, chunks, splits);
+                                      bool splits, bool forwards, bool adds,
+                                      const std::vector<Instruction>& instructions) {
+  auto program = std::make_shared<Program>(static_cast<wire::Collective>(collective),
+                                           static_cast<std::uint8_t>(plan), ranks, rank, chunks,
+                                           splits, forwards, adds);
   for (const auto& [verb, peer, chunk, last] : instructions) {
     if (verb < 0 || verb > static_cast<int>(Verb::kFold))
       throw std::invalid_argument("unknown instruction code " + std::to_string(verb));
@@ -82,9 +83,10 @@ NB_MODULE(_native, m) {
       .def_ro("rank", &Program::rank)
       .def_ro("ranks", &Program::ranks);
   m.def("program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
-        "splits"_a, "instructions"_a,
-        "Compile instructions (verb, peer, chunk, last); `splits` tells that the chunks are parts "
-        "of one buffer.");
+        "splits"_a, "forwards"_a, "adds"_a, "instructions"_a,
+        "Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the "
+        "chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, "
+        "some rank adds.");
   m.def(
       "crc32c",
       [](nb::bytes data, std::uint32_t seed) { return crc32c(seed, data.data(), data.size()); },

@@ -12,9 +12,9 @@ class Program:
     @property
     def ranks(self) -> int: ...
 
-def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, instructions: Sequence[tuple[int, int, int, bool]]) -> Program:
+def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]]) -> Program:
     """
-    Compile instructions (verb, peer, chunk, last); `splits` tells that the chunks are parts of one buffer.
+    Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds.
     """
 
 def crc32c(data: bytes, seed: int = 0) -> int:

@@ -28,7 +28,7 @@ bool half(wire::DType dtype) {
 
 std::shared_ptr<const Program> point_to_point(const Group& group, bool receives, int peer) {
   auto program = std::make_shared<Program>(wire::Collective::kPointToPoint, std::uint8_t{0},
-                                           group.size(), group.rank, 1, false);
+                                           group.size(), group.rank, 1, false, false, false);
   program->append(receives ? Verb::kCopy : Verb::kSend, peer, 0, false);
   return program;
 }

@@ -33,13 +33,14 @@ struct Chain {
 // Immutable after construction; shared by all operations that run it.
 struct Program {
   Program(wire::Collective collective, std::uint8_t plan, int ranks, int rank, int chunks,
-          bool splits)
+          bool splits, bool forwards, bool adds)
       : collective(collective),
         plan(plan),
         ranks(ranks),
         rank(rank),
         splits(splits),
-        forwards(plan > 1),
+        forwards(forwards),
+        adds(adds),
         local_(static_cast<std::size_t>(chunks), -1) {
     if (chunks < 1 || chunks > 65536)
       throw std::invalid_argument("chunks must be 1 to 65536, not " + std::to_string(chunks));
@@ -68,7 +69,6 @@ struct Program {
       chain.writes = chain.writes || verb != Verb::kHold;
       for (Step& earlier : chain.steps)
         earlier.copied = earlier.copied || (verb == Verb::kFold && earlier.verb == Verb::kSend);
-      adds = adds || verb == Verb::kAdd;
       holds = holds || verb == Verb::kHold;
     }
     chain.steps.push_back(step);
@@ -94,11 +94,9 @@ struct Program {
   const int ranks;
   const int rank;
   const bool splits;  // the chunks are parts of one buffer; else each has its own address
-  // Some rank passes on what it received, so segments are kept small enough to flow. Every rank
-  // must cut a chunk alike, so this is a property of the plan, not of this rank's part: the first
-  // plan of a collective sends everything straight to where it is due, and the others do not.
-  const bool forwards;
-  bool adds = false;
+  // Of the whole plan, not of this rank's part: all ranks must cut and widen a chunk alike.
+  const bool forwards;  // some rank passes on what it received: segments stay small enough to flow
+  const bool adds;      // some rank makes a partial sum that travels
   bool holds = false;
   std::vector<Chain> chains;
 

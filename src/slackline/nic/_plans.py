@@ -14,6 +14,7 @@ from slackline.plan.collective import (
     Collective,
     CollectivePlan,
     CostParameters,
+    Kind,
     Timing,
     choose,
     fastest,
@@ -110,6 +111,8 @@ class PlanBook:
                 self.rank,
                 plan.chunks,
                 collective in _SPLITS,
+                _forwards(plan),
+                any(instruction.kind is Kind.ADD for _, _, instruction in plan.cells()),
                 [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in plan.programs[self.rank]],
             )
         return self._programs[key]
@@ -140,3 +143,14 @@ class PlanBook:
         if key not in self._plans:
             self._plans[key] = generate(collective, name, self.ranks, root)
         return self._plans[key]
+
+
+def _forwards(plan: CollectivePlan) -> bool:
+    """Whether any rank sends of a chunk after it has received of it."""
+    received = set[tuple[int, int]]()
+    for rank, _, instruction in plan.cells():
+        if instruction.kind is not Kind.SEND:
+            received.add((rank, instruction.chunk))
+        elif (rank, instruction.chunk) in received:
+            return True
+    return False
