@@ -69,6 +69,7 @@ bool Engine::progress() {
     if (link.down) continue;
     if (ShmRail* shm = link.shm()) {
       any = shm->poll(link, *this) || any;
+      if (shm->take_room_again()) mark_dirty(link);
       continue;
     }
     bool failed = false;
@@ -105,7 +106,8 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   bool pending = !to_start_.empty() || stopped_;
   for (auto& link : links_) {
-    pending = pending || (!link->down && link->shm() != nullptr && link->shm()->pending());
+    pending = pending || (!link->down && link->shm() != nullptr &&
+                          (link->shm()->pending() || link->shm()->room_again()));
     for (auto& rail : link->streams()) {
       if (rail->blocked() == rail->armed_for_write) continue;
       rail->armed_for_write = rail->blocked();

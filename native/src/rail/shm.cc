@@ -56,7 +56,10 @@ bool ShmRail::push(const wire::Header& header, const void* payload, std::size_t 
     if (tail + skip + need - cached_head_ > Ring::kBytes) {
       send_->producer_waits.store(1, std::memory_order_seq_cst);
       cached_head_ = send_->head.load(std::memory_order_seq_cst);
-      if (tail + skip + need - cached_head_ > Ring::kBytes) return false;
+      if (tail + skip + need - cached_head_ > Ring::kBytes) {
+        stalled_ = true;
+        return false;
+      }
       send_->producer_waits.store(0, std::memory_order_relaxed);
     }
   }
@@ -113,6 +116,16 @@ bool ShmRail::poll(Link& link, FrameSink& sink) {
     }
   }
   return any;
+}
+
+bool ShmRail::room_again() const {
+  return stalled_ && send_->producer_waits.load(std::memory_order_seq_cst) == 0;
+}
+
+bool ShmRail::take_room_again() {
+  if (!room_again()) return false;
+  stalled_ = false;
+  return true;
 }
 
 bool ShmRail::peer_gone() {

@@ -63,6 +63,10 @@ class ShmRail {
   void notify();
   // True once the control socket has ended.
   bool peer_gone();
+  // A push was refused and the peer has taken frames since: time to try again.
+  bool room_again() const;
+  // As room_again, and true only once for each refusal.
+  bool take_room_again();
 
   std::byte* peer_memory(std::uint64_t offset, std::size_t bytes) const {
     return peer_->at(offset, bytes);
@@ -80,6 +84,7 @@ class ShmRail {
   Ring* send_;
   std::uint64_t cached_head_ = 0;
   bool pushed_ = false;
+  bool stalled_ = false;
 };
 
 // Lays out a ring in fresh arena memory; returns its offset.
