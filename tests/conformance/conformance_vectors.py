@@ -1,0 +1,216 @@
+"""One set of vectors for every executor: inputs that depend on their name alone, and the bits."""
+
+import ctypes
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from slackline.nic import Group, NicOptions
+from slackline.plan.collective import CollectivePlan, generate
+from slackline.testing.reference import (
+    Array,
+    bfloat16_bits,
+    bfloat16_values,
+    execute,
+    fold,
+    numpy_dtype,
+)
+from slackline.wire import Collective, DType, ReduceOp
+
+Order = Literal["rank", "any"]
+
+HALVES = (DType.FLOAT16, DType.BFLOAT16)
+FLOATS = (DType.FLOAT32, DType.FLOAT64, *HALVES)
+PLANS = ("direct", "mesh", "ring", "reduce-broadcast", "halving-doubling", "torus")
+RANK_ORDERED = ("direct", "mesh", "reduce-broadcast")
+RAILS = ("shm", "tcp")
+COUNTS = (0, 1, 3, 17, 1000, 4099)
+LONG = 300_007
+"""Several segments on every rail, and no multiple of anything."""
+MOST_RANKS = 8
+
+REDUCTIONS = tuple(
+    (dtype, op)
+    for dtype in DType
+    for op in ReduceOp
+    if op is not ReduceOp.NONE
+    and not (dtype in FLOATS and op >= ReduceOp.BAND)
+    and not (dtype is DType.BOOL and op is ReduceOp.AVG)
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One reduction of vectors."""
+
+    dtype: DType
+    op: ReduceOp
+    count: int
+    special: bool = False
+    """Of special values, for which `count` is ignored."""
+
+    def inputs(self, ranks: int) -> tuple[Array, ...]:
+        if self.special:
+            return special_vectors(self.dtype, ranks)
+        return vectors(self.dtype, self.count, MOST_RANKS)[:ranks]
+
+    def expected(self, plan: str, ranks: int, order: Order) -> Array:
+        """What every rank must have after an all_reduce."""
+        return _expected(self, plan, ranks, order)
+
+
+EVERY_CASE = tuple(
+    Case(dtype=dtype, op=op, count=count) for dtype, op in REDUCTIONS for count in COUNTS
+)
+LONG_CASES = tuple(
+    Case(dtype=dtype, op=op, count=LONG)
+    for dtype, op in REDUCTIONS
+    if op in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.MAX)
+)
+SPECIAL_CASES = tuple(
+    Case(dtype=dtype, op=op, count=0, special=True) for dtype, op in REDUCTIONS if dtype in FLOATS
+)
+FEW_CASES = (
+    *(Case(dtype=dtype, op=op, count=17) for dtype, op in REDUCTIONS),
+    *(
+        Case(dtype=dtype, op=ReduceOp.SUM, count=count)
+        for dtype in (DType.FLOAT32, DType.BFLOAT16, DType.INT8)
+        for count in (*COUNTS, LONG)
+    ),
+    *(case for case in SPECIAL_CASES if case.op in (ReduceOp.AVG, ReduceOp.MIN)),
+)
+"""A thin cut through everything, for runs that must be quick."""
+
+
+@cache
+def vectors(dtype: DType, count: int, ranks: int) -> tuple[Array, ...]:
+    """`ranks` vectors of random numbers."""
+    generator = np.random.default_rng([dtype, count])
+    if dtype in FLOATS:
+        values = generator.standard_normal((ranks, count)).astype(np.float32)
+        if dtype is DType.BFLOAT16:
+            return tuple(bfloat16_bits(row) for row in values)
+        return tuple(row.astype(numpy_dtype(dtype)) for row in values)
+    if dtype is DType.BOOL:
+        return tuple(generator.integers(0, 2, (ranks, count)) > 0)
+    info = np.iinfo(numpy_dtype(dtype))
+    drawn = generator.integers(info.min, info.max, (ranks, count), info.dtype, endpoint=True)
+    return tuple(drawn)
+
+
+@cache
+def special_vectors(dtype: DType, ranks: int) -> tuple[Array, ...]:
+    """Every pair of special values in ranks 0 and 1, and each value often in the others."""
+    values = special_values(dtype)
+    pairs = np.array(list(itertools.product(range(len(values)), repeat=2)))
+    columns = [pairs[:, 0], pairs[:, 1]]
+    while len(columns) < ranks:
+        columns.append((columns[-2] * 3 + columns[-1] + len(columns)) % len(values))
+    return tuple(np.ascontiguousarray(values[column]) for column in columns[:ranks])
+
+
+def special_values(dtype: DType) -> Array:
+    """Zeros of both signs, infinities, NaN, the largest, the smallest, and what just rounds."""
+    if dtype is DType.BFLOAT16:
+        bits = [0x0000, 0x8000, 0x3F80, 0xBF80, 0x7F80, 0xFF80, 0x7FC0, 0x7F7F, 0xFF7F]
+        return np.array([*bits, 0x0001, 0x8001, 0x0080, 0x3F81, 0x3B80], np.uint16)
+    info = np.finfo(numpy_dtype(dtype))
+    values = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, info.max, info.min]
+    values += [info.smallest_subnormal, -info.smallest_subnormal, info.smallest_normal]
+    return np.array([*values, 1 + info.eps, info.eps / 2], info.dtype)
+
+
+@cache
+def _expected(case: Case, plan: str, ranks: int, order: Order) -> Array:
+    inputs = case.inputs(ranks)
+    if order == "rank" and plan in RANK_ORDERED:
+        return fold(inputs, case.op, case.dtype)
+    outputs = execute(
+        all_reduce_plan(plan, ranks), [(x,) for x in inputs], case.op, case.dtype, order=order
+    )
+    return outputs[0][0]
+
+
+@cache
+def all_reduce_plan(name: str, ranks: int) -> CollectivePlan:
+    return generate(Collective.ALL_REDUCE, name, ranks)
+
+
+def same_bits(found: Array, expected: Array, dtype: DType) -> bool:
+    """Equal to the bit, so that zeros of different sign differ; but any NaN is as good as another.
+
+    Which NaN comes out of two is the processor's choice (it keeps the payload of one operand, and
+    vector code may swap them), so the contract only says where one is.
+    """
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        return False
+    if dtype not in FLOATS:
+        return found.tobytes() == expected.tobytes()
+    nans = [np.isnan(_values(array, dtype)) for array in (found, expected)]
+    if not np.array_equal(nans[0], nans[1]):
+        return False
+    return found[~nans[0]].tobytes() == expected[~nans[1]].tobytes()
+
+
+def _values(array: Array, dtype: DType) -> Array:
+    return bfloat16_values(array) if dtype is DType.BFLOAT16 else array
+
+
+def options(**changes: Any) -> NicOptions:
+    """The defaults with an arena that eight ranks of one process can afford."""
+    return NicOptions(**{"arena_bytes": 256 << 20, **changes})
+
+
+class Memory:
+    """Where the buffers of one operation live: in registered memory of the group, or outside."""
+
+    def __init__(self, group: Group, *, registered: bool) -> None:
+        self._group = group
+        self._registered = registered
+        self._addresses: list[int] = []
+
+    def hold(self, array: Array) -> Array:
+        """A copy of `array` there."""
+        if not self._registered or array.nbytes == 0:
+            return array.copy()
+        address = self._group.allocate(array.nbytes)
+        self._addresses.append(address)
+        held = np.frombuffer(
+            (ctypes.c_byte * array.nbytes).from_address(address), dtype=array.dtype
+        )
+        held[:] = array
+        return held
+
+    def empty(self, count: int, dtype: DType) -> Array:
+        """Room for `count` elements, full of what no result should show."""
+        return self.hold(
+            np.full(count, 0x55, np.uint8)
+            .repeat(dtype.itemsize)
+            .view(np.uint8 if dtype is DType.BOOL else numpy_dtype(dtype))
+            .view(numpy_dtype(dtype))
+        )
+
+    def give_back(self) -> None:
+        for address in self._addresses:
+            self._group.free(address)
+        self._addresses.clear()
+
+
+@contextmanager
+def memory(group: Group, *, registered: bool) -> Iterator[Memory]:
+    """Memory that is given back at the end; no array of it may be used after."""
+    held = Memory(group, registered=registered)
+    try:
+        yield held
+    finally:
+        held.give_back()
+
+
+def at(array: Array) -> int:
+    """The address of its first element."""
+    return int(array.ctypes.data)
