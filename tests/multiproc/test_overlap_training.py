@@ -208,7 +208,6 @@ def after_the_end(rank, size):
     model = DataParallel(module, optimizer)
     model(torch.ones(1, 1000)).sum().backward()
     optimizer.step()
-    model.synchronize()
     dist.destroy_process_group()
     assert module.weight.grad.eq(1).all()
     with torch.no_grad():

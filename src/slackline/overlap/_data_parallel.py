@@ -100,6 +100,10 @@ class DataParallel(nn.Module):
         with self._watch.forward():
             return self.module(*args, **kwargs)
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compiles the module; what surrounds it stays as it is."""
+        self.module.compile(*args, **kwargs)
+
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backwards within it add up on this rank alone; the next one outside reduces the sums."""

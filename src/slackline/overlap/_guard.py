@@ -101,8 +101,6 @@ class GuardedGroup(dict[str, Any]):
         return dict(super().items())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
-        if self._reader.busy:
-            self._reader.read_all(iter(super().__getitem__("params")))
         return copy.deepcopy(self.plain(), memo)
 
     def __reduce__(self) -> tuple[Any, ...]:

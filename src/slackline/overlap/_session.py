@@ -87,7 +87,10 @@ class Session:
     def flush(self) -> None:
         """Posts what this rank has not posted in this round; all ranks must come here once."""
         for slot in self.slots:
-            if not slot.posted and slot.parameter.requires_grad:
+            if slot.posted:
+                if slot.phase is Phase.LOCAL and not slot.extra:
+                    slot.restore()
+            elif slot.parameter.requires_grad:
                 self._make_local(slot)
                 self._post(slot)
         if self._backwards > 1 and not self._agreed:

@@ -158,6 +158,14 @@ class Slot:
         self.phase = Phase.LOCAL
         self.grad = None
 
+    def restore(self) -> None:
+        """Undoes `reopen`: nothing came after all, as when it was autograd.grad that asked."""
+        self.phase = Phase.REDUCED
+        if self._aside is not None:
+            self._view.copy_(self._aside)
+            self._aside = None
+            self.grad = self.parameter.grad = self._view
+
     def spill(self) -> None:
         """More of the rank's own comes while the buffer is in flight: it gathers elsewhere."""
         if self.parameter.grad is self._view:

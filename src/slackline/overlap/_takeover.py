@@ -21,7 +21,7 @@ from slackline.overlap._watch import Watch
 
 __all__ = ["Takeover"]
 
-_METHODS = ("step", "zero_grad", "add_param_group")
+_METHODS = ("step", "zero_grad", "add_param_group", "__getstate__")
 
 
 class Takeover:
@@ -78,9 +78,13 @@ class Takeover:
             self._guard_groups()
             self._adopt()
 
+        def __getstate__(optimizer: Optimizer) -> Any:  # noqa: N807  # copies and pickles ask for it
+            self._session.finish_all()
+            return type(optimizer).__getstate__(optimizer)
+
         # A scheduler that was there before looks for its mark, one that comes later leaves it be.
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
-        for method in (step, zero_grad, add_param_group):
+        for method in (step, zero_grad, add_param_group, __getstate__):
             setattr(self._optimizer, method.__name__, MethodType(method, self._optimizer))
 
     def _take_step(self, *args: Any, **kwargs: Any) -> Any:

@@ -36,7 +36,8 @@ BEFORE = {
     "compile()": compiled_in_place,
 }
 AFTER = {
-    "compile()": lambda model: model.module.compile(backend="eager"),
+    "compile()": lambda model: model.compile(backend="eager"),
+    "compile() of the module": lambda model: model.module.compile(backend="eager"),
     "compile() of a layer": lambda model: model.module[0].compile(backend="eager"),
 }
 

@@ -104,6 +104,17 @@ def test_a_saved_optimizer_is_finished(pair):
             assert torch.equal(mine["state"][index][name], value), name
 
 
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
+def test_a_copy_of_the_optimizer_is_finished_and_plain(pair, duplicate):
+    other = duplicate(pair.optimizer)
+    (group,) = other.param_groups
+    assert type(group) is dict
+    assert "step" not in vars(other)
+    for mine, theirs in zip(group["params"], pair.plain.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+        assert torch.equal(other.state[mine]["exp_avg"], pair.reference.state[theirs]["exp_avg"])
+
+
 def test_an_optimizer_loads_what_it_saved(pair, batch):
     saved = copy.deepcopy(pair.reference.state_dict())
     pair.optimizer.load_state_dict(copy.deepcopy(saved))
@@ -151,6 +162,22 @@ def test_a_gradient_read_after_backward_is_reduced(wrap, manual_group, chain, ba
     backward(model, batch)
     assert torch.equal(chain[1].weight.grad, 3 * plain[1].weight.grad)
     assert group.waits == [2]
+
+
+def test_autograd_grad_leaves_the_gradients_alone(wrap, chain, batch):
+    plain = copy.deepcopy(chain)
+    reference = torch.optim.SGD(plain.parameters(), lr=0.1)
+    model, optimizer, _ = wrap(chain, torch.optim.SGD(chain.parameters(), lr=0.1))
+    for turn in range(3):
+        for net, opt in ((model, optimizer), (plain, reference)):
+            backward(net, batch)
+            if turn == 1:
+                nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+            torch.autograd.grad(net(batch).sum(), list(net.parameters())[:3])
+            opt.step()
+            opt.zero_grad()
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
 
 
 CLIPPERS = {
