@@ -173,11 +173,13 @@ class Memory:
         self._group = group
         self._registered = registered
         self._addresses: list[int] = []
+        self._private: list[Array] = []
 
     def hold(self, array: Array) -> Array:
-        """A copy of `array` there."""
+        """A copy of `array` there; lives until the memory is given back."""
         if not self._registered or array.nbytes == 0:
-            return array.copy()
+            self._private.append(array.copy())
+            return self._private[-1]
         address = self._group.allocate(array.nbytes)
         self._addresses.append(address)
         held = np.frombuffer(
@@ -188,17 +190,13 @@ class Memory:
 
     def empty(self, count: int, dtype: DType) -> Array:
         """Room for `count` elements, full of what no result should show."""
-        return self.hold(
-            np.full(count, 0x55, np.uint8)
-            .repeat(dtype.itemsize)
-            .view(np.uint8 if dtype is DType.BOOL else numpy_dtype(dtype))
-            .view(numpy_dtype(dtype))
-        )
+        return self.hold(np.full(count * dtype.itemsize, 0x55, np.uint8).view(numpy_dtype(dtype)))
 
     def give_back(self) -> None:
         for address in self._addresses:
             self._group.free(address)
         self._addresses.clear()
+        self._private.clear()
 
 
 @contextmanager
