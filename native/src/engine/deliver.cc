@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "engine_impl.h"
 #include "slackline/kernels.h"
@@ -73,13 +74,14 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
       on_abort(link, header, payload);
       break;
     case wire::FrameKind::kBye:
-      on_bye(link, header);
+      link.keep_bye(header);
       break;
     case wire::FrameKind::kAck:
     case wire::FrameKind::kHello:
       break;
   }
   if (!kept && payload.owned != nullptr) give_buffer(payload.owned);
+  while (const std::optional<wire::Header> bye = link.take_due_bye()) on_bye(link, *bye);
 }
 
 void Engine::on_data(Link& link, const wire::Header& header, const Payload& payload) {

@@ -308,6 +308,14 @@ bool Link::admit(std::uint32_t sequence) {
   return true;
 }
 
+std::optional<wire::Header> Link::take_due_bye() {
+  if (byes_.empty()) return std::nullopt;
+  const wire::Header bye = byes_.front();
+  if (bye.sequence != 0 && !before(bye.sequence, expected_)) return std::nullopt;
+  byes_.pop_front();
+  return bye;
+}
+
 void Link::note_bulk_arrival(std::uint32_t bytes) {
   unacknowledged_bytes_ += bytes;
   if (bytes > kOwnedBytes) bulk_unacknowledged_ = true;

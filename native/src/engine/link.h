@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -73,6 +74,10 @@ class Link {
 
   // Nothing is left to send and, on a wire, nothing to be acknowledged.
   bool idle() const;
+  // A BYE counts once all frames that were sent before it have arrived: on another connection it
+  // may have overtaken them.
+  void keep_bye(const wire::Header& header) { byes_.push_back(header); }
+  std::optional<wire::Header> take_due_bye();
   void note_bulk_arrival(std::uint32_t bytes);
 
   bool down = false;
@@ -111,6 +116,7 @@ class Link {
   std::uint32_t next_sequence_ = 1;
   std::uint32_t expected_ = 1;
   std::set<std::uint32_t> early_;
+  std::deque<wire::Header> byes_;
   std::uint32_t unacknowledged_frames_ = 0;
   std::uint64_t unacknowledged_bytes_ = 0;
   bool bulk_unacknowledged_ = false;
