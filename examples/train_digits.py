@@ -112,6 +112,15 @@ def ddp(model: nn.Module, optimizer: Optimizer, group: object) -> nn.Module:
     return DistributedDataParallel(model, process_group=group)
 
 
+class LastGradient:
+    """A parameter's hook that keeps the time."""
+
+    time_s = 0.0
+
+    def __call__(self, parameter: Tensor) -> None:
+        self.time_s = time.perf_counter()
+
+
 class Contestant:
     """A network in training and what its rounds took."""
 
@@ -123,9 +132,9 @@ class Contestant:
         self.losses: list[Tensor] = []
         self.step_s: list[float] = []
         self.blocked_s: list[float] = []
-        self._last_gradient_s = 0.0
+        self.last_gradient = LastGradient()
         for parameter in self.plain.parameters():
-            parameter.register_post_accumulate_grad_hook(self._gradient)
+            parameter.register_post_accumulate_grad_hook(self.last_gradient)
 
     def round(self, batches: list[Batch]) -> None:
         """Trains on the batches and notes the time of a step."""
@@ -136,7 +145,7 @@ class Contestant:
         for images, labels in batches:
             loss = functional.cross_entropy(self.model(images), labels)
             loss.backward()
-            waited_s += time.perf_counter() - self._last_gradient_s
+            waited_s += time.perf_counter() - self.last_gradient.time_s
             self.optimizer.step()
             self.optimizer.zero_grad()
             self.losses.append(loss.detach())
@@ -151,9 +160,6 @@ class Contestant:
         for tensor in self.model.state_dict().values():
             found.update(tensor.numpy().tobytes())
         return found.hexdigest()[:16]
-
-    def _gradient(self, parameter: Tensor) -> None:
-        self._last_gradient_s = time.perf_counter()
 
     def _finish(self) -> None:
         if isinstance(self.model, slackline.overlap.DataParallel):
@@ -220,6 +226,8 @@ def show(results: list[dict], alone: dict[str, float]) -> None:
         row(f"{label} (ms)", *map(spread, values), *ratios)
     print(f"{'alone (ms)':>14}{spread(alone):>26}  without communication")
     print("median [p10, p90] over rounds; exposed: step less alone; blocked: stood still, rank 0")
+    if two:
+        print("second / first: above 1x where the first is the faster")
 
 
 def options() -> argparse.Namespace:
