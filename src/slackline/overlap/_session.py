@@ -58,6 +58,7 @@ class Session:
         self._handles: list[RemovableHandle] = []
         self._due: dict[int, Slot] = {}
         self._settings: Settings = ()
+        self._expecting: set[Slot] = set()
         self._task = -1
         self._backwards = 0
         self._agreed = False
@@ -87,10 +88,7 @@ class Session:
     def flush(self) -> None:
         """Posts what this rank has not posted in this round; all ranks must come here once."""
         for slot in self.slots:
-            if slot.posted:
-                if slot.phase is Phase.LOCAL and not slot.extra:
-                    slot.restore()
-            elif slot.parameter.requires_grad:
+            if not slot.posted and slot.parameter.requires_grad:
                 self._make_local(slot)
                 self._post(slot)
         if self._backwards > 1 and not self._agreed:
@@ -182,8 +180,16 @@ class Session:
             slot.spill()  # waiting could be for ever: a rank may post this one only at its step
         elif slot.phase is Phase.REDUCED:
             slot.reopen()
+            self._expecting.add(slot)
+            torch.autograd.Variable._execution_engine.queue_callback(self._restore)
+
+    def _restore(self) -> None:
+        """The backward is over: where no gradient came, autograd.grad had only asked for one."""
+        while self._expecting:
+            self._expecting.pop().restore()
 
     def _on_gradient(self, slot: Slot) -> None:
+        self._expecting.discard(slot)
         if self._watch.synchronize:
             self._open()
         if not self.open:

@@ -159,7 +159,7 @@ class Slot:
         self.grad = None
 
     def restore(self) -> None:
-        """Undoes `reopen`: nothing came after all, as when it was autograd.grad that asked."""
+        """Undoes `reopen`: nothing came after all."""
         self.phase = Phase.REDUCED
         if self._aside is not None:
             self._view.copy_(self._aside)

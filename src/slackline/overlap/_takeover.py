@@ -17,6 +17,7 @@ from slackline.overlap._choice import Choice, StepFacts, choose, steps_alone
 from slackline.overlap._guard import GuardedGroup
 from slackline.overlap._session import Session
 from slackline.overlap._slot import Clear, clear_grad
+from slackline.overlap._stepper import raw_groups
 from slackline.overlap._watch import Watch
 
 __all__ = ["Takeover"]
@@ -48,7 +49,7 @@ class Takeover:
         self._guard_groups()
         self._replace()
         self._handles: list[RemovableHandle] = [
-            optimizer.register_state_dict_pre_hook(lambda _: session.finish_all()),
+            optimizer.register_state_dict_pre_hook(lambda _: self._settle()),
             optimizer.register_load_state_dict_pre_hook(lambda _, __: session.finish_all()),
             optimizer.register_load_state_dict_post_hook(lambda _: self._guard_groups()),
         ]
@@ -79,7 +80,7 @@ class Takeover:
             self._adopt()
 
         def __getstate__(optimizer: Optimizer) -> Any:  # noqa: N807  # copies and pickles ask for it
-            self._session.finish_all()
+            self._settle()
             return type(optimizer).__getstate__(optimizer)
 
         # A scheduler that was there before looks for its mark, one that comes later leaves it be.
@@ -105,6 +106,18 @@ class Takeover:
         result = self._step(*args, **kwargs)
         self._session.end_step()
         return result
+
+    def _settle(self) -> None:
+        """Finishes all steps, and puts the state in the parameters' order for what is saved.
+
+        Without it the order would be that in which first steps were taken: another one each run.
+        """
+        self._session.finish_all()
+        state = self._optimizer.state
+        for _, parameters in raw_groups(self._optimizer):
+            for parameter in parameters:
+                if parameter in state:
+                    state[parameter] = state.pop(parameter)
 
     def _facts(self, given: bool) -> StepFacts:
         optimizer: Any = self._optimizer

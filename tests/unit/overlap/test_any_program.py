@@ -1,0 +1,124 @@
+"""Whatever a training script does, in whatever order, it sees what plain torch shows it."""
+
+import copy
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn, optim
+
+from slackline.overlap import DataParallel
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Linear(3, 3)
+        self.sides = nn.ModuleList([nn.Linear(3, 3) for _ in range(2)])
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x, side):
+        return self.sides[side](self.trunk(x)) * self.scale
+
+
+class Script:
+    """One training script, on the wrapped model or on the plain one."""
+
+    def __init__(self, model, module, optimizer):
+        self.model, self.module, self.optimizer = model, module, optimizer
+        self.turn = 0
+
+    def loss(self, side):
+        self.turn += 1
+        x = torch.randn(2, 3, generator=torch.Generator().manual_seed(self.turn))
+        return self.model(x, side).square().sum()
+
+    def backward(self, side):
+        self.loss(side).backward()
+
+    def accumulate(self, side):
+        if isinstance(self.model, DataParallel):
+            with self.model.no_sync():
+                self.backward(1 - side)
+        else:
+            self.backward(1 - side)
+        self.backward(side)
+
+    def evaluate(self, side):
+        with torch.no_grad():
+            return [self.loss(side)]
+
+    def read_value(self, side):
+        return [self.module.sides[side].weight.detach().clone()]
+
+    def read_gradient(self, side):
+        return [self.module.sides[side].bias.grad]
+
+    def read_all(self, side):
+        return [
+            *(p.detach().clone() for p in self.module.parameters()),
+            *(p.grad for p in self.module.parameters()),
+        ]
+
+    def clip(self, side):
+        return [nn.utils.clip_grad_norm_(self.module.parameters(), 0.5)]
+
+    def differentiate(self, side):
+        loss = self.loss(side)
+        return list(torch.autograd.grad(loss, list(self.module.sides[side].parameters())))
+
+    def step(self, side):
+        self.optimizer.step()
+
+    def zero(self, side):
+        self.optimizer.zero_grad(set_to_none=bool(side))
+
+    def zero_model(self, side):
+        self.model.zero_grad()
+
+    def save(self, side):
+        state = self.optimizer.state_dict()["state"]
+        return [
+            *self.model.state_dict().values(),
+            *(state[key]["exp_avg"] for key in sorted(state)),
+        ]
+
+    def load(self, side):
+        state = {k: torch.full_like(v, 0.5 + side) for k, v in self.module.state_dict().items()}
+        self.model.load_state_dict(state)
+
+    def slow_down(self, side):
+        self.optimizer.param_groups[0]["lr"] *= 0.5
+
+
+ACTIONS = [name for name in vars(Script) if name not in ("__init__", "loss") and name[0] != "_"]
+STEPS = st.tuples(st.sampled_from([*ACTIONS, "backward", "step", "zero"]), st.integers(0, 1))
+ARRIVALS = st.lists(st.integers(0, 7), max_size=3)
+
+
+def same(mine, theirs):
+    if mine is None or theirs is None:
+        assert mine is None
+        assert theirs is None
+    else:
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(program=st.lists(st.tuples(STEPS, ARRIVALS), max_size=25))
+def test_a_program_sees_the_same_with_and_without_the_wrapper(manual_group, program):
+    torch.manual_seed(0)
+    module = Branches()
+    plain = copy.deepcopy(module)
+    group = manual_group()
+    optimizer = optim.Adam(module.parameters(), lr=0.1)
+    mine = Script(DataParallel(module, optimizer, process_group=group), module, optimizer)
+    theirs = Script(plain, plain, optim.Adam(plain.parameters(), lr=0.1))
+    for (action, side), arrivals in [*program, (("read_all", 0), [])]:
+        found, expected = getattr(mine, action)(side), getattr(theirs, action)(side)
+        for a, b in zip(found or [], expected or [], strict=True):
+            same(a, b)
+        group.complete(*[tag for tag in arrivals if tag in group.transfers])
+    mine.model.close()
