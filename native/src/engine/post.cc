@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "engine_impl.h"
+#include "segments.h"
 #include "slackline/kernels.h"
 #include "split.h"
 
@@ -13,7 +14,6 @@ namespace slackline {
 namespace {
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
-constexpr std::uint64_t kWindowSegments = 8;
 constexpr std::size_t kSmallestPipelinedSegment = 16u << 10;
 constexpr std::uint64_t kStreamFrom = 4u << 20;
 

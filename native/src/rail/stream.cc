@@ -125,8 +125,8 @@ bool StreamRail::read_some(bool* drained) {
     // call.
     const std::size_t rest = bulk_.header.length - bulk_.got;
     const std::array<iovec, 2> parts{iovec{bulk_.data + bulk_.got, rest},
-                                     iovec{buffer_.get(), 4096}};
-    asked = rest + 4096;
+                                     iovec{buffer_.get(), kPeekBytes}};
+    asked = rest + kPeekBytes;
     before = rest;
     n = ::readv(fd_, parts.data(), 2);
   } else {
@@ -135,7 +135,10 @@ bool StreamRail::read_some(bool* drained) {
       end_ -= begin_;
       begin_ = 0;
     }
-    asked = kBufferBytes - end_;
+    // A long frame is followed by another, as a rule: read little more than its header, so that its
+    // payload goes where it belongs and not through this buffer.
+    const bool expect_long = bulk_.header.length > kBufferBytes / 2;
+    asked = std::min(expect_long ? kPeekBytes : kBufferBytes, kBufferBytes - end_);
     n = ::recv(fd_, buffer_.get() + end_, asked, MSG_DONTWAIT);
   }
   ++counters_.system_calls;
@@ -188,6 +191,7 @@ void StreamRail::parse(Link& link, FrameSink& sink) {
       begin_ += sizeof header + header.length;
       if (!check_payload(header, payload)) return;
       ++counters_.frames_received;
+      if (header.length > 0) bulk_.header.length = 0;  // short frames come in flocks
       sink.arrive(link, header, Payload{payload, nullptr, header.length});
       continue;
     }

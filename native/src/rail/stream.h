@@ -56,6 +56,7 @@ class StreamRail {
  private:
   static constexpr std::size_t kQueueBytes = 512u << 10;
   static constexpr std::size_t kBufferBytes = 160u << 10;
+  static constexpr std::size_t kPeekBytes = 4096;
   static constexpr std::size_t kBulkBytes = 16u
                                             << 10;  // longer payloads are read to where they belong
 
