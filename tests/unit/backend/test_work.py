@@ -158,7 +158,7 @@ def test_a_monitored_barrier_names_who_did_not_come(ranks, everyone, names):
 
 def test_profiles_name_the_operation_after_the_backend(ranks):
     def rank_main(group):
-        with torch.profiler.profile() as profile:
+        with torch.profiler.profile(acc_events=True) as profile:
             dist.all_reduce(torch.ones(1), group=group)
             dist.all_reduce(torch.ones(1), group=group, async_op=True).wait()
             dist.broadcast(torch.ones(1), group_src=0, group=group)
