@@ -168,14 +168,11 @@ def _explain(job: Job, ending: Ending, screen: Screen) -> None:
         return
     cause, *others = ending.failures
     words = job.last_words(cause.rank, _LAST_WORDS)
-    same = [
-        other.rank
-        for other in others
-        if other.exitcode == cause.exitcode and job.last_words(other.rank, 1) == words[-1:]
-    ]
-    if cause.rank != 0 and 0 not in same:
+    alike = [other for other in others if job.last_words(other.rank, 1) == words[-1:]]
+    if cause.rank != 0 and all(other.rank != 0 for other in alike):
         for line in words:
             screen.stderr(f"rank {cause.rank} | {line}\n".encode())
+    same = [other.rank for other in alike if other.exitcode == cause.exitcode]
     also = f"; so did {_names(same)}" if same else ""
     screen.note(f"rank {cause.rank} {cause.reason}{also}")
 
