@@ -72,6 +72,20 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
   while (const std::optional<wire::Header> bye = link.take_due_bye()) on_bye(link, *bye);
 }
 
+// The group of an operation that this rank has posted and finished; null when it has not, or when
+// the operation failed.
+std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
+  const auto group = groups_.find(key.epoch);
+  if (group == groups_.end() || aborted_.contains(key)) return nullptr;
+  const auto& sequences = group->second->sequences;
+  const auto posted = sequences.find((key.tag & ~std::uint64_t{0xFFFFFFFF}) | key.role);
+  if (posted == sequences.end() || posted->second <= static_cast<std::uint32_t>(key.tag))
+    return nullptr;
+  const bool starts =
+      std::ranges::any_of(to_start_, [&](const auto& job) { return job->key == key; });
+  return starts ? nullptr : group->second;
+}
+
 void Engine::on_data(Link& link, const wire::Header& header, const Payload& payload) {
   const Key key = key_of(header);
   std::shared_ptr<Job> job = find(key);
@@ -91,7 +105,9 @@ void Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     accept(*job, link, header, payload);
     return;
   }
-  if (!aborted_.contains(key) && !closed_epochs_.contains(header.epoch)) {
+  if (const std::shared_ptr<Group> group = finished_in(key)) {
+    on_stray(*group, header);
+  } else if (!aborted_.contains(key) && !closed_epochs_.contains(header.epoch)) {
     Unexpected u{&link, header, {}};
     u.payload.assign(payload.data, payload.data + payload.length);
     unexpected_[key].push_back(std::move(u));

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <thread>
@@ -105,6 +106,7 @@ class Engine final : public FrameSink {
   void promise(Job& job);
 
   // deliver.cc
+  std::shared_ptr<Group> finished_in(const Key& key) const;
   void on_data(Link& link, const wire::Header& header, const Payload& payload);
   void accept(Job& job, Link& link, const wire::Header& header, const Payload& payload);
   void on_grant(Link& link, const wire::Header& header);
@@ -129,6 +131,8 @@ class Engine final : public FrameSink {
   static bool sends_to(const Job& job, int rank);
   void peer_left(Group& group, int rank, const Failure& failure);
   void check_deadlines(std::int64_t now);
+  void on_stray(Group& group, const wire::Header& header);
+  std::optional<Key> posted_instead(const Job& job, int rank) const;
   std::string describe(const Job& job) const;
   std::string waiting_for(const Job& job, int* peer) const;
   Failure mismatch(const Job& job, const wire::Header& header) const;

@@ -1,6 +1,7 @@
 // How operations end, well or badly, and what is said about it.
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 
 #include "clock.h"
@@ -72,6 +73,46 @@ Failure Engine::mismatch(const Job& job, const wire::Header& header) const {
                  header.source,    job.user_tag(),  job.sequence()};
 }
 
+// An operation of the same kind that `rank` has posted, and perhaps given up, and this rank has
+// not.
+std::optional<Key> Engine::posted_instead(const Job& job, int rank) const {
+  for (const auto& [key, frames] : unexpected_) {
+    if (key.epoch == job.key.epoch && key.role == job.key.role && !frames.empty() &&
+        frames.front().header.source == rank)
+      return key;
+  }
+  for (const auto& [key, failure] : aborted_) {
+    const bool told_by_peer = failure.rank < 0 && failure.peer == rank;
+    if (key.epoch == job.key.epoch && key.role == job.key.role && told_by_peer) return key;
+  }
+  return std::nullopt;
+}
+
+// Data for an operation that this rank has finished without it: the sender posted something else.
+void Engine::on_stray(Group& group, const wire::Header& header) {
+  const std::string theirs = describe_operation(
+      static_cast<wire::Collective>(header.op >> 4), static_cast<wire::ReduceOp>(header.op & 0xF),
+      static_cast<wire::DType>(header.dtype), header.total, 0);
+  const auto tag = static_cast<std::uint32_t>(header.tag >> 32) & 0xFFFFFFu;
+  const auto sequence = static_cast<std::uint32_t>(header.tag);
+  const Failure failure{Fault::kMismatch,
+                        "the ranks disagree: rank " + std::to_string(header.source) +
+                            " sent data of " + theirs + " tag " + std::to_string(tag) +
+                            " sequence " + std::to_string(sequence) + ", which rank " +
+                            std::to_string(group.rank) +
+                            " has finished without it (is the root the same on every rank?)",
+                        group.rank,
+                        header.source,
+                        tag,
+                        sequence};
+  if (!group.broken) group.broken = failure;
+  std::vector<std::shared_ptr<Job>> open;
+  for (const auto& [key, job] : jobs_) {
+    if (job->group.get() == &group) open.push_back(job);
+  }
+  for (const auto& job : open) fail(*job, failure, true);
+}
+
 // Who is awaited, and what is known about it. `*peer` is the first such rank, -1 when only
 // acknowledgements are missing.
 std::string Engine::waiting_for(const Job& job, int* peer) const {
@@ -99,14 +140,10 @@ std::string Engine::waiting_for(const Job& job, int* peer) const {
     text += "rank " + std::to_string(rank) +
             (job.lanes[rank].heard ? " (which has begun it)" : " (which has not posted it)");
     if (job.lanes[rank].heard) continue;
-    for (const auto& [key, frames] : unexpected_) {
-      if (key.epoch != job.key.epoch || frames.empty() || frames.front().header.source != rank ||
-          key.role != job.key.role)
-        continue;
+    if (const std::optional<Key> other = posted_instead(job, static_cast<int>(rank))) {
       text += " but has posted tag " +
-              std::to_string(static_cast<std::uint32_t>(key.tag >> 32) & 0xFFFFFFu) + " sequence " +
-              std::to_string(static_cast<std::uint32_t>(key.tag));
-      break;
+              std::to_string(static_cast<std::uint32_t>(other->tag >> 32) & 0xFFFFFFu) +
+              " sequence " + std::to_string(static_cast<std::uint32_t>(other->tag));
     }
   }
   if (text.empty()) {
