@@ -1,0 +1,118 @@
+"""The ranks of the tests with processes: each function is one way to live and die."""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from slackline.errors import SlacklineError
+from slackline.nic import Group, NativeNic, NicOptions, Transfer
+from slackline.wire import DType, ReduceOp
+
+TIMEOUT = timedelta(seconds=25)
+BIG = 16 << 20
+
+
+class Line:
+    """This rank's line to the store of the test; a Store of the nic too."""
+
+    def __init__(self, rank: int, port: int) -> None:
+        self._rank = rank
+        self._stream = socket.create_connection(("127.0.0.1", port)).makefile("rw")
+
+    def set(self, key: str, value: str, /) -> None:
+        self._ask("set", key, value)
+
+    def get(self, key: str, /) -> bytes:
+        return str(self._ask("get", key)).encode()
+
+    def tell(self, what: str, value: object = None) -> None:
+        self.set(f"{self._rank}/{what}", json.dumps(value))
+
+    def _ask(self, *request: str) -> Any:
+        self._stream.write(json.dumps(request) + "\n")
+        self._stream.flush()
+        return json.loads(self._stream.readline())
+
+
+def all_reduce(group: Group, data: Any, **how: Any) -> Transfer:
+    at = data.ctypes.data
+    return group.all_reduce(at, at, data.size, DType.FLOAT32, ReduceOp.SUM, **how)
+
+
+def mourn(line: Line, group: Group, data: Any, transfer: Transfer | None) -> None:
+    """Tell how the operation failed, and how long after it was waited for."""
+    start = time.monotonic()
+    line.tell("waiting")
+    try:
+        (transfer or all_reduce(group, data, tag=7)).wait()
+        line.tell("error", {"type": None})
+    except SlacklineError as error:
+        told = {
+            "type": type(error).__name__,
+            "text": str(error),
+            "rank": error.rank,
+            "peer": error.peer,
+            "tag": error.tag,
+            "sequence": error.sequence,
+            "seconds": time.monotonic() - start,
+        }
+        line.tell("error", told)
+    line.get("leave")  # nobody's own end may look like the one that is tested
+
+
+def lose_a_rank(
+    line: Line, group: Group, rank: int, size: int, victim: int, when: str, blocking: bool
+) -> None:
+    """Rank `victim` dies before it posts, in the middle of its operation, or while others wait."""
+    data = np.ones(BIG if when == "middle" else 1000, np.float32)
+    if rank != victim:
+        mourn(line, group, data, None if blocking else all_reduce(group, data, tag=7))
+    elif when == "middle":
+        transfer = all_reduce(group, data, tag=7)
+        while group.counters()["bytes_reduced"] == 0:
+            assert not transfer.done()
+        os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        line.tell("ready")
+        line.get("die")
+
+
+def idle(line: Line, group: Group, rank: int, size: int, seconds: float) -> None:
+    """Tell how much processor time the process takes while nothing is posted."""
+    group.barrier(blocking=True)
+    time.sleep(0.1)  # what the barrier stirred up settles
+    before = time.process_time()
+    time.sleep(seconds)
+    line.tell("busy", time.process_time() - before)
+    line.get("leave")
+
+
+def hold_memory(line: Line, group: Group, rank: int, size: int) -> None:
+    """Touch much registered memory and wait for the end."""
+    address = group.allocate(64 << 20)
+    source = np.ones(16 << 20, np.float32)
+    at = source.ctypes.data
+    group.all_reduce(at, address, source.size, DType.FLOAT32, ReduceOp.SUM, blocking=True)
+    line.tell("ready")
+    line.get("never")
+
+
+def main(function: str, rank: int, size: int, port: int, arguments: dict[str, Any]) -> None:
+    line = Line(rank, port)
+    rails = tuple(arguments.pop("rails", ("shm",)))
+    nic = NativeNic(NicOptions(rails=rails, arena_bytes=1 << 30))
+    group = nic.open_group(line, rank, size, timeout=TIMEOUT)
+    globals()[function](line, group, rank, size, **arguments)
+    group.close()
+    nic.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:5]), json.loads(sys.argv[5]))

@@ -1,0 +1,105 @@
+"""A rank that is killed: the others learn of it at once, and nothing of it stays behind."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_job import Job
+
+QUICKLY = 5.0
+"""Seconds; the operations' own timeout is 25."""
+
+
+def survivors(job: Job, victim: int, size: int) -> dict[int, Any]:
+    """How each survivor's operation failed."""
+    told = {rank: job.told(rank, "error") for rank in range(size) if rank != victim}
+    job.tell("leave")
+    return told
+
+
+def check(
+    error: dict[str, Any], rank: int, victim: int, nbytes: int, *, posted: bool = True
+) -> None:
+    assert error["type"] == "PeerError", error
+    during = rf" \(during all_reduce\(sum, float32, {nbytes} bytes\) tag 7 sequence 0\)"
+    found = re.fullmatch(
+        rf"the link to rank {victim} \(engine [0-9a-f]{{8}}\) closed unexpectedly: .+?({during})?",
+        error["text"],
+    )
+    assert found is not None, error["text"]
+    assert found[1] or not posted, "what was under way is named"
+    assert (error["rank"], error["peer"]) == (rank, victim)
+    assert (error["tag"], error["sequence"]) == (7, 0)
+    assert error["seconds"] < QUICKLY
+
+
+@pytest.mark.parametrize("rail", ["shm", "tcp"])
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_rank_that_dies_in_the_middle_of_an_operation_fails_it_everywhere(
+    job: Job, rail: str, blocking: bool
+) -> None:
+    job.start("lose_a_rank", 3, victim=1, when="middle", blocking=blocking, rails=[rail])
+    for rank, error in survivors(job, 1, 3).items():
+        check(error, rank, 1, 64 << 20)
+    assert job.ends((0, 1, 2)) == [0, -9, 0]
+
+
+@pytest.mark.parametrize("rail", ["shm", "tcp"])
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_rank_that_dies_while_others_wait_for_it_is_named(
+    job: Job, rail: str, blocking: bool
+) -> None:
+    job.start("lose_a_rank", 3, victim=2, when="late", blocking=blocking, rails=[rail])
+    job.told(2, "ready")
+    for rank in (0, 1):
+        job.told(rank, "waiting")
+    job.kill(2)
+    for rank, error in survivors(job, 2, 3).items():
+        check(error, rank, 2, 4000)
+    assert job.ends((0, 1)) == [0, 0]
+
+
+@pytest.mark.parametrize("rail", ["shm", "tcp"])
+def test_a_rank_that_died_before_an_operation_fails_it(job: Job, rail: str) -> None:
+    job.start("lose_a_rank", 2, victim=0, when="late", blocking=True, rails=[rail])
+    job.told(0, "ready")
+    job.kill(0)
+    for rank, error in survivors(job, 0, 2).items():
+        check(error, rank, 0, 4000, posted=False)
+    assert job.ends((1,)) == [0]
+
+
+def shared_kilobytes() -> int:
+    """Shared memory of the whole machine."""
+    found = re.search(r"^Shmem: +(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+def test_killed_ranks_leave_nothing_behind(job: Job) -> None:
+    files = sorted(Path("/dev/shm").iterdir())
+    before = shared_kilobytes()
+    job.start("hold_memory", 2)
+    for rank in (0, 1):
+        job.told(rank, "ready")
+    names = Path("/proc/net/unix").read_text()
+    held = shared_kilobytes() - before
+    assert "@slackline-" in names
+    assert held > 100 << 10, "64 MiB of each rank were touched"
+    engines = set(re.findall(r"@slackline-[0-9a-f]+", names))
+    for rank in (0, 1):
+        job.kill(rank)
+    assert sorted(Path("/dev/shm").iterdir()) == files
+    left = set(re.findall(r"@slackline-[0-9a-f]+", Path("/proc/net/unix").read_text()))
+    mine = engines - left
+    assert len(mine) >= 2, "the names of both ranks are gone"
+    assert shared_kilobytes() < before + held // 2, "others use this machine too, hence the half"
+
+
+def test_an_idle_group_uses_no_processor_time(job: Job) -> None:
+    job.start("idle", 2, seconds=1.0)
+    busy = [job.told(rank, "busy") for rank in (0, 1)]
+    job.tell("leave")
+    assert job.ends((0, 1)) == [0, 0]
+    assert max(busy) < 0.05, "5 % of a core; an engine that polls would take all of it"
