@@ -12,6 +12,7 @@ from torch import distributed as dist
 
 from slackline import backend
 from slackline.errors import ClosedError, MismatchError, PeerError, TimeoutError
+from slackline.nic import NicOptions
 
 
 def memory(rank, size):
@@ -114,6 +115,34 @@ def by_device(rank, size, store):
 
 def test_the_backend_may_be_named_for_a_device(job):
     job(2, by_device, bare=True)
+
+
+def with_options(rank, size, store):
+    options = NicOptions(plan="ring", order="any")
+    dist.init_process_group(
+        "slackline",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=size,
+        pg_options=options,
+    )
+    dist.all_reduce(torch.ones(1 << 20))
+    dist.new_group([0, 1])
+    dist.destroy_process_group()
+
+
+def test_options_of_the_engine_may_be_given_to_init(job):
+    job(3, with_options, bare=True)
+
+
+def leave_in_the_middle(rank, size, store):
+    dist.init_process_group("slackline", init_method=f"file://{store}", rank=rank, world_size=size)
+    dist.irecv(torch.empty(1), 1 - rank)
+
+
+@pytest.mark.slow
+def test_a_process_ends_soon_though_its_work_never_will(job):
+    job(2, leave_in_the_middle, bare=True, seconds=20)
 
 
 def disagree(rank, size):

@@ -130,9 +130,10 @@ class CudaWork(TransferWork):
         return Future(devices=[self._stage.device])
 
     def _complete(self, future: Future[Any]) -> None:
-        # A Future with devices records events on the current streams; its readers wait for those.
+        # A Future records events on the current streams of its value's devices; its readers wait
+        # for those, so the value must be the tensors.
         with torch.cuda.stream(self._stage.back):
-            future.set_result(None)
+            future.set_result(self.result())
 
 
 class Deferred:
