@@ -50,6 +50,7 @@ Arena::~Arena() {
 }
 
 std::byte* Arena::allocate(std::size_t bytes) {
+  if (bytes > capacity_) return nullptr;
   const std::size_t unit = bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kLine;
   const std::size_t length = round_up(bytes == 0 ? 1 : bytes, unit >= kPage ? kPage : kLine);
   const std::lock_guard lock(mutex_);

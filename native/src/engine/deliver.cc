@@ -93,7 +93,8 @@ void Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     for (std::size_t i = 0; i < any_source_.size(); ++i) {
       const std::shared_ptr<Job> any = any_source_[i];
       if (any->group->epoch != header.epoch ||
-          any->key.tag != (key.tag & ~std::uint64_t{0xFFFFFFFF}))
+          any->key.tag != (key.tag & ~std::uint64_t{0xFFFFFFFF}) ||
+          any->group->rank_of(link) != header.source)
         continue;
       any_source_.erase(any_source_.begin() + static_cast<std::ptrdiff_t>(i));
       bind_any_source(any, header.source);
@@ -111,6 +112,8 @@ void Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     Unexpected u{&link, header, {}};
     u.payload.assign(payload.data, payload.data + payload.length);
     unexpected_[key].push_back(std::move(u));
+  } else {
+    discard(Unexpected{&link, header, {}});
   }
   if (payload.owned != nullptr) give_buffer(payload.owned);
 }
@@ -142,6 +145,11 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
   const std::size_t bytes =
       elements_in(chunk, segment_index) * (partial && job.wide ? sizeof(float) : job.item_size);
   job.lanes[static_cast<std::size_t>(peer)].heard = true;
+  const bool refers = (header.flags & wire::kFlagReference) != 0;
+  const bool written = (header.flags & wire::kFlagWritten) != 0;
+  if ((refers || written) && !link.shared_memory()) return refuse(mismatch(job, header));
+  if (written ? segment.readers == 0 : payload.length != (refers ? sizeof(Reference) : bytes))
+    return refuse(mismatch(job, header));
 
   Stash* stash = stashes_.empty() ? new Stash : stashes_.back();
   if (!stashes_.empty()) stashes_.pop_back();
@@ -153,18 +161,21 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
   stash->data = payload.data;
   stash->owned = payload.owned;
   bool lent = payload.owned == nullptr && bytes > 0;
-  if ((header.flags & wire::kFlagReference) != 0) {
+  if (written) {
+    lent = false;
+  } else if (refers) {
     Reference reference;
     std::memcpy(&reference, payload.data, sizeof reference);
     stash->data = link.shm()->peer_memory(reference.offset, bytes);
     if (reference.give_back != Reference::kNowhere)
       stash->give_back = link.shm()->peer_memory(reference.give_back, bytes);
     lent = false;
-  } else if ((header.flags & wire::kFlagWritten) != 0) {
-    lent = false;
-  } else if (payload.length != bytes) {
-    stashes_.push_back(stash);
-    return refuse(mismatch(job, header));
+    const bool inside = stash->data != nullptr &&
+                        (reference.give_back == Reference::kNowhere || stash->give_back != nullptr);
+    if (!inside) {
+      stashes_.push_back(stash);
+      return refuse(mismatch(job, header));
+    }
   }
   Stash** end = &segment.first;
   while (*end != nullptr) end = &(*end)->next;
@@ -218,7 +229,8 @@ void Engine::on_release(Link& link, const wire::Header& header) {
   const std::size_t segment = header.offset / job->item_size / chunk.segment_count;
   if (segment >= chunk.segments.size()) return;
   Segment& s = chunk.segments[segment];
-  if (s.readers > 0 && --s.readers == 0) release_slot(*job, s);
+  if (s.readers == 0) return;
+  if (--s.readers == 0) release_slot(*job, s);
   send_finished(*job);
 }
 

@@ -56,7 +56,7 @@ void Engine::drain_dirty() {
   }
 }
 
-bool Engine::progress() {
+bool Engine::progress() try {
   bool any = false;
   while (!to_start_.empty()) {
     const std::shared_ptr<Job> job = std::move(to_start_.front());
@@ -70,6 +70,10 @@ bool Engine::progress() {
     if (ShmRail* shm = link.shm()) {
       any = shm->poll(link, *this) || any;
       if (shm->take_room_again()) mark_dirty(link);
+      if (shm->failure() && link.reap()) {
+        rail_removed(shm->control_fd());
+        link_lost(link);
+      }
       continue;
     }
     bool failed = false;
@@ -91,6 +95,11 @@ bool Engine::progress() {
     drain_dirty();
   }
   return any;
+} catch (const std::exception& error) {
+  // On the progress thread nobody else could catch it, and what was being done is half done.
+  fail_everything(
+      Failure{Fault::kInternal, std::string("the engine failed: ") + error.what(), -1, -1, -1, -1});
+  return true;
 }
 
 std::int64_t Engine::next_deadline() const {
@@ -103,12 +112,13 @@ std::int64_t Engine::next_deadline() const {
 void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   auto* doorbell = std::launder(reinterpret_cast<Doorbell*>(arena_.at(0)));
   doorbell->sleeping.store(1, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  bool pending = !to_start_.empty() || stopped_;
+  store_before_load();
+  bool pending = !to_start_.empty() || !dirty_.empty() || stopped_;
   for (auto& link : links_) {
     pending = pending || (!link->down && link->shm() != nullptr &&
                           (link->shm()->pending() || link->shm()->room_again()));
     for (auto& rail : link->streams()) {
+      pending = pending || rail->failure();
       if (rail->blocked() == rail->armed_for_write) continue;
       rail->armed_for_write = rail->blocked();
       epoll_event event{};
@@ -135,6 +145,7 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   asleep_ = false;
   doorbell->sleeping.store(0, std::memory_order_relaxed);
   if (n == 0) last_deadline_check_ = 0;
+  if (stopped_) return;
   for (int i = 0; i < n; ++i) {
     const std::uint64_t token = events[static_cast<std::size_t>(i)].data.u64;
     if (token == kDoorbellToken) {

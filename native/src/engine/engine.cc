@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -20,6 +21,8 @@ namespace {
 
 constexpr std::uint64_t kInlineStart =
     64u << 10;  // operations up to this size begin in the posting thread: a hand-over costs more
+
+constexpr auto kCloseStep = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -52,9 +55,10 @@ Engine::Lock Engine::lock_for_post() {
 
 std::uint64_t Engine::new_ring() { return make_ring(arena_); }
 
-int Engine::add_link(std::string name) {
+int Engine::add_link(std::string name, std::uint32_t first_sequence) {
   const Lock lock = lock_for_post();
-  links_.push_back(std::make_unique<Link>(*this, static_cast<int>(links_.size()), std::move(name)));
+  links_.push_back(std::make_unique<Link>(*this, static_cast<int>(links_.size()), std::move(name),
+                                          first_sequence));
   return static_cast<int>(links_.size()) - 1;
 }
 
@@ -148,7 +152,7 @@ std::shared_ptr<Job> Engine::post(Group& group, const Operation& operation, bool
 bool Engine::wait(Job& job, std::int64_t timeout_ns) {
   if (job.finished()) return true;
   Lock lock = lock_for_post();
-  drive(lock, job, timeout_ns < 0 ? job.deadline_ns : now_ns() + timeout_ns);
+  drive(lock, job, timeout_ns < 0 ? job.deadline_ns : later(now_ns(), timeout_ns));
   return job.finished();
 }
 
@@ -171,7 +175,7 @@ std::shared_ptr<Job> Engine::next_completion() {
 void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   Lock lock = lock_for_post();
   if (group.closed) return;
-  const std::int64_t until = now_ns() + timeout_ns;
+  const std::int64_t until = later(now_ns(), timeout_ns);
   // Everything posted goes out first; what nobody can finish any more fails with its own reason.
   for (;;) {
     std::shared_ptr<Job> open;
@@ -192,6 +196,9 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   for (const auto& job : any_source_) {
     if (job->group.get() == &group) left.push_back(job);
   }
+  for (const auto& job : to_start_) {
+    if (job->group.get() == &group) left.push_back(job);
+  }
   for (const auto& job : left)
     fail(*job,
          Failure{Fault::kClosed, "the group was closed while this was outstanding", group.rank, -1,
@@ -205,7 +212,11 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
     link->control(bye);
   }
   drain_dirty();
-  std::erase_if(unexpected_, [&](const auto& entry) { return entry.first.epoch == group.epoch; });
+  std::erase_if(unexpected_, [&](const auto& entry) {
+    if (entry.first.epoch != group.epoch) return false;
+    for (const Unexpected& u : entry.second) discard(u);
+    return true;
+  });
   closed_epochs_.insert(group.epoch);
   groups_.erase(group.epoch);
 }
@@ -251,13 +262,21 @@ void Engine::close(std::int64_t timeout_ns) {
     drain_dirty();
     // A peer must have what we sent before our sockets go: wait for its acknowledgement, but not
     // for a peer that never looks.
-    const std::int64_t until = now_ns() + timeout_ns;
+    const std::int64_t until = later(now_ns(), timeout_ns);
     while (now_ns() < until) {
       bool quiet = true;
       for (auto& link : links_) quiet = quiet && (link->down || link->idle());
       if (quiet) break;
-      if (!progress() && !asleep_) sleep(lock, std::min(until, now_ns() + 1'000'000));
+      if (progress()) {
+        make_room(lock);
+      } else if (asleep_) {
+        finished_.wait_for(lock, kCloseStep);  // whoever sleeps in epoll_wait looks after the links
+      } else {
+        sleep(lock, std::min(until, now_ns() + 1'000'000));
+      }
     }
+    fail_everything(Failure{Fault::kClosed, "the engine was closed while this was outstanding", -1,
+                            -1, -1, -1});
     stopped_ = true;
     work_.notify_all();
     completion_.notify_all();
@@ -266,14 +285,11 @@ void Engine::close(std::int64_t timeout_ns) {
   }
   thread_.join();
   Lock lock(mutex_);
-  std::vector<std::shared_ptr<Job>> left(any_source_);
-  for (const auto& [key, job] : jobs_) left.push_back(job);
-  for (const auto& job : to_start_) left.push_back(job);
-  for (const auto& job : left)
-    fail(
-        *job,
-        Failure{Fault::kClosed, "the engine was closed while this was outstanding", -1, -1, -1, -1},
-        false);
+  while (callers_driving_ > 0) {  // they find their operations finished, if they are awake
+    ring();
+    finished_.notify_all();
+    finished_.wait_for(lock, kCloseStep);
+  }
   links_.clear();
 }
 
@@ -337,10 +353,8 @@ std::uint64_t Engine::total_for(const Job& job, const Chunk& chunk) const {
 
 int Engine::take_slot() {
   if (free_slots_.empty()) {
-    std::byte* memory =
-        arena_.allocate(std::max(options_.memory_segment_bytes, options_.wire_segment_bytes));
-    if (memory == nullptr)
-      throw std::length_error("the arena has no room for another staging slot");
+    std::byte* memory = arena_.allocate(slot_bytes());
+    if (memory == nullptr) return -1;
     slots_.push_back(memory);
     return static_cast<int>(slots_.size()) - 1;
   }

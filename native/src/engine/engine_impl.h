@@ -5,6 +5,7 @@
 // docs/design.md, "Who drives the engine".
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -42,7 +43,8 @@ class Engine final : public FrameSink {
   Arena& arena() { return arena_; }
   int doorbell_fd() const { return doorbell_fd_; }
   std::uint64_t new_ring();
-  int add_link(std::string name);
+  // `first_sequence` numbers the first frame each way; both ends must agree.
+  int add_link(std::string name, std::uint32_t first_sequence = 1);
   // `job` is the code that every frame on the rail carries.
   void add_stream_rail(int link, int fd, std::uint32_t job);
   void add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
@@ -70,7 +72,11 @@ class Engine final : public FrameSink {
   std::uint64_t total_for(const Job& job, const Chunk& chunk) const;
   void send_finished(Job& job);
   void copied(Job& job, std::uint32_t chunk, std::uint32_t segment);
-  int take_slot();
+  std::size_t slot_bytes() const {
+    return std::max(options_.memory_segment_bytes, options_.wire_segment_bytes);
+  }
+  int take_slot();  // -1 when the arena has no room
+  void lacks_slot(Job& job);
   std::byte* slot(int index) const { return slots_[static_cast<std::size_t>(index)]; }
   void release_slot(Job& job, Segment& segment);
   bool answered(const Job& job, std::uint32_t chunk, std::uint32_t segment, int peer) const;
@@ -87,6 +93,7 @@ class Engine final : public FrameSink {
 
   static constexpr std::uint64_t kDoorbellToken = ~std::uint64_t{0};
   static constexpr std::uint64_t kControlToken = std::uint64_t{1} << 62;
+  static constexpr int kMostFolded = 256;  // ranks whose contributions one FOLD can take
 
  private:
   struct Unexpected {
@@ -124,6 +131,10 @@ class Engine final : public FrameSink {
   void fail(Job& job, Failure failure, bool tell_peers);
   void finish(Job& job, JobState state);
   void retire(Job& job);
+  void remember_abort(const Key& key, Failure failure);
+  void discard(const Unexpected& frame);
+  Failure no_room(const Job& job, std::size_t bytes, const char* what) const;
+  void fail_everything(const Failure& failure);
   void on_abort(Link& link, const wire::Header& header, const Payload& payload);
   void on_bye(Link& link, const wire::Header& header);
   void link_lost(Link& link);

@@ -174,6 +174,7 @@ void Engine::finish(Job& job, JobState state) {
 }
 
 void Engine::retire(Job& job) {
+  const bool started = job.active;
   if (job.active) {
     jobs_.erase(job.key);
     job.active = false;
@@ -185,14 +186,22 @@ void Engine::retire(Job& job) {
         Stash* stash = segment.first;
         segment.first = stash->next;
         if (stash->owned != nullptr) give_buffer(stash->owned);
+        if ((stash->flags & wire::kFlagEager) != 0 && !stash->link->shared_memory())
+          stash->link->eager_consumed(stash->length);
         stashes_.push_back(stash);
       }
       // A peer may still read the slot of a failed operation: it is never used again.
       if (segment.slot >= 0 && !failed) release_slot(job, segment);
     }
   }
-  if (!failed) {
+  if (!failed || !started) {
     for (std::byte* scratch : job.scratch) arena_.free(scratch);
+  }
+  for (Link* link : job.group->links) {
+    // The same frame may be coming in on two rails after one of them failed at the peer: what is
+    // left of it must not reach memory that is the caller's again.
+    if (link == nullptr || link->streams().size() < 2) continue;
+    for (auto& rail : link->streams()) rail->forget(&job, *this);
   }
   job.scratch.clear();
   for (Lane& lane : job.lanes) lane.parked.clear();
@@ -208,13 +217,7 @@ void Engine::fail(Job& job, Failure failure, bool tell_peers) {
   std::erase(any_source_, alive);
   const bool bound = !job.any || job.any_source >= 0;
   if (bound) {
-    aborted_.emplace(job.key, job.failure);
-    aborted_order_.push_back(job.key);
-    if (aborted_order_.size() > kRememberedAborts) {
-      aborted_.erase(aborted_order_.front());
-      aborted_order_.pop_front();
-    }
-    unexpected_.erase(job.key);
+    remember_abort(job.key, job.failure);
   }
   for (std::size_t rank = 0; rank < job.group->links.size(); ++rank) {
     Link* link = job.group->links[rank];
@@ -241,16 +244,62 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
   failure.message.assign(reinterpret_cast<const char*>(payload.data), payload.length);
   failure.peer = header.source;
   if (header.tag == ~std::uint64_t{0}) {  // the whole group
-    if (const auto it = groups_.find(header.epoch); it != groups_.end())
+    const auto it = groups_.find(header.epoch);
+    if (it != groups_.end() && it->second->rank_of(link) >= 0)
       peer_left(*it->second, it->second->rank_of(link), failure);
     return;
   }
   if (const std::shared_ptr<Job> job = find(key)) {
     fail(*job, std::move(failure), false);
-  } else if (aborted_.emplace(key, std::move(failure)).second) {
-    aborted_order_.push_back(key);
-    unexpected_.erase(key);
+  } else {
+    remember_abort(key, std::move(failure));
   }
+}
+
+// Frames of an aborted operation that are still under way are dropped when they come.
+void Engine::remember_abort(const Key& key, Failure failure) {
+  if (const auto it = unexpected_.find(key); it != unexpected_.end()) {
+    for (const Unexpected& u : it->second) discard(u);
+    unexpected_.erase(it);
+  }
+  if (!aborted_.emplace(key, std::move(failure)).second) return;
+  aborted_order_.push_back(key);
+  if (aborted_order_.size() <= kRememberedAborts) return;
+  aborted_.erase(aborted_order_.front());
+  aborted_order_.pop_front();
+}
+
+// A frame that nobody will use: the room that it took with the peer's eager credit is free again.
+void Engine::discard(const Unexpected& frame) {
+  const bool data = frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kData);
+  if (data && (frame.header.flags & wire::kFlagEager) != 0 && !frame.link->shared_memory())
+    frame.link->eager_consumed(frame.header.length);
+}
+
+Failure Engine::no_room(const Job& job, std::size_t bytes, const char* what) const {
+  return Failure{Fault::kUsage,
+                 "rank " + std::to_string(job.group->rank) + ": the arena has no room for " +
+                     std::to_string(bytes) + " bytes of " + what + " for " + describe(job) + ": " +
+                     std::to_string(arena_.used()) + " of " + std::to_string(arena_.capacity()) +
+                     " bytes are in use",
+                 job.group->rank,
+                 -1,
+                 job.user_tag(),
+                 job.sequence()};
+}
+
+void Engine::lacks_slot(Job& job) { fail(job, no_room(job, slot_bytes(), "a staging slot"), true); }
+
+// The engine's own machinery threw: nothing on it can be trusted to go on.
+void Engine::fail_everything(const Failure& failure) {
+  for (const auto& [epoch, group] : groups_) {
+    if (!group->broken) group->broken = failure;
+  }
+  std::vector<std::shared_ptr<Job>> open(any_source_);
+  for (const auto& [key, job] : jobs_) open.push_back(job);
+  for (const auto& job : to_start_) open.push_back(job);
+  to_start_.clear();
+  for (const auto& job : open) fail(*job, failure, failure.fault != Fault::kClosed);
 }
 
 void Engine::on_bye(Link& link, const wire::Header& header) {

@@ -29,6 +29,7 @@ Link::~Link() {
   for (Retained& r : retained_) {
     if (r.owned != nullptr) engine_.give_buffer(r.owned);
   }
+  for (auto& rail : streams_) rail->abandon(engine_);
 }
 
 bool Link::idle() const {
@@ -154,6 +155,10 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
     if (segment.slot < 0) {
       if (lane.slots >= kSlotsPerLane) return Outcome::kParked;
       segment.slot = engine_.take_slot();
+      if (segment.slot < 0) {
+        engine_.lacks_slot(job);
+        return Outcome::kSent;  // nobody waits for it any more
+      }
       segment.slot_lane = step.peer;
       segment.slot_complete = step.complete;
       ++lane.slots;
@@ -285,7 +290,7 @@ void Link::forget(const Job& job) {
     // The frame may still have to be resent and its memory goes back to the caller: keep a copy.
     r.owned = engine_.take_buffer(r.length);
     std::memcpy(r.owned, r.payload, r.length);
-    for (auto& rail : streams_) rail->repoint(r.payload, r.owned);
+    for (auto& rail : streams_) rail->repoint(r.header.sequence, r.owned);
     r.payload = r.owned;
     r.job.reset();
   }
@@ -295,6 +300,7 @@ bool Link::admit(std::uint32_t sequence) {
   if (sequence == 0) return true;
   if (before(sequence, expected_) || early_.contains(sequence)) {
     ++counters.duplicates_dropped;
+    bulk_unacknowledged_ = true;  // the peer resent it: our acknowledgement was lost with a rail
     return false;
   }
   if (sequence == expected_) {
@@ -352,9 +358,32 @@ void Link::settle() {
   for (auto& rail : streams_) rail->flush();
 }
 
+// Borrowed memory may have been overwritten since: by a result of the same operation, which only
+// exists because the peer has had this frame. The frame then only needs its number acknowledged.
+void Link::resend(Retained& frame, StreamRail& rail) {
+  frame.rail = &rail;
+  ++counters.frames_resent;
+  if (frame.length == 0 || !engine_.options().checksums ||
+      crc32c(0, frame.payload, frame.length) == frame.header.payload_checksum) {
+    rail.enqueue_copy(frame.header, frame.payload, frame.length);
+    return;
+  }
+  wire::Header stub = engine_.blank_header(wire::FrameKind::kAck);
+  stub.job = frame.header.job;
+  stub.sequence = frame.header.sequence;
+  stub.acknowledge = expected_;
+  stub.header_checksum = crc32c(0, &stub, sizeof stub - sizeof stub.header_checksum);
+  rail.enqueue(stub, nullptr, 0);
+}
+
 bool Link::reap() {
   if (down) return false;
   if (shm_) {
+    if (shm_->failure()) {
+      failure = shm_->failure();
+      down = true;
+      return true;
+    }
     if (!shm_->peer_gone() || shm_->pending()) return false;
     if (!failure) failure = Failure{Fault::kPeer, "its process has ended", -1, -1, -1, -1};
     down = true;
@@ -370,13 +399,13 @@ bool Link::reap() {
     ++counters.rails_lost;
     failure = dead->failure();
     engine_.rail_removed(dead->fd());
+    dead->abandon(engine_);
     if (streams_.empty()) continue;
+    bulk_unacknowledged_ = true;  // acknowledgements may have been lost with it
+    engine_.mark_dirty(*this);
     for (Retained& r : retained_) {
       if (r.rail != dead.get()) continue;
-      StreamRail* other = streams_[r.header.sequence % streams_.size()].get();
-      r.rail = other;
-      other->enqueue_copy(r.header, r.payload, r.length);
-      ++counters.frames_resent;
+      resend(r, *streams_[r.header.sequence % streams_.size()]);
     }
   }
   if (!streams_.empty()) return false;

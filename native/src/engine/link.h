@@ -7,6 +7,7 @@
 // numbered nor kept.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -36,8 +37,12 @@ struct LinkCounters {
 
 class Link {
  public:
-  Link(Engine& engine, int index, std::string name)
-      : engine_(engine), index_(index), name_(std::move(name)) {}
+  Link(Engine& engine, int index, std::string name, std::uint32_t first_sequence = 1)
+      : engine_(engine),
+        index_(index),
+        name_(std::move(name)),
+        next_sequence_(first_sequence),
+        expected_(first_sequence) {}
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
   ~Link();
@@ -64,7 +69,9 @@ class Link {
   // True when the frame is new; false for a duplicate.
   bool admit(std::uint32_t sequence);
   void acknowledged(std::uint32_t next_expected);
-  void credit(std::uint64_t total) { eager_credited_ = total; }
+  void credit(std::uint64_t total) {  // an older one may come later, on another rail
+    eager_credited_ = std::max(eager_credited_, total);
+  }
   void finish_borrowed();  // the peer needs nothing more: what is kept for it is done
   void eager_consumed(std::uint64_t bytes);
   // Writes acknowledgements that are due and wakes the peer if need be.
@@ -102,6 +109,7 @@ class Link {
   Outcome transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data,
                         std::size_t bytes);
   StreamRail* pick_rail();
+  void resend(Retained& frame, StreamRail& rail);
   void put_on_wire(StreamRail& rail, wire::Header& header, const std::byte* payload,
                    std::byte* owned, std::uint32_t length, std::shared_ptr<Job> job);
 
@@ -113,8 +121,8 @@ class Link {
   std::map<int, std::deque<SendItem>> ready_;
   std::deque<std::pair<wire::Header, std::string>> control_;
   std::deque<Retained> retained_;
-  std::uint32_t next_sequence_ = 1;
-  std::uint32_t expected_ = 1;
+  std::uint32_t next_sequence_;
+  std::uint32_t expected_;
   std::set<std::uint32_t> early_;
   std::deque<wire::Header> byes_;
   std::uint32_t unacknowledged_frames_ = 0;

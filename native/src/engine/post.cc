@@ -3,6 +3,7 @@
 #include <bit>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "clock.h"
 #include "engine_impl.h"
@@ -54,6 +55,10 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
                                 std::to_string(operation.program->ranks) + ", the group has rank " +
                                 std::to_string(group.rank) + " of " + std::to_string(group.size()));
   }
+  if (!p2p && operation.program->holds && group.size() > kMostFolded) {
+    throw std::invalid_argument("a plan that folds is for at most " + std::to_string(kMostFolded) +
+                                " ranks, not " + std::to_string(group.size()));
+  }
   job->dtype = operation.dtype;
   job->op = operation.op;
   job->item_size = wire::item_size(operation.dtype);
@@ -69,7 +74,7 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   job->priority = operation.priority;
   job->total = operation.total_bytes;
   job->posted_ns = now_ns();
-  job->deadline_ns = job->posted_ns + operation.timeout_ns;
+  job->deadline_ns = later(job->posted_ns, operation.timeout_ns);
   job->lanes.resize(static_cast<std::size_t>(group.size()));
   const int cls = p2p ? 2 : operation.tag >= 0 ? 1 : 0;
   const auto tag = static_cast<std::uint32_t>(std::max(operation.tag, 0));
@@ -139,18 +144,21 @@ void Engine::lay_out(Job& job, const Operation& operation) {
     if (chunk.chain->writes && chunk.target == nullptr)
       chunk.target = chunk.partial = scratch(job, chunk.count * job.item_size);
     if (job.wide && (adds || sends_own_wide)) chunk.partial = scratch(job, chunk.count * unit);
+    if (job.failure) return;
     if (sends_own_wide)
       kernels::widen(job.dtype, chunk.source, reinterpret_cast<float*>(chunk.partial), chunk.count);
   }
 }
 
-// Memory for what passes through this rank without being its result; freed with the job.
+// Memory for what passes through this rank without being its result; freed with the job. Null when
+// there is no room: the job then has a failure and must not start.
 std::byte* Engine::scratch(Job& job, std::size_t bytes) {
   std::byte* memory = arena_.allocate(bytes);
-  if (memory == nullptr)
-    throw std::length_error("the arena has no room for " + std::to_string(bytes) +
-                            " bytes of partial sums");
-  job.scratch.push_back(memory);
+  if (memory == nullptr) {
+    job.failure = no_room(job, bytes, "partial sums");
+  } else {
+    job.scratch.push_back(memory);
+  }
   return memory;
 }
 
@@ -183,6 +191,10 @@ void Engine::start(const std::shared_ptr<Job>& job) {
     fail(*job, std::move(failure), false);
     return;
   }
+  if (job->failure) {
+    fail(*job, std::exchange(job->failure, {}), true);
+    return;
+  }
   for (const auto& [rank, reason] : job->group->left) {
     if (!sends_to(*job, rank)) continue;
     fail(*job, Failure(reason), true);
@@ -210,7 +222,10 @@ void Engine::start(const std::shared_ptr<Job>& job) {
     std::deque<Unexpected> waiting = std::move(it->second);
     unexpected_.erase(it);
     for (Unexpected& u : waiting) {
-      if (job->finished()) break;
+      if (job->finished()) {
+        discard(u);
+        continue;
+      }
       const auto length = static_cast<std::uint32_t>(u.payload.size());
       if (u.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kGrant)) {
         on_grant(*u.link, u.header);

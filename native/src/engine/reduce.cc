@@ -67,9 +67,8 @@ void Engine::fold(Job& job, std::uint32_t chunk_index, std::uint32_t segment) {
       return step.verb == Verb::kSend && step.peer == peer;
     });
   };
-  constexpr int kMost = 256;
-  std::array<const void*, kMost> sources;
-  std::array<void*, kMost> targets;
+  std::array<const void*, kMostFolded> sources;
+  std::array<void*, kMostFolded> targets;
   int n_sources = 0;
   int n_targets = 0;
   targets[static_cast<std::size_t>(n_targets++)] = chunk.target + first * job.item_size;

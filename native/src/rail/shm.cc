@@ -80,7 +80,7 @@ bool ShmRail::push(const wire::Header& header, const void* payload, std::size_t 
 void ShmRail::notify() {
   if (!pushed_) return;
   pushed_ = false;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  store_before_load();
   if (peer_doorbell_->sleeping.load(std::memory_order_relaxed) == 0) return;
   if (peer_doorbell_->sleeping.exchange(0, std::memory_order_seq_cst) == 0) return;
   const std::uint64_t one = 1;
@@ -91,10 +91,9 @@ void ShmRail::notify() {
 
 bool ShmRail::poll(Link& link, FrameSink& sink) {
   bool any = false;
-  for (int frames = 0; frames < 64 && !(any && sink.hurried()); ++frames) {
+  for (int frames = 0; frames < 64 && !failure_ && !(any && sink.hurried()); ++frames) {
     const std::uint64_t head = receive_->head.load(std::memory_order_relaxed);
     if (head == receive_->tail.load(std::memory_order_acquire)) break;
-    any = true;
     const std::size_t at = head % Ring::kBytes;
     wire::Header header;
     std::memcpy(&header, receive_->data + at, sizeof header);
@@ -102,12 +101,19 @@ bool ShmRail::poll(Link& link, FrameSink& sink) {
     if (header.magic == 0) {
       next = head + (Ring::kBytes - at);
     } else {
+      if (header.magic != wire::kMagic || header.length > kInlineBytes ||
+          at + entry_bytes(header.length) > Ring::kBytes) {
+        failure_.fault = Fault::kFrame;
+        failure_.message = "the ring holds what is no frame: it is corrupted";
+        break;
+      }
       // The payload is lent to the sink straight from the ring; the entry is released afterwards.
       ++frames_received;
       sink.arrive(link, header,
                   Payload{receive_->data + at + sizeof header, nullptr, header.length});
       next = head + entry_bytes(header.length);
     }
+    any = true;
     receive_->head.store(next, std::memory_order_seq_cst);
     if (receive_->producer_waits.load(std::memory_order_seq_cst) != 0 &&
         receive_->producer_waits.exchange(0) != 0) {

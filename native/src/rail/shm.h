@@ -21,6 +21,17 @@ struct Doorbell {
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
+// Orders what this thread stored before what it loads next, of another word: a sleeper that says so
+// and then looks for frames, a writer that stores a frame and then looks for a sleeper.
+inline void store_before_load() {
+#if defined(__SANITIZE_THREAD__)
+  thread_local std::atomic<int> word;  // that sanitizer knows no fences
+  word.exchange(0, std::memory_order_seq_cst);
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
 struct Ring {
   static constexpr std::size_t kBytes = 256u << 10;
   alignas(64) std::atomic<std::uint64_t> tail;  // bytes ever written; producer
@@ -61,6 +72,8 @@ class ShmRail {
   }
   // Wakes the peer when it sleeps and something was pushed since the last call.
   void notify();
+  // Set once the ring holds what no peer of ours would write.
+  const Failure& failure() const { return failure_; }
   // True once the control socket has ended.
   bool peer_gone();
   // A push was refused and the peer has taken frames since: time to try again.
@@ -85,6 +98,7 @@ class ShmRail {
   std::uint64_t cached_head_ = 0;
   bool pushed_ = false;
   bool stalled_ = false;
+  Failure failure_;
 };
 
 // Lays out a ring in fresh arena memory; returns its offset.

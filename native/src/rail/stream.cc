@@ -45,9 +45,9 @@ void StreamRail::enqueue_copy(const wire::Header& header, const std::byte* paylo
   queue_.back().copy = std::move(copy);
 }
 
-void StreamRail::repoint(const std::byte* from, const std::byte* to) {
+void StreamRail::repoint(std::uint32_t sequence, const std::byte* to) {
   for (Outgoing& out : queue_) {
-    if (out.payload == from) out.payload = to;
+    if (out.header.sequence == sequence && out.copy == nullptr) out.payload = to;
   }
 }
 
@@ -231,6 +231,11 @@ void StreamRail::forget(const Job* job, FrameSink& sink) {
   bulk_.data = buffer;
   bulk_.owned = true;
   bulk_.job = nullptr;
+}
+
+void StreamRail::abandon(FrameSink& sink) {
+  if (in_bulk_ && bulk_.owned) sink.give_buffer(bulk_.data);
+  in_bulk_ = false;
 }
 
 void StreamRail::shut_down_sending() { ::shutdown(fd_, SHUT_WR); }

@@ -37,8 +37,8 @@ class StreamRail {
   // As enqueue, but the rail keeps a copy of the payload: a resent frame may be acknowledged before
   // it is written.
   void enqueue_copy(const wire::Header& header, const std::byte* payload, std::uint32_t length);
-  // The payload at `from` has moved to `to`.
-  void repoint(const std::byte* from, const std::byte* to);
+  // The payload of the frame with this number has moved to `to`.
+  void repoint(std::uint32_t sequence, const std::byte* to);
   void flush();
   bool blocked() const { return !queue_.empty(); }
   // Reads what is there and hands complete frames to `sink`; true when anything was read.
@@ -46,6 +46,8 @@ class StreamRail {
   // The memory of `job` must not be written any more: a payload on its way there goes to a buffer
   // instead.
   void forget(const Job* job, FrameSink& sink);
+  // Gives back the buffer of a payload that will not be completed.
+  void abandon(FrameSink& sink);
   void shut_down_sending();
 
   const Failure& failure() const { return failure_; }
