@@ -1,0 +1,126 @@
+#include "slackline/arena.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "check.h"
+
+namespace slackline {
+namespace {
+
+constexpr std::size_t kCapacity = std::size_t{8} << 20;
+
+TEST("an arena gives aligned blocks that do not overlap") {
+  Arena arena(kCapacity);
+  std::map<std::byte*, std::size_t> blocks;
+  for (const std::size_t bytes : {0ul, 1ul, 63ul, 64ul, 65ul, 4095ul, 4096ul, 5000ul, 2ul << 20}) {
+    std::byte* block = arena.allocate(bytes);
+    CHECK(block != nullptr);
+    const std::size_t unit = bytes >= 2u << 20 ? 2u << 20 : bytes >= 4096 ? 4096 : 64;
+    CHECK_EQUAL(arena.offset_of(block) % unit, 0u);
+    CHECK(arena.contains(block, bytes));
+    std::memset(block, 0xAB, bytes);
+    blocks[block] = bytes;
+  }
+  for (auto it = blocks.begin(); std::next(it) != blocks.end(); ++it)
+    CHECK(it->first + it->second <= std::next(it)->first);
+}
+
+TEST("freed neighbours become one block, in whatever order they are freed") {
+  std::vector<int> order = {0, 1, 2};
+  do {
+    Arena arena(kCapacity);
+    std::vector<std::byte*> blocks;
+    for (int i = 0; i < 3; ++i) blocks.push_back(arena.allocate(1u << 20));
+    for (const int i : order) CHECK(arena.free(blocks[static_cast<std::size_t>(i)]));
+    CHECK_EQUAL(arena.used(), 0u);
+    CHECK(arena.allocate(kCapacity) != nullptr);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST("an arena without room says so, and serves what still fits") {
+  Arena arena(kCapacity);
+  CHECK(arena.allocate(kCapacity + 1) == nullptr);
+  CHECK(arena.allocate(std::numeric_limits<std::size_t>::max()) == nullptr);
+  std::byte* all = arena.allocate(kCapacity);
+  CHECK(all != nullptr);
+  CHECK(arena.allocate(1) == nullptr);
+  CHECK(arena.free(all));
+  CHECK(arena.allocate(1) != nullptr);
+}
+
+TEST("freeing what is not a block is refused") {
+  Arena arena(kCapacity);
+  std::byte* block = arena.allocate(4096);
+  CHECK(!arena.free(block + 64));
+  CHECK(!arena.free(nullptr));
+  CHECK(arena.free(block));
+  CHECK(!arena.free(block));
+}
+
+TEST("a range is inside an arena only as a whole") {
+  Arena arena(kCapacity);
+  std::byte* base = arena.at(0);
+  CHECK(arena.contains(base, kCapacity));
+  CHECK(!arena.contains(base, kCapacity + 1));
+  CHECK(!arena.contains(base + 1, kCapacity));
+  CHECK(!arena.contains(base + kCapacity, 0));
+  CHECK(!arena.contains(base + 8, std::numeric_limits<std::size_t>::max()));
+  int outside = 0;
+  CHECK(!arena.contains(&outside, sizeof outside));
+}
+
+TEST("a peer's mapping shows the same bytes, and nothing beyond the arena") {
+  Arena arena(kCapacity);
+  const PeerArena peer(arena.fd(), arena.capacity());
+  std::byte* block = arena.allocate(100);
+  std::memset(block, 0x5A, 100);
+  CHECK(std::memcmp(peer.at(arena.offset_of(block), 100), block, 100) == 0);
+  CHECK(peer.at(kCapacity - 8, 8) != nullptr);
+  CHECK(peer.at(kCapacity - 8, 9) == nullptr);
+  CHECK(peer.at(std::numeric_limits<std::uint64_t>::max(), 1) == nullptr);
+  CHECK(peer.at(8, std::numeric_limits<std::size_t>::max()) == nullptr);
+}
+
+TEST("a seeded life of allocations keeps every block's bytes and ends in one free block") {
+  Arena arena(kCapacity);
+  std::mt19937 random(1);
+  struct Block {
+    std::byte* memory;
+    std::size_t bytes;
+    unsigned char mark;
+  };
+  std::vector<Block> live;
+  const auto give = [&](std::size_t i) {
+    const Block block = live[i];
+    CHECK(std::all_of(block.memory, block.memory + block.bytes,
+                      [&](std::byte b) { return b == std::byte{block.mark}; }));
+    CHECK(arena.free(block.memory));
+    live.erase(live.begin() + static_cast<std::ptrdiff_t>(i));
+  };
+  for (int step = 0; step < 2000; ++step) {
+    if (random() % 2 == 0 && !live.empty()) {
+      give(random() % live.size());
+      continue;
+    }
+    const std::size_t bytes = 1 + random() % (random() % 8 == 0 ? 400'000 : 9'000);
+    std::byte* memory = arena.allocate(bytes);
+    if (memory == nullptr) continue;
+    const auto mark = static_cast<unsigned char>(random());
+    std::memset(memory, mark, bytes);
+    live.push_back({memory, bytes, mark});
+  }
+  while (!live.empty()) give(live.size() - 1);
+  CHECK_EQUAL(arena.used(), 0u);
+  CHECK(arena.allocate(kCapacity) != nullptr);
+}
+
+}  // namespace
+}  // namespace slackline

@@ -1,0 +1,158 @@
+// Frames made by hand, and a peer played by the test at the other end of a stream.
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "ranks.h"
+#include "slackline/crc32c.h"
+#include "slackline/wire.h"
+
+namespace slackline::test {
+
+using Bytes = std::vector<std::byte>;
+
+struct Frame {
+  wire::Header header{};
+  Bytes payload;
+};
+
+inline Bytes pattern(std::size_t bytes, unsigned seed) {
+  Bytes out(bytes);
+  for (std::size_t i = 0; i < bytes; ++i)
+    out[i] = static_cast<std::byte>((i * 31 + seed * 97 + (i >> 8)) & 0xFF);
+  return out;
+}
+
+inline wire::Header header_of(wire::FrameKind kind) {
+  wire::Header h{};
+  h.magic = wire::kMagic;
+  h.version = wire::kVersion;
+  h.kind = static_cast<std::uint8_t>(kind);
+  h.job = kJobCode;
+  return h;
+}
+
+// Fills in length and checksums and gives the frame's bytes.
+inline Bytes seal(wire::Header header, const Bytes& payload = {}) {
+  header.length = static_cast<std::uint32_t>(payload.size());
+  header.payload_checksum = payload.empty() ? 0 : crc32c(0, payload.data(), payload.size());
+  header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
+  Bytes out(sizeof header + payload.size());
+  std::memcpy(out.data(), &header, sizeof header);
+  if (!payload.empty()) std::memcpy(out.data() + sizeof header, payload.data(), payload.size());
+  return out;
+}
+
+// A point-to-point DATA frame from rank `source`, whole in one segment.
+inline wire::Header message_header(std::uint32_t epoch, int source, int tag, std::uint32_t sequence,
+                                   std::size_t bytes) {
+  wire::Header h = header_of(wire::FrameKind::kData);
+  h.epoch = epoch;
+  h.source = static_cast<std::uint16_t>(source);
+  h.dtype = static_cast<std::uint8_t>(wire::DType::kUint8);
+  h.op = static_cast<std::uint8_t>(static_cast<unsigned>(wire::Collective::kPointToPoint) << 4);
+  h.tag = std::uint64_t{2} << 56 | static_cast<std::uint64_t>(tag) << 32 | sequence;
+  h.total = bytes;
+  return h;
+}
+
+// The other end of a stream rail, in the test's hands.
+class Hand {
+ public:
+  explicit Hand(int fd) : fd_(fd) {}
+  ~Hand() { hang_up(); }
+  Hand(const Hand&) = delete;
+  Hand& operator=(const Hand&) = delete;
+
+  void write(const Bytes& bytes) {
+    for (std::size_t done = 0; done < bytes.size();) {
+      const ssize_t n = ::send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+      if (n <= 0) fail("the engine closed the rail");
+      done += static_cast<std::size_t>(n);
+    }
+  }
+  // The next frame, or none when the stream ended or `milliseconds` passed.
+  std::optional<Frame> read(int milliseconds = 10'000) {
+    Frame frame;
+    if (!fill(&frame.header, sizeof frame.header, milliseconds)) return std::nullopt;
+    frame.payload.resize(frame.header.length);
+    if (!fill(frame.payload.data(), frame.payload.size(), milliseconds)) return std::nullopt;
+    return frame;
+  }
+  // The next frame of a kind; others are dropped on the way.
+  Frame expect(wire::FrameKind kind) {
+    for (;;) {
+      std::optional<Frame> frame = read();
+      if (!frame) fail("the frame did not come");
+      if (frame->header.kind == static_cast<std::uint8_t>(kind)) return std::move(*frame);
+    }
+  }
+  void hang_up() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  bool fill(void* to, std::size_t bytes, int milliseconds) {
+    for (std::size_t done = 0; done < bytes;) {
+      pollfd wait{fd_, POLLIN, 0};
+      if (::poll(&wait, 1, milliseconds) <= 0) return false;
+      const ssize_t n = ::recv(fd_, static_cast<std::byte*>(to) + done, bytes - done, 0);
+      if (n <= 0) return false;
+      done += static_cast<std::size_t>(n);
+    }
+    return true;
+  }
+  int fd_;
+};
+
+// An engine as rank 0 whose only peer, rank 1, is played by hand over `rails` streams.
+struct Played {
+  explicit Played(int rails = 1, const EngineOptions& options = small_engine()) : engine(options) {
+    link = engine.add_link("the hand");
+    for (int i = 0; i < rails; ++i) {
+      const auto [ours, theirs] = socket_pair();
+      engine.add_stream_rail(link, ours, kJobCode);
+      hands.push_back(std::make_unique<Hand>(theirs));
+    }
+    group = engine.open_group(1, 0, {-1, link}, false);
+  }
+  Hand& hand(int rail = 0) { return *hands[static_cast<std::size_t>(rail)]; }
+
+  Engine engine;
+  int link = 0;
+  std::vector<std::unique_ptr<Hand>> hands;
+  std::shared_ptr<Group> group;
+};
+
+// Takes what a rail hands over and keeps a copy.
+struct Recorder final : FrameSink {
+  std::byte* landing(Link&, const wire::Header&, Job**) override { return landing_memory; }
+  void arrive(Link&, const wire::Header& header, const Payload& payload) override {
+    frames.push_back(Frame{header, Bytes(payload.data, payload.data + payload.length)});
+    if (payload.owned != nullptr) give_buffer(payload.owned);
+  }
+  bool hurried() const override { return false; }
+  std::byte* take_buffer(std::size_t bytes) override {
+    ++buffers_out;
+    return new std::byte[bytes];
+  }
+  void give_buffer(std::byte* buffer) override {
+    --buffers_out;
+    delete[] buffer;
+  }
+
+  std::vector<Frame> frames;
+  std::byte* landing_memory = nullptr;
+  int buffers_out = 0;
+};
+
+}  // namespace slackline::test

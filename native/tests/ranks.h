@@ -1,0 +1,298 @@
+// Engines of one process as ranks: every pair joined by socket pairs or by shared memory.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "../src/engine/engine_impl.h"
+#include "check.h"
+
+namespace slackline::test {
+
+enum class Kind { kStream, kShared };
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::uint32_t kJobCode = 0x5EED;
+
+inline EngineOptions small_engine() {
+  EngineOptions options;
+  options.arena_bytes = std::size_t{64} << 20;
+  return options;
+}
+
+inline std::pair<int, int> socket_pair() {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) fail("socketpair");
+  return {fds[0], fds[1]};
+}
+
+// Runs `body(rank)` for every rank in a thread of its own; throws what the first to fail threw.
+inline void on_every_rank(int ranks, const std::function<void(int)>& body) {
+  std::exception_ptr first;
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+class Ranks {
+ public:
+  struct Wire {
+    int low, high, rail;
+    int low_fd, high_fd;  // duplicates, for cutting
+  };
+
+  Ranks(int size, std::function<Kind(int, int)> kind, int rails = 1,
+        const EngineOptions& options = small_engine(), bool rank_order = false,
+        std::uint32_t first_sequence = 1)
+      : rank_order(rank_order),
+        links(static_cast<std::size_t>(size),
+              std::vector<int>(static_cast<std::size_t>(size), -1)) {
+    for (int rank = 0; rank < size; ++rank) engines.push_back(std::make_unique<Engine>(options));
+    for (int low = 0; low < size; ++low) {
+      for (int high = low + 1; high < size; ++high) {
+        Engine& a = engine(low);
+        Engine& b = engine(high);
+        const int to_high = a.add_link("rank " + std::to_string(high), first_sequence);
+        const int to_low = b.add_link("rank " + std::to_string(low), first_sequence);
+        link(low, high) = to_high;
+        link(high, low) = to_low;
+        if (kind(low, high) == Kind::kShared) {
+          share(low, high, to_high, to_low);
+          continue;
+        }
+        for (int rail = 0; rail < rails; ++rail) {
+          const auto [x, y] = socket_pair();
+          wires.push_back(Wire{low, high, rail, ::dup(x), ::dup(y)});
+          a.add_stream_rail(to_high, x, kJobCode);
+          b.add_stream_rail(to_low, y, kJobCode);
+        }
+      }
+    }
+    open();
+  }
+  Ranks(int size, Kind kind, int rails = 1, const EngineOptions& options = small_engine(),
+        bool rank_order = false)
+      : Ranks(size, [kind](int, int) { return kind; }, rails, options, rank_order) {}
+  ~Ranks() {
+    for (const Wire& wire : wires) {
+      ::close(wire.low_fd);
+      ::close(wire.high_fd);
+    }
+    groups.clear();
+    on_every_rank(size(), [&](int rank) { engines[static_cast<std::size_t>(rank)].reset(); });
+    for (const int fd : controls) ::close(fd);
+  }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  int size() const { return static_cast<int>(engines.size()); }
+  Engine& engine(int rank) { return *engines[static_cast<std::size_t>(rank)]; }
+  Group& group(int rank) { return *groups[static_cast<std::size_t>(rank)]; }
+  int& link(int from, int to) {
+    return links[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+  }
+
+  // A new life of the group on the same links.
+  void open() {
+    ++epoch;
+    groups.clear();
+    for (int rank = 0; rank < size(); ++rank)
+      groups.push_back(
+          engine(rank).open_group(epoch, rank, links[static_cast<std::size_t>(rank)], rank_order));
+  }
+  // Ends one rail of a link, both ways.
+  void cut(int low, int high, int rail) {
+    for (const Wire& wire : wires) {
+      if (wire.low == low && wire.high == high && wire.rail == rail)
+        ::shutdown(wire.low_fd, SHUT_RDWR);
+    }
+  }
+  std::uint64_t counter(const std::string& name) {
+    std::uint64_t sum = 0;
+    for (auto& engine : engines) sum += engine->counters()[name];
+    return sum;
+  }
+
+  const bool rank_order;
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<std::shared_ptr<Group>> groups;
+  std::vector<std::vector<int>> links;
+  std::vector<Wire> wires;
+  std::vector<int> controls;
+  std::uint32_t epoch = 0;
+
+ private:
+  void share(int low, int high, int to_high, int to_low) {
+    Engine& a = engine(low);
+    Engine& b = engine(high);
+    const std::uint64_t into_a = a.new_ring();
+    const std::uint64_t into_b = b.new_ring();
+    const auto [x, y] = socket_pair();
+    a.add_shm_rail(to_high, ::dup(b.arena().fd()), b.arena().capacity(), ::dup(b.doorbell_fd()), x,
+                   into_a, into_b);
+    b.add_shm_rail(to_low, ::dup(a.arena().fd()), a.arena().capacity(), ::dup(a.doorbell_fd()), y,
+                   into_b, into_a);
+  }
+};
+
+// --- programs, as slackline.plan.collective makes them ---
+
+inline std::shared_ptr<Program> direct(int ranks, int rank,
+                                       wire::Collective what = wire::Collective::kAllReduce) {
+  auto p = std::make_shared<Program>(what, std::uint8_t{1}, ranks, rank, 1, true, false, false);
+  for (int k = 1; k < ranks; ++k) p->append(Verb::kSend, (rank + k) % ranks, 0, false);
+  for (int k = 1; k < ranks; ++k) p->append(Verb::kHold, (rank + k) % ranks, 0, false);
+  p->append(Verb::kFold, rank, 0, false);
+  return p;
+}
+
+inline std::shared_ptr<Program> mesh(int ranks, int rank) {
+  auto p = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{2}, ranks, rank,
+                                     ranks, true, true, false);
+  for (int k = 1; k < ranks; ++k) {
+    const int owner = (rank + k) % ranks;
+    p->append(Verb::kSend, owner, owner, false);
+    p->append(Verb::kCopy, owner, owner, false);
+  }
+  for (int k = 1; k < ranks; ++k) p->append(Verb::kHold, (rank + k) % ranks, rank, false);
+  p->append(Verb::kFold, rank, rank, false);
+  for (int k = 1; k < ranks; ++k) p->append(Verb::kSend, (rank + k) % ranks, rank, false);
+  return p;
+}
+
+// One chunk's way around: reduced from rank `first` to the one before it, then passed on.
+inline void go_around(Program& p, int ranks, int rank, int chunk, int first) {
+  const int place = (rank - first + ranks) % ranks;
+  const int next = (rank + 1) % ranks;
+  const int previous = (rank - 1 + ranks) % ranks;
+  if (place > 0) p.append(Verb::kAdd, previous, chunk, place == ranks - 1);
+  p.append(Verb::kSend, next, chunk, false);
+  if (place == ranks - 1) return;
+  p.append(Verb::kCopy, previous, chunk, false);
+  if (place < ranks - 2) p.append(Verb::kSend, next, chunk, false);
+}
+
+inline std::shared_ptr<Program> ring(int ranks, int rank) {
+  auto p = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{3}, ranks, rank,
+                                     ranks, true, true, true);
+  for (int chunk = 0; chunk < ranks; ++chunk)
+    go_around(*p, ranks, rank, chunk, (chunk + 1) % ranks);
+  return p;
+}
+
+inline std::shared_ptr<Program> reduce_broadcast(int ranks, int rank) {
+  auto p = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{4}, ranks, rank, 1,
+                                     true, true, true);
+  go_around(*p, ranks, rank, 0, 0);
+  return p;
+}
+
+struct Plan {
+  const char* name;
+  std::shared_ptr<Program> (*make)(int ranks, int rank);
+  bool rank_ordered;
+};
+inline const std::vector<Plan>& plans() {
+  static const std::vector<Plan> all = {
+      {"direct", [](int n, int r) { return direct(n, r); }, true},
+      {"mesh", mesh, true},
+      {"ring", ring, false},
+      {"reduce-broadcast", reduce_broadcast, true},
+  };
+  return all;
+}
+
+// --- operations ---
+
+inline Operation reduction(std::shared_ptr<const Program> program, const float* source,
+                           float* target, std::size_t count, int tag = -1) {
+  Operation operation;
+  operation.program = std::move(program);
+  operation.op = wire::ReduceOp::kSum;
+  operation.source = reinterpret_cast<std::byte*>(const_cast<float*>(source));
+  operation.target = reinterpret_cast<std::byte*>(target);
+  operation.count = count;
+  operation.total_bytes = count * sizeof(float);
+  operation.tag = tag;
+  operation.timeout_ns = 60 * kSecond;
+  return operation;
+}
+
+inline Operation message(bool receives, void* address, std::size_t bytes, int peer, int tag) {
+  Operation operation;
+  operation.dtype = wire::DType::kUint8;
+  (receives ? operation.target : operation.source) = static_cast<std::byte*>(address);
+  operation.count = operation.total_bytes = bytes;
+  operation.peer = peer;
+  operation.receives = receives;
+  operation.any_source = receives && peer < 0;
+  operation.tag = tag;
+  operation.timeout_ns = 60 * kSecond;
+  return operation;
+}
+inline Operation send_to(int peer, const void* address, std::size_t bytes, int tag = 0) {
+  return message(false, const_cast<void*>(address), bytes, peer, tag);
+}
+inline Operation receive_from(int peer, void* address, std::size_t bytes, int tag = 0) {
+  return message(true, address, bytes, peer, tag);
+}
+
+// Waits for the end and throws when it is a bad one.
+inline void finish(Engine& engine, const std::shared_ptr<Job>& job) {
+  CHECK(engine.wait(*job, -1));
+  if (job->failure) fail(job->failure.message);
+}
+
+// What rank `rank` contributes at element `i`: small integers, exact in any order of summation.
+inline float contribution(int rank, std::size_t i) {
+  return static_cast<float>(static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101) -
+                            50);
+}
+inline std::vector<float> contributions(int rank, std::size_t count) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = contribution(rank, i);
+  return values;
+}
+inline void check_sum(const float* values, std::size_t count, int ranks) {
+  for (std::size_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (int rank = 0; rank < ranks; ++rank) sum += contribution(rank, i);
+    if (values[i] != sum)
+      fail("element " + std::to_string(i) + " of " + std::to_string(count) + " is " +
+           std::to_string(values[i]) + ", not " + std::to_string(sum));
+  }
+}
+
+// Waits until `condition` holds; fails after ten seconds.
+inline void until(const std::function<bool()>& condition, const char* what) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) fail(std::string("waited in vain for ") + what);
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace slackline::test
