@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "../src/engine/engine_impl.h"
 #include "slackline/crc32c.h"
@@ -227,7 +228,9 @@ NB_MODULE(_native, m) {
           },
           "address"_a, "bytes"_a)
       .def("new_ring", &Engine::new_ring, "Offset of a fresh receive ring in the arena.")
-      .def("add_link", &Engine::add_link, "name"_a)
+      .def(
+          "add_link", [](Engine& e, std::string name) { return e.add_link(std::move(name)); },
+          "name"_a)
       .def("add_stream_rail", &Engine::add_stream_rail, "link"_a, "fd"_a, "job"_a,
            "Takes ownership of the connected socket `fd`; `job` is the code that every frame on it "
            "carries.")

@@ -290,11 +290,16 @@ void Engine::close(std::int64_t timeout_ns) {
     finished_.notify_all();
     finished_.wait_for(lock, kCloseStep);
   }
+  last_counters_ = count();
   links_.clear();
 }
 
 std::map<std::string, std::uint64_t> Engine::counters() {
   const Lock lock = lock_for_post();
+  return last_counters_.empty() ? count() : last_counters_;
+}
+
+std::map<std::string, std::uint64_t> Engine::count() {
   std::map<std::string, std::uint64_t> c{{"operations", operations_},
                                          {"bytes_reduced", bytes_reduced_},
                                          {"sleeps", sleeps_},

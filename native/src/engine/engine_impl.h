@@ -64,6 +64,7 @@ class Engine final : public FrameSink {
   void close_group(Group& group, std::int64_t timeout_ns);
   void abort_group(Group& group, const std::string& reason);
   void close(std::int64_t timeout_ns);
+  // Stays what it was once the engine is closed.
   std::map<std::string, std::uint64_t> counters();
 
   // --- under the lock: for Link ---
@@ -149,6 +150,7 @@ class Engine final : public FrameSink {
   Failure mismatch(const Job& job, const wire::Header& header) const;
 
   // engine.cc
+  std::map<std::string, std::uint64_t> count();
   bool progress();
   void make_room(Lock& lock);
   Lock lock_for_post();
@@ -205,6 +207,7 @@ class Engine final : public FrameSink {
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_reduced_ = 0;
   std::uint64_t sleeps_ = 0;
+  std::map<std::string, std::uint64_t> last_counters_;  // set by close()
 
   std::thread thread_;
 };
