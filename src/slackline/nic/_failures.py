@@ -1,6 +1,6 @@
 """The engine's failures as slackline's errors."""
 
-from slackline import errors
+import slackline.errors as errors
 
 __all__ = ["FailureTuple", "to_error"]
 

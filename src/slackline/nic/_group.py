@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypedDict, Unpack
 
-from slackline import _native
+import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
 from slackline.nic._calibration import measure
 from slackline.nic._checks import (

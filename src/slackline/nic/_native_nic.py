@@ -10,7 +10,7 @@ import time
 import uuid
 from datetime import timedelta
 
-from slackline import _native
+import slackline._native as _native
 from slackline.errors import ClosedError, LinkError, PeerError, UsageError
 from slackline.nic._group import NativeGroup
 from slackline.nic._handshake import Hello, Listener, call, receive_hello, send_hello

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slackline import _native
+import slackline._native as _native
 from slackline.nic._calibration import parameters_from, timings_from
 from slackline.nic._options import NicOptions
 from slackline.plan.collective import (

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from slackline import _native, errors
+import slackline._native as _native
+import slackline.errors as errors
 from slackline.nic._failures import to_error
 
 __all__ = ["DONE", "Completions", "NativeTransfer"]
