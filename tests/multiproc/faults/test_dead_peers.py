@@ -41,7 +41,7 @@ def test_a_rank_that_dies_in_the_middle_of_an_operation_fails_it_everywhere(
 ) -> None:
     job.start("lose_a_rank", 3, victim=1, when="middle", blocking=blocking, rails=[rail])
     for rank, error in survivors(job, 1, 3).items():
-        check(error, rank, 1, 64 << 20)
+        check(error, rank, 1, 64 << 20, posted=False)  # a rank may come after the death
     assert job.ends((0, 1, 2)) == [0, -9, 0]
 
 
