@@ -73,6 +73,11 @@ class Session:
         """Whether every gradient of the round has been waited for."""
         return all(slot.posted and slot.phase is Phase.REDUCED for slot in self.slots)
 
+    @property
+    def needs_agreement(self) -> bool:
+        """Whether `gather` would have to wait for the other ranks to gather as well."""
+        return self._backwards > 1 and not self._agreed
+
     def add(self, slots: Iterable[Slot]) -> None:
         """Takes slots over, in the same order on all ranks, and hooks their parameters."""
         for slot in slots:
@@ -91,7 +96,7 @@ class Session:
             if not slot.posted and slot.parameter.requires_grad:
                 self._make_local(slot)
                 self._post(slot)
-        if self._backwards > 1 and not self._agreed:
+        if self.needs_agreement:
             self._agreed = True
             self._post_extras()
 

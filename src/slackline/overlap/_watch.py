@@ -30,7 +30,10 @@ class Watch:
         self._seen: dict[int, int] | None = {}
 
     def read(self, parameter: nn.Parameter, siblings: GuardedParameters) -> None:
-        """Within a forward only the parameter's value counts, elsewhere its gradient does too."""
+        """Within a forward only the parameter's value counts, elsewhere its gradient does too.
+
+        But for the gradient alone a rank does not wait for what the others may never do.
+        """
         owner = self.owners.get(id(parameter))
         if owner is None:
             return
@@ -38,7 +41,7 @@ class Watch:
         session, slot = owner
         if slot.due:
             session.finish(slot, self._slots(session, siblings.peek()))
-        elif session.open and not self._computing():
+        elif session.open and not session.needs_agreement and not self._computing():
             session.gather([slot])
 
     def read_all(self, parameters: Iterator[Tensor]) -> None:

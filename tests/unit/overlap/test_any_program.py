@@ -24,9 +24,9 @@ class Branches(nn.Module):
 class Script:
     """One training script, on the wrapped model or on the plain one."""
 
-    def __init__(self, model, module, optimizer):
+    def __init__(self, model, module, optimizer, first_seed=0):
         self.model, self.module, self.optimizer = model, module, optimizer
-        self.turn = 0
+        self.turn = first_seed
 
     def loss(self, side):
         self.turn += 1
@@ -52,12 +52,12 @@ class Script:
         return [self.module.sides[side].weight.detach().clone()]
 
     def read_gradient(self, side):
-        return [self.module.sides[side].bias.grad]
+        return [dict(self.module.sides[side].named_parameters())["bias"].grad]
 
     def read_all(self, side):
         return [
             *(p.detach().clone() for p in self.module.parameters()),
-            *(p.grad for p in self.module.parameters()),
+            *(copy.deepcopy(p.grad) for p in self.module.parameters()),
         ]
 
     def clip(self, side):
@@ -122,3 +122,68 @@ def test_a_program_sees_the_same_with_and_without_the_wrapper(manual_group, prog
             same(a, b)
         group.complete(*[tag for tag in arrivals if tag in group.transfers])
     mine.model.close()
+
+
+TOGETHER = st.tuples(
+    st.sampled_from(["backward", "accumulate", "read_all", "clip", "save", "step", "zero", "load"]),
+    st.integers(0, 1),
+)
+
+
+BACKWARDS = ("backward", "accumulate")
+
+
+class Ranks:
+    """What two ranks together do, as one process that sees both ranks' data."""
+
+    def __init__(self):
+        module = fill(Branches())
+        self.script = Script(module, module, optim.Adam(module.parameters(), lr=0.1))
+
+    def loss(self, side):
+        self.script.turn += 1
+        turn = self.script.turn
+        losses = []
+        for rank in range(2):
+            x = torch.randn(2, 3, generator=torch.Generator().manual_seed(turn + 1000 * rank))
+            losses.append(self.script.model(x, (side + rank) % 2).square().sum() / 2)
+        return sum(losses)
+
+
+def fill(module):
+    generator = torch.Generator().manual_seed(0)
+    for parameter in module.parameters():
+        parameter.data.uniform_(-0.5, 0.5, generator=generator)
+    return module
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(program=st.lists(TOGETHER, max_size=20), odd=st.sets(st.integers(0, 19)))
+def test_ranks_that_use_different_parameters_see_the_same(ranks, program, odd):
+    def be(group):
+        module = fill(Branches())
+        optimizer = optim.Adam(module.parameters(), lr=0.1)
+        model = DataParallel(module, optimizer, process_group=group)
+        script = Script(model, module, optimizer, first_seed=1000 * group.rank)
+        seen = []
+        for turn, (action, side) in enumerate([*program, ("read_all", 0)]):
+            own = (side + group.rank) % 2 if action in BACKWARDS else side
+            seen += getattr(script, action)(own) or []
+            if group.rank == 0 and turn in odd:
+                seen_by_one_rank = module.sides[side].bias.grad
+                assert seen_by_one_rank is None or seen_by_one_rank.isfinite().all()
+                script.read_value(side)
+        return seen
+
+    reference = Ranks()
+    reference.script.loss = reference.loss
+    expected = []
+    for action, side in [*program, ("read_all", 0)]:
+        expected += getattr(reference.script, action)(side) or []
+    first, second = ranks(2, be)
+    for mine, theirs, right in zip(first, second, expected, strict=True):
+        assert (mine is None) == (theirs is None)
+        assert mine is None or torch.equal(mine, theirs)
+        same(mine, right)
