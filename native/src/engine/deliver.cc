@@ -107,7 +107,7 @@ void Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     return;
   }
   if (const std::shared_ptr<Group> group = finished_in(key)) {
-    on_stray(*group, header);
+    break_group(*group, stray(*group, header));
   } else if (!aborted_.contains(key) && !closed_epochs_.contains(header.epoch)) {
     Unexpected u{&link, header, {}};
     u.payload.assign(payload.data, payload.data + payload.length);

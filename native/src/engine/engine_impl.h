@@ -143,7 +143,9 @@ class Engine final : public FrameSink {
   static bool sends_to(const Job& job, int rank);
   void peer_left(Group& group, int rank, const Failure& failure);
   void check_deadlines(std::int64_t now);
-  void on_stray(Group& group, const wire::Header& header);
+  void break_group(Group& group, const Failure& failure);
+  // describe.cc
+  Failure stray(const Group& group, const wire::Header& header) const;
   std::optional<Key> posted_instead(const Job& job, int rank) const;
   std::string describe(const Job& job) const;
   std::string waiting_for(const Job& job, int* peer) const;

@@ -1,7 +1,5 @@
 // How operations end, well or badly, and what is said about it.
 #include <algorithm>
-#include <array>
-#include <optional>
 #include <string>
 
 #include "clock.h"
@@ -12,151 +10,16 @@ namespace {
 
 constexpr std::size_t kRememberedAborts = 4096;
 
-const char* name_of(wire::Collective c) {
-  constexpr std::array<const char*, 11> kNames = {
-      "nothing", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
-      "gather",  "scatter",    "all_to_all",     "barrier",    "message"};
-  const auto i = static_cast<std::size_t>(c);
-  return i < kNames.size() ? kNames[i] : "unknown collective";
-}
-
-const char* name_of(wire::ReduceOp op) {
-  constexpr std::array<const char*, 9> kNames = {"",     "sum",  "avg", "min", "max",
-                                                 "prod", "band", "bor", "bxor"};
-  const auto i = static_cast<std::size_t>(op);
-  return i < kNames.size() ? kNames[i] : "unknown reduction";
-}
-
-const char* name_of(wire::DType dtype) {
-  constexpr std::array<const char*, 14> kNames = {
-      "none",  "float32", "float64", "float16", "bfloat16", "int8",   "int16",
-      "int32", "int64",   "uint8",   "uint16",  "uint32",   "uint64", "bool"};
-  const auto i = static_cast<std::size_t>(dtype);
-  return i < kNames.size() ? kNames[i] : "unknown dtype";
-}
-
-std::string describe_operation(wire::Collective collective, wire::ReduceOp op, wire::DType dtype,
-                               std::uint64_t total, int plan) {
-  if (collective == wire::Collective::kBarrier) return "barrier()";
-  std::string text = name_of(collective);
-  text += "(";
-  if (op != wire::ReduceOp::kNone) text += std::string(name_of(op)) + ", ";
-  text += std::string(name_of(dtype)) + ", " + std::to_string(total) + " bytes";
-  if (plan != 0) text += ", plan " + std::to_string(plan);
-  return text + ")";
-}
-
 }  // namespace
 
-std::string Engine::describe(const Job& job) const {
-  return describe_operation(job.collective, job.op, job.dtype, job.total, 0);
-}
-
-Failure Engine::mismatch(const Job& job, const wire::Header& header) const {
-  const auto collective = static_cast<wire::Collective>(header.op >> 4);
-  const int plan = job.program ? job.program->plan : 0;
-  const std::string theirs =
-      describe_operation(collective, static_cast<wire::ReduceOp>(header.op & 0xF),
-                         static_cast<wire::DType>(header.dtype), header.total, header.flags >> 8);
-  const std::string ours = describe_operation(job.collective, job.op, job.dtype, job.total, plan);
-  std::string text;
-  if (theirs == ours) {
-    text = "the ranks disagree on " + describe(job) + ": rank " + std::to_string(header.source) +
-           " sent chunk " + std::to_string(header.chunk) + ", which rank " +
-           std::to_string(job.group->rank) +
-           " does not expect from it (is the root the same on every rank?)";
-  } else {
-    text = "the ranks disagree: rank " + std::to_string(header.source) + " posted " + theirs +
-           " where rank " + std::to_string(job.group->rank) + " posted " + ours;
-  }
-  return Failure{Fault::kMismatch, std::move(text), job.group->rank,
-                 header.source,    job.user_tag(),  job.sequence()};
-}
-
-// An operation of the same kind that `rank` has posted, and perhaps given up, and this rank has
-// not.
-std::optional<Key> Engine::posted_instead(const Job& job, int rank) const {
-  for (const auto& [key, frames] : unexpected_) {
-    if (key.epoch == job.key.epoch && key.role == job.key.role && !frames.empty() &&
-        frames.front().header.source == rank)
-      return key;
-  }
-  for (const auto& [key, failure] : aborted_) {
-    const bool told_by_peer = failure.rank < 0 && failure.peer == rank;
-    if (key.epoch == job.key.epoch && key.role == job.key.role && told_by_peer) return key;
-  }
-  return std::nullopt;
-}
-
-// Data for an operation that this rank has finished without it: the sender posted something else.
-void Engine::on_stray(Group& group, const wire::Header& header) {
-  const std::string theirs = describe_operation(
-      static_cast<wire::Collective>(header.op >> 4), static_cast<wire::ReduceOp>(header.op & 0xF),
-      static_cast<wire::DType>(header.dtype), header.total, 0);
-  const auto tag = static_cast<std::uint32_t>(header.tag >> 32) & 0xFFFFFFu;
-  const auto sequence = static_cast<std::uint32_t>(header.tag);
-  const Failure failure{Fault::kMismatch,
-                        "the ranks disagree: rank " + std::to_string(header.source) +
-                            " sent data of " + theirs + " tag " + std::to_string(tag) +
-                            " sequence " + std::to_string(sequence) + ", which rank " +
-                            std::to_string(group.rank) +
-                            " has finished without it (is the root the same on every rank?)",
-                        group.rank,
-                        header.source,
-                        tag,
-                        sequence};
+// Nothing can be posted in the group any more, and what is open fails.
+void Engine::break_group(Group& group, const Failure& failure) {
   if (!group.broken) group.broken = failure;
   std::vector<std::shared_ptr<Job>> open;
   for (const auto& [key, job] : jobs_) {
     if (job->group.get() == &group) open.push_back(job);
   }
   for (const auto& job : open) fail(*job, failure, true);
-}
-
-// Who is awaited, and what is known about it. `*peer` is the first such rank, -1 when only
-// acknowledgements are missing.
-std::string Engine::waiting_for(const Job& job, int* peer) const {
-  *peer = -1;
-  if (job.any && job.any_source < 0) return "any rank, and none has sent a message with this tag";
-  std::vector<bool> awaited(job.lanes.size(), false);
-  for (const Chunk& chunk : job.chunks) {
-    for (const Segment& segment : chunk.segments) {
-      for (std::size_t i = segment.position; i < chunk.chain->steps.size(); ++i) {
-        const Step& step = chunk.chain->steps[i];
-        if (step.verb == Verb::kSend || step.verb == Verb::kFold) continue;
-        bool here = false;
-        for (const Stash* s = segment.first; s != nullptr; s = s->next)
-          here = here || s->peer == step.peer;
-        if (!here) awaited[step.peer] = true;
-        if (step.verb != Verb::kHold) break;
-      }
-    }
-  }
-  std::string text;
-  for (std::size_t rank = 0; rank < awaited.size(); ++rank) {
-    if (!awaited[rank]) continue;
-    if (*peer < 0) *peer = static_cast<int>(rank);
-    if (!text.empty()) text += ", ";
-    text += "rank " + std::to_string(rank) +
-            (job.lanes[rank].heard ? " (which has begun it)" : " (which has not posted it)");
-    if (job.lanes[rank].heard) continue;
-    if (const std::optional<Key> other = posted_instead(job, static_cast<int>(rank))) {
-      text += " but has posted tag " +
-              std::to_string(static_cast<std::uint32_t>(other->tag >> 32) & 0xFFFFFFu) +
-              " sequence " + std::to_string(static_cast<std::uint32_t>(other->tag));
-    }
-  }
-  if (text.empty()) {
-    for (std::size_t rank = 0; rank < job.lanes.size(); ++rank) {
-      if (job.group->links[rank] == nullptr) continue;
-      if (!job.lanes[rank].parked.empty() || job.lanes[rank].sent > 0) {
-        if (*peer < 0) *peer = static_cast<int>(rank);
-        text +=
-            (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " to take what was sent";
-      }
-    }
-  }
-  return text.empty() ? "its peers" : text;
 }
 
 void Engine::finish(Job& job, JobState state) {
@@ -251,6 +114,9 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
   }
   if (const std::shared_ptr<Job> job = find(key)) {
     fail(*job, std::move(failure), false);
+  } else if (const auto group = finished_in(key); group && failure.fault == Fault::kMismatch) {
+    failure.rank = group->rank;
+    break_group(*group, failure);  // done here, but the ranks are out of step
   } else {
     remember_abort(key, std::move(failure));
   }
