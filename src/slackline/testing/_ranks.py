@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from slackline.errors import TimeoutError, UsageError
-from slackline.nic import Group, NativeNic, NicOptions
+from slackline.nic import Group, NativeNic, NicOptions, Store
 
 __all__ = ["MemoryStore", "run_ranks"]
 
@@ -47,6 +47,7 @@ def run_ranks(
     body: Callable[[Group], Result],
     *,
     options: NicOptions | Callable[[int], NicOptions] | None = None,
+    store: Store | None = None,
     timeout: timedelta = _TIMEOUT,
     limit: timedelta = _LIMIT,
 ) -> list[Result]:
@@ -54,7 +55,8 @@ def run_ranks(
 
     Every rank is a thread with its own engine, so that what separates processes separates them too:
     sockets, shared memory, clocks of their own. `options` are those of every nic, or a function of
-    the rank; None: the defaults with a small arena. `timeout` is the groups'.
+    the rank; None: the defaults with a small arena. They meet at `store`, by default a new
+    MemoryStore. `timeout` is the groups'.
 
     Blocks until all ranks have ended, then raises what the first rank to fail raised. A rank that
     fails aborts its group, so that the others do not wait for it. Raises TimeoutError when some
@@ -62,13 +64,13 @@ def run_ranks(
     """
     if size < 1:
         raise UsageError(f"size must be a positive integer, not {size}")
-    store = MemoryStore(timeout=timeout)
+    where = store or MemoryStore(timeout=timeout)
     results: dict[int, Result] = {}
     failures: list[BaseException] = []
 
     def run(rank: int) -> None:
         try:
-            results[rank] = _run_rank(store, rank, size, body, _options(options, rank), timeout)
+            results[rank] = _run_rank(where, rank, size, body, _options(options, rank), timeout)
         except BaseException as error:  # raised again by the caller's thread
             failures.append(error)
 
@@ -96,7 +98,7 @@ def _options(given: NicOptions | Callable[[int], NicOptions] | None, rank: int) 
 
 
 def _run_rank(
-    store: MemoryStore,
+    store: Store,
     rank: int,
     size: int,
     body: Callable[[Group], Result],
