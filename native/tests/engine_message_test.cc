@@ -59,6 +59,23 @@ TEST("messages of one tag keep their order, those of different tags need none") 
   }
 }
 
+TEST("sends that are done at once reach a slow reader, though nobody waits for them") {
+  Ranks ranks(2, Kind::kStream);
+  const Bytes words = pattern(60'000, 1);
+  until([&] { return ranks.engine(0).counters()["sleeps"] > 0; }, "the first engine's sleep");
+  // Twice what a socket holds; each is copied, so done when posted.
+  for (int i = 0; i < 20; ++i) {
+    const auto job = ranks.engine(0).post(ranks.group(0), send_to(1, words.data(), 60'000), false);
+    if (i == 0) finish(ranks.engine(0), job);
+  }
+  for (int i = 0; i < 20; ++i) {
+    Bytes got(words.size());
+    finish(ranks.engine(1),
+           ranks.engine(1).post(ranks.group(1), receive_from(0, got.data(), got.size()), true));
+    CHECK(got == words);
+  }
+}
+
 TEST("a receive from any source takes what comes, and tells from whom") {
   constexpr std::size_t kBytes = 20'000;
   for (const Kind kind : {Kind::kStream, Kind::kShared}) {

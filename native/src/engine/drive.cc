@@ -53,6 +53,23 @@ void Engine::drain_dirty() {
     dirty_.clear();
     for (Link* link : links) link->pump();
     for (Link* link : links) link->settle();
+    // Who sleeps already would not learn that a socket was full just now.
+    if (asleep_) {
+      for (Link* link : links) watch_room(*link);
+    }
+  }
+  if (asleep_ && !dirty_.empty()) ring();
+}
+
+// Has epoll tell when a full socket takes more, and stop telling when there is nothing to write.
+void Engine::watch_room(Link& link) {
+  for (auto& rail : link.streams()) {
+    if (rail->blocked() == rail->armed_for_write) continue;
+    rail->armed_for_write = rail->blocked();
+    epoll_event event{};
+    event.events = EPOLLIN | (rail->blocked() ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
+    event.data.u64 = static_cast<std::uint64_t>(link.index());
+    ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, rail->fd(), &event);
   }
 }
 
@@ -117,15 +134,8 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   for (auto& link : links_) {
     pending = pending || (!link->down && link->shm() != nullptr &&
                           (link->shm()->pending() || link->shm()->room_again()));
-    for (auto& rail : link->streams()) {
-      pending = pending || rail->failure();
-      if (rail->blocked() == rail->armed_for_write) continue;
-      rail->armed_for_write = rail->blocked();
-      epoll_event event{};
-      event.events = EPOLLIN | (rail->blocked() ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
-      event.data.u64 = static_cast<std::uint64_t>(link->index());
-      ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, rail->fd(), &event);
-    }
+    watch_room(*link);
+    for (auto& rail : link->streams()) pending = pending || rail->failure();
   }
   if (pending) {
     doorbell->sleeping.store(0, std::memory_order_relaxed);

@@ -162,6 +162,7 @@ class Engine final : public FrameSink {
   void wake();
   void ring();
   void watch_fd(int fd, std::uint64_t token, bool write);
+  void watch_room(Link& link);
   void drive(Lock& lock, Job& job, std::int64_t until_ns);
   std::int64_t next_deadline() const;
   Key key_of(const wire::Header& header) const;
