@@ -196,19 +196,17 @@ NB_MODULE(_native, m) {
       .def(
           "__init__",
           [](Engine* self, std::size_t arena_bytes, std::size_t wire_segment_bytes,
-             std::size_t memory_segment_bytes, std::uint64_t eager_bytes, bool checksums,
-             int spin_microseconds) {
+             std::size_t memory_segment_bytes, std::uint64_t eager_bytes, int spin_microseconds) {
             EngineOptions options;
             options.arena_bytes = arena_bytes;
             options.wire_segment_bytes = wire_segment_bytes;
             options.memory_segment_bytes = memory_segment_bytes;
             options.eager_bytes = eager_bytes;
-            options.checksums = checksums;
             options.spin_microseconds = spin_microseconds;
             new (self) Engine(options);
           },
           "arena_bytes"_a, "wire_segment_bytes"_a, "memory_segment_bytes"_a, "eager_bytes"_a,
-          "checksums"_a, "spin_microseconds"_a)
+          "spin_microseconds"_a)
       .def_prop_ro("arena_fd", [](Engine& e) { return e.arena().fd(); })
       .def_prop_ro("arena_bytes", [](Engine& e) { return e.arena().capacity(); })
       .def_prop_ro("doorbell_fd", &Engine::doorbell_fd)
@@ -231,9 +229,9 @@ NB_MODULE(_native, m) {
       .def(
           "add_link", [](Engine& e, std::string name) { return e.add_link(std::move(name)); },
           "name"_a)
-      .def("add_stream_rail", &Engine::add_stream_rail, "link"_a, "fd"_a, "job"_a,
+      .def("add_stream_rail", &Engine::add_stream_rail, "link"_a, "fd"_a, "job"_a, "checksums"_a,
            "Takes ownership of the connected socket `fd`; `job` is the code that every frame on it "
-           "carries.")
+           "carries; `checksums` tells whether its payloads carry one.")
       .def("add_shm_rail", &Engine::add_shm_rail, "link"_a, "arena_fd"_a, "arena_bytes"_a,
            "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a, "send_ring"_a,
            "Takes ownership of the three descriptors.")

@@ -82,7 +82,7 @@ class Group:
 class Engine:
     """The NIC engine of one rank."""
 
-    def __init__(self, arena_bytes: int, wire_segment_bytes: int, memory_segment_bytes: int, eager_bytes: int, checksums: bool, spin_microseconds: int) -> None: ...
+    def __init__(self, arena_bytes: int, wire_segment_bytes: int, memory_segment_bytes: int, eager_bytes: int, spin_microseconds: int) -> None: ...
 
     @property
     def arena_fd(self) -> int: ...
@@ -105,9 +105,9 @@ class Engine:
 
     def add_link(self, name: str) -> int: ...
 
-    def add_stream_rail(self, link: int, fd: int, job: int) -> None:
+    def add_stream_rail(self, link: int, fd: int, job: int, checksums: bool) -> None:
         """
-        Takes ownership of the connected socket `fd`; `job` is the code that every frame on it carries.
+        Takes ownership of the connected socket `fd`; `job` is the code that every frame on it carries; `checksums` tells whether its payloads carry one.
         """
 
     def add_shm_rail(self, link: int, arena_fd: int, arena_bytes: int, doorbell_fd: int, control_fd: int, receive_ring: int, send_ring: int) -> None:

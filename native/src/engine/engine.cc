@@ -62,10 +62,10 @@ int Engine::add_link(std::string name, std::uint32_t first_sequence) {
   return static_cast<int>(links_.size()) - 1;
 }
 
-void Engine::add_stream_rail(int link, int fd, std::uint32_t job) {
+void Engine::add_stream_rail(int link, int fd, std::uint32_t job, bool checksums) {
   const Lock lock = lock_for_post();
   links_.at(static_cast<std::size_t>(link))
-      ->add_stream(std::make_unique<StreamRail>(fd, job, options_.checksums));
+      ->add_stream(std::make_unique<StreamRail>(fd, job, checksums));
   watch_fd(fd, static_cast<std::uint64_t>(link), false);
   wake();
 }

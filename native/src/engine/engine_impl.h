@@ -46,7 +46,7 @@ class Engine final : public FrameSink {
   // `first_sequence` numbers the first frame each way; both ends must agree.
   int add_link(std::string name, std::uint32_t first_sequence = 1);
   // `job` is the code that every frame on the rail carries.
-  void add_stream_rail(int link, int fd, std::uint32_t job);
+  void add_stream_rail(int link, int fd, std::uint32_t job, bool checksums = true);
   void add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
                     int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring);
   bool link_alive(int link);

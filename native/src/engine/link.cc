@@ -229,8 +229,7 @@ void Link::put_on_wire(StreamRail& rail, wire::Header& header, const std::byte* 
   unacknowledged_frames_ = 0;
   unacknowledged_bytes_ = 0;
   bulk_unacknowledged_ = false;
-  header.payload_checksum =
-      engine_.options().checksums && length > 0 ? crc32c(0, payload, length) : 0;
+  header.payload_checksum = rail.checksums() && length > 0 ? crc32c(0, payload, length) : 0;
   header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
   rail.enqueue(header, payload, length);
   if (header.sequence != 0)
@@ -363,7 +362,7 @@ void Link::settle() {
 void Link::resend(Retained& frame, StreamRail& rail) {
   frame.rail = &rail;
   ++counters.frames_resent;
-  if (frame.length == 0 || !engine_.options().checksums ||
+  if (frame.length == 0 || !rail.checksums() ||
       crc32c(0, frame.payload, frame.length) == frame.header.payload_checksum) {
     rail.enqueue_copy(frame.header, frame.payload, frame.length);
     return;

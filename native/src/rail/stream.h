@@ -28,6 +28,8 @@ class StreamRail {
 
   int fd() const { return fd_; }
   std::uint32_t job() const { return job_; }
+  // Whether payloads carry a checksum; headers always do.
+  bool checksums() const { return checksums_; }
   // Room for one more frame: keeps the queue short, so that an urgent frame overtakes all but this
   // much.
   bool room() const { return queued_bytes_ < kQueueBytes && !failure_; }

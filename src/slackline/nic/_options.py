@@ -10,6 +10,7 @@ from slackline.plan.collective import Collective, names
 
 __all__ = ["NicOptions"]
 
+CHECKSUMS = ("wire", "all", "none")
 _SMALLEST_SEGMENT = 4096
 _LARGEST_SEGMENT = 16 << 20
 _SMALLEST_ARENA = 16 << 20
@@ -28,7 +29,7 @@ class NicOptions:
     """Kinds of rails that may be used, of "shm" and "tcp"."""
     timeout: timedelta | None = None
     """Of an operation; None: what the group is opened with."""
-    wire_segment_bytes: int = 256 << 10
+    wire_segment_bytes: int = 128 << 10
     """Longest payload of a frame on a wire."""
     memory_segment_bytes: int = 128 << 10
     """Longest piece that is reduced at once between processes of one host."""
@@ -40,8 +41,9 @@ class NicOptions:
     """Network interface whose address peers are told; None: all that are up."""
     connections: int = 1
     """TCP connections for each link."""
-    checksums: bool = True
-    """Check the payload of every frame on a wire (headers are always checked)."""
+    checksums: str = "wire"
+    """Which payloads carry a checksum: "wire", those that leave the host; "all", those of TCP
+    within it as well, though they never leave memory; "none". Headers always carry one."""
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -61,6 +63,10 @@ class NicOptions:
         if self.arena_bytes < _SMALLEST_ARENA:
             raise UsageError(
                 f"arena_bytes must be at least {_SMALLEST_ARENA}, not {self.arena_bytes}"
+            )
+        if self.checksums not in CHECKSUMS:
+            raise UsageError(
+                f"checksums must be one of {', '.join(CHECKSUMS)}, not {self.checksums!r}"
             )
         if not 1 <= self.connections <= 16:
             raise UsageError(f"connections must be 1 to 16, not {self.connections}")
