@@ -234,12 +234,12 @@ def a_rank_dies(rank, size):
     return "nothing"
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_trajectory_is_that_of_ddp(job, size):
     job(size, beside_ddp)
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
 def test_the_trajectory_is_that_of_one_process_on_the_whole_batch(job, size):
     job(size, beside_one_process)
 

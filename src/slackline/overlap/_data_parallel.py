@@ -87,6 +87,7 @@ class DataParallel(nn.Module):
         self._watch = self._reduction.watch
         self._all_modules = list(module.modules())
         self._closed = False
+        self._refuse: Any = torch.compiler.disable(_refuse)  # type: ignore[no-untyped-call]
         self.module = module
         self.training = module.training
         self.register_load_state_dict_pre_hook(_add_prefix)  # type: ignore[no-untyped-call]
@@ -94,7 +95,7 @@ class DataParallel(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's forward; waits for each parameter when the module reads it."""
         if torch.compiler.is_compiling():
-            raise UsageError("compile the module and then wrap it, not the other way round")
+            self._refuse()
         if not self._closed:
             self._prepare()
         with self._watch.forward():
@@ -208,6 +209,10 @@ class DataParallel(nn.Module):
             begin = self._recorder.clock()
             self._followers.follow_rank_0()
             self._recorder.waited(self._recorder.clock() - begin, parameters=0)
+
+
+def _refuse() -> None:
+    raise UsageError("compile the module and then wrap it, not the other way round")
 
 
 def _add_prefix(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
