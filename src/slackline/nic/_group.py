@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
@@ -20,6 +20,7 @@ from slackline.nic._checks import (
 from slackline.nic._failures import to_error
 from slackline.nic._interface import Transfer
 from slackline.nic._plans import PlanBook, Selected
+from slackline.nic._posting import MessagePosting, Posting, limit_ns, nanoseconds, tag_of
 from slackline.nic._transfer import DONE, Completions, NativeTransfer
 from slackline.plan.collective import Collective
 from slackline.wire import DType, ReduceOp
@@ -27,20 +28,6 @@ from slackline.wire import DType, ReduceOp
 __all__ = ["NativeGroup"]
 
 _CACHED_SHAPES = 4096
-
-
-class MessagePosting(TypedDict, total=False):
-    """How a message is posted; see slackline.nic.Group."""
-
-    priority: int
-    timeout: timedelta | None
-    blocking: bool
-
-
-class Posting(MessagePosting, total=False):
-    """How a collective is posted; see slackline.nic.Group."""
-
-    tag: int | None
 
 
 class NativeGroup:
@@ -60,7 +47,7 @@ class NativeGroup:
         self._native = native
         self._book = book
         self._completions = completions
-        self._timeout_ns = _nanoseconds(timeout)
+        self._timeout_ns = nanoseconds(timeout)
         self._on_close = on_close
         self._closed = False
         self._run = native.run
@@ -72,11 +59,6 @@ class NativeGroup:
     def all_shared(self) -> bool:
         """True when every rank is on this host and reached through shared memory."""
         return self._native.all_shared
-
-    @property
-    def order(self) -> str:
-        """In which order elements are summed: "rank" or "any"."""
-        return self._book.order
 
     def plan_for(
         self, nbytes: int, dtype: DType = DType.FLOAT32, op: ReduceOp = ReduceOp.SUM
@@ -131,7 +113,7 @@ class NativeGroup:
             known[1],
             -1 if tag is None else check_tag(self.rank, tag),
             priority,
-            self._timeout_ns if timeout is None else _nanoseconds(timeout),
+            self._timeout_ns if timeout is None else nanoseconds(timeout),
             blocking,
         )
         return DONE if job is None else self._transfer(job, blocking)
@@ -299,7 +281,7 @@ class NativeGroup:
             return
         self._closed = True
         self._all_reduces.clear()
-        self._native.close(self._timeout_ns if timeout is None else _nanoseconds(timeout))
+        self._native.close(self._timeout_ns if timeout is None else nanoseconds(timeout))
         self._on_close(self)
 
     def abort(self, reason: str) -> None:
@@ -338,7 +320,7 @@ class NativeGroup:
             -1 if peer is None else peer,
             check_tag(self.rank, tag),
             posting.get("priority", 0),
-            self._limit(posting),
+            limit_ns(posting, self._timeout_ns),
             blocking,
         )
         return DONE if job is None else self._transfer(job, blocking)
@@ -366,9 +348,9 @@ class NativeGroup:
             dtype,
             op,
             total,
-            self._tag(posting),
+            tag_of(posting, self.rank),
             posting.get("priority", 0),
-            self._limit(posting),
+            limit_ns(posting, self._timeout_ns),
             blocking,
         )
         return DONE if job is None else self._transfer(job, blocking)
@@ -393,9 +375,9 @@ class NativeGroup:
             dtype,
             op,
             total,
-            self._tag(posting),
+            tag_of(posting, self.rank),
             posting.get("priority", 0),
-            self._limit(posting),
+            limit_ns(posting, self._timeout_ns),
             blocking,
         )
         return DONE if job is None else self._transfer(job, blocking)
@@ -409,18 +391,6 @@ class NativeGroup:
     def _sum(self, name: str, counts: Sequence[int]) -> int:
         return sum_counts(self.rank, self.size, name, counts)
 
-    def _tag(self, posting: Posting) -> int:
-        tag = posting.get("tag")
-        return -1 if tag is None else check_tag(self.rank, tag)
-
-    def _limit(self, posting: MessagePosting) -> int:
-        timeout = posting.get("timeout")
-        return self._timeout_ns if timeout is None else _nanoseconds(timeout)
-
     def _require_open(self) -> None:
         if self._closed:
             raise ClosedError("the group is closed", rank=self.rank)
-
-
-def _nanoseconds(timeout: timedelta) -> int:
-    return timeout // timedelta(microseconds=1) * 1000
