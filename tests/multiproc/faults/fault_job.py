@@ -44,6 +44,7 @@ class Job:
         for process in self.processes:
             process.kill()
             process.wait()
+        self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._server.close()
         for connection in self._connections:
             connection.close()

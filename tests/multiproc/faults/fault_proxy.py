@@ -1,0 +1,121 @@
+"""A wire in the hands of the test: engines meet through a proxy that may spoil what passes."""
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable
+
+from slackline.nic import Group
+from slackline.testing import MemoryStore
+
+Tamper = Callable[[int, str, int, bytes], bytes | None]
+"""(connection, "there" or "back", offset of the bytes in that direction, bytes) -> what to pass on.
+
+None cuts the connection. Connections count from 0 in the order in which they were made, and offsets
+from the moment when the proxy was armed; until then everything passes.
+"""
+
+
+class Proxy:
+    """Passes TCP connections on to `port` of this host, through `tamper`."""
+
+    def __init__(self, port: int, tamper: Tamper) -> None:
+        self._target = port
+        self._tamper = tamper
+        self.armed = False
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._server.close()
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _accept(self) -> None:
+        number = 0
+        while True:
+            try:
+                caller, _ = self._server.accept()
+            except OSError:
+                return
+            callee = socket.create_connection(("127.0.0.1", self._target))
+            self._sockets += [caller, callee]
+            for way, source, sink in (("there", caller, callee), ("back", callee, caller)):
+                sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(
+                    target=self._pass, args=(number, way, source, sink), daemon=True
+                ).start()
+            number += 1
+
+    def _pass(self, number: int, way: str, source: socket.socket, sink: socket.socket) -> None:
+        offset = 0
+        with contextlib.suppress(OSError):
+            while data := source.recv(16384):
+                passed: bytes | None = data
+                if self.armed:
+                    passed = self._tamper(number, way, offset, data)
+                    offset += len(data)
+                if passed is None:
+                    break
+                sink.sendall(passed)
+        for sock in (source, sink):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+
+class ProxiedStore(MemoryStore):
+    """Tells everybody that rank 1 of two is reached through a proxy with `tamper`."""
+
+    def __init__(self, tamper: Tamper) -> None:
+        super().__init__()
+        self._tamper = tamper
+        self.proxies: list[Proxy] = []
+
+    def set(self, key: str, value: str, /) -> None:
+        if key == "slackline/rank/1":
+            record = json.loads(value)
+            self.proxies.append(Proxy(record["port"], self._tamper))
+            value = json.dumps(record | {"port": self.proxies[-1].port})
+        super().set(key, value)
+
+    def arm(self, group: Group) -> None:
+        """From here on the wire is bad. Called by all ranks."""
+        group.barrier(blocking=True)
+        for proxy in self.proxies:
+            proxy.armed = True
+        group.barrier(blocking=True)
+
+    def close(self) -> None:
+        for proxy in self.proxies:
+            proxy.close()
+
+
+def flip(at: int, connection: int, way: str) -> Tamper:
+    """Inverts the byte at offset `at`."""
+
+    def tamper(number: int, direction: str, offset: int, data: bytes) -> bytes:
+        if (number, direction) != (connection, way) or not offset <= at < offset + len(data):
+            return data
+        spoiled = bytearray(data)
+        spoiled[at - offset] ^= 0xFF
+        return bytes(spoiled)
+
+    return tamper
+
+
+def cut(at: int, connection: int, way: str) -> Tamper:
+    """Passes `at` bytes and then nothing, either way."""
+
+    def tamper(number: int, direction: str, offset: int, data: bytes) -> bytes | None:
+        if (number, direction) == (connection, way) and offset + len(data) > at:
+            return None
+        return data
+
+    return tamper

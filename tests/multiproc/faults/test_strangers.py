@@ -1,0 +1,82 @@
+"""Whoever connects without belonging to the job is turned away, and delays nobody."""
+
+import json
+import logging
+import socket
+
+import numpy as np
+import pytest
+
+from slackline.nic import Group, NicOptions
+from slackline.nic._handshake import Hello, send_hello
+from slackline.testing import MemoryStore, run_ranks
+from slackline.wire import DType, FrameKind, Header, ReduceOp, encode
+
+GARBAGE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10
+ANOTHER_JOB = encode(Header(kind=FrameKind.HELLO, job=12345, length=100)) + bytes(100)
+
+
+class BesiegedStore(MemoryStore):
+    """Strangers call every rank as soon as it says where it is."""
+
+    def __init__(self, *, early: bool) -> None:
+        super().__init__()
+        self._early = early
+        self.sockets: list[socket.socket] = []
+        self.ports: list[int] = []
+
+    def set(self, key: str, value: str, /) -> None:
+        if key.startswith("slackline/rank/"):
+            self.ports.append(json.loads(value)["port"])
+            if self._early:
+                self.besiege(self.ports[-1])
+        super().set(key, value)
+
+    def besiege(self, port: int) -> None:
+        for what in (b"", GARBAGE, ANOTHER_JOB, b"SL", None):
+            sock = socket.create_connection(("127.0.0.1", port))
+            if what is None:
+                send_hello(sock, Hello(engine="0" * 32, token="0" * 64), 12345)
+            else:
+                sock.sendall(what)
+            self.sockets.append(sock)
+
+    def close(self) -> None:
+        for sock in self.sockets:
+            sock.close()
+
+
+def sum_of_ones(group: Group) -> float:
+    data = np.ones(100_000, np.float32)
+    at = data.ctypes.data
+    group.all_reduce(at, at, data.size, DType.FLOAT32, ReduceOp.SUM, blocking=True)
+    assert (data == data[0]).all()
+    return float(data[0])
+
+
+OVER_TCP = NicOptions(rails=("tcp",), arena_bytes=64 << 20)
+
+
+def test_strangers_at_the_rendezvous_are_turned_away(caplog: pytest.LogCaptureFixture) -> None:
+    store = BesiegedStore(early=True)
+    with caplog.at_level(logging.WARNING, "slackline.nic"):
+        assert run_ranks(3, sum_of_ones, options=OVER_TCP, store=store) == [3, 3, 3]
+    store.close()
+    told = [record.getMessage() for record in caplog.records]
+    assert any(text.startswith("turned away a stranger from ('127.0.0.1', ") for text in told)
+    assert all(text.endswith(": it did not send a HELLO") for text in told)
+
+
+def test_strangers_that_come_later_are_not_heard() -> None:
+    store = BesiegedStore(early=False)
+
+    def body(group: Group) -> float:
+        group.barrier(blocking=True)
+        if group.rank == 0:
+            for port in store.ports:
+                store.besiege(port)
+        group.barrier(blocking=True)
+        return sum_of_ones(group)
+
+    assert run_ranks(3, body, options=OVER_TCP, store=store) == [3, 3, 3]
+    store.close()

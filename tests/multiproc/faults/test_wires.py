@@ -1,0 +1,165 @@
+"""A wire that corrupts, cuts or repeats: typed errors or the right bits, and never wrong data."""
+
+import re
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fault_proxy import ProxiedStore, Tamper, cut, flip
+
+from slackline.errors import FrameError, PeerError, SlacklineError
+from slackline.nic import Group, NicOptions
+from slackline.testing import run_ranks
+from slackline.wire import DType, ReduceOp
+
+COUNT = 1_000_003
+FAR = 600_000
+"""An offset in the middle of the data of one connection."""
+
+
+def options(connections: int = 1, eager_bytes: int = 256 << 10) -> NicOptions:
+    return NicOptions(
+        rails=("tcp",),
+        plan="mesh",
+        order="rank",
+        arena_bytes=64 << 20,
+        connections=connections,
+        eager_bytes=eager_bytes,
+        wire_segment_bytes=64 << 10,
+    )
+
+
+@pytest.fixture
+def stores() -> Iterator[list[ProxiedStore]]:
+    """Closed at the end."""
+    opened: list[ProxiedStore] = []
+    yield opened
+    for store in opened:
+        store.close()
+
+
+def outcome(
+    group: Group, store: ProxiedStore, everyone_knows: threading.Barrier
+) -> tuple[SlacklineError | None, dict[str, int]]:
+    """How an all_reduce of COUNT ended; its bits are checked if it ended well."""
+    data = np.arange(COUNT, dtype=np.float32) * (group.rank + 1)
+    at = data.ctypes.data
+    store.arm(group)
+    error = None
+    try:
+        group.all_reduce(at, at, COUNT, DType.FLOAT32, ReduceOp.SUM, tag=2, blocking=True)
+        wanted = np.arange(COUNT, dtype=np.float32)
+        assert data.tobytes() == (wanted + wanted * 2).tobytes()
+    except SlacklineError as caught:
+        error = caught
+    everyone_knows.wait(20)
+    counters = dict(group.counters())
+    everyone_knows.wait(20)  # nobody has closed yet
+    return error, counters
+
+
+def through(
+    tamper: Tamper, stores: list[ProxiedStore], how: NicOptions
+) -> list[tuple[SlacklineError | None, dict[str, int]]]:
+    stores.append(ProxiedStore(tamper))
+    everyone_knows = threading.Barrier(2)
+    return run_ranks(
+        2, lambda group: outcome(group, stores[-1], everyone_knows), options=how, store=stores[-1]
+    )
+
+
+LOST = r"the link to rank {peer} \(engine [0-9a-f]{{8}}\) closed unexpectedly: {why}"
+DURING = r" \(during all_reduce\(sum, float32, 4000012 bytes\) tag 2 sequence 0\)"
+CORRUPT = (
+    r"a frame's payload checksum is wrong \(sequence \d+\): the data is corrupted",
+    r"a frame's header checksum is wrong: the stream is corrupted",
+    r"a frame began with magic \d+ version \d+: the stream is corrupted",
+)
+
+
+@pytest.mark.parametrize("at", range(FAR, FAR + 5 * 13_007, 13_007))
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_a_flipped_byte_is_found(way: str, at: int, stores: list[ProxiedStore]) -> None:
+    results = through(flip(at, 0, way), stores, options())
+    receiver = 1 if way == "there" else 0
+    error = results[receiver][0]
+    assert type(error) is FrameError
+    why = "|".join(CORRUPT)
+    found = re.fullmatch(LOST.format(peer=1 - receiver, why=f"({why})") + DURING, str(error))
+    assert found is not None, str(error)
+    assert (error.rank, error.peer, error.tag) == (receiver, 1 - receiver, 2)
+    assert isinstance(results[1 - receiver][0], PeerError | FrameError | None)
+
+
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_a_connection_that_ends_in_the_middle_of_a_frame_fails_the_link(
+    way: str, stores: list[ProxiedStore]
+) -> None:
+    errors = [error for error, _ in through(cut(FAR, 0, way), stores, options())]
+    for rank, error in enumerate(errors):
+        assert isinstance(error, PeerError | FrameError), f"rank {rank}"
+        why = (
+            "(the connection closed in the middle of a frame|the connection was closed|.+ failed.+)"
+        )
+        assert re.fullmatch(LOST.format(peer=1 - rank, why=why) + DURING, str(error)), str(error)
+
+
+@pytest.mark.parametrize("at", [FAR, FAR + 40_000, 70_000])
+@pytest.mark.parametrize("way", ["there", "back"])
+@pytest.mark.parametrize("connection", [0, 1])
+def test_a_link_of_two_connections_survives_the_end_of_one(
+    connection: int, way: str, at: int, stores: list[ProxiedStore]
+) -> None:
+    results = through(cut(at, connection, way), stores, options(connections=2))
+    assert [error for error, _ in results] == [None, None]
+    assert [counters["rails_lost"] for _, counters in results] == [1, 1]
+    assert sum(counters["frames_resent"] for _, counters in results) > 0
+
+
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_a_link_of_two_connections_survives_corruption_on_one(
+    way: str, stores: list[ProxiedStore]
+) -> None:
+    results = through(flip(FAR, 1, way), stores, options(connections=2))
+    assert [error for error, _ in results] == [None, None]
+    assert [counters["rails_lost"] for _, counters in results] == [1, 1]
+
+
+def test_frames_that_arrive_twice_are_used_once(stores: list[ProxiedStore]) -> None:
+    """Acknowledgements are held back until what a cut connection had carried has come again."""
+    flows, came_again = threading.Event(), threading.Event()
+
+    def tamper(number: int, direction: str, offset: int, data: bytes) -> bytes | None:
+        if direction == "there" and offset > 20_000:
+            flows.set()
+        if (number, direction) == (0, "there") and offset + len(data) > 400_000:
+            return None
+        if (number, direction) == (1, "there") and offset > 1_200_000:
+            came_again.set()
+        if direction == "back" and flows.is_set():
+            came_again.wait(20)
+        return data
+
+    count = 1_500_000
+    everyone_knows = threading.Barrier(2)
+
+    def body(group: Group) -> dict[str, int]:
+        data = np.arange(count, dtype=np.uint8)
+        stores[-1].arm(group)
+        if group.rank == 0:
+            group.send(data.ctypes.data, count, DType.UINT8, 1, 0, blocking=True)
+        else:
+            received = np.zeros(count, np.uint8)
+            group.recv(received.ctypes.data, count, DType.UINT8, 0, 0, blocking=True)
+            assert received.tobytes() == data.tobytes()
+        everyone_knows.wait(20)
+        counters = dict(group.counters())
+        everyone_knows.wait(20)
+        return counters
+
+    stores.append(ProxiedStore(tamper))
+    how = options(connections=2, eager_bytes=4 << 20)
+    sender, receiver = run_ranks(2, body, options=how, store=stores[-1])
+    assert sender["frames_resent"] > 0
+    assert receiver["duplicates_dropped"] > 0
