@@ -31,11 +31,11 @@ TEST("an operation that a rank never posts times out and says whom it waited for
       CHECK(job->failure.fault == Fault::kTimeout);
       CHECK(says(job, " Timed out ") && says(job, "rank 2 (which has not posted it)"));
     });
-    // The third rank comes late and learns what happened.
+    // The third rank comes late: it learns what happened, unless all that it needs is there.
     std::vector<float> values(1000);
     const auto job = ranks.engine(2).post(
         ranks.group(2), reduction(direct(3, 2), values.data(), values.data(), 1000), true);
-    CHECK(job->failure.fault == Fault::kTimeout);
+    CHECK(!job->failure || job->failure.fault == Fault::kTimeout);
   }
 }
 
@@ -211,7 +211,7 @@ TEST("a rail that dies in the middle is replaced by the other: every bit arrives
         check_sum(values.data(), kCount, 3);
       }
     });
-    CHECK_EQUAL(ranks.counter("rails_lost"), 4u);
+    until([&] { return ranks.counter("rails_lost") == 4; }, "the loss of two rails at both ends");
   }
 }
 

@@ -1,4 +1,5 @@
 // A link over wires, its peer played by hand: numbering, acknowledgement, damage.
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -175,6 +176,41 @@ TEST("a resent frame whose memory has been overwritten since does not cost the s
   finish(p.engine, job);
   CHECK(std::memcmp(values.data(), pattern(sent->payload.size(), 8).data(), sent->payload.size()) ==
         0);
+}
+
+TEST("a partial sum that comes again does not spoil the one that was made of it") {
+  // Rank 0 adds what rank 1 sends, sends the sum back and waits for the result.
+  std::vector<float> values(30'000, 1.0f);
+  Played p(2);
+  auto program = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{4}, 2, 0, 1,
+                                           true, false, true);
+  program->append(Verb::kAdd, 1, 0, false);
+  program->append(Verb::kSend, 1, 0, false);
+  program->append(Verb::kCopy, 1, 0, false);
+  const auto job = p.engine.post(
+      *p.group, reduction(program, values.data(), values.data(), values.size(), 3), false);
+  wire::Header h = p.engine.header_for(*job, wire::FrameKind::kData);
+  h.job = kJobCode;
+  h.source = 1;
+  h.total = values.size() * sizeof(float);
+  h.flags |= wire::kFlagPartial;
+  Bytes two(values.size() * sizeof(float));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    constexpr float kTwo = 2;
+    std::memcpy(two.data() + i * sizeof kTwo, &kTwo, sizeof kTwo);
+  }
+  const Bytes frame = numbered(h, 1, two);
+  p.hand(0).write(frame);
+  until([&] { return p.engine.counters()["bytes_reduced"] > 0; }, "the addition");
+  // In two pieces, or it would not be led to where it belongs.
+  const std::uint64_t before = p.engine.counters()["tcp_bytes_received"];
+  p.hand(1).write(Bytes(frame.begin(), frame.begin() + 5000));
+  until([&] { return p.engine.counters()["tcp_bytes_received"] == before + 5000; }, "a piece");
+  p.hand(1).write(Bytes(frame.begin() + 5000, frame.end()));
+  until([&] { return p.engine.counters()["duplicates_dropped"] == 1; }, "the duplicate");
+  p.engine.abort_group(*p.group, "the end");
+  CHECK(job->finished());
+  CHECK(std::ranges::all_of(values, [](float v) { return v == 3.0f; }));
 }
 
 TEST("flags that make no sense on a wire are a mismatch, not a crash") {

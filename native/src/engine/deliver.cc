@@ -14,6 +14,8 @@ std::byte* Engine::landing(Link& link, const wire::Header& header, Job** owner) 
   if (header.kind != static_cast<std::uint8_t>(wire::FrameKind::kData) ||
       (header.flags & wire::kFlagReference) != 0)
     return nullptr;
+  // A partial sum that was added already may come again, while its segment waits for the result.
+  if (!link.is_new(header.sequence)) return nullptr;
   const std::shared_ptr<Job> job = find(key_of(header));
   if (!job || job->wide) return nullptr;
   const int peer = job->group->rank_of(link);

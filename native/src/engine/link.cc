@@ -295,9 +295,13 @@ void Link::forget(const Job& job) {
   }
 }
 
+bool Link::is_new(std::uint32_t sequence) const {
+  return sequence == 0 || !(before(sequence, expected_) || early_.contains(sequence));
+}
+
 bool Link::admit(std::uint32_t sequence) {
   if (sequence == 0) return true;
-  if (before(sequence, expected_) || early_.contains(sequence)) {
+  if (!is_new(sequence)) {
     ++counters.duplicates_dropped;
     bulk_unacknowledged_ = true;  // the peer resent it: our acknowledgement was lost with a rail
     return false;

@@ -66,6 +66,8 @@ class Link {
   // The job has failed: nothing of it may be sent or read any more.
   void forget(const Job& job);
 
+  // Whether the frame has not arrived yet.
+  bool is_new(std::uint32_t sequence) const;
   // True when the frame is new; false for a duplicate.
   bool admit(std::uint32_t sequence);
   void acknowledged(std::uint32_t next_expected);
