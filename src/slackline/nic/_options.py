@@ -60,6 +60,8 @@ class NicOptions:
                     f"{field} must be a multiple of 64 from {_SMALLEST_SEGMENT} "
                     f"to {_LARGEST_SEGMENT}, not {value}"
                 )
+        if self.eager_bytes < 0:
+            raise UsageError(f"eager_bytes must not be negative, not {self.eager_bytes}")
         if self.arena_bytes < _SMALLEST_ARENA:
             raise UsageError(
                 f"arena_bytes must be at least {_SMALLEST_ARENA}, not {self.arena_bytes}"
@@ -93,6 +95,7 @@ class NicOptions:
         return {
             "order": self.order,
             "plan": self.plan,
+            "rails": list(self.rails),
             "wire_segment_bytes": self.wire_segment_bytes,
             "memory_segment_bytes": self.memory_segment_bytes,
             "eager_bytes": self.eager_bytes,
