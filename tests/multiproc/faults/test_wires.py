@@ -26,6 +26,7 @@ def options(connections: int = 1, eager_bytes: int = 256 << 10) -> NicOptions:
         arena_bytes=64 << 20,
         connections=connections,
         eager_bytes=eager_bytes,
+        checksums="all",
         wire_segment_bytes=64 << 10,
     )
 

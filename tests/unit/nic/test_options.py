@@ -1,0 +1,107 @@
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from slackline.env import Environment
+from slackline.errors import UsageError
+from slackline.nic import NativeNic, NicOptions
+from slackline.testing import MemoryStore
+
+PLANS = "direct, mesh, ring, reduce-broadcast, halving-doubling, torus"
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"order": "best"}, "order must be one of auto, rank, any, not 'best'"),
+    ({"plan": "star"}, f"plan must be auto or one of {PLANS}, not 'star'"),
+    ({"rails": ()}, "rails must be some of shm, tcp, not ()"),
+    ({"rails": ("tcp", "rdma")}, "rails must be some of shm, tcp, not ('tcp', 'rdma')"),
+    (
+        {"wire_segment_bytes": 4032},
+        "wire_segment_bytes must be a multiple of 64 from 4096 to 16777216, not 4032",
+    ),
+    (
+        {"memory_segment_bytes": 10_000},
+        "memory_segment_bytes must be a multiple of 64 from 4096 to 16777216, not 10000",
+    ),
+    ({"eager_bytes": -1}, "eager_bytes must not be negative, not -1"),
+    ({"arena_bytes": 1 << 20}, "arena_bytes must be at least 16777216, not 1048576"),
+    ({"checksums": "some"}, "checksums must be one of wire, all, none, not 'some'"),
+    ({"connections": 0}, "connections must be 1 to 16, not 0"),
+    ({"connections": 17}, "connections must be 1 to 16, not 17"),
+    ({"timeout": timedelta(0)}, "timeout must be positive, not 0:00:00"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "text"), WRONG)
+def test_a_wrong_option_is_named_with_its_value(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        NicOptions(**wrong)
+    assert str(caught.value) == text
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert NicOptions.from_env(Environment()) == NicOptions()
+
+
+def test_an_interface_that_does_not_exist_is_named_with_those_that_do() -> None:
+    with pytest.raises(
+        UsageError, match=r"^interface 'none0' has no IPv4 address; those that have: .*lo"
+    ):
+        NativeNic(NicOptions(interface="none0"))
+
+
+def failures_of(*options: NicOptions) -> list[BaseException]:
+    """What each rank's open_group raises when rank i is given the i-th options."""
+    store = MemoryStore()
+    raised: dict[int, BaseException] = {}
+
+    def run(rank: int) -> None:
+        nic = NativeNic(options[rank])
+        try:
+            nic.open_group(store, rank, len(options), timeout=timedelta(seconds=10))
+        except UsageError as error:
+            raised[rank] = error
+        finally:
+            nic.close()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(options))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return [raised[rank] for rank in range(len(options))]
+
+
+DIFFERENT: list[tuple[str, Any, Any]] = [
+    ("order", "rank", "any"),
+    ("plan", "ring", "mesh"),
+    ("rails", ("tcp",), ("shm", "tcp")),
+    ("wire_segment_bytes", 4096, 8192),
+    ("memory_segment_bytes", 4096, 8192),
+    ("eager_bytes", 0, 4096),
+    ("connections", 1, 2),
+    ("checksums", "all", "none"),
+]
+
+
+@pytest.mark.parametrize(("name", "first", "second"), DIFFERENT)
+def test_ranks_with_different_options_are_told_which_and_whose(
+    name: str, first: Any, second: Any
+) -> None:
+    options = [NicOptions(arena_bytes=16 << 20, **{name: value}) for value in (first, second)]
+    errors = failures_of(*options)
+    shown = [list(value) if isinstance(value, tuple) else value for value in (first, second)]
+    for rank, error in enumerate(errors):
+        assert str(error) == (
+            f"{name} is {shown[1 - rank]!r} on rank {1 - rank} but {shown[rank]!r} on rank {rank}: "
+            "every rank needs the same"
+        )
+
+
+@pytest.mark.parametrize("rank", [-1, 2])
+def test_a_rank_outside_the_group_is_refused(rank: int) -> None:
+    nic = NativeNic(NicOptions(arena_bytes=16 << 20))
+    with pytest.raises(UsageError) as caught:
+        nic.open_group(MemoryStore(), rank, 2, timeout=timedelta(seconds=1))
+    nic.close()
+    assert str(caught.value) == f"rank must be 0 to 1, not {rank}"
