@@ -17,6 +17,7 @@ from slackline.plan.collective import (
     Kind,
     Timing,
     choose,
+    estimate,
     fastest,
     generate,
     names,
@@ -127,7 +128,13 @@ class PlanBook:
         if collective is Collective.ALL_REDUCE:
             # Half types keep fp32 partials on a chain in rank order: twice the bytes of the others.
             timings = [t for t in self._timings if not (wide and t.name == "reduce-broadcast")]
-            return fastest(timings, nbytes)
+            expected = {
+                t.name: estimate(
+                    self._plan(collective, t.name, None), nbytes, self._parameters
+                ).time_ns
+                for t in timings
+            }
+            return fastest(timings, nbytes, expected)
         return choose(
             collective,
             self.ranks,

@@ -10,8 +10,9 @@ port bytes    what the busiest rank sends or receives, the larger: links are ful
 reduced       what the busiest rank receives in order to reduce it
 
 Segments pass through a rank while later ones still arrive, so a chain of hops pays its bytes once
-and not once a hop. With shared memory there are no ports: frames name the sender's memory, ADD and
-FOLD read it in place (the reduced bytes), and port bytes are only those that a rank stores by COPY.
+and not once a hop. With shared memory there are no ports: port bytes are those that a rank copies, its
+own data once for each chunk that it sends (peers read the copy) and what it stores by COPY; ADD
+and FOLD read the peers' memory in place (the reduced bytes).
 """
 
 from dataclasses import dataclass
@@ -82,11 +83,15 @@ def estimate(
     depth = dict.fromkeys(((r, c) for r in range(plan.ranks) for c in range(plan.chunks)), 0)
     sent_at: dict[tuple[int, int], int] = {}
     messages, sent, received, copied, reduced = ([0] * plan.ranks for _ in range(5))
+    touched: set[tuple[int, int]] = set()
     for event in trace(plan).events:
         rank, instruction = event.cell[0], event.instruction
         place = rank, instruction.chunk
         if instruction.kind is Kind.SEND:
             sent_at[event.cell] = depth[place]
+            if place not in touched:
+                copied[rank] += sizes[instruction.chunk]
+            touched.add(place)
         if event.sent_by is None:
             continue
         depth[place] = max(depth[place], sent_at[event.sent_by] + 1)
@@ -98,6 +103,7 @@ def estimate(
         sent[instruction.peer] += size
         received[rank] += size
         (copied if instruction.kind is Kind.COPY else reduced)[rank] += size
+        touched.add(place)
     steps = max(depth.values())
     port_bytes = max(copied) if parameters.shared_memory else max(*sent, *received)
     time_ns = (

@@ -1,6 +1,10 @@
-"""Choosing a plan by what each took when it was tried, in place of what a model says it costs."""
+"""Choosing a plan by what each took when it was tried, and by what the model expects of it.
 
-from collections.abc import Sequence
+On a busy machine a trial tells plans apart only when they differ much; the model tells them apart
+always, but knows nothing of processors. So both count alike: the plan with the smallest product.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slackline.errors import UsageError
@@ -28,14 +32,17 @@ class Timing:
         return self.short_ns + max(0.0, slope) * max(0, nbytes - self.short_bytes)
 
 
-def fastest(timings: Sequence[Timing], nbytes: int) -> Choice:
-    """The plan with the shortest time for `nbytes`; of equals the first."""
+def fastest(timings: Sequence[Timing], nbytes: int, expected_ns: Mapping[str, float]) -> Choice:
+    """The plan with the smallest product of measured and expected time; of equals the first.
+
+    `expected_ns` is what the model says for each plan and `nbytes`.
+    """
     if not timings:
         raise UsageError("a choice needs at least one timing, not 0")
-    ranked = sorted(timings, key=lambda timing: timing.at(nbytes))
+    ranked = sorted(timings, key=lambda timing: timing.at(nbytes) * expected_ns[timing.name])
     told = [f"{timing.name} {_microseconds(timing.at(nbytes))}" for timing in ranked]
     best, *others = told
-    reason = f"{best} for {format_bytes(nbytes)}, as measured"
+    reason = f"{best} for {format_bytes(nbytes)}, as tried"
     if others:
         reason += "; " + ", ".join(others)
     return Choice(ranked[0].name, reason)
