@@ -10,9 +10,9 @@ port bytes    what the busiest rank sends or receives, the larger: links are ful
 reduced       what the busiest rank receives in order to reduce it
 
 Segments pass through a rank while later ones still arrive, so a chain of hops pays its bytes once
-and not once a hop. With shared memory there are no ports: port bytes are those that a rank copies, its
-own data once for each chunk that it sends (peers read the copy) and what it stores by COPY; ADD
-and FOLD read the peers' memory in place (the reduced bytes).
+and not once a hop. With shared memory there are no ports: port bytes are those that a rank copies,
+its own data once for each chunk that it sends (peers read the copy) and what it stores by COPY;
+ADD and FOLD read the peers' memory in place (the reduced bytes).
 """
 
 from dataclasses import dataclass

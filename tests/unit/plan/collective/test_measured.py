@@ -39,5 +39,5 @@ def test_the_reason_tells_what_each_took() -> None:
 
 
 def test_nothing_tried_is_an_error() -> None:
-    with pytest.raises(UsageError, match="^a choice needs at least one timing, not 0$"):
+    with pytest.raises(UsageError, match=r"^a choice needs at least one timing, not 0$"):
         fastest([], 64, {})
