@@ -182,8 +182,8 @@ class Memory:
             return self._private[-1]
         address = self._group.allocate(array.nbytes)
         self._addresses.append(address)
-        held = np.frombuffer(
-            (ctypes.c_byte * array.nbytes).from_address(address), dtype=array.dtype
+        held: Array = np.frombuffer(
+            memoryview((ctypes.c_byte * array.nbytes).from_address(address)), dtype=array.dtype
         )
         held[:] = array
         return held

@@ -115,4 +115,5 @@ def main(function: str, rank: int, size: int, port: int, arguments: dict[str, An
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:5]), json.loads(sys.argv[5]))
+    rank, size, port = (int(word) for word in sys.argv[2:5])
+    main(sys.argv[1], rank, size, port, json.loads(sys.argv[5]))
