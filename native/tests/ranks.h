@@ -29,6 +29,7 @@ constexpr std::uint32_t kJobCode = 0x5EED;
 inline EngineOptions small_engine() {
   EngineOptions options;
   options.arena_bytes = std::size_t{64} << 20;
+  options.wire_segment_bytes = 256u << 10;  // tests count on it, whatever the default
   return options;
 }
 
