@@ -95,6 +95,11 @@ class Link {
   LinkCounters counters;
 
  private:
+  // Payloads up to this size are copied: the operation need not wait for the acknowledgement.
+  static constexpr std::uint32_t kOwnedBytes = 64u << 10;
+  // Unexpected bytes that a peer may have to keep for this link.
+  static constexpr std::uint64_t kEagerPool = 4u << 20;
+
   enum class Outcome { kSent, kNoRoom, kParked };
   struct Retained {
     wire::Header header;
