@@ -41,9 +41,9 @@ class SlacklineError(RuntimeError):
     peer: int | None
     """The other rank, where one is concerned."""
     tag: int | None
-    """The 64-bit tag of the operation, as it stands in the frame header."""
+    """The user's tag of the operation; 0 for a collective in call order."""
     sequence: int | None
-    """The sequence number of the frame on its link."""
+    """Which operation with that tag it was, counted from 0."""
 
     def __init__(
         self,

@@ -6,11 +6,12 @@ from typing import Self
 
 from slackline.env import ORDERS, RAILS, Environment
 from slackline.errors import UsageError
-from slackline.plan.collective import Collective, names
+from slackline.plan.collective import Collective, generate, names
 
 __all__ = ["NicOptions"]
 
 CHECKSUMS = ("wire", "all", "none")
+_SEVERAL_RANKS = 4  # two ranks have one order, up to the sign of a minimum's zero
 _SMALLEST_SEGMENT = 4096
 _LARGEST_SEGMENT = 16 << 20
 _SMALLEST_ARENA = 16 << 20
@@ -22,7 +23,8 @@ class NicOptions:
 
     order: str = "auto"
     """"rank": every element is summed in rank order, so its bits depend on nothing else;
-    "any": the fastest; "auto": "rank" where all ranks share memory, which costs nothing there."""
+    "any": the fastest; "auto": "rank" where all ranks share memory, which costs nothing there,
+    unless `plan` names one that sums otherwise."""
     plan: str = "auto"
     """The plan of every all_reduce, or "auto": chosen by measured cost."""
     rails: tuple[str, ...] = RAILS
@@ -31,7 +33,7 @@ class NicOptions:
     """Of an operation; None: what the group is opened with."""
     wire_segment_bytes: int = 128 << 10
     """Longest payload of a frame on a wire."""
-    memory_segment_bytes: int = 128 << 10
+    memory_segment_bytes: int = 256 << 10
     """Longest piece that is reduced at once between processes of one host."""
     eager_bytes: int = 256 << 10
     """How much of an operation is sent to a peer that has not posted it yet."""
@@ -51,6 +53,8 @@ class NicOptions:
         plans = names(Collective.ALL_REDUCE)
         if self.plan != "auto" and self.plan not in plans:
             raise UsageError(f"plan must be auto or one of {', '.join(plans)}, not {self.plan!r}")
+        if self.order == "rank" and not self.keeps_rank_order():
+            raise UsageError(f"the plan {self.plan!r} does not sum in rank order")
         if not self.rails or any(rail not in RAILS for rail in self.rails):
             raise UsageError(f"rails must be some of {', '.join(RAILS)}, not {self.rails!r}")
         for field in ("wire_segment_bytes", "memory_segment_bytes"):
@@ -89,6 +93,12 @@ class NicOptions:
             "interface": environment.interface,
         }
         return cls(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+
+    def keeps_rank_order(self) -> bool:
+        """Whether the plan asked for sums in rank order whatever the number of ranks."""
+        if self.plan == "auto":
+            return True
+        return generate(Collective.ALL_REDUCE, self.plan, _SEVERAL_RANKS).rank_ordered
 
     def agreed(self) -> dict[str, object]:
         """What all ranks must have in common."""

@@ -59,7 +59,7 @@ class PlanBook:
         self.ranks = ranks
         self.order = options.order
         if options.order == "auto":
-            self.order = "rank" if all_shared else "any"
+            self.order = "rank" if all_shared and options.keeps_rank_order() else "any"
         self._asked = options.plan
         self._all_shared = all_shared
         self._timings: tuple[Timing, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -11,6 +12,8 @@ import slackline.errors as errors
 from slackline.nic._failures import to_error
 
 __all__ = ["DONE", "Completions", "NativeTransfer"]
+
+_log = logging.getLogger("slackline.nic")
 
 Callback = Callable[[BaseException | None], None]
 
@@ -110,4 +113,8 @@ class Completions:
             return
         transfer, callbacks = entry
         for callback in callbacks:
-            callback(transfer.error())
+            try:
+                callback(transfer.error())
+            except Exception:
+                # Nobody waits for a callback: what it raises is told, and the others still run.
+                _log.exception("a callback of a finished operation failed")

@@ -20,6 +20,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "wire_segment_bytes must be a multiple of 64 from 4096 to 16777216, not 4032",
     ),
     (
+        {"order": "rank", "plan": "ring"},
+        "the plan 'ring' does not sum in rank order",
+    ),
+    (
         {"memory_segment_bytes": 10_000},
         "memory_segment_bytes must be a multiple of 64 from 4096 to 16777216, not 10000",
     ),

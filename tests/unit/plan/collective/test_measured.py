@@ -32,6 +32,14 @@ def test_where_the_trial_sees_no_difference_the_model_decides() -> None:
     assert fastest(tried, 64, {"direct": 10.0, "mesh": 20.0}).name == "direct"
 
 
+def test_of_near_equals_the_mesh_is_taken() -> None:
+    alike = {"ring": 1.0, "mesh": 1.0}
+    near = [timing("ring", 1000, 3000), timing("mesh", 1000, 3590)]
+    assert fastest(near, 1088, alike).name == "mesh"
+    far = [timing("ring", 1000, 3000), timing("mesh", 1000, 3610)]
+    assert fastest(far, 1088, alike).name == "ring"
+
+
 def test_the_reason_tells_what_each_took() -> None:
     tried = [timing("direct", 1000, 9000), timing("mesh", 2000, 3024)]
     choice = fastest(tried, 1088, {"direct": 1.0, "mesh": 1.0})
