@@ -46,8 +46,8 @@ CASES = (
     Case(ranks=2, name="4 KiB", nbytes=4096, calls=200, warm_up=8, rounds=61, quick_rounds=5),
     Case(ranks=2, name="64 KiB", nbytes=65536, calls=100, warm_up=8, rounds=61, quick_rounds=5),
     Case(ranks=2, name="1 MiB", nbytes=1 << 20, calls=20, warm_up=4, rounds=41, quick_rounds=5),
-    Case(ranks=4, name="16 MiB", nbytes=16 << 20, calls=3, warm_up=1, rounds=21, quick_rounds=3),
-    Case(ranks=4, name="100 MB", nbytes=10**8, calls=1, warm_up=1, rounds=11, quick_rounds=3),
+    Case(ranks=4, name="16 MiB", nbytes=16 << 20, calls=10, warm_up=2, rounds=21, quick_rounds=3),
+    Case(ranks=4, name="100 MB", nbytes=10**8, calls=4, warm_up=1, rounds=11, quick_rounds=3),
 )
 
 # gloo's time over ours, at least; one row a case, in the order of CASES.
