@@ -1,0 +1,43 @@
+"""Operations beyond 4 GiB: offsets and totals of more than 32 bits."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance_vectors import RAILS, at, options
+
+from slackline.nic import Group
+from slackline.testing import run_ranks
+from slackline.wire import DType, ReduceOp
+
+COUNT = (1 << 32) + 300_007
+NEEDED_GIB = 14
+
+
+def available_gib() -> float:
+    """Memory that the system can give without swapping."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) / (1 << 20)
+    raise AssertionError("/proc/meminfo does not tell MemAvailable")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("rail", RAILS)
+def test_an_all_reduce_of_more_than_four_gibibytes_is_right_to_the_last_element(rail: str) -> None:
+    if available_gib() < NEEDED_GIB:
+        pytest.skip(f"needs {NEEDED_GIB} GiB of free memory, there are {available_gib():.1f}")
+
+    def body(group: Group) -> None:
+        values = np.full(COUNT, group.rank + 1, np.uint8)
+        values[-1] = 100 + group.rank
+        values[1 << 32] = 50 + group.rank
+        place = at(values)
+        group.all_reduce(place, place, COUNT, DType.UINT8, ReduceOp.SUM, blocking=True)
+        assert values[-1] == 201
+        assert values[1 << 32] == 101
+        assert np.count_nonzero(values == 3) == COUNT - 2
+
+    run_ranks(2, body, options=options(rails=(rail,)), limit=timedelta(seconds=280))
