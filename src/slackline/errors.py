@@ -76,8 +76,8 @@ class UsageError(SlacklineError, ValueError):
 class MismatchError(UsageError):
     """Ranks disagree on one operation: its kind, size, dtype, reduction or root.
 
-    Dead afterwards: the group, on every rank; bytes of the operation may have been written.
-    May be used again: the nic; open a new group on it.
+    Dead afterwards: the operation; its targets hold undefined bytes.
+    May be used again: the group, as long as all ranks go on with the same operation.
     """
 
 
@@ -116,8 +116,9 @@ class FrameError(LinkError):
 class TimeoutError(SlacklineError, builtins.TimeoutError):
     """An operation was not done within its timeout.
 
-    Dead afterwards: the group; a rank that goes on alone would disagree with the others.
-    May be used again: the nic; the operation's buffers once the group is closed.
+    Dead afterwards: the operation, on every rank; its targets hold undefined bytes.
+    May be used again: the group, as long as all ranks go on with the same operation; the buffers
+    once the group is closed, since a peer on this host may still be reading registered ones.
     """
 
 
