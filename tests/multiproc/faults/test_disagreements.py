@@ -386,18 +386,3 @@ def test_different_roots_are_found_although_both_broadcasts_were_done(rail: str)
     for error in failures(2, rail, broadcasts_twice(0), broadcasts_twice(1)):
         assert type(error) is MismatchError
         assert str(error) in texts
-
-
-@pytest.mark.parametrize("rail", RAILS)
-def test_a_group_goes_on_after_a_disagreement_when_all_ranks_go_on_alike(rail: str) -> None:
-    def body(group: Group) -> list[float]:
-        odd = np.ones(100 + group.rank, np.float32)
-        at = odd.ctypes.data
-        with pytest.raises(MismatchError):
-            group.all_reduce(at, at, odd.size, DType.FLOAT32, ReduceOp.SUM, blocking=True)
-        even = np.full(10, group.rank + 1, np.float32)
-        at = even.ctypes.data
-        group.all_reduce(at, at, even.size, DType.FLOAT32, ReduceOp.SUM, blocking=True)
-        return even.tolist()
-
-    assert run_ranks(3, body, options=options(rail)) == [[6.0] * 10] * 3
