@@ -65,6 +65,23 @@ TEST("frames of two rails may overtake each other") {
   CHECK(acknowledges(p.hand(0), 3) || acknowledges(p.hand(1), 4));
 }
 
+TEST("a short frame that closes the gap before a long one has both acknowledged") {
+  Played p(2);
+  const Bytes brief = pattern(1000, 1);  // too short to be acknowledged by itself
+  const Bytes bulk = pattern(70'000, 2);
+  Bytes got_brief(brief.size());
+  Bytes got_bulk(bulk.size());
+  const auto two =
+      p.engine.post(*p.group, receive_from(1, got_bulk.data(), got_bulk.size(), 7), false);
+  const auto one =
+      p.engine.post(*p.group, receive_from(1, got_brief.data(), got_brief.size(), 5), false);
+  p.hand(1).write(numbered_message(2, 7, 0, bulk));
+  finish(p.engine, two);
+  p.hand(0).write(numbered_message(1, 5, 0, brief));
+  finish(p.engine, one);
+  CHECK(acknowledges(p.hand(0), 3) || acknowledges(p.hand(1), 3));
+}
+
 TEST("a farewell that overtakes data on another rail waits for it") {
   Played p(2);
   const Bytes words = pattern(3000, 3);

@@ -30,6 +30,8 @@ bool Link::admit(std::uint32_t sequence) {
     return false;
   }
   if (sequence == expected_) {
+    // A long frame that came early was acknowledged by a number that did not cover it yet.
+    bulk_unacknowledged_ = bulk_unacknowledged_ || !early_.empty();
     do {
       if (++expected_ == 0) expected_ = 1;
     } while (early_.erase(expected_) > 0);
