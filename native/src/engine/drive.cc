@@ -95,7 +95,7 @@ bool Engine::progress() try {
     }
     bool failed = false;
     for (auto& rail : link.streams()) {
-      any = rail->poll(link, *this) || any;
+      any = rail->poll(link, *this, now_ns()) || any;
       if (rail->blocked()) mark_dirty(link);
       failed = failed || rail->failure();
     }

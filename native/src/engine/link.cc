@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "clock.h"
 #include "engine_impl.h"
 #include "slackline/crc32c.h"
 #include "slackline/kernels.h"
@@ -43,8 +44,8 @@ void Link::unpark(Job& job, int peer) {
   engine_.mark_dirty(*this);
 }
 
-StreamRail* Link::pick_rail() {
-  StreamRail* best = nullptr;
+WireRail* Link::pick_rail() {
+  WireRail* best = nullptr;
   for (auto& rail : streams_) {
     if (rail->room() &&
         (best == nullptr || rail->counters().bytes_sent < best->counters().bytes_sent))
@@ -70,7 +71,7 @@ void Link::pump() {
       const Outcome outcome = transmit(item);
       if (outcome == Outcome::kNoRoom) {
         queue.push_front(std::move(item));
-        for (auto& rail : streams_) rail->flush();
+        for (auto& rail : streams_) rail->flush(now_ns());
         if (pick_rail() == nullptr || shm_ != nullptr) return;
       } else if (outcome == Outcome::kParked) {
         Lane& lane = item.job->lanes[item.step->peer];
@@ -82,7 +83,7 @@ void Link::pump() {
     else
       break;
   }
-  for (auto& rail : streams_) rail->flush();
+  for (auto& rail : streams_) rail->flush(now_ns());
 }
 
 Link::Outcome Link::transmit(const SendItem& item) {
@@ -185,7 +186,7 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
       return Outcome::kParked;
     }
   }
-  StreamRail* rail = pick_rail();
+  WireRail* rail = pick_rail();
   if (rail == nullptr) return Outcome::kNoRoom;
   if (eager) {
     header.flags |= wire::kFlagEager;
@@ -209,7 +210,7 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   return Outcome::kSent;
 }
 
-void Link::put_on_wire(StreamRail& rail, wire::Header& header, const std::byte* payload,
+void Link::put_on_wire(WireRail& rail, wire::Header& header, const std::byte* payload,
                        std::byte* owned, std::uint32_t length, std::shared_ptr<Job> job) {
   header.length = length;
   header.job = rail.job();
@@ -237,7 +238,7 @@ void Link::control(wire::Header header, const std::string& text) {
     engine_.mark_dirty(*this);
     return;
   }
-  StreamRail* rail = pick_rail();
+  WireRail* rail = pick_rail();
   for (auto& other : streams_) {
     if (rail == nullptr && !other->failure())
       rail = other.get();  // control frames are few and short: they may exceed the queue

@@ -51,9 +51,9 @@ class Link {
   const std::string& name() const { return name_; }
   bool shared_memory() const { return shm_ != nullptr; }
   ShmRail* shm() { return shm_.get(); }
-  std::vector<std::unique_ptr<StreamRail>>& streams() { return streams_; }
+  std::vector<std::unique_ptr<WireRail>>& streams() { return streams_; }
   void set_shm(std::unique_ptr<ShmRail> rail) { shm_ = std::move(rail); }
-  void add_stream(std::unique_ptr<StreamRail> rail) { streams_.push_back(std::move(rail)); }
+  void add_stream(std::unique_ptr<WireRail> rail) { streams_.push_back(std::move(rail)); }
 
   void queue(SendItem item);
   // Puts back what waited for credit or a slot.
@@ -107,7 +107,7 @@ class Link {
     std::byte* owned;
     std::uint32_t length;
     std::shared_ptr<Job> job;  // set while the payload is the job's memory
-    StreamRail* rail;
+    WireRail* rail;
   };
 
   Outcome transmit(const SendItem& item);
@@ -115,16 +115,16 @@ class Link {
                           std::size_t bytes);
   Outcome transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data,
                         std::size_t bytes);
-  StreamRail* pick_rail();
-  void resend(Retained& frame, StreamRail& rail);
-  void put_on_wire(StreamRail& rail, wire::Header& header, const std::byte* payload,
+  WireRail* pick_rail();
+  void resend(Retained& frame, WireRail& rail);
+  void put_on_wire(WireRail& rail, wire::Header& header, const std::byte* payload,
                    std::byte* owned, std::uint32_t length, std::shared_ptr<Job> job);
 
   Engine& engine_;
   const int index_;
   const std::string name_;
   std::unique_ptr<ShmRail> shm_;
-  std::vector<std::unique_ptr<StreamRail>> streams_;
+  std::vector<std::unique_ptr<WireRail>> streams_;
   std::map<int, std::deque<SendItem>> ready_;
   std::deque<std::pair<wire::Header, std::string>> control_;
   std::deque<Retained> retained_;

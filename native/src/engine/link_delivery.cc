@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "clock.h"
 #include "engine_impl.h"
 #include "link.h"
 #include "slackline/crc32c.h"
@@ -59,6 +60,7 @@ void Link::acknowledged(std::uint32_t next_expected) {
   while (!retained_.empty() && before(retained_.front().header.sequence, next_expected)) {
     Retained r = std::move(retained_.front());
     retained_.pop_front();
+    for (auto& rail : streams_) rail->release(r.header.sequence);
     if (r.owned != nullptr) engine_.give_buffer(r.owned);
     if (r.job) engine_.send_finished(*r.job);
   }
@@ -83,17 +85,17 @@ void Link::settle() {
       unacknowledged_bytes_ >= kAcknowledgeBytes) {
     control(engine_.blank_header(wire::FrameKind::kAck));
   }
-  for (auto& rail : streams_) rail->flush();
+  for (auto& rail : streams_) rail->flush(now_ns());
 }
 
 // Borrowed memory may have been overwritten since: by a result of the same operation, which only
 // exists because the peer has had this frame. The frame then only needs its number acknowledged.
-void Link::resend(Retained& frame, StreamRail& rail) {
+void Link::resend(Retained& frame, WireRail& rail) {
   frame.rail = &rail;
   ++counters.frames_resent;
   if (frame.length == 0 || !rail.checksums() ||
       crc32c(0, frame.payload, frame.length) == frame.header.payload_checksum) {
-    rail.enqueue_copy(frame.header, frame.payload, frame.length);
+    rail.enqueue(frame.header, frame.payload, frame.length);
     return;
   }
   wire::Header stub = engine_.blank_header(wire::FrameKind::kAck);
@@ -122,7 +124,7 @@ bool Link::reap() {
       ++i;
       continue;
     }
-    const std::unique_ptr<StreamRail> dead = std::move(streams_[i]);
+    const std::unique_ptr<WireRail> dead = std::move(streams_[i]);
     streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
     ++counters.rails_lost;
     failure = dead->failure();

@@ -1,8 +1,8 @@
 #include "stream.h"
 
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@
 namespace slackline {
 
 StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums)
-    : fd_(fd), job_(job), checksums_(checksums), buffer_(new std::byte[kBufferBytes]) {
+    : WireRail(job, checksums), fd_(fd), buffer_(new std::byte[kBufferBytes]) {
   ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_NONBLOCK);
   const int on = 1;
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on,
@@ -25,24 +25,10 @@ StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums)
 
 StreamRail::~StreamRail() { ::close(fd_); }
 
-void StreamRail::fail(Fault fault, std::string message) {
-  if (failure_) return;
-  failure_.fault = fault;
-  failure_.message = std::move(message);
-}
-
 void StreamRail::enqueue(const wire::Header& header, const std::byte* payload,
                          std::uint32_t length) {
   queue_.push_back(Outgoing{header, payload, length, nullptr});
   queued_bytes_ += sizeof header + length;
-}
-
-void StreamRail::enqueue_copy(const wire::Header& header, const std::byte* payload,
-                              std::uint32_t length) {
-  std::unique_ptr<std::byte[]> copy(new std::byte[length]);
-  if (length > 0) std::memcpy(copy.get(), payload, length);
-  enqueue(header, copy.get(), length);
-  queue_.back().copy = std::move(copy);
 }
 
 void StreamRail::repoint(std::uint32_t sequence, const std::byte* to) {
@@ -51,8 +37,8 @@ void StreamRail::repoint(std::uint32_t sequence, const std::byte* to) {
   }
 }
 
-void StreamRail::flush() {
-  while (!queue_.empty() && !failure_) {
+void StreamRail::flush(std::int64_t) {
+  while (!queue_.empty() && !failure()) {
     std::array<iovec, 32> parts;
     std::size_t used = 0;
     std::size_t skip = front_sent_;
@@ -98,22 +84,22 @@ bool StreamRail::check(const wire::Header& header) {
   } else if (crc32c(0, &header, sizeof header - sizeof header.header_checksum) !=
              header.header_checksum) {
     fail(Fault::kFrame, "a frame's header checksum is wrong: the stream is corrupted");
-  } else if (header.job != job_) {
+  } else if (header.job != job()) {
     fail(Fault::kFrame, "a frame belongs to another job");
   } else if (header.length > kMaxPayload) {
     fail(Fault::kFrame, "a frame claims " + std::to_string(header.length) +
                             " payload bytes, more than any may have");
   }
-  return !failure_;
+  return !failure();
 }
 
 bool StreamRail::check_payload(const wire::Header& header, const std::byte* data) {
-  if (checksums_ && header.length > 0 &&
+  if (checksums() && header.length > 0 &&
       crc32c(0, data, header.length) != header.payload_checksum) {
     fail(Fault::kFrame, "a frame's payload checksum is wrong (sequence " +
                             std::to_string(header.sequence) + "): the data is corrupted");
   }
-  return !failure_;
+  return !failure();
 }
 
 bool StreamRail::read_some(bool* drained) {
@@ -181,7 +167,7 @@ void StreamRail::finish_bulk(Link& link, FrameSink& sink) {
 }
 
 void StreamRail::parse(Link& link, FrameSink& sink) {
-  while (!failure_ && end_ - begin_ >= sizeof(wire::Header)) {
+  while (!failure() && end_ - begin_ >= sizeof(wire::Header)) {
     wire::Header header;
     std::memcpy(&header, buffer_.get() + begin_, sizeof header);
     if (!check(header)) return;
@@ -212,10 +198,10 @@ void StreamRail::parse(Link& link, FrameSink& sink) {
   if (begin_ == end_) begin_ = end_ = 0;
 }
 
-bool StreamRail::poll(Link& link, FrameSink& sink) {
+bool StreamRail::poll(Link& link, FrameSink& sink, std::int64_t) {
   bool any = false;
   bool drained = false;
-  for (int round = 0; round < 8 && !drained && !failure_ && !(any && sink.hurried()); ++round) {
+  for (int round = 0; round < 8 && !drained && !failure() && !(any && sink.hurried()); ++round) {
     if (!read_some(&drained)) break;
     any = true;
     if (in_bulk_ && bulk_.got == bulk_.header.length) finish_bulk(link, sink);
@@ -238,6 +224,32 @@ void StreamRail::abandon(FrameSink& sink) {
   in_bulk_ = false;
 }
 
-void StreamRail::shut_down_sending() { ::shutdown(fd_, SHUT_WR); }
+// A frame that was resent elsewhere may be acknowledged before it is written here.
+void StreamRail::release(std::uint32_t sequence) {
+  for (Outgoing& out : queue_) {
+    if (out.header.sequence != sequence || out.copy != nullptr || out.length == 0) continue;
+    out.copy.reset(new std::byte[out.length]);
+    std::memcpy(out.copy.get(), out.payload, out.length);
+    out.payload = out.copy.get();
+  }
+}
+
+// What the peer's system has acknowledged, as TCP knows it. Other stream sockets confirm at once.
+Confirmation StreamRail::confirmation(std::int64_t now_ns) {
+  Confirmation result;
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return result;
+  result.in_flight = info.tcpi_unacked > 0;
+  result.unconfirmed = queued_bytes_ + info.tcpi_notsent_bytes +
+                       std::uint64_t{info.tcpi_unacked} * info.tcpi_snd_mss;
+  result.round_trip_ns = std::int64_t{info.tcpi_rtt} * 1000;
+  result.tries = info.tcpi_retransmits;
+  if (!result.in_flight || info.tcpi_bytes_acked != confirmed_ || quiet_since_ns_ == 0)
+    quiet_since_ns_ = now_ns;
+  confirmed_ = info.tcpi_bytes_acked;
+  result.quiet_since_ns = quiet_since_ns_;
+  return result;
+}
 
 }  // namespace slackline

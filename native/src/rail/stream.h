@@ -5,57 +5,33 @@
 #include <deque>
 #include <memory>
 
-#include "rail.h"
+#include "wire_rail.h"
 
 namespace slackline {
 
-struct StreamCounters {
-  std::uint64_t bytes_sent = 0;
-  std::uint64_t bytes_received = 0;
-  std::uint64_t frames_sent = 0;
-  std::uint64_t frames_received = 0;
-  std::uint64_t system_calls = 0;
-};
-
-class StreamRail {
+class StreamRail final : public WireRail {
  public:
   // Takes ownership of `fd`, which becomes non-blocking. `job` is the job code that every frame
   // must carry.
   StreamRail(int fd, std::uint32_t job, bool checksums);
-  ~StreamRail();
-  StreamRail(const StreamRail&) = delete;
-  StreamRail& operator=(const StreamRail&) = delete;
+  ~StreamRail() override;
 
-  int fd() const { return fd_; }
-  std::uint32_t job() const { return job_; }
-  // Whether payloads carry a checksum; headers always do.
-  bool checksums() const { return checksums_; }
-  // Room for one more frame: keeps the queue short, so that an urgent frame overtakes all but this
-  // much.
-  bool room() const { return queued_bytes_ < kQueueBytes && !failure_; }
-  // `payload` stays valid until the link has seen the frame acknowledged. Nothing is written before
-  // flush().
-  void enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length);
-  // As enqueue, but the rail keeps a copy of the payload: a resent frame may be acknowledged before
-  // it is written.
-  void enqueue_copy(const wire::Header& header, const std::byte* payload, std::uint32_t length);
-  // The payload of the frame with this number has moved to `to`.
-  void repoint(std::uint32_t sequence, const std::byte* to);
-  void flush();
-  bool blocked() const { return !queue_.empty(); }
-  // Reads what is there and hands complete frames to `sink`; true when anything was read.
-  bool poll(Link& link, FrameSink& sink);
-  // The memory of `job` must not be written any more: a payload on its way there goes to a buffer
-  // instead.
-  void forget(const Job* job, FrameSink& sink);
-  // Gives back the buffer of a payload that will not be completed.
-  void abandon(FrameSink& sink);
-  void shut_down_sending();
-
-  const Failure& failure() const { return failure_; }
+  RailKind kind() const override { return RailKind::kTcp; }
+  int fd() const override { return fd_; }
+  bool room() const override { return queued_bytes_ < kQueueBytes && !failure(); }
+  std::size_t queued_bytes() const override { return queued_bytes_; }
+  void enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length) override;
+  void repoint(std::uint32_t sequence, const std::byte* to) override;
+  void release(std::uint32_t sequence) override;
+  void flush(std::int64_t now_ns) override;
+  bool blocked() const override { return !queue_.empty(); }
+  std::int64_t due_ns() const override { return kNever; }
+  void tick(std::int64_t) override {}
+  bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) override;
+  void forget(const Job* job, FrameSink& sink) override;
+  void abandon(FrameSink& sink) override;
+  Confirmation confirmation(std::int64_t now_ns) override;
   bool at_end() const { return at_end_; }
-  const StreamCounters& counters() const { return counters_; }
-  bool armed_for_write = false;  // the engine's note of what epoll watches
 
  private:
   static constexpr std::size_t kQueueBytes = 512u << 10;
@@ -83,11 +59,8 @@ class StreamRail {
   void finish_bulk(Link& link, FrameSink& sink);
   bool check(const wire::Header& header);
   bool check_payload(const wire::Header& header, const std::byte* data);
-  void fail(Fault fault, std::string message);
 
   int fd_;
-  std::uint32_t job_;
-  bool checksums_;
   std::deque<Outgoing> queue_;
   std::size_t queued_bytes_ = 0;
   std::size_t front_sent_ = 0;
@@ -97,8 +70,8 @@ class StreamRail {
   bool in_bulk_ = false;
   Bulk bulk_;
   bool at_end_ = false;
-  Failure failure_;
-  StreamCounters counters_;
+  std::uint64_t confirmed_ = 0;
+  std::int64_t quiet_since_ns_ = 0;
 };
 
 }  // namespace slackline
