@@ -3,7 +3,6 @@
 // A failed CHECK throws, which ends its test; the others still run.
 #pragma once
 
-#include <source_location>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -31,20 +30,20 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-[[noreturn]] inline void fail(const std::string& what,
-                              std::source_location at = std::source_location::current()) {
+[[noreturn]] inline void fail(const std::string& what, const char* file = __builtin_FILE(),
+                              int line = __builtin_LINE()) {
   std::ostringstream text;
-  text << at.file_name() << ':' << at.line() << ": " << what;
+  text << file << ':' << line << ": " << what;
   throw Failure(text.str());
 }
 
 template <class A, class B>
 void check_equal(const A& actual, const B& expected, const char* text,
-                 std::source_location at = std::source_location::current()) {
+                 const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (actual == expected) return;
   std::ostringstream what;
   what << text << ": " << actual << " is not " << expected;
-  fail(what.str(), at);
+  fail(what.str(), file, line);
 }
 
 }  // namespace slackline::test

@@ -13,6 +13,8 @@ struct EngineOptions {
   std::uint64_t eager_bytes = 256u
                               << 10;  // of one operation, sent to a peer that has not posted it yet
   int spin_microseconds = 20;         // a waiting caller polls this long before it sleeps
+  bool progress_thread = true;        // without one only callers drive, and what a single thread
+                                      // does happens in one order
 };
 
 }  // namespace slackline

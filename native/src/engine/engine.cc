@@ -36,7 +36,7 @@ Engine::Engine(const EngineOptions& options)
   if (doorbell_fd_ < 0 || epoll_fd_ < 0)
     throw std::system_error(errno, std::generic_category(), "eventfd or epoll_create1");
   watch_fd(doorbell_fd_, kDoorbellToken, false);
-  thread_ = std::thread([this] { run(); });
+  if (options.progress_thread) thread_ = std::thread([this] { run(); });
 }
 
 Engine::~Engine() {
@@ -283,7 +283,7 @@ void Engine::close(std::int64_t timeout_ns) {
     finished_.notify_all();
     ring();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   Lock lock(mutex_);
   while (callers_driving_ > 0) {  // they find their operations finished, if they are awake
     ring();
