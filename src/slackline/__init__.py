@@ -3,6 +3,7 @@
     errors, units             what goes wrong, and quantities as people write them
     wire, plan, env           the frame, what each rank does as data, the environment
     nic, telemetry            the engine that moves and reduces bytes, and what it counts
+    lab                       a network on one machine: hosts as namespaces, rates, faults
     backend                   torch.distributed's backend "slackline"
     overlap                   training that reduces each parameter as it is ready
     testing, cli              public fakes, and the `slackline` command
@@ -22,7 +23,8 @@ __version__ = "0.1.0"
 
 __all__ = ["__version__", "errors", "register"]
 
-_ROOMS = frozenset({"backend", "nic", "overlap", "plan", "telemetry", "testing", "units", "wire"})
+_ROOMS = frozenset({"backend", "lab", "nic", "overlap", "plan", "telemetry", "testing"})
+_ROOMS |= {"units", "wire"}
 
 if "torch" in sys.modules:
     register()

@@ -12,7 +12,8 @@ from slackline.errors import UsageError
 SOURCE = Path(__file__).parents[2] / "src" / "slackline"
 MAKERS_OF_ENVIRONMENTS = {"cli/run.py"}
 """Files that start processes, and so pass an environment on."""
-TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", "slackline.cli")
+TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", "slackline.lab")
+TORCH_FREE += ("slackline.cli",)
 
 
 def run(code: str) -> str:
@@ -72,13 +73,13 @@ def names_imported(path: Path) -> set[str]:
     return names
 
 
-def test_only_nic_imports_the_compiled_module() -> None:
+def test_only_nic_and_lab_import_the_compiled_module() -> None:
     importers = {
         path.relative_to(SOURCE).parts[0]
         for path in SOURCE.rglob("*.py")
         if "slackline._native" in names_imported(path)
     }
-    assert importers <= {"nic"}
+    assert importers <= {"nic", "lab"}
 
 
 def test_only_env_reads_the_environment() -> None:

@@ -1,0 +1,14 @@
+"""A network on one machine: hosts as namespaces, rates, delays, faults (Linux, root).
+
+_options.py     hosts, NICs, rates
+_names.py       namespaces, interfaces, addresses
+_commands.py    a lab as lines of ip, bridge and tc: pure data
+_system.py      runs them
+_ownership.py   who owns a lab, and how what a dead owner left is cleaned
+_lab.py         Lab: up on entry, down on exit
+"""
+
+from slackline.lab._lab import Lab
+from slackline.lab._options import SWITCHES, LabOptions
+
+__all__ = ["SWITCHES", "Lab", "LabOptions"]

@@ -1,0 +1,130 @@
+"""A lab as data: the lines of `ip`, `bridge` and `tc` that make it. Pure; _system.py runs them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from slackline.lab import _names as names
+from slackline.lab._options import LabOptions
+
+__all__ = ["Batch", "Shaping", "add_namespaces", "configure_host", "delete_namespace", "kernel_up"]
+__all__ += ["rate_changes", "shape"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Lines that one run of a tool carries out in one namespace."""
+
+    tool: str
+    """ip, bridge or tc."""
+    namespace: str | None
+    """None is where the caller is."""
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shaping:
+    """How a token bucket makes a rate (tc-tbf)."""
+
+    burst: int
+    """Bytes that may go at once. A tenth of a millisecond of the rate and at least 16 KiB: less
+    needs timers that fire more often than they do, more is a wire with a lead."""
+    gso: int
+    """Bytes that the stack hands over at once: three quarters of the burst, since what does not
+    fit into it must be cut up again."""
+    limit: int
+    """Bytes that may wait, 33 ms of the rate. TCP keeps less than that in a queue by itself, so
+    that a full wire holds its sender up and drops nothing; four senders to one port fit too."""
+
+
+def shape(rate: int) -> Shaping:
+    """The bucket for a rate in bits per second."""
+    burst = min(max(16 << 10, rate * 105 // 8_000_000), 160 << 10)
+    return Shaping(
+        burst=burst,
+        gso=min(max(12_000, burst * 3 // 4), 65_536),
+        limit=max(1 << 20, rate // 240),
+    )
+
+
+def add_namespaces(which: Iterable[str]) -> Batch:
+    """Make namespaces."""
+    return Batch("ip", None, tuple(f"netns add {name}" for name in which))
+
+
+def delete_namespace(name: str) -> Batch:
+    """Take a namespace away, with all that is in it."""
+    return Batch("ip", None, (f"netns delete {name}",))
+
+
+def kernel_up(lab: str, options: LabOptions) -> Iterator[Batch]:
+    """Bridges, cables and rates; the namespaces are there, the hosts are configured next.
+
+    The bridges know who is where from the start and learn nothing: a frame to one host is never
+    seen by another.
+    """
+    home = names.fabric(lab)
+    links, known = [], []
+    for nic in range(options.nics):
+        links.append(f"link add {names.bridge(nic)} type bridge mcast_snooping 0")
+        links.append(f"link set {names.bridge(nic)} addrgenmode none mtu {options.mtu}")
+        links.append(f"link set {names.bridge(nic)} up")
+        for host in range(options.hosts):
+            port, mac = names.port(host, nic), names.mac(host, nic)
+            links.append(
+                f"link add {port} mtu {options.mtu} type veth peer name {names.interface(nic)} "
+                f"address {mac} mtu {options.mtu} netns {names.namespace(lab, host)}"
+            )
+            links.append(f"link set {port} addrgenmode none master {names.bridge(nic)}")
+            links.append(f"link set {port} type bridge_slave learning off flood off")
+            links.append(f"link set {port}{_gso(options.rate)} up")
+            known.append(f"fdb add {mac} dev {port} master static")
+    yield Batch("ip", home, tuple(links))
+    yield Batch("bridge", home, tuple(known))
+    ports = [names.port(host, nic) for nic in range(options.nics) for host in range(options.hosts)]
+    yield from rate_changes(home, ports, None, options.rate)
+
+
+def configure_host(lab: str, options: LabOptions, host: int) -> Iterator[Batch]:
+    """Addresses, neighbours and the rate of what a host sends; its interfaces are there.
+
+    Neighbours are told, not asked for, and interfaces have no IPv6 address: every frame on the
+    wire was sent by a program.
+    """
+    home = names.namespace(lab, host)
+    lines = ["link set lo up"]
+    for nic in range(options.nics):
+        name = names.interface(nic)
+        lines.append(f"link set {name} addrgenmode none{_gso(options.rate)}")
+        lines.append(f"link set {name} up")
+        lines.append(f"address add {names.address(host, nic)}/24 dev {name}")
+        lines += [
+            f"neighbour add {names.address(peer, nic)} lladdr {names.mac(peer, nic)} dev {name} "
+            "nud permanent"
+            for peer in range(options.hosts)
+            if peer != host
+        ]
+    yield Batch("ip", home, tuple(lines))
+    interfaces = [names.interface(nic) for nic in range(options.nics)]
+    yield from rate_changes(home, interfaces, None, options.rate)
+
+
+def rate_changes(
+    home: str, devices: Iterable[str], before: int | None, after: int | None
+) -> Iterator[Batch]:
+    """Give devices in one namespace another rate in what they send; None is no limit."""
+    if before == after:
+        return
+    if after is None:
+        lines = tuple(f"qdisc delete dev {device} root" for device in devices)
+    else:
+        bucket = shape(after)
+        lines = tuple(
+            f"qdisc replace dev {device} root tbf rate {after}bit "
+            f"burst {bucket.burst} limit {bucket.limit}"
+            for device in devices
+        )
+    yield Batch("tc", home, lines)
+
+
+def _gso(rate: int | None) -> str:
+    return "" if rate is None else f" gso_max_size {shape(rate).gso}"
