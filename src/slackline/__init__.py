@@ -2,6 +2,7 @@
 
     errors, units             what goes wrong, and quantities as people write them
     wire, plan, env           the frame, what each rank does as data, the environment
+    faults                    what goes wrong on a network, as data
     nic, telemetry            the engine that moves and reduces bytes, and what it counts
     lab                       a network on one machine: hosts as namespaces, rates, faults
     backend                   torch.distributed's backend "slackline"
@@ -23,7 +24,7 @@ __version__ = "0.1.0"
 
 __all__ = ["__version__", "errors", "register"]
 
-_ROOMS = frozenset({"backend", "lab", "nic", "overlap", "plan", "telemetry", "testing"})
+_ROOMS = frozenset({"backend", "faults", "lab", "nic", "overlap", "plan", "telemetry", "testing"})
 _ROOMS |= {"units", "wire"}
 
 if "torch" in sys.modules:

@@ -1,4 +1,5 @@
 """Sizes, rates and durations as people write them: "64KiB", "1Gbit", "30ms"; integers inside.
+Parts and factors too: "1%", "2x"; the nearest float inside.
 
 A quantity is a number and a unit, with no sign and no space between them. Fractions are welcome
 where the result is a whole number of the base unit: "1.5KiB" is 1536 bytes, "0.3B" is an error.
@@ -7,6 +8,7 @@ Formatting picks the largest unit that divides the value: parsing gives the same
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from fractions import Fraction
 
 from slackline.errors import UsageError
@@ -14,9 +16,13 @@ from slackline.errors import UsageError
 __all__ = [
     "format_bytes",
     "format_duration_ns",
+    "format_factor",
+    "format_percent",
     "format_rate",
     "parse_bytes",
     "parse_duration_ns",
+    "parse_factor",
+    "parse_percent",
     "parse_rate",
 ]
 
@@ -41,6 +47,8 @@ _DURATIONS = {
     "h": 3600 * 10**9,
 }
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)", re.ASCII)
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
+_FACTOR = re.compile(r"(\d+(?:\.\d+)?)x", re.ASCII)
 
 
 def parse_bytes(text: str) -> int:
@@ -71,6 +79,41 @@ def format_rate(value: int) -> str:
 def format_duration_ns(value: int) -> str:
     """The duration in the largest unit that divides it: format_duration_ns(30_000) == "30us"."""
     return _format(value, "duration", _DURATIONS)
+
+
+def parse_percent(text: str) -> float:
+    """The part of a whole, from 0 to 1: parse_percent("1.5%") == 0.015."""
+    match = _PERCENT.fullmatch(text)
+    if match is None or Decimal(match[1]) > 100:
+        raise UsageError(f"a part must be a number from 0 to 100 and %, not {text!r}")
+    return float(Decimal(match[1]).scaleb(-2))
+
+
+def format_percent(value: float) -> str:
+    """The part with as few digits as name it: format_percent(0.015) == "1.5%"."""
+    if not 0.0 <= value <= 1.0:
+        raise UsageError(f"a part must be between 0 and 1, not {value}")
+    return f"{_plain(Decimal(repr(value)).scaleb(2))}%"
+
+
+def parse_factor(text: str) -> float:
+    """How many times: parse_factor("2x") == 2.0."""
+    match = _FACTOR.fullmatch(text)
+    if match is None:
+        raise UsageError(f"a factor must be a number and x, not {text!r}")
+    return float(match[1])
+
+
+def format_factor(value: float) -> str:
+    """The factor with as few digits as name it: format_factor(2.0) == "2x"."""
+    if not 0.0 <= value < float("inf"):
+        raise UsageError(f"a factor must not be negative or infinite, like {value}")
+    return f"{_plain(Decimal(repr(value)))}x"
+
+
+def _plain(value: Decimal) -> str:
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _parse(text: str, what: str, units: Mapping[str, int], base: str) -> int:

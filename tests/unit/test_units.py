@@ -68,3 +68,38 @@ def test_a_fraction_of_the_base_unit_is_refused() -> None:
 def test_a_negative_quantity_is_not_written() -> None:
     with pytest.raises(UsageError, match=r"^a size must not be negative, like -1$"):
         units.format_bytes(-1)
+
+
+def test_parts_and_factors_are_read_and_written_as_people_do() -> None:
+    assert units.parse_percent("1%") == 0.01
+    assert units.parse_percent("0.07%") == 0.0007
+    assert units.parse_percent("100%") == 1.0
+    assert units.format_percent(0.07) == "7%"
+    assert units.format_percent(1e-7) == "0.00001%"
+    assert units.parse_factor("2x") == 2.0
+    assert units.format_factor(2.0) == "2x"
+    assert units.format_factor(1.5) == "1.5x"
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1e6))
+def test_parts_and_factors_read_back_as_the_same_float(part: float, factor: float) -> None:
+    assert units.parse_percent(units.format_percent(part)) == part
+    assert units.parse_factor(units.format_factor(factor)) == factor
+
+
+@pytest.mark.parametrize("text", ["", "1", "%", "101%", "-1%", "1 %", "nan%"])
+def test_a_part_that_is_none_is_refused_by_name(text: str) -> None:
+    message = f"a part must be a number from 0 to 100 and %, not {text!r}"
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        units.parse_percent(text)
+
+
+def test_parts_and_factors_out_of_range_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"^a part must be between 0 and 1, not 1\.5$"):
+        units.format_percent(1.5)
+    with pytest.raises(UsageError, match=r"^a factor must be a number and x, not '2'$"):
+        units.parse_factor("2")
+    with pytest.raises(
+        UsageError, match=r"^a factor must not be negative or infinite, like -1\.0$"
+    ):
+        units.format_factor(-1.0)

@@ -6,8 +6,16 @@ from dataclasses import dataclass
 from slackline.lab import _names as names
 from slackline.lab._options import LabOptions
 
-__all__ = ["Batch", "Shaping", "add_namespaces", "configure_host", "delete_namespace", "kernel_up"]
-__all__ += ["rate_changes", "shape"]
+__all__ = [
+    "Batch",
+    "Shaping",
+    "add_namespaces",
+    "configure_host",
+    "delete_namespace",
+    "kernel_up",
+    "rate_changes",
+    "shape",
+]
 
 
 @dataclass(frozen=True)

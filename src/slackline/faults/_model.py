@@ -1,0 +1,243 @@
+"""A fault as data: what it hits, what it does there, from when to when."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from slackline.errors import UsageError
+from slackline.units import format_duration_ns, format_factor, format_percent, format_rate
+
+__all__ = ["ACTIONS", "NOTHING", "Action", "Effects", "Fault", "LinkFault", "NicFault", "RankFault"]
+
+Action = Literal["kill", "stop", "slow"]
+ACTIONS: tuple[Action, ...] = ("kill", "stop", "slow")
+"""What may happen to a rank, worst first: it dies; it stands still; it runs slower."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What is done to packets on one path in one direction. The default does nothing."""
+
+    delay_ns: int = 0
+    """How much later each packet arrives."""
+    jitter_ns: int = 0
+    """How much later still at most, evenly drawn; packets stay in order."""
+    rate_bps: int | None = None
+    """Bits a second that pass; None is no limit."""
+    loss: float = 0.0
+    """The part of packets that does not arrive; so for the others below."""
+    duplicate: float = 0.0
+    """Arrives twice."""
+    reorder: float = 0.0
+    """Is overtaken by the packet behind it."""
+    corrupt: float = 0.0
+    """Has one wrong bit."""
+    down: bool = False
+    """Nothing arrives."""
+    seed: int = 0
+    """Where the drawing of lots starts: equal seeds hit equal packets."""
+
+    def __post_init__(self) -> None:
+        for name in ("delay_ns", "jitter_ns", "seed"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} must not be negative, like {getattr(self, name)}")
+        if self.rate_bps is not None and self.rate_bps <= 0:
+            raise UsageError(f"a rate must be positive, not {self.rate_bps}: say down instead")
+        for name in ("loss", "duplicate", "reorder", "corrupt"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise UsageError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
+
+    def __or__(self, other: Self) -> Self:
+        """Both at once: delays add, the lowest rate counts, any loss is a loss; seeds add."""
+        rates = [rate for rate in (self.rate_bps, other.rate_bps) if rate is not None]
+        return type(self)(
+            delay_ns=self.delay_ns + other.delay_ns,
+            jitter_ns=self.jitter_ns + other.jitter_ns,
+            rate_bps=min(rates, default=None),
+            loss=_either(self.loss, other.loss),
+            duplicate=_either(self.duplicate, other.duplicate),
+            reorder=_either(self.reorder, other.reorder),
+            corrupt=_either(self.corrupt, other.corrupt),
+            down=self.down or other.down,
+            seed=self.seed + other.seed,
+        )
+
+    def __str__(self) -> str:
+        words = [
+            f"{name} {format_duration_ns(value)}"
+            for name, value in (("delay", self.delay_ns), ("jitter", self.jitter_ns))
+            if value
+        ]
+        words += [] if self.rate_bps is None else [f"rate {format_rate(self.rate_bps)}"]
+        words += [
+            f"{name} {format_percent(getattr(self, name))}"
+            for name in ("loss", "duplicate", "reorder", "corrupt")
+            if getattr(self, name)
+        ]
+        words += ["down"] if self.down else []
+        words += [f"seed {self.seed}"] if self.seed else []
+        return " ".join(words)
+
+
+NOTHING = Effects()
+"""A path as it should be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Timed:
+    """When a fault is there."""
+
+    start_ns: int = 0
+    """From the start of time, which whoever executes the plan defines."""
+    length_ns: int | None = None
+    """None is to the end."""
+
+    def __post_init__(self) -> None:
+        if self.start_ns < 0:
+            raise UsageError(f"a fault cannot start at {self.start_ns} ns")
+        if self.length_ns is not None and self.length_ns <= 0:
+            raise UsageError(f"a fault cannot last {self.length_ns} ns")
+
+    @property
+    def end_ns(self) -> int | None:
+        """When it is over; None is never."""
+        return None if self.length_ns is None else self.start_ns + self.length_ns
+
+    def active(self, now_ns: int) -> bool:
+        """Whether it is there; at its end it is over."""
+        return self.start_ns <= now_ns and (self.end_ns is None or now_ns < self.end_ns)
+
+    def changes(self) -> Iterator[int]:
+        """The times at which something changes, in order; there may be no last one."""
+        yield self.start_ns
+        if self.end_ns is not None:
+            yield self.end_ns
+
+    def _when(self) -> str:
+        words = f" from {format_duration_ns(self.start_ns)}" if self.start_ns else ""
+        return words + (f" for {format_duration_ns(self.length_ns)}" if self.length_ns else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkFault(_Timed):
+    """Something wrong between two hosts, on all of their NICs: `link 2-3 delay 30ms`."""
+
+    source: int
+    target: int
+    both: bool = True
+    """In both directions (2-3), or from source to target alone (2>3)."""
+    effects: Effects
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _numbered("host", self.source)
+        _numbered("host", self.target)
+        if self.source == self.target:
+            raise UsageError(f"a link joins two hosts, not {self.source} and {self.target}")
+        _does_something(self.effects)
+
+    def __str__(self) -> str:
+        arrow = "-" if self.both else ">"
+        return f"link {self.source}{arrow}{self.target} {self.effects}{self._when()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NicFault(_Timed):
+    """Something wrong with a NIC, so with every link through it: `nic 2.1 down`."""
+
+    host: int
+    nic: int
+    effects: Effects = NOTHING
+    flap_ns: int | None = None
+    """Down for so long, up for so long, and again."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _numbered("host", self.host)
+        _numbered("NIC", self.nic)
+        if self.flap_ns is None:
+            _does_something(self.effects)
+        elif self.flap_ns <= 0:
+            raise UsageError(f"a NIC cannot flap every {self.flap_ns} ns")
+        elif self.effects.down:
+            raise UsageError("a NIC that is down cannot flap")
+
+    def effects_at(self, now_ns: int) -> Effects:
+        """What is done to what passes it, at a time at which it is active."""
+        if self.flap_ns is None or (now_ns - self.start_ns) // self.flap_ns % 2:
+            return self.effects
+        return self.effects | Effects(down=True)
+
+    def changes(self) -> Iterator[int]:
+        if self.flap_ns is None:
+            yield from super().changes()
+            return
+        flaps = itertools.count(self.start_ns, self.flap_ns)
+        if self.end_ns is None:
+            yield from flaps
+        else:
+            end_ns = self.end_ns
+            yield from itertools.takewhile(lambda at_ns: at_ns < end_ns, flaps)
+            yield end_ns
+
+    def __str__(self) -> str:
+        words = [str(self.effects)] if self.effects != NOTHING else []
+        words += [] if self.flap_ns is None else [f"flap {format_duration_ns(self.flap_ns)}"]
+        return f"nic {self.host}.{self.nic} {' '.join(words)}{self._when()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFault(_Timed):
+    """Something wrong with a process: `rank 2 stop from 5s for 1s`."""
+
+    rank: int
+    action: Action
+    factor: float = 1.0
+    """How much slower, where the action is slow."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _numbered("rank", self.rank)
+        if self.action == "kill" and self.length_ns is not None:
+            raise UsageError("a rank that was killed stays dead: kill takes no for")
+        if self.action == "slow" and not 1.0 < self.factor <= 1000.0:
+            raise UsageError(f"a rank can be 1 to 1000 times slower, not {self.factor:g} times")
+
+    @property
+    def end_ns(self) -> int | None:
+        """When it is over: of a kill, at once."""
+        return self.start_ns if self.action == "kill" else super().end_ns
+
+    def active(self, now_ns: int) -> bool:
+        return self.start_ns <= now_ns if self.action == "kill" else super().active(now_ns)
+
+    def changes(self) -> Iterator[int]:
+        if self.action == "kill":
+            yield self.start_ns
+        else:
+            yield from super().changes()
+
+    def __str__(self) -> str:
+        how = f"slow {format_factor(self.factor)}" if self.action == "slow" else self.action
+        return f"rank {self.rank} {how}{self._when()}"
+
+
+Fault = LinkFault | NicFault | RankFault
+
+
+def _either(one: float, other: float) -> float:
+    """The chance of at least one of two independent things; exact where one cannot happen."""
+    if not one or not other:
+        return one or other
+    return 1.0 - (1.0 - one) * (1.0 - other)
+
+
+def _numbered(what: str, number: int) -> None:
+    if number < 0:
+        raise UsageError(f"a {what} has a number from 0, not {number}")
+
+
+def _does_something(effects: Effects) -> None:
+    if effects == Effects(seed=effects.seed):
+        raise UsageError("a fault needs at least one effect that is not zero")
