@@ -4,6 +4,7 @@
     wire, plan, env           the frame, what each rank does as data, the environment
     faults                    what goes wrong on a network, as data
     nic, telemetry            the engine that moves and reduces bytes, and what it counts
+    health                    which link is slow, in which direction, since when and why
     lab                       a network on one machine: hosts as namespaces, rates, faults
     backend                   torch.distributed's backend "slackline"
     overlap                   training that reduces each parameter as it is ready

@@ -1,0 +1,114 @@
+"""All rails of one rank: samples in, news out.
+
+The board has no clock and no thread: it is told the time with each set of samples, and the same
+samples give the same news.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from slackline.health._options import HealthOptions
+from slackline.health._rail import RailHealth
+from slackline.health._samples import RailSample
+from slackline.health._state import WayState
+from slackline.health._verdict import (
+    WHOLE_RAIL,
+    Condition,
+    Judgement,
+    Verdict,
+    judge,
+    latest,
+    recovered,
+)
+
+__all__ = ["Board"]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was last said about a direction."""
+
+    findings: tuple[str, ...]
+    since_ns: int
+
+
+class Board:
+    """The health of every rail of one rank. One thread uses it."""
+
+    def __init__(self, start_ns: int, options: HealthOptions | None = None) -> None:
+        """`start_ns`: the moment from which sentences count."""
+        self._start_ns = start_ns
+        self._options = options or HealthOptions()
+        self._rails: dict[tuple[int, int], RailHealth] = {}
+        self._said: dict[tuple[int, int, int], _Known] = {}
+
+    def take(self, now_ns: int, samples: Iterable[RailSample]) -> list[Verdict]:
+        """Takes one sample of every rail that the engine has; returns what is new."""
+        seen = set()
+        for sample in samples:
+            key = sample.peer, sample.rail
+            seen.add(key)
+            rail = self._rails.get(key)
+            if rail is None:
+                rail = self._rails[key] = RailHealth(self._options, sample)
+            rail.take(now_ns, sample)
+        for key, rail in self._rails.items():
+            if key not in seen:
+                rail.gone(now_ns)
+        news = (self._news(now_ns, state) for state in self.states())
+        return [verdict for verdict in news if verdict is not None]
+
+    def states(self) -> list[WayState]:
+        """Both directions of every rail, in the order of peers and rails."""
+        return [state for key in sorted(self._rails) for state in self._rails[key].states()]
+
+    def judgements(self, now_ns: int) -> list[Judgement]:
+        """The present word and sentence for each of `states`."""
+        return [self._judge(now_ns, state) for state in self.states()]
+
+    def _judge(self, now_ns: int, state: WayState) -> Judgement:
+        return judge(now_ns, state, start_ns=self._start_ns, alone=self._alone(state))
+
+    def _alone(self, state: WayState) -> bool:
+        ends = {state.source, state.target}
+        return sum(peer in ends for peer, _ in self._rails) == 1
+
+    def _news(self, now_ns: int, state: WayState) -> Verdict | None:
+        key = state.source, state.target, state.rail
+        findings = latest(state)
+        if (state.target, state.rail) not in self._rails:  # told by the other direction already
+            findings = tuple(name for name in findings if name not in WHOLE_RAIL)
+        before = self._said.get(key)
+        if findings == (before.findings if before is not None else ()):
+            return None
+        if not findings:
+            assert before is not None
+            del self._said[key]
+            reason = recovered(
+                now_ns,
+                state,
+                before.since_ns,
+                start_ns=self._start_ns,
+                alone=self._alone(state),
+            )
+            condition, since_ns = Condition.BACK, now_ns
+        else:
+            condition, reason = self._judge(now_ns, state)
+            since_ns = _began_ns(state)
+            self._said[key] = _Known(findings, before.since_ns if before else since_ns)
+        return Verdict(
+            time_ns=now_ns,
+            since_ns=since_ns,
+            condition=condition,
+            source=state.source,
+            target=state.target,
+            rail=state.rail,
+            reason=reason,
+        )
+
+
+def _began_ns(state: WayState) -> int:
+    shifts = (state.latency, state.bandwidth, state.loss)
+    began = [shift.since_ns for shift in shifts if shift is not None]
+    marks = (state.cut_since_ns, state.silent_since_ns)
+    return min([*began, *(mark for mark in marks if mark is not None)])

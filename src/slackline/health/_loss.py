@@ -1,0 +1,62 @@
+"""The packets that a rail's sending direction loses: those that its sender had to send again."""
+
+from slackline.health._change import Change
+from slackline.health._options import HealthOptions
+from slackline.health._samples import RailSample
+from slackline.health._usual import Usual
+
+__all__ = ["Loss"]
+
+_MEMORY = 64
+_EVERY = 8
+_LEVEL_GAIN = 0.3
+
+
+class Loss:
+    """The sending direction of one rail. A reading is the better of two intervals in a row."""
+
+    def __init__(self, options: HealthOptions) -> None:
+        self.change = Change(options.evidence, options.recovery_evidence / 2)
+        self.share = 0.0
+        """The part of the packets that is lost, during a change."""
+        self._options = options
+        self._usual = Usual(
+            least=options.learn_intervals,
+            memory=_MEMORY,
+            every=_EVERY,
+            noise_factor=options.noise_factor,
+        )
+        self._mark: tuple[int, int, int] | None = None
+        self._last: tuple[float, int] | None = None
+
+    @property
+    def usual_share(self) -> float:
+        """The part that is usually lost."""
+        return self._usual.middle
+
+    def take(self, now_ns: int, sample: RailSample) -> None:
+        """Takes a sample."""
+        mark = now_ns, sample.packets_sent, sample.packets_resent
+        before = self._mark
+        if before is None or mark[1] < before[1] or mark[2] < before[2]:
+            self._mark, self._last = mark, None
+            return
+        sent = mark[1] - before[1]
+        if sent < self._options.bulk_packets:
+            return
+        self._mark = mark
+        reading = (mark[2] - before[2]) / sent
+        last, self._last = self._last, (reading, before[0])
+        if last is not None:
+            self._read(reading, *last)
+
+    def _read(self, reading: float, last: float, began_ns: int) -> None:
+        lower = min(reading, last)
+        options = self._options
+        if self._usual.known:
+            threshold = max(options.least_loss, self._usual.scatter)
+            turned = self.change.take(lower - self._usual.middle, threshold, began_ns)
+            fresh = turned or not self.change.active
+            self.share += (1.0 if fresh else _LEVEL_GAIN) * (reading - self.share)
+        if self.change.calm:
+            self._usual.add(lower)

@@ -1,0 +1,94 @@
+"""The bandwidth that a rail's sending direction gets: confirmed bytes over busy time.
+
+Only what is alike is compared: intervals in which enough moved to be about bandwidth and not about
+round trips, and among them those whose frames had about the same size. A reading is the faster of
+two intervals in a row: a rank that pauses spoils one, a slow link all.
+"""
+
+from dataclasses import dataclass
+
+from slackline.health._change import Change
+from slackline.health._options import HealthOptions
+from slackline.health._samples import RailSample
+from slackline.health._usual import Usual
+
+__all__ = ["Throughput"]
+
+_MEMORY = 128
+_EVERY = 8
+_LEVEL_GAIN = 0.3
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Where an interval began."""
+
+    at_ns: int
+    confirmed_bytes: int
+    busy_ns: int
+    frames: int
+
+
+class Throughput:
+    """The sending direction of one rail."""
+
+    def __init__(self, options: HealthOptions) -> None:
+        self.change = Change(options.evidence, options.recovery_evidence / 2)
+        self.rate = 0.0
+        """Bytes per second of the present change, or of the last reading."""
+        self.usual_rate = 0.0
+        """Bytes per second of intervals like the last one; 0 while unknown."""
+        self._options = options
+        self._mark: _Mark | None = None
+        self._last = 0.0
+        self._last_ns = 0
+        self._kind = 0
+        self._usual: dict[int, Usual] = {}
+
+    def take(self, now_ns: int, sample: RailSample, usual_ns: int, *, judge: bool) -> None:
+        """Takes a sample; `usual_ns` is the usual one-way latency.
+
+        `judge` False: the readings are spoiled by something else, as a slow way back.
+        """
+        mark = _Mark(now_ns, sample.confirmed_bytes, sample.busy_ns, sample.frames_sent)
+        before = self._mark
+        if before is None or mark.confirmed_bytes < before.confirmed_bytes or not judge:
+            self._mark = mark
+            self._last = 0.0
+            return
+        carried = mark.confirmed_bytes - before.confirmed_bytes
+        busy_ns = mark.busy_ns - before.busy_ns
+        least_ns = max(1, 2 * usual_ns * self._options.bulk_round_trips)
+        if carried < self._options.bulk_bytes or busy_ns < least_ns:
+            if now_ns - before.at_ns > _NS:
+                self._mark = mark
+            return
+        self._mark = mark
+        kind = (carried // max(1, mark.frames - before.frames)).bit_length()
+        self._read(kind, carried * _NS / busy_ns, before.at_ns)
+
+    def _read(self, kind: int, rate: float, began_ns: int) -> None:
+        last, last_ns, same = self._last, self._last_ns, kind == self._kind
+        self._last, self._last_ns, self._kind = rate, began_ns, kind
+        if not last or not same:
+            return
+        reading = max(rate, last)
+        options = self._options
+        usual = self._usual.get(kind)
+        if usual is None:
+            usual = self._usual[kind] = Usual(
+                least=options.learn_intervals,
+                memory=_MEMORY,
+                every=_EVERY,
+                noise_factor=options.noise_factor,
+            )
+        if usual.known:
+            self.usual_rate = -usual.middle
+            missing = 1 - reading / self.usual_rate
+            threshold = max(options.least_change, usual.scatter / self.usual_rate)
+            turned = self.change.take(missing, threshold, last_ns)
+            following = self.change.active and not turned
+            self.rate += (_LEVEL_GAIN if following else 1.0) * (reading - self.rate)
+        if self.change.calm:
+            usual.add(-reading)

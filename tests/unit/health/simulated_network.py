@@ -1,0 +1,189 @@
+"""Ranks whose clocks, links and pauses are made up: what their engines would have counted.
+
+Time is simulated and every number comes from one seed. Each rank probes each peer every 50 ms while
+operations are open, and its samples are taken every 250 ms, as the monitor takes them.
+"""
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from slackline.health import Probe, RailSample
+
+US = 1_000
+MS = 1_000_000
+S = 1_000_000_000
+
+PROBE_EVERY = 50 * MS
+SAMPLE_EVERY = 250 * MS
+
+Jitter = Callable[[random.Random], float]
+"""Nanoseconds that one passage takes beyond the least."""
+
+
+def exponential(mean_ns: float) -> Jitter:
+    return lambda rng: rng.expovariate(1 / mean_ns)
+
+
+def normal(deviation_ns: float) -> Jitter:
+    return lambda rng: abs(rng.gauss(0, deviation_ns))
+
+
+def pareto(scale_ns: float, shape: float = 1.2) -> Jitter:
+    """Heavy tail: its variance is infinite."""
+    return lambda rng: min(scale_ns * (rng.paretovariate(shape) - 1), 2e9)
+
+
+@dataclass
+class Clock:
+    """A host's CLOCK_MONOTONIC."""
+
+    offset_ns: int = 0
+    drift: float = 0.0
+
+    def read(self, time_ns: int) -> int:
+        return time_ns + self.offset_ns + round(time_ns * self.drift)
+
+
+@dataclass
+class Way:
+    """One direction of a link. What changes is a function of time."""
+
+    least_ns: int = 100 * US
+    jitter: Jitter = field(default_factory=lambda: exponential(20 * US))
+    delay: Callable[[int], int] = lambda _: 0
+    rate: Callable[[int], float] = lambda _: 117.5e6
+    loss: Callable[[int], float] = lambda _: 0.0
+    burst_every_ns: int = 0
+    burst_ns: int = 0
+
+
+@dataclass
+class Network:
+    """`ranks` hosts, all linked. `pauses[r]`: (from, to) in which rank r does nothing."""
+
+    ranks: int
+    seed: int
+    clocks: Sequence[Clock]
+    ways: dict[tuple[int, int], Way]
+    pauses: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    iteration_ns: int = 200 * MS
+    compute_ns: int = 60 * MS
+    bytes_an_iteration: int = 8_000_000
+
+    def samples(self, rank: int, until_ns: int) -> Iterator[tuple[int, list[RailSample]]]:
+        """(the rank's own time, a sample of each of its rails) every SAMPLE_EVERY."""
+        peers = [peer for peer in range(self.ranks) if peer != rank]
+        ends = {peer: _End(self, rank, peer) for peer in peers}
+        for time in range(SAMPLE_EVERY, until_ns + 1, SAMPLE_EVERY):
+            yield self.clocks[rank].read(time), [ends[peer].until(time) for peer in peers]
+
+    def running(self, rank: int, time_ns: int) -> int:
+        """The first moment from `time_ns` on at which the rank runs."""
+        pauses = self.pauses.get(rank)
+        if not pauses:
+            return time_ns
+        at = bisect_right(pauses, (time_ns, 1 << 62)) - 1
+        return max(time_ns, pauses[at][1]) if at >= 0 else time_ns
+
+    def open(self, time_ns: int) -> bool:
+        """Whether operations are open: not while all ranks compute."""
+        return time_ns % self.iteration_ns >= self.compute_ns
+
+
+class _End:
+    """What one rank's engine knows of its rail to a peer."""
+
+    def __init__(self, network: Network, rank: int, peer: int) -> None:
+        self._network = network
+        self._ends = rank, peer
+        self._rng = random.Random(f"{network.seed} {rank}>{peer}")
+        self._next_ns = self._rng.randrange(PROBE_EVERY)
+        self._arrived = {(rank, peer): 0, (peer, rank): 0}
+        self._waiting: list[tuple[int, Probe]] = []
+        self._bursts: dict[tuple[int, int], tuple[int, int]] = {}
+        self._bytes = self._busy_ns = self._packets = self._resent = 0
+        self._iteration = 0
+
+    def until(self, time_ns: int) -> RailSample:
+        network, (rank, peer) = self._network, self._ends
+        while self._next_ns < time_ns:
+            sent = network.running(rank, self._next_ns)
+            if network.open(sent):
+                self._probe(sent)
+            self._next_ns = sent + PROBE_EVERY
+        while (self._iteration + 1) * network.iteration_ns <= time_ns:
+            self._iteration += 1
+            self._transfer(self._iteration * network.iteration_ns - 1)
+        here = [probe for back, probe in self._waiting if back <= time_ns]
+        self._waiting = [(back, probe) for back, probe in self._waiting if back > time_ns]
+        return RailSample(
+            rank=rank,
+            peer=peer,
+            name=f"tcp {rank}>{peer}",
+            frames_sent=self._bytes // 131_072,
+            packets_sent=self._packets,
+            packets_resent=self._resent,
+            confirmed_bytes=self._bytes,
+            busy_ns=self._busy_ns,
+            probes=tuple(here),
+        )
+
+    def _probe(self, sent: int) -> None:
+        network, (rank, peer) = self._network, self._ends
+        received = network.running(peer, self._pass(rank, peer, sent))
+        answered = received + 5 * US
+        back = network.running(rank, self._pass(peer, rank, answered))
+        here, there = network.clocks[rank].read, network.clocks[peer].read
+        self._waiting.append(
+            (back, Probe(here(sent), there(received), there(answered), here(back)))
+        )
+
+    def _pass(self, source: int, target: int, time_ns: int) -> int:
+        """When what leaves at `time_ns` arrives; nothing overtakes."""
+        way = self._network.ways[source, target]
+        arrival = time_ns + way.least_ns + round(way.jitter(self._rng)) + way.delay(time_ns)
+        if way.burst_every_ns:
+            arrival = max(arrival, self._burst(way, source, target, time_ns))
+        arrival = max(arrival, self._arrived[source, target])
+        self._arrived[source, target] = arrival
+        return arrival
+
+    def _burst(self, way: Way, source: int, target: int, time_ns: int) -> int:
+        """Now and then strangers' traffic fills a queue, which then drains."""
+        begin, end = self._bursts.get((source, target), (0, 0))
+        while end <= time_ns:
+            begin = end + round(self._rng.expovariate(1 / way.burst_every_ns))
+            end = begin + way.burst_ns
+            self._bursts[source, target] = begin, end
+        return end if begin <= time_ns else 0
+
+    def _transfer(self, time_ns: int) -> None:
+        network, (rank, peer) = self._network, self._ends
+        way = network.ways[rank, peer]
+        size = network.bytes_an_iteration
+        self._bytes += size
+        self._busy_ns += round(size / way.rate(time_ns) * 1e9 * self._rng.uniform(1.0, 1.06))
+        packets = size // 1400
+        self._packets += packets
+        lost = way.loss(time_ns)
+        if lost:
+            self._resent += sum(self._rng.random() < lost for _ in range(packets))
+
+
+def healthy(ranks: int, seed: int, **way: object) -> Network:
+    """Clocks hours apart that drift by up to 50 ppm, and links that are all alike."""
+    rng = random.Random(seed)
+    clocks = [
+        Clock(rng.randrange(100 * 3600 * S), rng.uniform(-50e-6, 50e-6)) for _ in range(ranks)
+    ]
+    pairs = [(a, b) for a in range(ranks) for b in range(ranks) if a != b]
+    return Network(ranks, seed, clocks, {pair: Way(**way) for pair in pairs})  # type: ignore[arg-type]
+
+
+def between(
+    begin_ns: int, end_ns: int, amount: float, otherwise: float = 0
+) -> Callable[[int], float]:
+    """`amount` from `begin_ns` until `end_ns`."""
+    return lambda time_ns: amount if begin_ns <= time_ns < end_ns else otherwise

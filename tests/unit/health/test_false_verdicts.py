@@ -1,0 +1,100 @@
+"""Healthy traffic gives no verdict, whatever its jitter, pauses and clocks."""
+
+import random
+
+import pytest
+from simulated_network import MS, US, Clock, Network, S, exponential, healthy, normal, pareto
+
+from slackline.health import Board
+
+HOUR = 3600 * S
+
+LAWS = {
+    "normal": {"jitter": normal(100 * US)},
+    "exponential": {"jitter": exponential(200 * US)},
+    "a noisy host": {"jitter": exponential(5 * MS)},
+    "a heavy tail": {"jitter": pareto(50 * US)},
+    "bursts": {"jitter": exponential(50 * US), "burst_every_ns": 20 * S, "burst_ns": 200 * MS},
+    "often": {"jitter": exponential(50 * US), "burst_every_ns": 2 * S, "burst_ns": 150 * MS},
+}
+
+
+def pauses(seed: int, ranks: int, until_ns: int) -> dict[int, list[tuple[int, int]]]:
+    """Every rank stands still for 20 to 400 ms every five seconds or so."""
+    rng = random.Random(seed)
+    made = {}
+    for rank in range(ranks):
+        time, made[rank] = 0, []
+        while time < until_ns:
+            begin = time + round(rng.expovariate(1 / (5 * S)))
+            time = begin + rng.randrange(20 * MS, 400 * MS)
+            made[rank].append((begin, time))
+    return made
+
+
+def verdicts(network: Network, until_ns: int) -> list[str]:
+    said = []
+    for rank in range(network.ranks):
+        board = Board(network.clocks[rank].read(0))
+        for now_ns, samples in network.samples(rank, until_ns):
+            said += [verdict.reason for verdict in board.take(now_ns, samples)]
+    return said
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_two_minutes_of_healthy_traffic_give_no_verdict(law: str) -> None:
+    assert verdicts(healthy(4, 11, **LAWS[law]), 120 * S) == []
+
+
+def test_pauses_of_ranks_give_no_verdict() -> None:
+    network = healthy(4, 11)
+    network.pauses = pauses(11, 4, 120 * S)
+    assert verdicts(network, 120 * S) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("law", LAWS)
+def test_an_hour_of_healthy_traffic_gives_no_verdict(law: str, seed: int) -> None:
+    assert verdicts(healthy(4, seed, **LAWS[law]), HOUR) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(3))
+def test_an_hour_with_pauses_of_ranks_gives_no_verdict(seed: int) -> None:
+    network = healthy(4, seed)
+    network.pauses = pauses(seed, 4, HOUR)
+    assert verdicts(network, HOUR) == []
+
+
+@pytest.mark.parametrize("drift", [-50e-6, 50e-6, 400e-6])
+@pytest.mark.parametrize("offset_ns", [0, -5 * HOUR, 1000 * HOUR])
+def test_clocks_that_drift_and_differ_by_hours_give_no_verdict(
+    drift: float, offset_ns: int
+) -> None:
+    network = healthy(2, 3)
+    network.clocks = [Clock(offset_ns=200 * HOUR), Clock(offset_ns + 200 * HOUR, drift)]
+    assert verdicts(network, 120 * S) == []
+
+
+class SteppingClock(Clock):
+    """Jumps forward by a second after 30 s, and drifts the other way after 60."""
+
+    def read(self, time_ns: int) -> int:
+        jump = S if time_ns > 30 * S else 0
+        bend = round((time_ns - 60 * S) * -100e-6) if time_ns > 60 * S else 0
+        return super().read(time_ns) + jump + bend
+
+
+def test_a_clock_that_is_set_or_slewed_gives_no_verdict() -> None:
+    network = healthy(2, 3)
+    network.clocks = [Clock(), SteppingClock(drift=50e-6)]
+    assert verdicts(network, 120 * S) == []
+
+
+def test_a_slow_drift_of_the_path_is_followed() -> None:
+    network = healthy(2, 3)
+    network.ways[0, 1].delay = network.ways[1, 0].delay = lambda t: t // 100_000
+    assert verdicts(network, 300 * S) == []
