@@ -26,7 +26,7 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "errors", "register"]
 
 _ROOMS = frozenset({"backend", "faults", "lab", "nic", "overlap", "plan", "telemetry", "testing"})
-_ROOMS |= {"units", "wire"}
+_ROOMS |= {"health", "units", "wire"}
 
 if "torch" in sys.modules:
     register()
