@@ -11,9 +11,11 @@ FORMATTED := $(filter %.cc %.h,$(NATIVE))
 FOLDERS := $(wildcard src tests examples benchmarks)
 RANKS ?= 4
 BENCH ?= $(wildcard benchmarks/*/main.py)
+FUZZ ?= $(patsubst native/fuzz/%.cc,%,$(wildcard native/fuzz/*.cc))
+SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native check bench format generate clean
+.PHONY: help setup demo test test-full test-native fuzz check bench format generate clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -31,7 +33,21 @@ test-full: setup  ## all tests
 	$(PYTEST) -n 2 --ignore tests/multiproc tests
 	$(PYTEST) tests/multiproc
 
-test-native: build/native-plain.passed build/native-address.passed build/native-thread.passed  ## the native core's tests: plain, address + undefined, thread sanitizer
+test-native: build/native-plain.passed build/native-address.passed build/native-thread.passed build/native-fuzzed.passed  ## the native core's tests: plain, address + undefined, thread sanitizer, fuzzers briefly
+
+fuzz: $(VENV)/.tools  ## every parser of the core for SECONDS=60 each, or FUZZ=<name>; with libFuzzer where there is clang
+ifneq ($(shell command -v clang++),)
+	CXX=clang++ $(CMAKE) $(NATIVE_BUILD) -B build/native-fuzzer -DSLACKLINE_SANITIZE=fuzzer -DCMAKE_BUILD_TYPE=Debug
+	$(CMAKE) --build build/native-fuzzer --target fuzzers
+	set -e; for name in $(FUZZ); do \
+	  mkdir -p build/fuzz/$$name; \
+	  build/native-fuzzer/slackline_fuzz_$$name --write-seeds build/fuzz/$$name; \
+	  build/native-fuzzer/slackline_fuzz_$$name -max_total_time=$(SECONDS) -max_len=2000 -print_final_stats=1 \
+	    -artifact_prefix=build/fuzz/ build/fuzz/$$name $$(find native/fuzz/found -mindepth 1 -name $$name); \
+	done
+else
+	$(call fuzz_alone,$(SECONDS))
+endif
 
 check: setup  ## lint, format, types, import contracts
 	$(BIN)/ruff check .
@@ -72,9 +88,23 @@ $(VENV)/.package: $(VENV)/.tools pyproject.toml $(NATIVE)
 # gcc's thread sanitizer needs a fixed address layout on kernels with many random bits; a container may refuse it.
 FIXED_LAYOUT = $(shell setarch -R true 2> /dev/null && echo setarch -R)
 
+NATIVE_BUILD := -S . -G Ninja -DSLACKLINE_NATIVE_TESTS=ON --log-level=WARNING
+# Without libFuzzer: the seeds, what was found before, and mutations in a fixed order.
+define fuzz_alone
+	$(CMAKE) $(NATIVE_BUILD) -B build/native-address -DSLACKLINE_SANITIZE=address -DCMAKE_BUILD_TYPE=Debug
+	$(CMAKE) --build build/native-address --target fuzzers
+	set -e; for name in $(FUZZ); do \
+	  build/native-address/slackline_fuzz_$$name -seconds=$(1) $$(find native/fuzz/found -mindepth 1 -name $$name); \
+	done
+endef
+
+build/native-fuzzed.passed: build/native-address.passed
+	$(call fuzz_alone,4)
+	@touch $@
+
 build/native-%.passed: $(VENV)/.tools $(NATIVE)
-	$(CMAKE) -S . -B build/native-$* -G Ninja -DSLACKLINE_NATIVE_TESTS=ON -DSLACKLINE_SANITIZE=$(filter-out plain,$*) \
-	  -DCMAKE_BUILD_TYPE=$(if $(filter plain,$*),Release,Debug) --log-level=WARNING
+	$(CMAKE) $(NATIVE_BUILD) -B build/native-$* -DSLACKLINE_SANITIZE=$(filter-out plain,$*) \
+	  -DCMAKE_BUILD_TYPE=$(if $(filter plain,$*),Release,Debug)
 	$(CMAKE) --build build/native-$*
 	$(FIXED_LAYOUT) build/native-$*/slackline_native_tests
 	@touch $@

@@ -33,6 +33,14 @@ inline EngineOptions small_engine() {
   return options;
 }
 
+// Nothing happens in such an engine but what the calling thread does.
+inline EngineOptions one_thread(std::size_t arena_bytes) {
+  EngineOptions options = small_engine();
+  options.arena_bytes = arena_bytes;
+  options.progress_thread = false;
+  return options;
+}
+
 inline std::pair<int, int> socket_pair() {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) fail("socketpair");

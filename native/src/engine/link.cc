@@ -137,10 +137,11 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
   bool staged = false;
   if (!step.copied && arena.contains(data, bytes)) {
     reference.offset = arena.offset_of(data);
-    const std::byte* home = chunk.target + item.segment * chunk.segment_count * job.item_size;
     const bool wide = job.wide && !step.complete;
-    if (!wide && chunk.target != nullptr && arena.contains(home, bytes))
-      reference.give_back = arena.offset_of(home);
+    if (!wide && chunk.target != nullptr) {
+      const std::byte* home = chunk.target + item.segment * chunk.segment_count * job.item_size;
+      if (arena.contains(home, bytes)) reference.give_back = arena.offset_of(home);
+    }
   } else {
     if (!lane.parked.empty()) return Outcome::kParked;
     if (segment.slot >= 0 && segment.slot_complete != step.complete) return Outcome::kParked;

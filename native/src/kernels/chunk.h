@@ -49,14 +49,14 @@ struct Product {
 struct Minimum {
   template <class T>
   static Full<T> apply(Full<T> a, Full<T> b) {
-    if constexpr (kIsFloat<T>) return (a < b) | (a != a) ? a : b;
+    if constexpr (kIsFloat<T>) return ((a < b) | (a != a)) ? a : b;
     return a < b ? a : b;
   }
 };
 struct Maximum {
   template <class T>
   static Full<T> apply(Full<T> a, Full<T> b) {
-    if constexpr (kIsFloat<T>) return (a > b) | (a != a) ? a : b;
+    if constexpr (kIsFloat<T>) return ((a > b) | (a != a)) ? a : b;
     return a > b ? a : b;
   }
 };

@@ -39,7 +39,12 @@ ShmRail::ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell
       doorbell_fd_(doorbell_fd),
       control_fd_(control_fd),
       receive_(ring_at(own.at(receive_ring))),
-      send_(ring_at(peer_->at(send_ring, sizeof(Ring)))) {}
+      send_(ring_at(peer_->at(send_ring, sizeof(Ring)))),
+      head_(receive_->head.load()),
+      tail_(send_->tail.load()) {
+  if (head_ % kLine != 0 || tail_ % kLine != 0)
+    throw std::runtime_error("a peer's ring begins within a line");
+}
 
 ShmRail::~ShmRail() {
   ::close(doorbell_fd_);
@@ -48,7 +53,7 @@ ShmRail::~ShmRail() {
 
 bool ShmRail::push(const wire::Header& header, const void* payload, std::size_t length) {
   const std::size_t need = entry_bytes(length);
-  std::uint64_t tail = send_->tail.load(std::memory_order_relaxed);
+  std::uint64_t tail = tail_;
   std::size_t at = tail % Ring::kBytes;
   const std::size_t skip = at + need > Ring::kBytes ? Ring::kBytes - at : 0;  // entries do not wrap
   if (tail + skip + need - cached_head_ > Ring::kBytes) {
@@ -71,7 +76,8 @@ bool ShmRail::push(const wire::Header& header, const void* payload, std::size_t 
   }
   std::memcpy(send_->data + at, &header, sizeof header);
   if (length > 0) std::memcpy(send_->data + at + sizeof header, payload, length);
-  send_->tail.store(tail + need, std::memory_order_release);
+  tail_ = tail + need;
+  send_->tail.store(tail_, std::memory_order_release);
   ++frames_sent;
   pushed_ = true;
   return true;
@@ -92,29 +98,34 @@ void ShmRail::notify() {
 bool ShmRail::poll(Link& link, FrameSink& sink) {
   bool any = false;
   for (int frames = 0; frames < 64 && !failure_ && !(any && sink.hurried()); ++frames) {
-    const std::uint64_t head = receive_->head.load(std::memory_order_relaxed);
-    if (head == receive_->tail.load(std::memory_order_acquire)) break;
-    const std::size_t at = head % Ring::kBytes;
+    const std::uint64_t ahead = receive_->tail.load(std::memory_order_acquire) - head_;
+    if (ahead == 0) break;
+    if (ahead > Ring::kBytes || ahead % kLine != 0) {
+      failure_.fault = Fault::kFrame;
+      failure_.message = "the ring ends where no ring can end: it is corrupted";
+      break;
+    }
+    const std::size_t at = head_ % Ring::kBytes;
     wire::Header header;
     std::memcpy(&header, receive_->data + at, sizeof header);
-    std::uint64_t next = 0;
-    if (header.magic == 0) {
-      next = head + (Ring::kBytes - at);
-    } else {
-      if (header.magic != wire::kMagic || header.length > kInlineBytes ||
-          at + entry_bytes(header.length) > Ring::kBytes) {
-        failure_.fault = Fault::kFrame;
-        failure_.message = "the ring holds what is no frame: it is corrupted";
-        break;
-      }
+    const bool filler = header.magic == 0;
+    const std::size_t here = Ring::kBytes - at;
+    const std::size_t whole = filler ? here : entry_bytes(header.length);
+    const bool frame = header.magic == wire::kMagic && header.length <= kInlineBytes;
+    if (!(filler || frame) || whole > here || whole > ahead) {
+      failure_.fault = Fault::kFrame;
+      failure_.message = "the ring holds what is no frame: it is corrupted";
+      break;
+    }
+    if (frame) {
       // The payload is lent to the sink straight from the ring; the entry is released afterwards.
       ++frames_received;
       sink.arrive(link, header,
                   Payload{receive_->data + at + sizeof header, nullptr, header.length});
-      next = head + entry_bytes(header.length);
     }
     any = true;
-    receive_->head.store(next, std::memory_order_seq_cst);
+    head_ += whole;
+    receive_->head.store(head_, std::memory_order_seq_cst);
     if (receive_->producer_waits.load(std::memory_order_seq_cst) != 0 &&
         receive_->producer_waits.exchange(0) != 0) {
       pushed_ =

@@ -66,10 +66,7 @@ class ShmRail {
   // False when the ring has no room; the peer will then ring our doorbell once it has.
   bool push(const wire::Header& header, const void* payload, std::size_t length);
   bool poll(Link& link, FrameSink& sink);
-  bool pending() const {
-    return receive_->head.load(std::memory_order_relaxed) !=
-           receive_->tail.load(std::memory_order_acquire);
-  }
+  bool pending() const { return head_ != receive_->tail.load(std::memory_order_acquire); }
   // Wakes the peer when it sleeps and something was pushed since the last call.
   void notify();
   // Set once the ring holds what no peer of ours would write.
@@ -95,6 +92,9 @@ class ShmRail {
   int control_fd_;
   Ring* receive_;
   Ring* send_;
+  // Where we are in either ring. What the peer could have written there is never read back.
+  std::uint64_t head_;
+  std::uint64_t tail_;
   std::uint64_t cached_head_ = 0;
   bool pushed_ = false;
   bool stalled_ = false;
