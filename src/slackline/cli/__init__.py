@@ -3,10 +3,12 @@
     __init__.py   the command and its errors
     run.py        slackline run: a script on several ranks, and a table of what communication cost
     plan.py       slackline plan: print and check plans
+    doctor.py     slackline doctor: is a machine or a cluster fit for a run
     _agent.py     the process under `run` that is torchrun
     _launch.py    a job: its files, its ranks, how it ended
     _screen.py    a job's output on a terminal or in plain lines
     _report.py    telemetry as progress and as the table per rank
+    _doctor/      what doctor looks at
 
 Nothing here imports torch: `slackline --help` answers at once.
 """
@@ -18,7 +20,7 @@ from typing import Annotated
 import typer
 
 from slackline import __version__
-from slackline.cli import plan, run
+from slackline.cli import doctor, plan, run
 from slackline.errors import UsageError
 
 __all__ = ["app", "main"]
@@ -33,6 +35,7 @@ app = typer.Typer(
 )
 app.command(name="run", context_settings=run.SETTINGS)(run.run)
 app.add_typer(plan.app, name="plan")
+app.command(name="doctor")(doctor.doctor)
 
 
 def _version(asked: bool) -> None:

@@ -1,0 +1,86 @@
+"""What a lab needs of this machine. None of it is something to mend: a run needs no lab."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from slackline.cli._doctor._finding import Finding, Level
+
+__all__ = ["kernel_parts", "lab_findings", "permissions"]
+
+_PARTS = {
+    "tbf": "rate 1mbit burst 10k latency 50ms",
+    "netem": "delay 1ms",
+}
+"""Queueing disciplines and what they are tried with."""
+
+
+def lab_findings() -> list[Finding]:
+    """All checks of this file."""
+    tools = [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]
+    root = os.geteuid() == 0
+    findings = [permissions(root, tools, tun=_opens("/dev/net/tun"))]
+    if root and not tools:
+        findings.append(kernel_parts({part: _works(part) for part in _PARTS}))
+    return findings
+
+
+def permissions(root: bool, missing_tools: list[str], *, tun: bool) -> Finding:
+    """Whether a lab may make namespaces and devices."""
+    name = "lab"
+    if not root:
+        return Finding(
+            name=name,
+            value="not as this user",
+            level=Level.NOTE,
+            advice="a lab makes network namespaces, which only root may: run `slackline lab` and "
+            "`slackline run --lab` as root",
+        )
+    if missing_tools:
+        return Finding(
+            name=name,
+            value=f"without {missing_tools[0]}",
+            level=Level.NOTE,
+            advice=f"a lab needs the command {missing_tools[0]!r}",
+            command="apt-get install iproute2 util-linux",
+        )
+    if not tun:
+        return Finding(
+            name=name,
+            value="root, no /dev/net/tun",
+            level=Level.NOTE,
+            advice="without /dev/net/tun a lab has rates and cuts, no delays of its own switch",
+            command="modprobe tun",
+        )
+    return Finding(name=name, value="root, namespaces, /dev/net/tun")
+
+
+def kernel_parts(works: dict[str, bool]) -> Finding:
+    """Which disciplines the kernel has; a lab's own switch stands in for netem."""
+    words = {True: "works", False: "is missing"}
+    value = ", ".join(f"{part} {words[there]}" for part, there in works.items())
+    if works.get("tbf", True):
+        return Finding(name="lab's kernel", value=value)
+    return Finding(
+        name="lab's kernel",
+        value=value,
+        level=Level.NOTE,
+        advice="without tbf a lab cannot limit rates",
+        command="modprobe sch_tbf",
+    )
+
+
+def _opens(path: str) -> bool:
+    try:
+        with Path(path).open("rb+", buffering=0):
+            return True
+    except OSError:
+        return False
+
+
+def _works(part: str) -> bool:
+    """Tried in a namespace that ends with the command."""
+    command = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", part]
+    command += _PARTS[part].split()
+    return subprocess.run(command, check=False, capture_output=True, timeout=10).returncode == 0

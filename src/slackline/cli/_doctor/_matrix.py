@@ -1,0 +1,113 @@
+"""What the transfers between ranks say: which direction, or which rank, is not like the others."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slackline.cli._doctor._finding import Finding, Level
+from slackline.cli._doctor._transfers import Measured
+
+__all__ = ["Matrix", "findings", "latency", "rate"]
+
+_SLOW = 0.5
+"""A direction below this part of the median bandwidth is not like the others."""
+
+_LATE = 3.0
+_LEAST_LATE_NS = 1_000_000
+"""A latency this many times the median, and this much, is not like the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """Every direction between `hosts[i]`, where rank i is, over one kind of rail."""
+
+    rails: str
+    hosts: Sequence[str]
+    measured: Mapping[tuple[int, int], Measured]
+
+
+def findings(matrix: Matrix) -> list[Finding]:
+    """What stands out, and one line for the rest.
+
+    Between ranks of one host it is a note, as there is no wire to mend.
+    """
+    name = f"transfers over {matrix.rails}"
+    measured = matrix.measured
+    if not measured:
+        return [Finding(name=name, value="one rank has no links")]
+    usual = statistics.median(each.bytes_per_second for each in measured.values())
+    usual_ns = statistics.median(each.latency_ns for each in measured.values())
+    value = f"{rate(usual)} and {latency(usual_ns)} in the median"
+    slow = {
+        ends: f"carries {rate(each.bytes_per_second)}, the median {rate(usual)}"
+        for ends, each in measured.items()
+        if each.bytes_per_second < _SLOW * usual
+    }
+    late = {
+        ends: f"takes {latency(each.latency_ns)} one way, the median {latency(usual_ns)}"
+        for ends, each in measured.items()
+        if each.latency_ns > _LATE * usual_ns and each.latency_ns - usual_ns > _LEAST_LATE_NS
+    }
+    found = [
+        *_strange(matrix, name, slow, "slow"),
+        *_strange(matrix, name, {e: w for e, w in late.items() if e[0] < e[1]}, "late"),
+    ]
+    return found or [Finding(name=name, value=value)]
+
+
+def rate(bytes_per_second: float) -> str:
+    """In bits, as NICs count: "9.41 Gbit/s"."""
+    bits = 8 * bytes_per_second
+    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6)):
+        if bits >= size:
+            return f"{bits / size:.3g} {unit}"
+    return f"{bits / 1e3:.3g} kbit/s"
+
+
+def latency(ns: float) -> str:
+    """As people read it: "12.3 us"."""
+    return f"{ns / 1e3:.3g} us" if ns < 1e6 else f"{ns / 1e6:.3g} ms"
+
+
+def _strange(
+    matrix: Matrix, name: str, which: Mapping[tuple[int, int], str], word: str
+) -> list[Finding]:
+    """One finding for a rank that all its directions blame, and one for each direction left."""
+    left = dict(which)
+    found = []
+    ranks = range(len(matrix.hosts))
+    for rank in ranks:
+        for side, verb in enumerate(("sends", "receives")):
+            mine = {ends for ends in left if ends[side] == rank}
+            if len(mine) == len(matrix.hosts) - 1 > 1:
+                found.append(_of_rank(matrix, name, rank, verb, word))
+                left = {ends: words for ends, words in left.items() if ends not in mine}
+    found += [_of_link(matrix, name, ends, words) for ends, words in left.items()]
+    return found
+
+
+def _of_rank(matrix: Matrix, name: str, rank: int, verb: str, word: str) -> Finding:
+    host = matrix.hosts[rank]
+    several = len(set(matrix.hosts)) > 1
+    return Finding(
+        name=name,
+        value=f"rank {rank} on {host} {verb} {'slowly' if word == 'slow' else 'late'}",
+        level=Level.MEND if several else Level.NOTE,
+        advice=f"all links of rank {rank} are {word} where it {verb}: look at {host}'s NIC, its "
+        "cable and its load",
+        command="ip -s link; ethtool NIC" if several else "top",
+    )
+
+
+def _of_link(matrix: Matrix, name: str, ends: tuple[int, int], words: str) -> Finding:
+    source, target = (matrix.hosts[rank] for rank in ends)
+    several = source != target
+    where = f"from {source} to {target}" if several else f"within {source}"
+    return Finding(
+        name=name,
+        value=f"link {ends[0]}>{ends[1]} {words}",
+        level=Level.MEND if several else Level.NOTE,
+        advice=f"link {ends[0]}>{ends[1]} {where} is not like the others: "
+        + ("look at the path between them" if several else "something else used the machine"),
+        command=f"tracepath {target}" if several else "top",
+    )

@@ -1,0 +1,71 @@
+"""The program that each rank of `slackline doctor` runs.
+
+_ranks.py RESULT BUDGET_NS     rank 0 writes what all have found to RESULT, as JSON
+"""
+
+import json
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slackline.cli._doctor._finding import Finding
+
+__all__ = ["main", "run"]
+
+_SENT = "_frames_sent"
+
+
+def run(
+    budget_ns: int, checks: "Callable[[int], Sequence[Finding]] | None" = None
+) -> dict[str, Any]:
+    """Measures with all ranks of the job; every rank gets the whole result:
+
+    "rank", "hosts" by rank, "rails" that carried frames, "measured" as `Measured`, and "checks" by
+    host. `checks` is called on each host once, with the number of ranks there.
+    """
+    from torch import distributed as dist
+
+    from slackline.backend import group_of
+    from slackline.cli._doctor._transfers import measure
+
+    dist.init_process_group("slackline")
+    try:
+        group = group_of(dist.group.WORLD)
+        mine: dict[str, Any] = {"host": socket.gethostname(), "checks": []}
+        mine["measured"] = [each.as_json() for each in measure(group, budget_ns)]
+        counters = group.counters()
+        mine["rails"] = [name[: -len(_SENT)] for name, n in counters.items() if _counts(name, n)]
+        told: list[Any] = [None] * group.size
+        dist.all_gather_object(told, mine)
+        hosts = [each["host"] for each in told]
+        if checks is not None and hosts.index(mine["host"]) == group.rank:
+            mine["checks"] = [each.as_json() for each in checks(hosts.count(mine["host"]))]
+        dist.all_gather_object(told, mine)
+        rank = group.rank
+    finally:
+        dist.destroy_process_group()
+    return {
+        "rank": rank,
+        "hosts": hosts,
+        "rails": sorted({rail for each in told for rail in each["rails"]}),
+        "measured": [entry for each in told for entry in each["measured"]],
+        "checks": {each["host"]: each["checks"] for each in told if each["checks"]},
+    }
+
+
+def main(result: Path, budget_ns: int) -> None:
+    """What the file's docstring says."""
+    found = run(budget_ns)
+    if found["rank"] == 0:
+        result.write_text(json.dumps(found))
+
+
+def _counts(name: str, value: int) -> bool:
+    return name.endswith(_SENT) and value > 0
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

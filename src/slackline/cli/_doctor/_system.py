@@ -1,0 +1,223 @@
+"""Processors, memory, descriptors, clocks and versions. The rules are functions of the facts."""
+
+import mmap
+import os
+import platform
+import resource
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+from slackline.cli._doctor._finding import Finding, Level
+from slackline.cli._launch import usable_cores
+from slackline.units import format_bytes
+
+__all__ = [
+    "arena",
+    "clock_source",
+    "cores",
+    "crc32c",
+    "descriptors",
+    "engine",
+    "kernel",
+    "read_text",
+    "shared_memory",
+    "system_findings",
+    "torch_version",
+]
+
+_OLDEST_TORCH = (2, 11)
+_ARENA = 64 << 30
+_TRIAL = 64 << 20
+_DESCRIPTORS = 64
+"""What a process has open without any link."""
+
+_DESCRIPTORS_A_LINK = 5
+"""A shared-memory rail has three, a wire rail one, and its listener's other end one for a while."""
+
+
+def system_findings(ranks: int) -> list[Finding]:
+    """All checks of this file, for so many ranks on this machine."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    overcommit = read_text("/proc/sys/vm/overcommit_memory")
+    return [
+        kernel(platform.system(), platform.release()),
+        engine(),
+        torch_version(),
+        cores(usable_cores(), ranks),
+        shared_memory(),
+        arena(address_space if address_space >= 0 else None, overcommit),
+        descriptors(limit, ranks),
+        clock_source(read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource")),
+        crc32c(platform.machine(), read_text("/proc/cpuinfo")),
+    ]
+
+
+def read_text(path: str) -> str:
+    """The file's text without the blanks around it; empty where there is no such file."""
+    with suppress(OSError):
+        return Path(path).read_text().strip()
+    return ""
+
+
+def kernel(system: str, release: str) -> Finding:
+    """Whether this is Linux."""
+    value = f"{system} {release}"
+    if system == "Linux":
+        return Finding(name="kernel", value=value)
+    return Finding(
+        name="kernel",
+        value=value,
+        level=Level.MEND,
+        advice="the engine needs Linux: run it there, or in a Linux container",
+    )
+
+
+def engine() -> Finding:
+    """Whether the compiled extension loads."""
+    name = "compiled engine"
+    try:
+        import slackline.nic  # noqa: F401  # loads it
+    except ImportError as error:
+        return Finding(
+            name=name,
+            value="does not load",
+            level=Level.MEND,
+            advice=f"the compiled extension does not load ({error}): install the package again",
+            command="pip install --force-reinstall slackline",
+        )
+    return Finding(name=name, value="loads")
+
+
+def torch_version(installed: str | None = None) -> Finding:
+    """Whether torch is new enough, without importing it."""
+    if installed is None:
+        with suppress(metadata.PackageNotFoundError):
+            installed = metadata.version("torch")
+    wanted = ".".join(map(str, _OLDEST_TORCH))
+    if installed is None:
+        value = "not installed"
+    else:
+        value = installed
+        parts = installed.split("+")[0].split(".")[:2]
+        if tuple(int(part) for part in parts if part.isdigit()) >= _OLDEST_TORCH:
+            return Finding(name="torch", value=value)
+    return Finding(
+        name="torch",
+        value=value,
+        level=Level.MEND,
+        advice=f"slackline needs torch {wanted} or later",
+        command=f"pip install 'torch>={wanted}'",
+    )
+
+
+def cores(usable: int, ranks: int) -> Finding:
+    """Whether every rank can have a core."""
+    value = f"{usable} for {ranks} {'rank' if ranks == 1 else 'ranks'}"
+    if usable >= ranks:
+        return Finding(name="cores", value=value)
+    return Finding(
+        name="cores",
+        value=value,
+        level=Level.NOTE,
+        advice=f"{ranks} ranks share {usable} cores: they wait for one another for milliseconds, "
+        "and figures of speed mean little",
+    )
+
+
+def shared_memory() -> Finding:
+    """Whether registered memory can be made and shared, as the engine does it."""
+    name = "shared memory"
+    try:
+        fd = os.memfd_create("slackline-doctor", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(fd, _TRIAL)
+            with mmap.mmap(fd, _TRIAL) as memory:
+                memory[-1] = 1
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return Finding(
+            name=name,
+            value="does not work",
+            level=Level.MEND,
+            advice=f"memory cannot be shared by memfd_create ({error.strerror}): let the container "
+            "use it, or run with SLACKLINE_RAILS=tcp",
+        )
+    free = _available_bytes(read_text("/proc/meminfo"))
+    return Finding(name=name, value=f"memfd works, {format_bytes(free >> 20 << 20)} available")
+
+
+def _available_bytes(meminfo: str) -> int:
+    for line in meminfo.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def arena(address_space: int | None, overcommit: str) -> Finding:
+    """Whether the engine may reserve its 64 GiB of addresses; pages come when first touched."""
+    name = "address space"
+    if address_space is not None and address_space < 2 * _ARENA:
+        return Finding(
+            name=name,
+            value=f"limited to {format_bytes(address_space >> 20 << 20)}",
+            level=Level.MEND,
+            advice=f"an engine reserves {format_bytes(_ARENA)} of addresses: lift the limit, or "
+            "set SLACKLINE_ARENA to what registered memory needs",
+            command="ulimit -v unlimited",
+        )
+    if overcommit == "2":
+        return Finding(
+            name=name,
+            value="the kernel counts what is reserved",
+            level=Level.MEND,
+            advice=f"with vm.overcommit_memory=2 the kernel refuses the {format_bytes(_ARENA)} "
+            "that an engine reserves: set it to 0, or SLACKLINE_ARENA to what is needed",
+            command="sysctl -w vm.overcommit_memory=0",
+        )
+    return Finding(name=name, value="not limited")
+
+
+def descriptors(limit: int, ranks: int) -> Finding:
+    """Whether a rank may have a link to every other one."""
+    needed = _DESCRIPTORS + _DESCRIPTORS_A_LINK * ranks
+    value = "not limited" if limit < 0 else f"{limit} a process"
+    if limit < 0 or limit >= needed:
+        return Finding(name="descriptors", value=value)
+    return Finding(
+        name="descriptors",
+        value=value,
+        level=Level.MEND,
+        advice=f"a rank of {ranks} may need {needed} open descriptors",
+        command=f"ulimit -n {max(4096, needed)}",
+    )
+
+
+def clock_source(name: str) -> Finding:
+    """Whether reading the clock is cheap: the engine reads it for every frame."""
+    if name in ("", "tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page"):
+        return Finding(name="clock", value=name or "unknown")
+    return Finding(
+        name="clock",
+        value=name,
+        level=Level.NOTE,
+        advice=f"reading the clock {name!r} is a slow call into the kernel, made for every frame: "
+        "boot with clocksource=tsc where the processor has a steady one",
+    )
+
+
+def crc32c(machine: str, cpuinfo: str) -> Finding:
+    """Whether the processor computes the frames' checksum itself."""
+    wanted = "crc32" if machine in ("aarch64", "arm64") else "sse4_2"
+    words = set(cpuinfo.replace("\n", " ").split())
+    if wanted in words:
+        return Finding(name="CRC32C", value=f"in hardware ({wanted})")
+    return Finding(
+        name="CRC32C",
+        value="in software",
+        level=Level.NOTE,
+        advice="the processor has no CRC32C: checksums over wires cost several times more; "
+        "NicOptions(checksums='none') leaves payloads to TCP",
+    )

@@ -1,0 +1,188 @@
+"""`slackline doctor`: is this machine, or this cluster, fit for a run, and what is to be mended.
+
+    slackline doctor                this machine; imports no torch
+    slackline doctor --ranks 4      and 4 ranks on it: bandwidth and latency of each link
+    torchrun --nnodes 2 --nproc-per-node 1 ... --no-python slackline doctor --cluster
+                                    every host of the job, and the links between its ranks
+
+Exit code: 0 when all is well, notes included; 1 when something is to be mended or a transfer
+failed; 2 for a mistake in the call. Under torchrun it is torchrun's, 1 likewise.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from slackline.cli._doctor import _ranks
+from slackline.cli._doctor._finding import Finding, Level
+from slackline.cli._doctor._machine import machine
+from slackline.cli._doctor._matrix import Matrix
+from slackline.cli._doctor._matrix import findings as matrix_findings
+from slackline.cli._doctor._transfers import Measured
+from slackline.cli._launch import Job, usable_cores
+from slackline.env import RAILS
+from slackline.errors import UsageError
+from slackline.units import parse_duration_ns
+
+__all__ = ["doctor"]
+
+_MOST_RANKS = 64
+_LEAST_NS = 100_000_000
+_PATIENCE = timedelta(seconds=60)
+"""What the ranks get to start and to end, besides the time of their transfers."""
+
+_LAST_WORDS = 20
+
+
+def doctor(
+    ranks: Annotated[
+        int | None,
+        typer.Option("--ranks", "-n", help="Start so many ranks here and measure their links."),
+    ] = None,
+    rails: Annotated[
+        str, typer.Option(help="Kinds of rails to measure, each by itself.")
+    ] = ",".join(RAILS),
+    seconds: Annotated[str, typer.Option(help="How long to measure each kind of rail.")] = "4s",
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Be a rank of a job that torchrun has started.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> int:
+    """Check this machine before a run, and with --ranks the links between ranks on it."""
+    kinds = rails.split(",")
+    budget_ns = _check(ranks, kinds, seconds)
+    if cluster:
+        if ranks is not None:
+            raise UsageError("--cluster and --ranks exclude each other")
+        return _one_of_many(budget_ns, as_json=as_json)
+    found = machine(ranks or usable_cores())
+    matrices: list[Matrix] = []
+    if ranks is not None and ranks > 1:
+        for kind in kinds:
+            outcome = _measure(ranks, kind, budget_ns)
+            if isinstance(outcome, Finding):
+                found.append(outcome)
+            else:
+                matrices.append(outcome)
+                found += matrix_findings(outcome)
+    _print({"this machine": found}, matrices, as_json=as_json)
+    return _exit_code(found)
+
+
+def _one_of_many(budget_ns: int, *, as_json: bool) -> int:
+    """One rank of torchrun's job: measures with the others; rank 0 prints what all have found."""
+    from torch import distributed as dist
+
+    if not dist.is_torchelastic_launched():
+        raise UsageError("--cluster is for ranks that torchrun starts; --ranks starts some here")
+    result = _ranks.run(budget_ns, checks=machine)
+    matrix = _matrix_of(result, "+".join(result["rails"]))
+    found = {
+        host: [Finding(**{**entry, "level": Level(entry["level"])}) for entry in entries]
+        for host, entries in result["checks"].items()
+    }
+    found["between ranks"] = matrix_findings(matrix)
+    if result["rank"] == 0:
+        _print(found, [matrix], as_json=as_json)
+    return _exit_code([each for those in found.values() for each in those])
+
+
+def _check(ranks: int | None, kinds: Sequence[str], seconds: str) -> int:
+    if ranks is not None and not 1 <= ranks <= _MOST_RANKS:
+        raise UsageError(f"ranks must be between 1 and {_MOST_RANKS}, not {ranks}")
+    for kind in kinds:
+        if kind not in RAILS:
+            raise UsageError(f"a rail must be one of {', '.join(RAILS)}, not {kind!r}")
+    budget_ns = parse_duration_ns(seconds)
+    if budget_ns < _LEAST_NS:
+        raise UsageError(f"seconds must be at least 100ms, not {seconds}")
+    return budget_ns
+
+
+def _measure(ranks: int, kind: str, budget_ns: int) -> Matrix | Finding:
+    """A job of its own, so that every rank has this kind of rail alone."""
+    directory = Path(tempfile.mkdtemp(prefix="slackline-doctor-"))
+    result = directory / "measured.json"
+    settings = {"SLACKLINE_RAILS": kind, "OMP_NUM_THREADS": "1"}
+    try:
+        job = Job(
+            directory,
+            ranks=ranks,
+            script=Path(_ranks.__file__),
+            arguments=[str(result), str(budget_ns)],
+            environment={**os.environ, **settings},
+        )
+        try:
+            ended = job.wait(_PATIENCE + 2 * timedelta(microseconds=budget_ns // 1000))
+        finally:
+            job.stop()
+            job.wait(_PATIENCE)
+        if ended and job.ending().exit_code == 0:
+            return _matrix_of(json.loads(result.read_text()), kind)
+        return _failed(job, kind, ended=ended)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _failed(job: Job, kind: str, *, ended: bool) -> Finding:
+    failures = job.ending().failures
+    words = job.last_words(failures[0].rank, _LAST_WORDS) if failures else []
+    why = words[-1] if words else "torchrun failed" if ended else "it did not end in time"
+    return Finding(
+        name=f"transfers over {kind}",
+        value="failed",
+        level=Level.MEND,
+        advice=f"{len(failures)} of {job.ranks} ranks failed over {kind}: {why}",
+        command=f"SLACKLINE_RAILS={kind} slackline run --keep FOLDER SCRIPT",
+    )
+
+
+def _matrix_of(result: Mapping[str, Any], rails: str) -> Matrix:
+    measured = [Measured(**entry) for entry in result["measured"]]
+    return Matrix(
+        rails=rails,
+        hosts=result["hosts"],
+        measured={(each.source, each.target): each for each in measured},
+    )
+
+
+def _print(
+    found: Mapping[str, Sequence[Finding]], matrices: Sequence[Matrix], *, as_json: bool
+) -> None:
+    if as_json:
+        print(json.dumps(_as_json(found, matrices), indent=2))
+        return
+    from rich.console import Console
+
+    from slackline.cli._doctor import _show
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for where, findings in found.items():
+        console.print(_show.findings_table(findings, where))
+    for matrix in matrices:
+        console.print(_show.matrix_table(matrix))
+    console.print(_show.to_mend(found))
+
+
+def _as_json(
+    found: Mapping[str, Sequence[Finding]], matrices: Sequence[Matrix]
+) -> dict[str, object]:
+    return {
+        "findings": {where: [each.as_json() for each in those] for where, those in found.items()},
+        "transfers": {
+            matrix.rails: [each.as_json() for each in matrix.measured.values()]
+            for matrix in matrices
+        },
+    }
+
+
+def _exit_code(found: Sequence[Finding]) -> int:
+    return 1 if any(each.level is Level.MEND for each in found) else 0
