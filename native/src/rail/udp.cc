@@ -1,0 +1,179 @@
+#include "udp.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace slackline {
+namespace {
+
+std::int64_t read_clock(clockid_t which) {
+  timespec time{};
+  ::clock_gettime(which, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+}  // namespace
+
+UdpRail::UdpRail(int fd, std::uint32_t job, std::size_t most_packet_bytes)
+    : WireRail(job, false),
+      most_packet_bytes_(std::clamp(most_packet_bytes, kUdpMinPacket, kUdpMaxPacket)),
+      socket_(fd),
+      protocol_(
+          {job, std::min(most_packet_bytes_, socket_.packet_bytes()), socket_.receive_window(), 0}),
+      packet_bytes_(std::min(most_packet_bytes_, socket_.packet_bytes())) {}
+
+UdpRail::~UdpRail() {
+  if (failure()) return;  // the peer may go on with other rails
+  protocol_.sender().last_words();
+  std::size_t count = 0;
+  while (count < packets_.size() - 3 && protocol_.next(packets_[count], last_ns_)) ++count;
+  for (int i = 0; i < 3; ++i) protocol_.close(packets_[count++]);
+  socket_.send({packets_.data(), count});
+}
+
+// Whether the rail goes on: what a NIC that is down for a moment says is like a lost packet.
+bool UdpRail::broken(int error, const char* doing, std::int64_t now_ns) {
+  switch (error) {
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EHOSTDOWN:
+    case ENONET:
+    case EADDRNOTAVAIL:  // the interface lost its address
+    case EPERM:          // a packet filter
+    case EACCES:
+    case EPROTO:
+    case ENOPROTOOPT:
+    case EMSGSIZE:
+      return false;
+    case ECONNREFUSED:
+      if (protocol_.taken() != taken_then_) refusals_ = 0;
+      taken_then_ = protocol_.taken();
+      if (refusals_++ == 0) first_refusal_ns_ = now_ns;
+      if (refusals_ < kRefusals || now_ns - first_refusal_ns_ < kRefusedNs) return false;
+      fail(Fault::kPeer, "nobody listens at the peer's port");
+      return true;
+    default:
+      fail(Fault::kLink, std::string(doing) + " failed: " + std::strerror(error));
+      return true;
+  }
+}
+
+// Every datagram of the rail's life, but for the last words, leaves here. Gives how many packets
+// the system has taken, or the wire has lost.
+std::size_t UdpRail::transmit(std::size_t count, std::int64_t now_ns) {
+  std::size_t done = 0;
+  while (done < count) {
+    const UdpSocket::Sent sent = socket_.send({packets_.data() + done, count - done});
+    for (std::size_t i = done; i < done + sent.packets; ++i)
+      counters_.bytes_sent += packets_[i].bytes();
+    counters_.packets_sent += sent.packets;
+    done += sent.packets;
+    if (sent.error == 0) continue;
+    if (sent.error == EAGAIN || sent.error == EWOULDBLOCK) {
+      blocked_ = true;
+      break;
+    }
+    if (sent.error == ENOBUFS || sent.error == ENOMEM) {
+      retry_ns_ = now_ns + kRetryNs;
+      break;
+    }
+    if (broken(sent.error, "sending", now_ns)) break;
+    // A refusal is an earlier packet's, told now; the others mean that this one is lost.
+    if (sent.error != ECONNREFUSED) ++done;
+  }
+  return done;
+}
+
+void UdpRail::flush(std::int64_t now_ns) {
+  last_ns_ = now_ns;
+  if (failure() || now_ns < retry_ns_) return;
+  blocked_ = false;
+  while (!failure() && !blocked_ && now_ns >= retry_ns_) {
+    std::size_t count = 0;
+    while (count < packets_.size() && protocol_.next(packets_[count], now_ns)) ++count;
+    if (count == 0) break;
+    check_mtu(now_ns);
+    const std::size_t done = transmit(count, now_ns);
+    while (count > done) protocol_.take_back(packets_[--count]);
+  }
+  counters_.frames_sent = protocol_.sender().counters().frames;
+  counters_.packets_resent = protocol_.sender().counters().resent;
+  counters_.system_calls = socket_.system_calls();
+}
+
+void UdpRail::check_mtu(std::int64_t now_ns) {
+  if (now_ns - mtu_checked_ns_ < kMtuCheckNs && mtu_checked_ns_ != 0) return;
+  mtu_checked_ns_ = now_ns;
+  const std::size_t bytes = std::min(most_packet_bytes_, socket_.packet_bytes());
+  if (bytes == packet_bytes_) return;
+  packet_bytes_ = bytes;
+  protocol_.sender().resize(bytes);
+}
+
+std::int64_t UdpRail::due_ns() const {
+  if (failure() || blocked_) return kNever;
+  const std::int64_t due = protocol_.due_ns();
+  return due == kNever ? kNever : std::max(due, retry_ns_);
+}
+
+void UdpRail::tick(std::int64_t now_ns) {
+  if (failure()) return;
+  protocol_.tick(now_ns);
+  flush(now_ns);
+}
+
+bool UdpRail::poll(Link& link, FrameSink& sink, std::int64_t now_ns) {
+  last_ns_ = now_ns;
+  const std::int64_t began = read_clock(CLOCK_MONOTONIC);
+  const std::int64_t to_ours = now_ns - read_clock(CLOCK_REALTIME);
+  bool any = false;
+  bool drained = false;
+  for (int round = 0; round < 8 && !drained && !failure() && !(any && sink.hurried()); ++round) {
+    int error = 0;
+    const auto arrivals = socket_.receive(&error, &drained);
+    if (error != 0 && error != EAGAIN && error != EWOULDBLOCK && error != EINTR) {
+      broken(error, "receiving", now_ns);
+      drained = false;  // the socket tells an error once: there may be more behind it
+      continue;
+    }
+    for (const UdpSocket::Arrival& arrival : arrivals) {
+      any = true;
+      counters_.bytes_received += arrival.bytes.size();
+      // What waited in the socket for us to look did not wait in the network.
+      const std::int64_t came =
+          arrival.time_ns == 0
+              ? now_ns
+              : std::clamp(arrival.time_ns + to_ours, now_ns - 1'000'000'000, now_ns + 1'000'000);
+      const std::size_t unit = std::max<std::size_t>(arrival.unit, 1);
+      std::size_t at = 0;
+      do {
+        const std::size_t bytes = std::min(unit, arrival.bytes.size() - at);
+        protocol_.receive(arrival.bytes.subspan(at, bytes), came, now_ns, link, sink);
+        at += bytes;
+      } while (at < arrival.bytes.size());
+    }
+  }
+  counters_.frames_received = protocol_.receiver().frames();
+  counters_.packets_refused = protocol_.refused();
+  counters_.system_calls = socket_.system_calls();
+  if (any) flush(now_ns + (read_clock(CLOCK_MONOTONIC) - began));
+  if (protocol_.closed()) fail(Fault::kPeer, "the connection was closed");
+  return any;
+}
+
+Confirmation UdpRail::confirmation(std::int64_t) {
+  const UdpSender& sender = protocol_.sender();
+  Confirmation result;
+  result.in_flight = sender.in_flight();
+  result.unconfirmed = sender.queued_bytes() + sender.in_flight_bytes();
+  result.quiet_since_ns = sender.quiet_since_ns();
+  result.round_trip_ns = sender.congestion().smoothed_ns();
+  result.tries = sender.tries();
+  return result;
+}
+
+}  // namespace slackline

@@ -1,0 +1,76 @@
+// A rail over a connected UDP socket. What makes datagrams whole frames is UdpProtocol; here are
+// the socket, its errors and the clock.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "udp_protocol.h"
+#include "udp_socket.h"
+#include "wire_rail.h"
+
+namespace slackline {
+
+class UdpRail final : public WireRail {
+ public:
+  // Takes ownership of `fd`, which must be connected and becomes non-blocking. `job` is the job
+  // code that every frame must carry. `most_packet_bytes` bounds datagrams below what the path
+  // takes.
+  UdpRail(int fd, std::uint32_t job, std::size_t most_packet_bytes = kUdpMaxPacket);
+  // Tells the peer, best effort, unless the rail has failed.
+  ~UdpRail() override;
+
+  RailKind kind() const override { return RailKind::kUdp; }
+  int fd() const override { return socket_.fd(); }
+  bool room() const override { return queued_bytes() < kQueueBytes && !failure(); }
+  std::size_t queued_bytes() const override { return protocol_.sender().queued_bytes(); }
+  void enqueue(const wire::Header& header, const std::byte* payload,
+               std::uint32_t length) override {
+    protocol_.sender().enqueue(header, payload, length);
+  }
+  void repoint(std::uint32_t sequence, const std::byte* to) override {
+    protocol_.sender().repoint(sequence, to);
+  }
+  void release(std::uint32_t sequence) override { protocol_.sender().release(sequence); }
+  void flush(std::int64_t now_ns) override;
+  bool blocked() const override { return blocked_; }
+  std::int64_t due_ns() const override;
+  // Call poll() first: what has come already may be what this would wait for.
+  void tick(std::int64_t now_ns) override;
+  bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) override;
+  void forget(const Job* job, FrameSink& sink) override { protocol_.receiver().forget(job, sink); }
+  void abandon(FrameSink& sink) override { protocol_.receiver().abandon(sink); }
+  Confirmation confirmation(std::int64_t now_ns) override;
+
+  const UdpProtocol& protocol() const { return protocol_; }
+  UdpSocket& socket() { return socket_; }
+
+ private:
+  static constexpr std::size_t kQueueBytes = 512u << 10;
+  static constexpr std::int64_t kRetryNs = 1'000'000;  // when the system has no memory for a packet
+  static constexpr std::int64_t kMtuCheckNs = 1'000'000'000;
+  // ICMP tells that nobody listens. One such message may be a stranger's, or older than the peer.
+  static constexpr int kRefusals = 5;
+  static constexpr std::int64_t kRefusedNs = 100'000'000;
+
+  std::size_t transmit(std::size_t count, std::int64_t now_ns);
+  bool broken(int error, const char* doing, std::int64_t now_ns);
+  void check_mtu(std::int64_t now_ns);
+
+  const std::size_t most_packet_bytes_;
+  UdpSocket socket_;
+  UdpProtocol protocol_;
+  std::array<UdpPacket, UdpSocket::kBatch> packets_;
+  std::size_t packet_bytes_;
+  bool blocked_ = false;
+  std::int64_t retry_ns_ = 0;
+  std::int64_t mtu_checked_ns_ = 0;
+  std::int64_t last_ns_ = 0;
+  int refusals_ = 0;  // in a row, without a packet of the peer between
+  std::int64_t first_refusal_ns_ = 0;
+  std::uint64_t taken_then_ = 0;
+};
+
+}  // namespace slackline

@@ -1,0 +1,187 @@
+#include "udp_congestion.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+namespace slackline {
+namespace {
+
+constexpr double kLeastPackets = 2;
+constexpr double kFirstPackets = 16;
+constexpr double kFirstBytes = 64 << 10;
+constexpr double kMostBytes = 8 << 20;
+
+// Waiting in queues that is aimed at: enough that the bottleneck does not run dry between two
+// bursts of ours, and more for small windows, so that many flows into one port keep a packet each.
+constexpr double kTargetNs = 500e3;
+constexpr double kTargetShareNs = 2e6;  // divided by the root of the window in packets
+
+constexpr double kDecrease = 0.8;      // of the excess delay's share in the round trip
+constexpr double kMostDecrease = 0.5;  // in one round
+constexpr double kIncrease = 1;        // packets in a round
+constexpr double kRoomyIncrease = 1.25;
+constexpr int kRoomyRounds = 3;
+
+// Random loss below this share is repaired and otherwise ignored.
+constexpr double kLossShare = 0.12;
+constexpr double kLossJudged = 20;  // packets that it takes to tell
+
+// How old the shortest round trip may be before the flow stands aside for a round to measure it.
+constexpr std::int64_t kBaseAgeNs = 2'000'000'000;
+constexpr std::int64_t kBaseAgeRounds = 100;
+constexpr double kDrainPackets = 4;
+constexpr int kFloorRounds = 8;
+
+constexpr double kBurstNs = 1e6;      // that a late timer may catch up on
+constexpr double kQuantumNs = 250e3;  // or 64 KiB: what is sent at once when the pace holds back
+constexpr double kQuantumBytes = 64 << 10;
+
+}  // namespace
+
+UdpCongestion::UdpCongestion(std::size_t packet_bytes)
+    : packet_(static_cast<double>(packet_bytes)),
+      window_(std::min(kFirstPackets * packet_, std::max(kFirstBytes, 2 * packet_))) {}
+
+double UdpCongestion::least_window() const { return kLeastPackets * packet_; }
+
+std::uint64_t UdpCongestion::window() const {
+  const double window = drain_ == Drain::kNo ? window_ : std::min(window_, kDrainPackets * packet_);
+  return static_cast<std::uint64_t>(window);
+}
+
+std::int64_t UdpCongestion::target_ns() const {
+  return static_cast<std::int64_t>(kTargetNs + kTargetShareNs / std::sqrt(window_ / packet_));
+}
+
+double UdpCongestion::ns_for(std::size_t bytes) const {
+  if (smoothed_ns_ == 0) return 0;
+  // Somewhat faster than a window in a round trip, so that the window is what limits.
+  const double gain = slow_start_ ? 2 : 1.25;
+  return static_cast<double>(bytes) * static_cast<double>(smoothed_ns_) /
+         (gain * static_cast<double>(window()));
+}
+
+bool UdpCongestion::may_send(std::int64_t now_ns) {
+  if (now_ns < gate_ns_) return false;
+  if (next_ns_ <= static_cast<double>(now_ns)) return true;
+  // Wait until some packets may go at once: timers and system calls are dear.
+  const double quantum = std::min(kQuantumNs, ns_for(static_cast<std::size_t>(kQuantumBytes)));
+  gate_ns_ = static_cast<std::int64_t>(std::ceil(next_ns_ + quantum));
+  limited_ = true;
+  return false;
+}
+
+void UdpCongestion::sent(std::size_t bytes, std::int64_t now_ns) {
+  next_ns_ = std::max(next_ns_, static_cast<double>(now_ns) - kBurstNs) + ns_for(bytes);
+}
+
+void UdpCongestion::took_back(std::size_t bytes) { next_ns_ -= ns_for(bytes); }
+
+void UdpCongestion::learn_base(std::int64_t round_trip_ns, std::int64_t now_ns) {
+  base_ns_ = round_trip_ns;
+  base_seen_ns_ = now_ns;
+}
+
+void UdpCongestion::sample(std::int64_t round_trip_ns, std::int64_t now_ns) {
+  const std::int64_t rtt = std::max<std::int64_t>(round_trip_ns, 1000);
+  if (smoothed_ns_ == 0) {
+    smoothed_ns_ = rtt;
+    deviation_ns_ = rtt / 2;
+  } else {
+    deviation_ns_ += (std::abs(smoothed_ns_ - rtt) - deviation_ns_) / 4;
+    smoothed_ns_ += (rtt - smoothed_ns_) / 8;
+  }
+  if (base_ns_ == 0 || rtt <= base_ns_) {
+    learn_base(rtt, now_ns);
+  } else if (rtt <= base_ns_ + target_ns() / 8) {
+    base_seen_ns_ = now_ns;
+  }
+  if (round_shortest_ns_ == 0 || rtt < round_shortest_ns_) round_shortest_ns_ = rtt;
+  if (drain_ == Drain::kMeasuring && (drain_shortest_ns_ == 0 || rtt < drain_shortest_ns_))
+    drain_shortest_ns_ = rtt;
+}
+
+void UdpCongestion::confirmed(std::uint64_t number, std::uint64_t next, std::uint64_t in_flight,
+                              std::int64_t now_ns) {
+  keep_base_fresh(next, in_flight, now_ns);
+  if (number < round_end_) return;
+  if (round_shortest_ns_ != 0) decide(now_ns);
+  round_end_ = next;
+  round_shortest_ns_ = 0;
+  limited_ = false;
+  if (drain_ == Drain::kMeasuring && number >= drain_end_) {
+    if (drain_shortest_ns_ != 0) learn_base(drain_shortest_ns_, now_ns);
+    drain_ = Drain::kNo;
+    base_seen_ns_ = now_ns;
+  }
+}
+
+// Other flows' queues hide the path's own length from one that joins them. When the shortest round
+// trip has not been seen for long, everybody who shares the queue has not, and all stand aside.
+void UdpCongestion::keep_base_fresh(std::uint64_t next, std::uint64_t in_flight,
+                                    std::int64_t now_ns) {
+  if (drain_ == Drain::kNo &&
+      now_ns - base_seen_ns_ > std::max(kBaseAgeNs, kBaseAgeRounds * smoothed_ns_))
+    drain_ = Drain::kEmptying;
+  if (drain_ == Drain::kEmptying && static_cast<double>(in_flight) <= kDrainPackets * packet_) {
+    drain_ = Drain::kMeasuring;
+    drain_end_ = next;
+    drain_shortest_ns_ = 0;
+  }
+}
+
+void UdpCongestion::decide(std::int64_t now_ns) {
+  const auto rtt = static_cast<double>(round_shortest_ns_);
+  const double queue = rtt - static_cast<double>(base_ns_);
+  const auto target = static_cast<double>(target_ns());
+  const double judged = static_cast<double>(acked_ + lost_);
+  double factor = 1;
+  if (judged >= kLossJudged * packet_) {
+    const double share = static_cast<double>(lost_) / judged;
+    if (share > kLossShare) factor = 1 - share / 2;
+    acked_ = lost_ = 0;
+  }
+  if (drain_ != Drain::kNo) return;
+  const bool at_floor = window_ <= least_window();
+  if (queue > target)
+    factor = std::min(factor, 1 - std::min(kMostDecrease, kDecrease * (queue - target) / rtt));
+  if (queue > target && at_floor) {
+    // We hardly send and still it takes long: the path has become longer.
+    floor_shortest_ns_ =
+        floor_rounds_ == 0 ? round_shortest_ns_ : std::min(floor_shortest_ns_, round_shortest_ns_);
+    if (++floor_rounds_ >= kFloorRounds) {
+      learn_base(floor_shortest_ns_, now_ns);
+      slow_start_ = true;
+      floor_rounds_ = 0;
+    }
+  } else {
+    floor_rounds_ = 0;
+  }
+  roomy_rounds_ = queue < target / 4 ? roomy_rounds_ + 1 : 0;
+  if (factor < 1) {
+    window_ *= factor;
+    slow_start_ = false;
+    roomy_rounds_ = 0;
+  } else if (queue <= target && limited_) {
+    if (slow_start_ && queue > target / 2) slow_start_ = false;
+    if (slow_start_) {
+      window_ *= 2;
+    } else if (roomy_rounds_ >= kRoomyRounds) {
+      window_ *= kRoomyIncrease;
+    } else {
+      window_ += kIncrease * packet_;
+    }
+  }
+  window_ = std::clamp(window_, least_window(), std::max(kMostBytes, least_window()));
+}
+
+void UdpCongestion::silent() {
+  window_ = std::min(window_, std::max(kFirstBytes, 2 * packet_));
+  slow_start_ = true;
+  acked_ = lost_ = 0;
+  roomy_rounds_ = floor_rounds_ = 0;
+  drain_ = Drain::kNo;
+}
+
+}  // namespace slackline

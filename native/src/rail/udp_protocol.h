@@ -1,0 +1,70 @@
+// One end of a UDP rail without its socket: packets in, packets out, at times that the caller
+// tells.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "udp_arrivals.h"
+#include "udp_packet.h"
+#include "udp_receiver.h"
+#include "udp_sender.h"
+
+namespace slackline {
+
+class UdpProtocol {
+ public:
+  struct Options {
+    std::uint32_t job = 0;
+    std::size_t packet_bytes = 1472;          // the longest datagram to send
+    std::uint64_t receive_window = 1u << 20;  // bytes that may be on the way to us
+    std::uint64_t first_number = 0;           // of packets and frames, the same at both ends
+  };
+  explicit UdpProtocol(const Options& options)
+      : job_(options.job),
+        window_(options.receive_window),
+        arrivals_(options.packet_bytes, options.first_number),
+        receiver_(options.job, options.first_number),
+        sender_(options.packet_bytes, options.first_number) {}
+
+  UdpSender& sender() { return sender_; }
+  const UdpSender& sender() const { return sender_; }
+  UdpReceiver& receiver() { return receiver_; }
+  const UdpReceiver& receiver() const { return receiver_; }
+
+  // The next datagram that may go now, if any. It counts as sent; its memory is valid until the
+  // next call of anything but next() and take_back().
+  bool next(UdpPacket& packet, std::int64_t now_ns);
+  // The socket refused the packet: the latest of those that were not taken back yet.
+  void take_back(const UdpPacket& packet);
+  // A datagram that came at `arrival_ns`.
+  void receive(std::span<const std::byte> datagram, std::int64_t arrival_ns, std::int64_t now_ns,
+               Link& link, FrameSink& sink);
+  void tick(std::int64_t now_ns) { sender_.tick(now_ns); }
+  std::int64_t due_ns() const { return std::min(sender_.due_ns(), arrivals_.due_ns()); }
+  // A datagram that tells the peer of our end.
+  void close(UdpPacket& packet) const;
+
+  bool closed() const { return closed_; }             // the peer said so
+  std::uint64_t taken() const { return taken_; }      // datagrams that were what they should be
+  std::uint64_t refused() const { return refused_; }  // damaged, strange or contradictory
+  std::uint64_t duplicates() const { return duplicates_; }
+
+ private:
+  bool take(const UdpHeader& header, std::span<const std::byte> body, std::int64_t arrival_ns,
+            std::int64_t now_ns, Link& link, FrameSink& sink);
+
+  const std::uint32_t job_;
+  const std::uint64_t window_;
+  UdpArrivals arrivals_;
+  UdpReceiver receiver_;
+  UdpSender sender_;
+  bool spoke_ = false;  // since the last ACK: it may travel along
+  bool closed_ = false;
+  std::uint64_t taken_ = 0;
+  std::uint64_t refused_ = 0;
+  std::uint64_t duplicates_ = 0;
+};
+
+}  // namespace slackline

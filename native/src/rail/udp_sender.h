@@ -1,0 +1,159 @@
+// From frames to packets: the sending half of a UDP rail. Every transmission has a new packet
+// number; what a lost packet carried goes into a new one, unless another brought it already.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <span>
+
+#include "slackline/wire.h"
+#include "udp_congestion.h"
+#include "udp_packet.h"
+
+namespace slackline {
+
+struct UdpSendCounters {
+  std::uint64_t frames = 0;    // begun
+  std::uint64_t packets = 0;   // not counting ACKs
+  std::uint64_t resent = 0;    // with what was taken for lost
+  std::uint64_t spurious = 0;  // taken for lost, and confirmed later
+  std::uint64_t skips = 0;
+  std::uint64_t timeouts = 0;
+};
+
+class UdpSender {
+ public:
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+  UdpSender(std::size_t packet_bytes, std::uint64_t first_number);
+
+  // As in wire_rail.h.
+  void enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length);
+  void repoint(std::uint32_t sequence, const std::byte* to);
+  void release(std::uint32_t sequence);
+  std::uint64_t queued_bytes() const { return waiting_bytes_ + lost_bytes_; }
+
+  // The next packet that may go, all but its checksum. It counts as sent.
+  bool next(UdpPacket& packet, std::int64_t now_ns);
+  // The last packet of next() was not sent after all.
+  void take_back();
+  // An ACK that came at `arrival_ns`; false when it tells of what was never sent.
+  bool acknowledge(const UdpHeader& ack, std::span<const std::byte> map, std::int64_t arrival_ns,
+                   std::int64_t now_ns);
+  void tick(std::int64_t now_ns);
+  std::int64_t due_ns() const;
+  // Frames begun from now on are cut for packets of this size.
+  void resize(std::size_t packet_bytes);
+  // From now on next() gives what the peer may lack of control frames, once, whatever the window.
+  void last_words();
+
+  bool in_flight() const { return open_frames_ > 0; }
+  std::uint64_t in_flight_bytes() const { return in_flight_bytes_; }
+  std::int64_t quiet_since_ns() const { return quiet_since_ns_; }
+  int tries() const { return tries_; }
+  const UdpCongestion& congestion() const { return congestion_; }
+  const UdpSendCounters& counters() const { return counters_; }
+
+ private:
+  static constexpr std::uint32_t kSkip = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::uint64_t kNoFrame = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::size_t kMostRecords = 2 * kUdpMapBits;
+
+  struct Frame {
+    wire::Header header;
+    const std::byte* payload;
+    std::uint32_t total;
+    std::uint16_t unit = 0;
+    std::uint32_t count = 0;  // fragments
+    std::uint32_t begun = 0;  // sent at least once
+    std::uint32_t confirmed = 0;
+    UdpBits have{};         // confirmed ones
+    bool released = false;  // the payload is gone
+    bool skipping = false;  // a SKIP is on its way or queued
+    bool done = false;
+
+    std::uint32_t bytes(std::uint32_t fragment) const {
+      return std::min<std::uint32_t>(unit, total - fragment * unit);
+    }
+  };
+  enum class State : std::uint8_t { kInFlight, kConfirmed, kLost };
+  enum class Origin : std::uint8_t { kFresh, kLost, kSkip, kCopy };
+  struct Piece {
+    std::uint64_t frame;
+    std::uint32_t fragment;  // or kSkip
+    std::uint16_t bytes;
+    Origin origin;
+  };
+  struct Record {  // of a packet that was sent
+    std::int64_t sent_ns;
+    Piece piece;
+    State state;
+  };
+
+  Frame* find(std::uint64_t number);
+  bool allowed(std::int64_t now_ns);
+  bool may_begin(std::uint32_t total) const;
+  Piece begin(std::deque<Frame>& queue, std::int64_t now_ns);
+  Piece advance(std::uint64_t number, Frame& frame);
+  bool next_piece(Piece* piece, std::int64_t now_ns);
+  bool next_lost(Piece* piece);
+  bool next_fresh(Piece* piece, std::int64_t now_ns);
+  bool next_copy(Piece* piece);
+  void fill(UdpPacket& packet, const Piece& piece, std::int64_t now_ns);
+  void finish(Frame& frame);
+  void skip(std::uint64_t number, Frame& frame);
+  void confirm(Record& record);
+  void lose(Record& record);
+  void repeat(Piece piece);
+  void lose_all();
+  void note_reordering(std::int64_t needed_ns, std::int64_t now_ns);
+  void detect_losses(std::int64_t now_ns);
+  void drop_old_records(std::int64_t now_ns);
+  void time_out(std::int64_t now_ns);
+  std::int64_t probe_due_ns() const;
+  bool silent() const;
+  // A copy of what was confirmed already may be in flight without any frame: nobody waits for it.
+  bool outstanding() const {
+    return open_frames_ > 0 && (in_flight_bytes_ > 0 || !lost_.empty() || !skips_.empty());
+  }
+
+  std::size_t unit_;
+  // Frames without payload are the engine's control frames: they go first.
+  std::deque<Frame> urgent_;
+  std::deque<Frame> bulk_;
+  std::uint64_t waiting_bytes_ = 0;  // never sent
+  std::deque<Frame> frames_;         // begun; first_frame_ is the number of the first
+  std::uint64_t first_frame_;
+  std::uint64_t current_ = kNoFrame;  // begun, with fragments that were never sent
+  std::uint64_t open_frames_ = 0;
+  std::uint64_t open_bytes_ = 0;
+
+  std::deque<Record> records_;  // first_record_ is the number of the first packet
+  std::uint64_t first_record_;
+  std::uint64_t in_flight_bytes_ = 0;
+  std::size_t in_flight_packets_ = 0;
+  std::deque<Piece> lost_;
+  std::uint64_t lost_bytes_ = 0;
+  std::deque<std::uint64_t> skips_;  // frames whose rest the peer need not expect
+
+  UdpCongestion congestion_;
+  std::uint64_t peer_window_;
+  std::uint64_t latest_ = 0;  // the highest number confirmed, and one
+  std::int64_t latest_round_trip_ns_ = 0;
+  std::int64_t reordering_ns_ = 0;  // how much later than its successors a packet may come
+  std::int64_t reordering_seen_ns_ = 0;
+  std::int64_t loss_due_ns_ = kNever;
+  bool paced_ = false;
+
+  std::int64_t last_sent_ns_ = 0;
+  std::int64_t quiet_since_ns_ = 0;
+  int tries_ = 0;
+  int probes_ = 0;          // packets that may go whatever the window
+  std::size_t copied_ = 0;  // records that probes have been through
+  bool last_words_ = false;
+  UdpSendCounters counters_;
+};
+
+}  // namespace slackline
