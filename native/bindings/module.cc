@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "../src/engine/engine_impl.h"
+#include "rails.h"
 #include "slackline/crc32c.h"
 
 namespace nb = nanobind;
@@ -192,6 +193,8 @@ NB_MODULE(_native, m) {
           "reason"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Fail what is outstanding, here and at the members.");
 
+  bind_rails(m);
+
   nb::class_<Engine>(m, "Engine", "The NIC engine of one rank.")
       .def(
           "__init__",
@@ -227,11 +230,33 @@ NB_MODULE(_native, m) {
           "address"_a, "bytes"_a)
       .def("new_ring", &Engine::new_ring, "Offset of a fresh receive ring in the arena.")
       .def(
-          "add_link", [](Engine& e, std::string name) { return e.add_link(std::move(name)); },
-          "name"_a)
-      .def("add_stream_rail", &Engine::add_stream_rail, "link"_a, "fd"_a, "job"_a, "checksums"_a,
-           "Takes ownership of the connected socket `fd`; `job` is the code that every frame on it "
-           "carries; `checksums` tells whether its payloads carry one.")
+          "add_link",
+          [](Engine& e, std::string name, bool redial) {
+            return e.add_link(std::move(name), redial);
+          },
+          "name"_a, "redial"_a = false,
+          "With `redial` the link outlives its rails, and operations wait for a new one.")
+      .def(
+          "add_rail",
+          [](Engine& e, int link, int rail, const std::string& kind, int fd, std::uint32_t job,
+             bool checksums, std::string name) {
+            e.add_rail(link, rail, rail_kind(kind), fd, job, checksums, std::move(name));
+          },
+          "link"_a, "rail"_a, "kind"_a, "fd"_a, "job"_a, "checksums"_a = true, "name"_a = "",
+          "Takes ownership of the connected socket `fd` of `kind` tcp or udp. `rail` is its index "
+          "in "
+          "the link, the same at both ends: a rail that has it is replaced. `job` is the code that "
+          "every frame on it carries; `checksums` tells whether its payloads carry one.")
+      .def("drop_rail", &Engine::drop_rail, "link"_a, "rail"_a, "reason"_a,
+           "End a rail as if it had failed; what it had not delivered goes over the others.")
+      .def("unreachable", &Engine::unreachable, "link"_a, "reason"_a,
+           "The peer's process is known to be gone: the link goes down.")
+      .def("set_fault", &Engine::set_fault, "link"_a, "rail"_a, "state"_a.none(),
+           "Inflict faults on what this end sends over a rail, -1: over all that the link has now.")
+      .def("next_event", &Engine::next_event, nb::call_guard<nb::gil_scoped_release>(),
+           "Block until a rail changes; None once the engine is closed.")
+      .def("rails", &Engine::rails, nb::call_guard<nb::gil_scoped_release>(),
+           "Every rail of every link that is not down.")
       .def("add_shm_rail", &Engine::add_shm_rail, "link"_a, "arena_fd"_a, "arena_bytes"_a,
            "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a, "send_ring"_a,
            "Takes ownership of the three descriptors.")

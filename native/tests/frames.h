@@ -79,8 +79,15 @@ class Hand {
       done += static_cast<std::size_t>(n);
     }
   }
-  // The next frame, or none when the stream ended or `milliseconds` passed.
+  // The next frame that is no PROBE, or none when the stream ended or `milliseconds` passed.
   std::optional<Frame> read(int milliseconds = 10'000) {
+    for (;;) {
+      std::optional<Frame> frame = read_any(milliseconds);
+      if (!frame || frame->header.kind != static_cast<std::uint8_t>(wire::FrameKind::kProbe))
+        return frame;
+    }
+  }
+  std::optional<Frame> read_any(int milliseconds = 10'000) {
     Frame frame;
     if (!fill(&frame.header, sizeof frame.header, milliseconds)) return std::nullopt;
     frame.payload.resize(frame.header.length);
@@ -95,6 +102,8 @@ class Hand {
       if (frame->header.kind == static_cast<std::uint8_t>(kind)) return std::move(*frame);
     }
   }
+  // A clean end: closing with something unread is a reset.
+  void end() { ::shutdown(fd_, SHUT_WR); }
   void hang_up() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
@@ -116,14 +125,17 @@ class Hand {
 
 // An engine as rank 0 whose only peer, rank 1, is played by hand over `rails` streams.
 struct Played {
-  explicit Played(int rails = 1, const EngineOptions& options = small_engine()) : engine(options) {
-    link = engine.add_link("the hand");
-    for (int i = 0; i < rails; ++i) {
-      const auto [ours, theirs] = socket_pair();
-      engine.add_stream_rail(link, ours, kJobCode);
-      hands.push_back(std::make_unique<Hand>(theirs));
-    }
+  explicit Played(int rails = 1, const EngineOptions& options = small_engine(), bool redial = false)
+      : engine(options) {
+    link = engine.add_link("the hand", redial);
+    for (int i = 0; i < rails; ++i) add_rail(i);
     group = engine.open_group(1, 0, {-1, link}, false);
+  }
+  Hand& add_rail(int rail) {
+    const auto [ours, theirs] = socket_pair();
+    engine.add_rail(link, rail, RailKind::kTcp, ours, kJobCode);
+    hands.push_back(std::make_unique<Hand>(theirs));
+    return *hands.back();
   }
   Hand& hand(int rail = 0) { return *hands[static_cast<std::size_t>(rail)]; }
 

@@ -101,7 +101,7 @@ TEST("a farewell that overtakes data on another rail waits for it") {
 
 TEST("numbers go past the largest one") {
   Engine engine(small_engine());
-  Link link(engine, 0, "test", ~0u - 1);
+  Link link(engine, 0, "test", false, ~0u - 1);
   CHECK(link.admit(~0u - 1));
   CHECK(link.admit(1));  // 0 is not a number
   CHECK(!link.admit(1));

@@ -84,8 +84,8 @@ class Ranks {
       for (int high = low + 1; high < size; ++high) {
         Engine& a = engine(low);
         Engine& b = engine(high);
-        const int to_high = a.add_link("rank " + std::to_string(high), first_sequence);
-        const int to_low = b.add_link("rank " + std::to_string(low), first_sequence);
+        const int to_high = a.add_link("rank " + std::to_string(high), false, first_sequence);
+        const int to_low = b.add_link("rank " + std::to_string(low), false, first_sequence);
         link(low, high) = to_high;
         link(high, low) = to_low;
         if (kind(low, high) == Kind::kShared) {
@@ -95,8 +95,8 @@ class Ranks {
         for (int rail = 0; rail < rails; ++rail) {
           const auto [x, y] = socket_pair();
           wires.push_back(Wire{low, high, rail, ::dup(x), ::dup(y)});
-          a.add_stream_rail(to_high, x, kJobCode);
-          b.add_stream_rail(to_low, y, kJobCode);
+          a.add_rail(to_high, rail, RailKind::kTcp, x, kJobCode);
+          b.add_rail(to_low, rail, RailKind::kTcp, y, kJobCode);
         }
       }
     }

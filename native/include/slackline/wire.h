@@ -63,6 +63,8 @@ enum class FrameKind : std::uint8_t {
   kBye = 6,
   kHello = 7,
   kRelease = 8,
+  kProbe = 9,
+  kRetire = 10,
 };
 
 inline constexpr std::uint16_t kFlagPartial = 1;
@@ -70,6 +72,7 @@ inline constexpr std::uint16_t kFlagReference = 2;
 inline constexpr std::uint16_t kFlagWritten = 4;
 inline constexpr std::uint16_t kFlagEager = 8;
 inline constexpr std::uint16_t kFlagToSender = 16;
+inline constexpr std::uint16_t kFlagAnswer = 32;
 inline constexpr unsigned kPlanIdShift = 8;
 
 // Bytes of one element; 0 for a code that is no DType.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "clock.h"
 #include "engine_impl.h"
 #include "segments.h"
 #include "slackline/kernels.h"
@@ -65,6 +66,12 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
       break;
     case wire::FrameKind::kBye:
       link.keep_bye(header);
+      break;
+    case wire::FrameKind::kProbe:
+      link.on_probe(header, now_ns());
+      break;
+    case wire::FrameKind::kRetire:
+      link.on_retire(header);
       break;
     case wire::FrameKind::kAck:
     case wire::FrameKind::kHello:

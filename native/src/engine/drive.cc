@@ -16,8 +16,29 @@ namespace slackline {
 namespace {
 
 constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kWatchNs = 5'000'000;
 constexpr std::int64_t kDeadlineCheckNs = 10'000'000;
 constexpr auto kStepAside = std::chrono::milliseconds(10);
+
+// Sleeps at most `left_ns`, for ever when negative. Pacing wants better than milliseconds.
+int wait_for_events(int fd, std::array<epoll_event, 32>& events, std::int64_t left_ns) {
+  static const bool fine = [] {
+    const timespec none{0, 0};
+    epoll_event event{};
+    const int probe = ::epoll_create1(EPOLL_CLOEXEC);
+    const bool works = ::epoll_pwait2(probe, &event, 1, &none, nullptr) >= 0;
+    ::close(probe);
+    return works;  // from Linux 5.11
+  }();
+  const int room = static_cast<int>(events.size());
+  if (left_ns < 0) return ::epoll_wait(fd, events.data(), room, -1);
+  if (fine) {
+    const timespec left{left_ns / 1'000'000'000, left_ns % 1'000'000'000};
+    return ::epoll_pwait2(fd, events.data(), room, &left, nullptr);
+  }
+  const std::int64_t ms = std::min<std::int64_t>((left_ns + 999'999) / 1'000'000, 1'000'000);
+  return ::epoll_wait(fd, events.data(), room, static_cast<int>(ms));
+}
 
 }  // namespace
 
@@ -63,13 +84,14 @@ void Engine::drain_dirty() {
 
 // Has epoll tell when a full socket takes more, and stop telling when there is nothing to write.
 void Engine::watch_room(Link& link) {
-  for (auto& rail : link.streams()) {
-    if (rail->blocked() == rail->armed_for_write) continue;
-    rail->armed_for_write = rail->blocked();
+  for (auto& rail : link.rails()) {
+    WireRail& wire = *rail->wire;
+    if (wire.blocked() == wire.armed_for_write) continue;
+    wire.armed_for_write = wire.blocked();
     epoll_event event{};
-    event.events = EPOLLIN | (rail->blocked() ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
+    event.events = EPOLLIN | (wire.blocked() ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
     event.data.u64 = static_cast<std::uint64_t>(link.index());
-    ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, rail->fd(), &event);
+    ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, wire.fd(), &event);
   }
 }
 
@@ -94,10 +116,16 @@ bool Engine::progress() try {
       continue;
     }
     bool failed = false;
-    for (auto& rail : link.streams()) {
-      any = rail->poll(link, *this, now_ns()) || any;
-      if (rail->blocked()) mark_dirty(link);
-      failed = failed || rail->failure();
+    for (auto& rail : link.rails()) {
+      WireRail& wire = *rail->wire;
+      const std::int64_t now = now_ns();
+      if (wire.poll(link, *this, now)) {
+        any = true;
+        link.last_heard_ns = now;
+      }
+      if (wire.due_ns() <= now) wire.tick(now);
+      if (wire.blocked()) mark_dirty(link);
+      failed = failed || wire.failure();
     }
     if (failed && link.reap()) {
       link_lost(link);
@@ -106,6 +134,7 @@ bool Engine::progress() try {
   }
   drain_dirty();
   const std::int64_t now = now_ns();
+  if (now - last_watch_ > kWatchNs) watch_links(now);
   if (now - last_deadline_check_ > kDeadlineCheckNs) {
     last_deadline_check_ = now;
     check_deadlines(now);
@@ -126,6 +155,27 @@ std::int64_t Engine::next_deadline() const {
   return next;
 }
 
+// When a rail wants its tick() or a link to be looked after.
+std::int64_t Engine::next_timer(std::int64_t now) const {
+  std::int64_t next = kForever;
+  for (const auto& link : links_) {
+    if (link->down) continue;
+    next = std::min(next, link->watch_due_ns(now, probing()));
+    for (const auto& rail : link->rails()) next = std::min(next, rail->wire->due_ns());
+  }
+  return next;
+}
+
+void Engine::watch_links(std::int64_t now) {
+  last_watch_ = now;
+  const bool asking = probing();
+  for (auto& link : links_) {
+    link->watch(now, asking);
+    if (link->reap()) link_lost(*link);
+  }
+  drain_dirty();
+}
+
 void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   auto* doorbell = std::launder(reinterpret_cast<Doorbell*>(arena_.at(0)));
   doorbell->sleeping.store(1, std::memory_order_seq_cst);
@@ -135,7 +185,7 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
     pending = pending || (!link->down && link->shm() != nullptr &&
                           (link->shm()->pending() || link->shm()->room_again()));
     watch_room(*link);
-    for (auto& rail : link->streams()) pending = pending || rail->failure();
+    for (auto& rail : link->rails()) pending = pending || rail->wire->failure();
   }
   if (pending) {
     doorbell->sleeping.store(0, std::memory_order_relaxed);
@@ -143,18 +193,16 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   }
   asleep_ = true;
   ++sleeps_;
-  int timeout_ms = -1;
-  const std::int64_t until = std::min(until_ns, next_deadline());
-  if (until != kForever)
-    timeout_ms = static_cast<int>(
-        std::clamp<std::int64_t>((until - now_ns() + 999'999) / 1'000'000, 0, 1'000'000));
+  const std::int64_t now = now_ns();
+  const std::int64_t until = std::min({until_ns, next_deadline(), next_timer(now)});
+  const std::int64_t left = until == kForever ? -1 : std::max<std::int64_t>(0, until - now);
   lock.unlock();
   std::array<epoll_event, 32> events;
-  const int n = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), timeout_ms);
+  const int n = wait_for_events(epoll_fd_, events, left);
   lock.lock();
   asleep_ = false;
   doorbell->sleeping.store(0, std::memory_order_relaxed);
-  if (n == 0) last_deadline_check_ = 0;
+  if (n == 0) last_deadline_check_ = last_watch_ = 0;
   if (stopped_) return;
   for (int i = 0; i < n; ++i) {
     const std::uint64_t token = events[static_cast<std::size_t>(i)].data.u64;

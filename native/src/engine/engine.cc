@@ -55,19 +55,11 @@ Engine::Lock Engine::lock_for_post() {
 
 std::uint64_t Engine::new_ring() { return make_ring(arena_); }
 
-int Engine::add_link(std::string name, std::uint32_t first_sequence) {
+int Engine::add_link(std::string name, bool redial, std::uint32_t first_sequence) {
   const Lock lock = lock_for_post();
   links_.push_back(std::make_unique<Link>(*this, static_cast<int>(links_.size()), std::move(name),
-                                          first_sequence));
+                                          redial, first_sequence));
   return static_cast<int>(links_.size()) - 1;
-}
-
-void Engine::add_stream_rail(int link, int fd, std::uint32_t job, bool checksums) {
-  const Lock lock = lock_for_post();
-  links_.at(static_cast<std::size_t>(link))
-      ->add_stream(std::make_unique<StreamRail>(fd, job, checksums));
-  watch_fd(fd, static_cast<std::uint64_t>(link), false);
-  wake();
 }
 
 void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
@@ -280,6 +272,7 @@ void Engine::close(std::int64_t timeout_ns) {
     stopped_ = true;
     work_.notify_all();
     completion_.notify_all();
+    event_.notify_all();
     finished_.notify_all();
     ring();
   }
@@ -292,43 +285,6 @@ void Engine::close(std::int64_t timeout_ns) {
   }
   last_counters_ = count();
   links_.clear();
-}
-
-std::map<std::string, std::uint64_t> Engine::counters() {
-  const Lock lock = lock_for_post();
-  return last_counters_.empty() ? count() : last_counters_;
-}
-
-std::map<std::string, std::uint64_t> Engine::count() {
-  std::map<std::string, std::uint64_t> c{{"operations", operations_},
-                                         {"bytes_reduced", bytes_reduced_},
-                                         {"sleeps", sleeps_},
-                                         {"arena_bytes", arena_.used()},
-                                         {"slots", slots_.size()}};
-  for (auto& link : links_) {
-    c["frames_resent"] += link->counters.frames_resent;
-    c["duplicates_dropped"] += link->counters.duplicates_dropped;
-    c["rails_lost"] += link->counters.rails_lost;
-    c["shm_reference_bytes"] += link->counters.reference_bytes;
-    c["shm_staged_bytes"] += link->counters.staged_bytes;
-    c["shm_inline_bytes"] += link->counters.inline_bytes;
-    c["tcp_payload_bytes"] += link->counters.wire_payload_bytes;
-    if (link->shm() != nullptr) {
-      c["shm_links"] += 1;
-      c["shm_frames_sent"] += link->shm()->frames_sent;
-      c["shm_frames_received"] += link->shm()->frames_received;
-      c["shm_wakeups"] += link->shm()->wakeups;
-    }
-    for (auto& rail : link->streams()) {
-      c["tcp_rails"] += 1;
-      c["tcp_bytes_sent"] += rail->counters().bytes_sent;
-      c["tcp_bytes_received"] += rail->counters().bytes_received;
-      c["tcp_frames_sent"] += rail->counters().frames_sent;
-      c["tcp_frames_received"] += rail->counters().frames_received;
-      c["tcp_system_calls"] += rail->counters().system_calls;
-    }
-  }
-  return c;
 }
 
 wire::Header Engine::blank_header(wire::FrameKind kind) const {

@@ -26,6 +26,7 @@
 #include "group.h"
 #include "job.h"
 #include "link.h"
+#include "rail_status.h"
 #include "slackline/arena.h"
 #include "slackline/engine.h"
 
@@ -43,10 +44,19 @@ class Engine final : public FrameSink {
   Arena& arena() { return arena_; }
   int doorbell_fd() const { return doorbell_fd_; }
   std::uint64_t new_ring();
-  // `first_sequence` numbers the first frame each way; both ends must agree.
-  int add_link(std::string name, std::uint32_t first_sequence = 1);
-  // `job` is the code that every frame on the rail carries.
-  void add_stream_rail(int link, int fd, std::uint32_t job, bool checksums = true);
+  // With `redial` the link outlives its rails, and operations wait for a new one. `first_sequence`
+  // numbers the first frame each way; both ends must agree.
+  int add_link(std::string name, bool redial = false, std::uint32_t first_sequence = 1);
+  // `rail` is its index in the link, the same at both ends: a rail that has it is replaced. `job`
+  // is the code that every frame carries.
+  void add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t job, bool checksums = true,
+                std::string name = {});
+  void drop_rail(int link, int rail, const std::string& reason);
+  void unreachable(int link, const std::string& reason);
+  void set_fault(int link, int rail, const std::optional<FaultState>& state);
+  // Blocks until a rail changes; none once the engine is closed.
+  std::optional<RailEvent> next_event();
+  std::vector<RailStatus> rails();
   void add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
                     int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring);
   bool link_alive(int link);
@@ -84,6 +94,7 @@ class Engine final : public FrameSink {
   void forget_answer(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer);
   void mark_dirty(Link& link);
   void rail_removed(int fd);
+  void announce(const Link& link, int rail, const char* what, std::string reason);
 
   // --- under the lock: FrameSink ---
   std::byte* landing(Link& link, const wire::Header& header, Job** job) override;
@@ -143,6 +154,7 @@ class Engine final : public FrameSink {
   static bool sends_to(const Job& job, int rank);
   void peer_left(Group& group, int rank, const Failure& failure);
   void check_deadlines(std::int64_t now);
+  void watch_links(std::int64_t now);
   void break_group(Group& group, const Failure& failure);
   // describe.cc
   Failure stray(const Group& group, const wire::Header& header) const;
@@ -165,6 +177,8 @@ class Engine final : public FrameSink {
   void watch_room(Link& link);
   void drive(Lock& lock, Job& job, std::int64_t until_ns);
   std::int64_t next_deadline() const;
+  std::int64_t next_timer(std::int64_t now) const;
+  bool probing() const { return !jobs_.empty() || !any_source_.empty(); }
   Key key_of(const wire::Header& header) const;
   std::shared_ptr<Job> find(const Key& key) const;
 
@@ -182,6 +196,8 @@ class Engine final : public FrameSink {
   std::condition_variable finished_;    // for waiting callers
   std::condition_variable completion_;  // for next_completion
   std::deque<std::shared_ptr<Job>> completions_;
+  std::condition_variable event_;  // for next_event
+  std::deque<RailEvent> events_;
   bool closing_ = false;
   bool stopped_ = false;
   int callers_driving_ = 0;
@@ -194,6 +210,7 @@ class Engine final : public FrameSink {
       0};  // posting threads that want the lock: the driver makes room for them
   std::deque<std::shared_ptr<Job>> to_start_;  // posted, to be started by the driver
   std::int64_t last_deadline_check_ = 0;
+  std::int64_t last_watch_ = 0;
 
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link*> dirty_;

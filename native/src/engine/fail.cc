@@ -63,8 +63,8 @@ void Engine::retire(Job& job) {
   for (Link* link : job.group->links) {
     // The same frame may be coming in on two rails after one of them failed at the peer: what is
     // left of it must not reach memory that is the caller's again.
-    if (link == nullptr || link->streams().size() < 2) continue;
-    for (auto& rail : link->streams()) rail->forget(&job, *this);
+    if (link == nullptr || link->rails().size() < 2) continue;
+    for (auto& rail : link->rails()) rail->wire->forget(&job, *this);
   }
   job.scratch.clear();
   for (Lane& lane : job.lanes) lane.parked.clear();
@@ -283,16 +283,19 @@ void Engine::check_deadlines(std::int64_t now) {
   for (const auto& job : late) {
     int peer = -1;
     const std::string who = waiting_for(*job, &peer);
+    const Link* link = peer < 0 ? nullptr : job->group->links[static_cast<std::size_t>(peer)];
+    const std::string known =
+        link == nullptr ? "" : "; of rank " + std::to_string(peer) + ": " + link->condition(now);
     const double seconds = static_cast<double>(job->deadline_ns - job->posted_ns) / 1e9;
     std::string limit = std::to_string(seconds);
     limit.erase(limit.find_last_not_of('0') + 1);
     if (limit.back() == '.') limit.pop_back();
     fail(*job,
-         Failure{Fault::kTimeout,
+         Failure{link != nullptr && link->without_rail() ? Fault::kLink : Fault::kTimeout,
                  "rank " + std::to_string(job->group->rank) + ": " + describe(*job) + " tag " +
                      std::to_string(job->user_tag()) + " sequence " +
                      std::to_string(job->sequence()) + " Timed out after " + limit +
-                     " s (timeout " + limit + " s) waiting for " + who,
+                     " s (timeout " + limit + " s) waiting for " + who + known,
                  job->group->rank, peer, job->user_tag(), job->sequence()},
          true);
   }

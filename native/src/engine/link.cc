@@ -21,7 +21,7 @@ Link::~Link() {
   for (Retained& r : retained_) {
     if (r.owned != nullptr) engine_.give_buffer(r.owned);
   }
-  for (auto& rail : streams_) rail->abandon(engine_);
+  for (auto& rail : rails_) rail->wire->abandon(engine_);
 }
 
 bool Link::idle() const {
@@ -44,20 +44,17 @@ void Link::unpark(Job& job, int peer) {
   engine_.mark_dirty(*this);
 }
 
-WireRail* Link::pick_rail() {
-  WireRail* best = nullptr;
-  for (auto& rail : streams_) {
-    if (rail->room() &&
-        (best == nullptr || rail->counters().bytes_sent < best->counters().bytes_sent))
-      best = rail.get();
-  }
-  return best;
-}
-
 void Link::pump() {
   if (down) return;
   while (!control_.empty()) {
     auto& [header, text] = control_.front();
+    if (shm_ == nullptr) {
+      if (rails_.empty()) return;
+      const auto [waiting, words] = std::move(control_.front());
+      control_.pop_front();
+      control(waiting, words);
+      continue;
+    }
     if (!shm_->push(header, text.data(), text.size())) return;
     control_.pop_front();
   }
@@ -71,7 +68,7 @@ void Link::pump() {
       const Outcome outcome = transmit(item);
       if (outcome == Outcome::kNoRoom) {
         queue.push_front(std::move(item));
-        for (auto& rail : streams_) rail->flush(now_ns());
+        for (auto& rail : rails_) rail->wire->flush(now_ns());
         if (pick_rail() == nullptr || shm_ != nullptr) return;
       } else if (outcome == Outcome::kParked) {
         Lane& lane = item.job->lanes[item.step->peer];
@@ -83,7 +80,7 @@ void Link::pump() {
     else
       break;
   }
-  for (auto& rail : streams_) rail->flush(now_ns());
+  for (auto& rail : rails_) rail->wire->flush(now_ns());
 }
 
 Link::Outcome Link::transmit(const SendItem& item) {
@@ -187,7 +184,7 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
       return Outcome::kParked;
     }
   }
-  WireRail* rail = pick_rail();
+  LinkRail* rail = pick_rail();
   if (rail == nullptr) return Outcome::kNoRoom;
   if (eager) {
     header.flags |= wire::kFlagEager;
@@ -211,10 +208,10 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   return Outcome::kSent;
 }
 
-void Link::put_on_wire(WireRail& rail, wire::Header& header, const std::byte* payload,
+void Link::put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* payload,
                        std::byte* owned, std::uint32_t length, std::shared_ptr<Job> job) {
   header.length = length;
-  header.job = rail.job();
+  header.job = rail.wire->job();
   header.sequence =
       header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAck) ? 0 : next_sequence_;
   if (header.sequence != 0 && ++next_sequence_ == 0) next_sequence_ = 1;
@@ -222,9 +219,9 @@ void Link::put_on_wire(WireRail& rail, wire::Header& header, const std::byte* pa
   unacknowledged_frames_ = 0;
   unacknowledged_bytes_ = 0;
   bulk_unacknowledged_ = false;
-  header.payload_checksum = rail.checksums() && length > 0 ? crc32c(0, payload, length) : 0;
+  header.payload_checksum = rail.wire->checksums() && length > 0 ? crc32c(0, payload, length) : 0;
   header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
-  rail.enqueue(header, payload, length);
+  rail.wire->enqueue(header, payload, length);
   if (header.sequence != 0)
     retained_.push_back(Retained{header, payload, owned, length, std::move(job), &rail});
 }
@@ -239,12 +236,11 @@ void Link::control(wire::Header header, const std::string& text) {
     engine_.mark_dirty(*this);
     return;
   }
-  WireRail* rail = pick_rail();
-  for (auto& other : streams_) {
-    if (rail == nullptr && !other->failure())
-      rail = other.get();  // control frames are few and short: they may exceed the queue
+  LinkRail* rail = any_rail();
+  if (rail == nullptr) {
+    if (redial_) control_.emplace_back(header, text.substr(0, length));
+    return;
   }
-  if (rail == nullptr) return;
   std::byte* owned = nullptr;
   if (length > 0) {
     owned = engine_.take_buffer(length);
@@ -276,13 +272,13 @@ void Link::grant(Job& job, int peer) {
 }
 
 void Link::forget(const Job& job) {
-  for (auto& rail : streams_) rail->forget(&job, engine_);
+  for (auto& rail : rails_) rail->wire->forget(&job, engine_);
   for (Retained& r : retained_) {
     if (r.job.get() != &job) continue;
     // The frame may still have to be resent and its memory goes back to the caller: keep a copy.
     r.owned = engine_.take_buffer(r.length);
     std::memcpy(r.owned, r.payload, r.length);
-    for (auto& rail : streams_) rail->repoint(r.header.sequence, r.owned);
+    for (auto& rail : rails_) rail->wire->repoint(r.header.sequence, r.owned);
     r.payload = r.owned;
     r.job.reset();
   }

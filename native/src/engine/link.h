@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "../rail/shm.h"
-#include "../rail/stream.h"
 #include "job.h"
+#include "link_rail.h"
 
 namespace slackline {
 
@@ -29,6 +29,8 @@ struct LinkCounters {
   std::uint64_t frames_resent = 0;
   std::uint64_t duplicates_dropped = 0;
   std::uint64_t rails_lost = 0;
+  std::uint64_t rails_suspected = 0;
+  std::uint64_t rails_restored = 0;
   std::uint64_t reference_bytes = 0;  // read in place by the peer
   std::uint64_t staged_bytes = 0;     // copied into shared slots
   std::uint64_t wire_payload_bytes = 0;
@@ -37,10 +39,13 @@ struct LinkCounters {
 
 class Link {
  public:
-  Link(Engine& engine, int index, std::string name, std::uint32_t first_sequence = 1)
+  // With `redial` the link outlives its rails: operations wait for a new one.
+  Link(Engine& engine, int index, std::string name, bool redial = false,
+       std::uint32_t first_sequence = 1)
       : engine_(engine),
         index_(index),
         name_(std::move(name)),
+        redial_(redial),
         next_sequence_(first_sequence),
         expected_(first_sequence) {}
   Link(const Link&) = delete;
@@ -51,9 +56,11 @@ class Link {
   const std::string& name() const { return name_; }
   bool shared_memory() const { return shm_ != nullptr; }
   ShmRail* shm() { return shm_.get(); }
-  std::vector<std::unique_ptr<WireRail>>& streams() { return streams_; }
+  std::vector<std::unique_ptr<LinkRail>>& rails() { return rails_; }
   void set_shm(std::unique_ptr<ShmRail> rail) { shm_ = std::move(rail); }
-  void add_stream(std::unique_ptr<WireRail> rail) { streams_.push_back(std::move(rail)); }
+  // A rail with an index that is taken replaces the one that has it.
+  void add_rail(int index, std::string name, std::unique_ptr<WireRail> rail);
+  LinkRail* rail(int index);
 
   void queue(SendItem item);
   // Puts back what waited for credit or a slot.
@@ -78,8 +85,20 @@ class Link {
   void eager_consumed(std::uint64_t bytes);
   // Writes acknowledgements that are due and wakes the peer if need be.
   void settle();
-  // Deals with failed rails; true when the link has just lost its last one.
+  // Deals with failed rails; true when the link has just gone down.
   bool reap();
+  // Looks after the rails: which are silent, which are back, how fast each is. With `probing`,
+  // operations are open and each rail is asked for a sign of life now and then.
+  void watch(std::int64_t now_ns, bool probing);
+  void on_probe(const wire::Header& header, std::int64_t now_ns);
+  void on_retire(const wire::Header& header);
+  // The peer's process is known to be gone.
+  bool give_up(const std::string& reason);
+  // What an operation that waits for the peer can say about it.
+  std::string condition(std::int64_t now_ns) const;
+  // When watch() wants to be called again, kNever when nothing is expected.
+  std::int64_t watch_due_ns(std::int64_t now_ns, bool probing) const;
+  bool without_rail() const { return shm_ == nullptr && rails_.empty(); }
 
   // Nothing is left to send and, on a wire, nothing to be acknowledged.
   bool idle() const;
@@ -93,6 +112,7 @@ class Link {
   bool said_bye = false;  // the peer closed its engine in good order
   Failure failure;        // why it is down
   LinkCounters counters;
+  std::int64_t last_heard_ns = 0;
 
  private:
   // Payloads up to this size are copied: the operation need not wait for the acknowledgement.
@@ -107,7 +127,7 @@ class Link {
     std::byte* owned;
     std::uint32_t length;
     std::shared_ptr<Job> job;  // set while the payload is the job's memory
-    WireRail* rail;
+    const LinkRail* rail;      // null: its rail is gone and there was no other
   };
 
   Outcome transmit(const SendItem& item);
@@ -115,16 +135,29 @@ class Link {
                           std::size_t bytes);
   Outcome transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data,
                         std::size_t bytes);
-  WireRail* pick_rail();
-  void resend(Retained& frame, WireRail& rail);
-  void put_on_wire(WireRail& rail, wire::Header& header, const std::byte* payload,
-                   std::byte* owned, std::uint32_t length, std::shared_ptr<Job> job);
+  LinkRail* pick_rail();
+  LinkRail* any_rail();  // for what must not wait for room
+  void resend(Retained& frame, LinkRail& rail);
+  void move_frames(const LinkRail* from);
+  void suspect(LinkRail& rail, std::int64_t now_ns, const std::string& why);
+  void restore(LinkRail& rail);
+  void measure(LinkRail& rail, std::int64_t now_ns);
+  bool has_allowance(LinkRail& rail);
+  bool another_is_well(const LinkRail& rail, std::int64_t now_ns) const;
+  void probe(LinkRail& rail, std::int64_t now_ns);
+  void say_retire(LinkRail& rail);
+  void send_unnumbered(LinkRail& rail, wire::Header header);
+  void put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* payload, std::byte* owned,
+                   std::uint32_t length, std::shared_ptr<Job> job);
 
   Engine& engine_;
   const int index_;
   const std::string name_;
   std::unique_ptr<ShmRail> shm_;
-  std::vector<std::unique_ptr<WireRail>> streams_;
+  const bool redial_;
+  std::vector<std::unique_ptr<LinkRail>> rails_;
+  bool ended_ = false;              // a stream ended that the peer had not given up
+  std::int64_t bare_since_ns_ = 0;  // when the last rail was lost
   std::map<int, std::deque<SendItem>> ready_;
   std::deque<std::pair<wire::Header, std::string>> control_;
   std::deque<Retained> retained_;

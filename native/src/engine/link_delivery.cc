@@ -1,5 +1,4 @@
-// Exactly once: what has arrived, what is acknowledged, what is sent again, and when a link is
-// down.
+// Exactly once: what has arrived and what is acknowledged.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -7,7 +6,6 @@
 #include "clock.h"
 #include "engine_impl.h"
 #include "link.h"
-#include "slackline/crc32c.h"
 
 namespace slackline {
 namespace {
@@ -60,7 +58,7 @@ void Link::acknowledged(std::uint32_t next_expected) {
   while (!retained_.empty() && before(retained_.front().header.sequence, next_expected)) {
     Retained r = std::move(retained_.front());
     retained_.pop_front();
-    for (auto& rail : streams_) rail->release(r.header.sequence);
+    for (auto& rail : rails_) rail->wire->release(r.header.sequence);
     if (r.owned != nullptr) engine_.give_buffer(r.owned);
     if (r.job) engine_.send_finished(*r.job);
   }
@@ -81,66 +79,12 @@ void Link::settle() {
     shm_->notify();
     return;
   }
+  if (rails_.empty()) return;
   if (bulk_unacknowledged_ || unacknowledged_frames_ >= kAcknowledgeFrames ||
       unacknowledged_bytes_ >= kAcknowledgeBytes) {
     control(engine_.blank_header(wire::FrameKind::kAck));
   }
-  for (auto& rail : streams_) rail->flush(now_ns());
-}
-
-// Borrowed memory may have been overwritten since: by a result of the same operation, which only
-// exists because the peer has had this frame. The frame then only needs its number acknowledged.
-void Link::resend(Retained& frame, WireRail& rail) {
-  frame.rail = &rail;
-  ++counters.frames_resent;
-  if (frame.length == 0 || !rail.checksums() ||
-      crc32c(0, frame.payload, frame.length) == frame.header.payload_checksum) {
-    rail.enqueue(frame.header, frame.payload, frame.length);
-    return;
-  }
-  wire::Header stub = engine_.blank_header(wire::FrameKind::kAck);
-  stub.job = frame.header.job;
-  stub.sequence = frame.header.sequence;
-  stub.acknowledge = expected_;
-  stub.header_checksum = crc32c(0, &stub, sizeof stub - sizeof stub.header_checksum);
-  rail.enqueue(stub, nullptr, 0);
-}
-
-bool Link::reap() {
-  if (down) return false;
-  if (shm_) {
-    if (shm_->failure()) {
-      failure = shm_->failure();
-      down = true;
-      return true;
-    }
-    if (!shm_->peer_gone() || shm_->pending()) return false;
-    if (!failure) failure = Failure{Fault::kPeer, "its process has ended", -1, -1, -1, -1};
-    down = true;
-    return true;
-  }
-  for (std::size_t i = 0; i < streams_.size();) {
-    if (!streams_[i]->failure()) {
-      ++i;
-      continue;
-    }
-    const std::unique_ptr<WireRail> dead = std::move(streams_[i]);
-    streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
-    ++counters.rails_lost;
-    failure = dead->failure();
-    engine_.rail_removed(dead->fd());
-    dead->abandon(engine_);
-    if (streams_.empty()) continue;
-    bulk_unacknowledged_ = true;  // acknowledgements may have been lost with it
-    engine_.mark_dirty(*this);
-    for (Retained& r : retained_) {
-      if (r.rail != dead.get()) continue;
-      resend(r, *streams_[r.header.sequence % streams_.size()]);
-    }
-  }
-  if (!streams_.empty()) return false;
-  down = true;
-  return true;
+  for (auto& rail : rails_) rail->wire->flush(now_ns());
 }
 
 }  // namespace slackline

@@ -1,8 +1,10 @@
 #include "stream.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -11,9 +13,15 @@
 #include <cerrno>
 #include <cstring>
 
+#include "../engine/clock.h"
 #include "slackline/crc32c.h"
 
 namespace slackline {
+namespace {
+
+constexpr std::int64_t kRepairNs = 1'000'000;  // of a lost segment, at least
+
+}  // namespace
 
 StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums)
     : WireRail(job, checksums), fd_(fd), buffer_(new std::byte[kBufferBytes]) {
@@ -27,8 +35,46 @@ StreamRail::~StreamRail() { ::close(fd_); }
 
 void StreamRail::enqueue(const wire::Header& header, const std::byte* payload,
                          std::uint32_t length) {
-  queue_.push_back(Outgoing{header, payload, length, nullptr});
+  Outgoing frame{header, payload, length, nullptr, 0};
+  if (injector_ != nullptr) {
+    suffer(std::move(frame));
+    return;
+  }
   queued_bytes_ += sizeof header + length;
+  queue_.push_back(std::move(frame));
+}
+
+// What the injector's faults do to a frame. TCP repairs loss: it shows as a frame that is late by
+// a round trip.
+void StreamRail::suffer(Outgoing frame) {
+  const std::int64_t now = now_ns();
+  const Injector::Fate fate = injector_->fate(now, sizeof frame.header + frame.length);
+  frame.release_ns = fate.release_ns;
+  if (injector_->state().down) {
+    frame.release_ns = kNever;
+  } else if (fate.drop) {
+    const std::int64_t round_trip =
+        confirmation(now).round_trip_ns + 2 * injector_->state().delay_ns;
+    frame.release_ns += std::max(round_trip, kRepairNs);
+  }
+  if (fate.corrupt) frame.header.header_checksum ^= 1u << injector_->place(32);
+  const std::size_t bytes = sizeof frame.header + frame.length;
+  for (int copy = 0; copy < fate.copies; ++copy) {
+    queued_bytes_ += bytes;
+    auto place = queue_.end();
+    const bool first_is_under_way = front_sent_ > 0;
+    if (fate.overtaken && queue_.size() > (first_is_under_way ? 1u : 0u)) --place;
+    queue_.insert(place,
+                  Outgoing{frame.header, frame.payload, frame.length, nullptr, frame.release_ns});
+  }
+}
+
+void StreamRail::inject(const std::optional<FaultState>& state) {
+  WireRail::inject(state);
+  for (Outgoing& out : queue_) {
+    if (out.release_ns == kNever) out.release_ns = 0;
+  }
+  held_ = false;
 }
 
 void StreamRail::repoint(std::uint32_t sequence, const std::byte* to) {
@@ -37,13 +83,38 @@ void StreamRail::repoint(std::uint32_t sequence, const std::byte* to) {
   }
 }
 
-void StreamRail::flush(std::int64_t) {
+void StreamRail::copy_payload(Outgoing& out) {
+  if (out.copy != nullptr || out.length == 0) return;
+  out.copy.reset(new std::byte[out.length]);
+  std::memcpy(out.copy.get(), out.payload, out.length);
+  out.payload = out.copy.get();
+}
+
+void StreamRail::release(std::uint32_t sequence) {
+  for (std::size_t i = 0; i < queue_.size();) {
+    Outgoing& out = queue_[i];
+    if (out.header.sequence != sequence) {
+      ++i;
+    } else if (i == 0 && front_sent_ > 0) {
+      copy_payload(out);  // a stream must end what it began
+      ++i;
+    } else {
+      queued_bytes_ -= sizeof out.header + out.length;
+      queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+}
+
+void StreamRail::flush(std::int64_t now_ns) {
+  held_ = false;
   while (!queue_.empty() && !failure()) {
+    held_ = front_sent_ == 0 && queue_.front().release_ns > now_ns;
+    if (held_) return;
     std::array<iovec, 32> parts;
     std::size_t used = 0;
     std::size_t skip = front_sent_;
     for (Outgoing& out : queue_) {
-      if (used + 2 > parts.size()) break;
+      if (used + 2 > parts.size() || (out.release_ns > now_ns && used > 0)) break;
       if (skip < sizeof out.header) {
         parts[used++] = {reinterpret_cast<char*>(&out.header) + skip, sizeof out.header - skip};
         skip = 0;
@@ -75,6 +146,12 @@ void StreamRail::flush(std::int64_t) {
       queue_.pop_front();
     }
   }
+}
+
+void StreamRail::last_words(const wire::Header& header) {
+  // In the middle of a frame nobody would understand it; a full socket has no room: all the same.
+  if (front_sent_ == 0 && !at_end_)
+    ::send(fd_, &header, sizeof header, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 bool StreamRail::check(const wire::Header& header) {
@@ -140,7 +217,7 @@ bool StreamRail::read_some(bool* drained) {
   }
   if (n < 0) {
     if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-      fail(Fault::kPeer, std::string("receiving failed: ") + std::strerror(errno));
+      fail(Fault::kLink, std::string("receiving failed: ") + std::strerror(errno));
     return false;
   }
   const auto got = static_cast<std::size_t>(n);
@@ -224,29 +301,20 @@ void StreamRail::abandon(FrameSink& sink) {
   in_bulk_ = false;
 }
 
-// A frame that was resent elsewhere may be acknowledged before it is written here.
-void StreamRail::release(std::uint32_t sequence) {
-  for (Outgoing& out : queue_) {
-    if (out.header.sequence != sequence || out.copy != nullptr || out.length == 0) continue;
-    out.copy.reset(new std::byte[out.length]);
-    std::memcpy(out.copy.get(), out.payload, out.length);
-    out.payload = out.copy.get();
-  }
-}
-
 // What the peer's system has acknowledged, as TCP knows it. Other stream sockets confirm at once.
 Confirmation StreamRail::confirmation(std::int64_t now_ns) {
   Confirmation result;
   tcp_info info{};
   socklen_t size = sizeof info;
-  if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return result;
-  result.in_flight = info.tcpi_unacked > 0;
-  result.unconfirmed = queued_bytes_ + info.tcpi_notsent_bytes +
-                       std::uint64_t{info.tcpi_unacked} * info.tcpi_snd_mss;
+  int outstanding = 0;
+  if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+      ::ioctl(fd_, SIOCOUTQ, &outstanding) != 0)
+    return result;
+  result.in_flight = info.tcpi_unacked > 0 || held_;
+  result.unconfirmed = queued_bytes_ + static_cast<std::uint64_t>(outstanding);
   result.round_trip_ns = std::int64_t{info.tcpi_rtt} * 1000;
   result.tries = info.tcpi_retransmits;
-  if (!result.in_flight || info.tcpi_bytes_acked != confirmed_ || quiet_since_ns_ == 0)
-    quiet_since_ns_ = now_ns;
+  if (!result.in_flight || info.tcpi_bytes_acked != confirmed_) quiet_since_ns_ = now_ns;
   confirmed_ = info.tcpi_bytes_acked;
   result.quiet_since_ns = quiet_since_ns_;
   return result;

@@ -24,13 +24,15 @@ class StreamRail final : public WireRail {
   void repoint(std::uint32_t sequence, const std::byte* to) override;
   void release(std::uint32_t sequence) override;
   void flush(std::int64_t now_ns) override;
-  bool blocked() const override { return !queue_.empty(); }
-  std::int64_t due_ns() const override { return kNever; }
-  void tick(std::int64_t) override {}
+  bool blocked() const override { return !queue_.empty() && !held_; }
+  std::int64_t due_ns() const override { return held_ ? queue_.front().release_ns : kNever; }
+  void tick(std::int64_t now_ns) override { flush(now_ns); }
   bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) override;
   void forget(const Job* job, FrameSink& sink) override;
   void abandon(FrameSink& sink) override;
   Confirmation confirmation(std::int64_t now_ns) override;
+  void inject(const std::optional<FaultState>& state) override;
+  void last_words(const wire::Header& header) override;
   bool at_end() const { return at_end_; }
 
  private:
@@ -45,6 +47,7 @@ class StreamRail final : public WireRail {
     const std::byte* payload;
     std::uint32_t length;
     std::unique_ptr<std::byte[]> copy;
+    std::int64_t release_ns = 0;  // a fault holds it back until then
   };
   struct Bulk {
     wire::Header header{};
@@ -54,6 +57,8 @@ class StreamRail final : public WireRail {
     std::size_t got = 0;
   };
 
+  void suffer(Outgoing frame);
+  void copy_payload(Outgoing& out);
   bool read_some(bool* drained);
   void parse(Link& link, FrameSink& sink);
   void finish_bulk(Link& link, FrameSink& sink);
@@ -64,6 +69,7 @@ class StreamRail final : public WireRail {
   std::deque<Outgoing> queue_;
   std::size_t queued_bytes_ = 0;
   std::size_t front_sent_ = 0;
+  bool held_ = false;  // the first frame may not leave yet
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;

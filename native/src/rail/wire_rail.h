@@ -5,8 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "injector.h"
 #include "rail.h"
 
 namespace slackline {
@@ -78,6 +82,16 @@ class WireRail {
   virtual void abandon(FrameSink& sink) = 0;
 
   virtual Confirmation confirmation(std::int64_t now_ns) = 0;
+  // Inflicts these faults on what is sent from now on; none ends that. What an old fault holds back
+  // leaves when it would have, or at once if it was never to leave.
+  virtual void inject(const std::optional<FaultState>& state) {
+    injector_ = state ? std::make_unique<Injector>(*state) : nullptr;
+  }
+
+  // Writes one more frame past all that waits, if that can be done, before the rail goes.
+  virtual void last_words(const wire::Header&) {}
+  // Ends the rail from this side.
+  void give_up(std::string reason) { fail(Fault::kLink, std::move(reason)); }
   // The first failure ends the rail for good.
   const Failure& failure() const { return failure_; }
   const RailCounters& counters() const { return counters_; }
@@ -91,6 +105,7 @@ class WireRail {
     failure_.message = std::move(message);
   }
   RailCounters counters_;
+  std::unique_ptr<Injector> injector_;
 
  private:
   std::uint32_t job_;

@@ -160,4 +160,4 @@ class Links:
             os.close(fd)
         far = record.host != self._host
         checks = {"wire": far, "all": True, "none": False}[self._options.checksums]
-        engine.add_stream_rail(link, sock.detach(), job, checks)
+        engine.add_rail(link, theirs.rail, "tcp", sock.detach(), job, checks)

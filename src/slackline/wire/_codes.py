@@ -94,6 +94,11 @@ class FrameKind(IntEnum):
     """Opens a rail."""
     RELEASE = 8
     """Gives back memory of the peer that a REFERENCE frame named."""
+    PROBE = 9
+    """Asks the peer's engine for an answer on the same rail, whose index is in `chunk`; offset: when
+    it was sent. In the answer also total: when it was received, tag: when it was answered; ns."""
+    RETIRE = 10
+    """The sender gives up the rail that this comes on and stays alive: `chunk` is its index."""
 
 
 class FrameFlag(IntFlag):
@@ -109,3 +114,5 @@ class FrameFlag(IntFlag):
     """Sent before the receiver granted it: counts against the link's pool of unexpected bytes."""
     TO_SENDER = 16
     """Concerns the peer's send of a point-to-point message, not its receive."""
+    ANSWER = 32
+    """This PROBE answers one."""

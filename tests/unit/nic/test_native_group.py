@@ -97,7 +97,7 @@ def test_registered_memory_is_read_in_place() -> None:
     assert grown["operations"] == 1
     assert grown["shm_reference_bytes"] > 0
     assert grown["shm_staged_bytes"] == 0
-    assert grown["tcp_payload_bytes"] == 0
+    assert grown["wire_payload_bytes"] == 0
 
 
 def test_private_memory_is_staged() -> None:
@@ -107,7 +107,7 @@ def test_private_memory_is_staged() -> None:
 
 def test_a_wire_carries_every_byte_once() -> None:
     grown = bytes_moved("tcp", registered=False)
-    assert grown["tcp_payload_bytes"] == 4_000_000, "half of the buffer, and the other half's sum"
+    assert grown["wire_payload_bytes"] == 4_000_000, "half of the buffer, and the other half's sum"
     assert grown["frames_resent"] == grown["duplicates_dropped"] == grown["rails_lost"] == 0
 
 

@@ -1,0 +1,78 @@
+#include "rails.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <tuple>
+#include <vector>
+
+#include "../src/engine/rail_status.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace slackline {
+
+RailKind rail_kind(const std::string& name) {
+  if (name == "tcp") return RailKind::kTcp;
+  if (name == "udp") return RailKind::kUdp;
+  throw std::invalid_argument("a rail's kind must be tcp or udp, not " + name);
+}
+
+void bind_rails(nb::module_& m) {
+  nb::class_<FaultState>(m, "FaultState", "What an engine inflicts on what it sends over a rail.")
+      .def(
+          "__init__",
+          [](FaultState* self, std::int64_t delay_ns, std::int64_t jitter_ns, std::uint64_t rate,
+             double loss, double duplicate, double reorder, double corrupt, bool down,
+             std::uint64_t seed) {
+            new (self) FaultState{delay_ns, jitter_ns, rate, loss, duplicate,
+                                  reorder,  corrupt,   down, seed};
+          },
+          nb::kw_only(), "delay_ns"_a = 0, "jitter_ns"_a = 0, "rate"_a = 0, "loss"_a = 0.0,
+          "duplicate"_a = 0.0, "reorder"_a = 0.0, "corrupt"_a = 0.0, "down"_a = false, "seed"_a = 0,
+          "`rate` in bytes per second, 0 for no limit; shares of packets from 0 to 1.");
+  nb::class_<RailEvent>(m, "RailEvent", "A change of a rail.")
+      .def_ro("link", &RailEvent::link)
+      .def_ro("rail", &RailEvent::rail, "Index in the link; -1: the link as a whole.")
+      .def_ro("what", &RailEvent::what, "\"up\", \"suspect\", \"lost\" or \"down\".")
+      .def_ro("reason", &RailEvent::reason)
+      .def_ro("time_ns", &RailEvent::time_ns, "Of the monotonic clock.");
+  nb::class_<RailStatus>(m, "RailStatus", "What is known of a rail. Counts are since it began.")
+      .def_ro("link", &RailStatus::link)
+      .def_ro("rail", &RailStatus::rail)
+      .def_ro("kind", &RailStatus::kind, "\"tcp\", \"udp\" or \"shm\".")
+      .def_ro("name", &RailStatus::name)
+      .def_ro("state", &RailStatus::state, "\"up\" or \"suspect\".")
+      .def_prop_ro("bytes_sent", [](const RailStatus& s) { return s.counters.bytes_sent; })
+      .def_prop_ro("bytes_received", [](const RailStatus& s) { return s.counters.bytes_received; })
+      .def_prop_ro("frames_sent", [](const RailStatus& s) { return s.counters.frames_sent; })
+      .def_prop_ro("frames_received",
+                   [](const RailStatus& s) { return s.counters.frames_received; })
+      .def_prop_ro("packets_sent", [](const RailStatus& s) { return s.counters.packets_sent; })
+      .def_prop_ro("packets_resent", [](const RailStatus& s) { return s.counters.packets_resent; })
+      .def_prop_ro("packets_refused",
+                   [](const RailStatus& s) { return s.counters.packets_refused; })
+      .def_ro("frames_resent", &RailStatus::frames_resent)
+      .def_ro("queued_bytes", &RailStatus::queued_bytes, "In the engine.")
+      .def_ro("unconfirmed_bytes", &RailStatus::unconfirmed_bytes,
+              "Queued, or under way and not known to have arrived.")
+      .def_ro("confirmed_bytes", &RailStatus::confirmed_bytes)
+      .def_ro("busy_ns", &RailStatus::busy_ns, "Time with anything unconfirmed.")
+      .def_ro("round_trip_ns", &RailStatus::round_trip_ns, "Smoothed; 0 while unknown.")
+      .def_prop_ro(
+          "probes",
+          [](const RailStatus& s) {
+            std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>> all;
+            for (const Probe& p : s.probes)
+              all.emplace_back(p.sent, p.received, p.answered, p.back);
+            return all;
+          },
+          "The last probes, oldest first: sent here, received there, answered there, back here, in "
+          "ns of each host's monotonic clock.")
+      .def_ro("probe_count", &RailStatus::probe_count, "How many there ever were.");
+}
+
+}  // namespace slackline

@@ -1,0 +1,371 @@
+// The rails of a link: which one a frame takes, what becomes of frames whose rail is silent or
+// lost, and when a link is down.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "clock.h"
+#include "engine_impl.h"
+#include "link.h"
+#include "slackline/crc32c.h"
+
+namespace slackline {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+// Bulk data that nothing confirms for this long, or for some round trips, is on a silent rail. A
+// peer's TCP may put off the acknowledgement of a packet or two for longer, and the peer's engine
+// confirms datagrams when it has the processor.
+constexpr std::int64_t kSilentBulkNs = 50 * kMs;
+constexpr std::int64_t kSilentNs = 250 * kMs;
+constexpr std::int64_t kSilentDatagramsNs = 100 * kMs;
+constexpr std::int64_t kSilentRoundTrips = 4;
+constexpr std::uint64_t kBulkBytes = 64u << 10;
+// TCP waits ever longer before it tries a silent path again: a fresh connection finds out sooner.
+constexpr std::int64_t kLostNs = 1000 * kMs;
+constexpr std::int64_t kLostRoundTrips = 20;
+constexpr std::int64_t kWatchNs = 10 * kMs;
+constexpr std::int64_t kMeasureNs = 5 * kMs;
+constexpr double kNewShare = 0.3;  // of a measurement in the mean
+constexpr std::int64_t kProbeNs = 50 * kMs;
+// What a rail may have under way when it comes back; doubled whenever that much was confirmed.
+constexpr std::uint64_t kFirstAllowance = 128u << 10;
+constexpr std::uint64_t kEnoughAllowance = 1u << 20;
+constexpr std::int64_t kAliveNs = 1000 * kMs;
+
+std::int64_t silence_limit(const LinkRail& rail) {
+  const std::int64_t least = rail.wire->kind() == RailKind::kUdp   ? kSilentDatagramsNs
+                             : rail.last.unconfirmed >= kBulkBytes ? kSilentBulkNs
+                                                                   : kSilentNs;
+  return std::max(least, kSilentRoundTrips * rail.last.round_trip_ns);
+}
+
+bool silent(const LinkRail& rail, std::int64_t now_ns) {
+  return rail.last.in_flight && now_ns - rail.last.quiet_since_ns > silence_limit(rail);
+}
+
+std::string seconds(std::int64_t ns) {
+  const std::int64_t tenths = (ns + 50 * kMs) / (100 * kMs);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+}  // namespace
+
+LinkRail* Link::rail(int index) {
+  for (auto& rail : rails_) {
+    if (rail->index == index) return rail.get();
+  }
+  return nullptr;
+}
+
+void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire) {
+  LinkRail* old = rail(index);
+  const bool bare = rails_.empty();
+  rails_.push_back(std::make_unique<LinkRail>(index, std::move(name), std::move(wire)));
+  LinkRail& rail = *rails_.back();
+  if (old != nullptr) {
+    old->wire->give_up("replaced by a new one");
+    reap();
+  }
+  if (counters.rails_lost > 0) {
+    rail.allowance = kFirstAllowance;
+    ++counters.rails_restored;
+  }
+  if (bare) move_frames(nullptr);
+  engine_.announce(*this, rail.index, "up", rail.name);
+  engine_.mark_dirty(*this);
+}
+
+// A rail that has come back carries little until that has gone well.
+bool Link::has_allowance(LinkRail& rail) {
+  if (rail.allowance == LinkRail::kUnlimited) return true;
+  return rail.wire->confirmation(now_ns()).unconfirmed < rail.allowance;
+}
+
+LinkRail* Link::pick_rail() {
+  LinkRail* best = nullptr;
+  const auto up =
+      std::ranges::count_if(rails_, [](const auto& rail) { return rail->state == RailState::kUp; });
+  for (auto& entry : rails_) {
+    LinkRail& rail = *entry;
+    if (rail.state != RailState::kUp || !rail.wire->room()) continue;
+    if (best != nullptr) {
+      const double mine = rail.backlog(1);
+      const double its = best->backlog(1);
+      const bool fewer = rail.wire->counters().bytes_sent < best->wire->counters().bytes_sent;
+      if (mine > its || (mine == its && !fewer)) continue;
+    }
+    if (up == 1 || has_allowance(rail)) best = &rail;
+  }
+  return best;
+}
+
+// Control frames are few and short: they may exceed a queue.
+LinkRail* Link::any_rail() {
+  if (LinkRail* rail = pick_rail()) return rail;
+  LinkRail* any = nullptr;
+  for (auto& rail : rails_) {
+    if (rail->wire->failure()) continue;
+    if (any == nullptr || (any->state == RailState::kSuspect && rail->state == RailState::kUp))
+      any = rail.get();
+  }
+  return any;
+}
+
+// Borrowed memory may have been overwritten since: by a result of the same operation, which only
+// exists because the peer has had this frame. The frame then only needs its number acknowledged.
+void Link::resend(Retained& frame, LinkRail& rail) {
+  frame.rail = &rail;
+  ++counters.frames_resent;
+  ++rail.frames_resent;
+  frame.header.job = rail.wire->job();
+  frame.header.acknowledge = expected_;
+  const bool intact = frame.length == 0 || frame.header.payload_checksum == 0 ||
+                      crc32c(0, frame.payload, frame.length) == frame.header.payload_checksum;
+  wire::Header header = frame.header;
+  if (!intact) {
+    header = engine_.blank_header(wire::FrameKind::kAck);
+    header.job = rail.wire->job();
+    header.sequence = frame.header.sequence;
+    header.acknowledge = expected_;
+  } else if (rail.wire->checksums() && header.payload_checksum == 0 && frame.length > 0) {
+    header.payload_checksum = crc32c(0, frame.payload, frame.length);
+  }
+  header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
+  rail.wire->enqueue(header, intact ? frame.payload : nullptr, intact ? frame.length : 0);
+}
+
+// What `from` had not delivered goes over the others, as far as is known.
+void Link::move_frames(const LinkRail* from) {
+  bulk_unacknowledged_ = true;  // acknowledgements may have been lost with it
+  engine_.mark_dirty(*this);
+  for (Retained& r : retained_) {
+    if (r.rail != from) continue;
+    LinkRail* best = nullptr;
+    for (auto& rail : rails_) {
+      if (rail.get() == from || rail->state != RailState::kUp || rail->wire->failure()) continue;
+      if (best == nullptr || rail->backlog(r.length) < best->backlog(r.length)) best = rail.get();
+    }
+    if (best == nullptr) {
+      r.rail = nullptr;
+      continue;
+    }
+    resend(r, *best);
+  }
+}
+
+void Link::suspect(LinkRail& rail, std::int64_t now_ns, const std::string& why) {
+  rail.state = RailState::kSuspect;
+  rail.suspected_ns = now_ns;
+  rail.next_probe_ns = now_ns;
+  ++counters.rails_suspected;
+  for (const Retained& r : retained_) {
+    if (r.rail == &rail) rail.wire->release(r.header.sequence);
+  }
+  move_frames(&rail);
+  engine_.announce(*this, rail.index, "suspect", rail.name + " " + why);
+}
+
+void Link::restore(LinkRail& rail) {
+  rail.state = RailState::kUp;
+  rail.allowance = kFirstAllowance;
+  rail.proved_bytes = 0;
+  ++counters.rails_restored;
+  move_frames(nullptr);
+  engine_.announce(*this, rail.index, "up", rail.name + " answers again");
+  engine_.mark_dirty(*this);
+}
+
+void Link::measure(LinkRail& rail, std::int64_t now_ns) {
+  const RailCounters& sent = rail.wire->counters();
+  const std::uint64_t given = sent.bytes_sent + rail.wire->queued_bytes();
+  const std::uint64_t confirmed = given - std::min<std::uint64_t>(given, rail.last.unconfirmed);
+  const std::uint64_t fresh = confirmed - std::min(confirmed, rail.confirmed_bytes);
+  rail.confirmed_bytes = std::max(confirmed, rail.confirmed_bytes);
+  const bool busy = rail.last.unconfirmed > 0;
+  if (rail.allowance != LinkRail::kUnlimited && (rail.proved_bytes += fresh) >= rail.allowance) {
+    rail.proved_bytes = 0;
+    rail.allowance *= 2;
+    if (rail.allowance > kEnoughAllowance) rail.allowance = LinkRail::kUnlimited;
+  }
+  const std::int64_t elapsed = now_ns - rail.checked_ns;
+  if (rail.was_busy) rail.busy_ns += elapsed;
+  if (rail.was_busy && busy) {
+    rail.span_ns += elapsed;
+    rail.span_bytes += fresh;
+  } else {
+    rail.span_ns = 0;
+    rail.span_bytes = 0;
+  }
+  if (rail.span_ns >= kMeasureNs && rail.state == RailState::kUp) {
+    const double rate =
+        std::max(1.0, static_cast<double>(rail.span_bytes)) / static_cast<double>(rail.span_ns);
+    rail.rate = rail.measured ? (1 - kNewShare) * rail.rate + kNewShare * rate : rate;
+    rail.measured = true;
+    rail.span_ns = 0;
+    rail.span_bytes = 0;
+  }
+  rail.checked_ns = now_ns;
+  rail.was_busy = busy;
+}
+
+bool Link::another_is_well(const LinkRail& rail, std::int64_t now_ns) const {
+  return std::ranges::any_of(rails_, [&](const auto& other) {
+    return other.get() != &rail && other->state == RailState::kUp && !other->wire->failure() &&
+           !(other->last.in_flight &&
+             now_ns - other->last.quiet_since_ns > silence_limit(*other) / 2);
+  });
+}
+
+void Link::watch(std::int64_t now_ns, bool probing) {
+  if (down || shm_ != nullptr) return;
+  for (auto& entry : rails_) {
+    LinkRail& rail = *entry;
+    rail.last = rail.wire->confirmation(now_ns);
+    measure(rail, now_ns);
+  }
+  for (auto& entry : rails_) {
+    LinkRail& rail = *entry;
+    const bool quiet = silent(rail, now_ns);
+    const std::int64_t lost = std::max(kLostNs, kLostRoundTrips * rail.last.round_trip_ns);
+    if (quiet && redial_ && rail.wire->kind() == RailKind::kTcp &&
+        now_ns - rail.last.quiet_since_ns > lost) {
+      rail.wire->give_up("silent for " + seconds(now_ns - rail.last.quiet_since_ns));
+      continue;
+    }
+    if (quiet && rail.state == RailState::kUp && another_is_well(rail, now_ns))
+      suspect(rail, now_ns, "silent for " + seconds(now_ns - rail.last.quiet_since_ns));
+    const bool wanted = probing || rail.state == RailState::kSuspect;
+    if (wanted && rail.probe_sent_ns == 0 && now_ns >= rail.next_probe_ns) probe(rail, now_ns);
+  }
+}
+
+std::int64_t Link::watch_due_ns(std::int64_t now_ns, bool probing) const {
+  const bool waiting = probing || !retained_.empty();
+  std::int64_t due = WireRail::kNever;
+  for (const auto& rail : rails_) {
+    if (rail->state == RailState::kSuspect || waiting) due = std::min(due, now_ns + kProbeNs);
+    if (rails_.size() > 1 && rail->last.in_flight) due = std::min(due, now_ns + kWatchNs);
+  }
+  return due;
+}
+
+void Link::send_unnumbered(LinkRail& rail, wire::Header header) {
+  header.job = rail.wire->job();
+  header.acknowledge = expected_;
+  header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
+  rail.wire->enqueue(header, nullptr, 0);
+  engine_.mark_dirty(*this);
+}
+
+void Link::probe(LinkRail& rail, std::int64_t now_ns) {
+  wire::Header header = engine_.blank_header(wire::FrameKind::kProbe);
+  header.chunk = static_cast<std::uint16_t>(rail.index);
+  header.offset = static_cast<std::uint64_t>(now_ns);
+  rail.probe_sent_ns = now_ns;
+  rail.next_probe_ns = now_ns + kProbeNs;
+  send_unnumbered(rail, header);
+}
+
+void Link::on_probe(const wire::Header& header, std::int64_t now_ns) {
+  LinkRail* rail = this->rail(header.chunk);
+  if (rail == nullptr) return;
+  if ((header.flags & wire::kFlagAnswer) == 0) {
+    wire::Header answer = header;
+    answer.flags = wire::kFlagAnswer;
+    answer.total = static_cast<std::uint64_t>(now_ns);
+    answer.tag = static_cast<std::uint64_t>(slackline::now_ns());
+    send_unnumbered(*rail, answer);
+    return;
+  }
+  if (rail->probe_sent_ns == 0 || static_cast<std::int64_t>(header.offset) != rail->probe_sent_ns)
+    return;  // asked by an earlier rail of this index
+  rail->probe_sent_ns = 0;
+  rail->probes.push_back(Probe{static_cast<std::int64_t>(header.offset),
+                               static_cast<std::int64_t>(header.total),
+                               static_cast<std::int64_t>(header.tag), now_ns});
+  if (rail->probes.size() > LinkRail::kProbes) rail->probes.pop_front();
+  ++rail->probe_count;
+  if (rail->state == RailState::kSuspect) restore(*rail);
+}
+
+// So that the peer does not take the end of the rail for the end of this process.
+void Link::say_retire(LinkRail& rail) {
+  wire::Header header = engine_.blank_header(wire::FrameKind::kRetire);
+  header.chunk = static_cast<std::uint16_t>(rail.index);
+  header.job = rail.wire->job();
+  header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
+  rail.wire->last_words(header);
+}
+
+void Link::on_retire(const wire::Header& header) {
+  if (LinkRail* rail = this->rail(header.chunk)) rail->retired = true;
+}
+
+bool Link::give_up(const std::string& reason) {
+  if (down) return false;
+  failure = Failure{Fault::kPeer, reason, -1, -1, -1, -1};
+  for (auto& rail : rails_) {
+    engine_.rail_removed(rail->wire->fd());
+    rail->wire->abandon(engine_);
+  }
+  rails_.clear();
+  down = true;
+  engine_.announce(*this, -1, "down", reason);
+  return true;
+}
+
+bool Link::reap() {
+  if (down) return false;
+  if (shm_) {
+    if (shm_->failure()) {
+      failure = shm_->failure();
+    } else if (!shm_->peer_gone() || shm_->pending()) {
+      return false;
+    }
+    if (!failure) failure = Failure{Fault::kPeer, "its process has ended", -1, -1, -1, -1};
+    down = true;
+    engine_.announce(*this, -1, "down", failure.message);
+    return true;
+  }
+  const bool bare = rails_.empty();
+  for (std::size_t i = 0; i < rails_.size();) {
+    if (!rails_[i]->wire->failure()) {
+      ++i;
+      continue;
+    }
+    const std::unique_ptr<LinkRail> dead = std::move(rails_[i]);
+    rails_.erase(rails_.begin() + static_cast<std::ptrdiff_t>(i));
+    ++counters.rails_lost;
+    failure = dead->wire->failure();
+    if (failure.fault != Fault::kPeer) say_retire(*dead);
+    engine_.rail_removed(dead->wire->fd());
+    dead->wire->abandon(engine_);
+    // Its process has ended: a peer that gives up a rail and lives says so before.
+    ended_ = ended_ || (failure.fault == Fault::kPeer && !dead->retired &&
+                        dead->wire->kind() == RailKind::kTcp);
+    engine_.announce(*this, dead->index, "lost", dead->name + ": " + failure.message);
+    move_frames(dead.get());
+  }
+  if (bare || !rails_.empty()) return false;
+  bare_since_ns_ = now_ns();
+  if (redial_ && !said_bye && !ended_) return false;
+  down = true;
+  engine_.announce(*this, -1, "down", failure.message);
+  return true;
+}
+
+std::string Link::condition(std::int64_t now_ns) const {
+  if (shm_ != nullptr) return "its process lives";
+  if (rails_.empty())
+    return "no rail to it is left since " + seconds(now_ns - bare_since_ns_) +
+           ", the last one's end: " + failure.message;
+  const std::int64_t quiet = now_ns - last_heard_ns;
+  if (last_heard_ns == 0 || quiet > kAliveNs)
+    return last_heard_ns == 0
+               ? "nothing was ever heard from it: gone or cut off"
+               : "nothing was heard from it for " + seconds(quiet) + ": gone, stopped or cut off";
+  return "its engine answers: late, not gone";
+}
+
+}  // namespace slackline

@@ -1,0 +1,85 @@
+// Faults that an engine inflicts on what it sends itself: no root needed, on any machine.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace slackline {
+
+struct FaultState {
+  std::int64_t delay_ns = 0;
+  std::int64_t jitter_ns = 0;  // up to this much more, evenly distributed; the order stays
+  std::uint64_t rate = 0;      // bytes per second, 0: unlimited
+  double loss = 0;             // shares of packets, 0 to 1
+  double duplicate = 0;
+  double reorder = 0;  // overtaken by those that follow within a millisecond, or `jitter_ns`
+  double corrupt = 0;
+  bool down = false;
+  std::uint64_t seed = 0;
+};
+
+class Injector {
+ public:
+  explicit Injector(const FaultState& state) : state_(state), random_(state.seed) {}
+
+  struct Fate {
+    bool drop = false;
+    bool corrupt = false;
+    int copies = 1;
+    std::int64_t release_ns = 0;  // when it may leave; not before the packets before it
+    bool overtaken = false;       // it is this one that is late: `release_ns` binds no other
+  };
+
+  // What becomes of the next packet. The same calls have the same fates.
+  Fate fate(std::int64_t now_ns, std::size_t bytes) {
+    Fate fate;
+    const double lose = draw();
+    const double damage = draw();
+    const double repeat = draw();
+    const double overtake = draw();
+    const double late = draw();
+    fate.drop = state_.down || lose < state_.loss;
+    fate.corrupt = damage < state_.corrupt;
+    fate.copies = repeat < state_.duplicate ? 2 : 1;
+    std::int64_t leave = now_ns;
+    if (state_.rate > 0) {
+      const double ns = static_cast<double>(bytes) * 1e9 / static_cast<double>(state_.rate);
+      free_ns_ = std::max(free_ns_, now_ns) + static_cast<std::int64_t>(ns);
+      leave = free_ns_;
+    }
+    leave += state_.delay_ns;
+    leave += static_cast<std::int64_t>(late * static_cast<double>(state_.jitter_ns));
+    fate.release_ns = std::max(leave, last_release_ns_);
+    if (overtake < state_.reorder) {
+      fate.overtaken = true;
+      fate.release_ns += std::max(state_.jitter_ns, kOvertakenNs);
+    } else {
+      last_release_ns_ = fate.release_ns;
+    }
+    return fate;
+  }
+
+  const FaultState& state() const { return state_; }
+  // Which byte of a packet is damaged.
+  std::size_t place(std::size_t bytes) { return static_cast<std::size_t>(next() % bytes); }
+
+ private:
+  static constexpr std::int64_t kOvertakenNs = 1'000'000;
+
+  // SplitMix64 (Steele, Lea, Flood 2014).
+  std::uint64_t next() {
+    std::uint64_t z = random_ += 0x9E3779B97F4A7C15ull;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    return z ^ (z >> 31);
+  }
+  double draw() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+
+  FaultState state_;
+  std::uint64_t random_;
+  std::int64_t free_ns_ = 0;
+  std::int64_t last_release_ns_ = 0;
+};
+
+}  // namespace slackline

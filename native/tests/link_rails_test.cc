@@ -1,0 +1,168 @@
+// The rails of a link: signs of life, redial, and what operations say when there is none.
+#include <algorithm>
+#include <optional>
+
+#include "frames.h"
+
+namespace slackline::test {
+namespace {
+
+wire::Header probe_of(int rail, std::uint64_t sent) {
+  wire::Header h = header_of(wire::FrameKind::kProbe);
+  h.chunk = static_cast<std::uint16_t>(rail);
+  h.offset = sent;
+  return h;
+}
+
+Frame expect_probe(Hand& hand) {
+  for (;;) {
+    std::optional<Frame> frame = hand.read_any();
+    if (!frame) fail("no probe came");
+    if (frame->header.kind == static_cast<std::uint8_t>(wire::FrameKind::kProbe))
+      return std::move(*frame);
+  }
+}
+
+Bytes words() { return pattern(100'000, 3); }
+
+TEST("a probe is answered on the rail that it names, with the times of both ends") {
+  Played p(2);
+  p.hand(1).write(seal(probe_of(1, 12'345)));
+  const Frame answer = expect_probe(p.hand(1));
+  CHECK_EQUAL(answer.header.flags & wire::kFlagAnswer, wire::kFlagAnswer);
+  CHECK_EQUAL(answer.header.chunk, 1);
+  CHECK_EQUAL(answer.header.offset, 12'345u);
+  CHECK(answer.header.total > 0 && answer.header.total <= answer.header.tag);
+  p.hand(1).write(seal(probe_of(7, 1)));  // a rail that there is not
+  p.hand(1).write(seal(probe_of(1, 99)));
+  CHECK_EQUAL(expect_probe(p.hand(1)).header.offset, 99u);
+}
+
+TEST("while an operation is open each rail is probed, and the answers are kept") {
+  Played p(1);
+  Bytes got(1000);
+  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+  const Frame asked = expect_probe(p.hand());
+  CHECK_EQUAL(asked.header.flags, 0);
+  wire::Header answer = asked.header;
+  answer.flags = wire::kFlagAnswer;
+  answer.total = 5;
+  answer.tag = 6;
+  p.hand().write(seal(answer));
+  const Bytes message = pattern(1000, 1);
+  wire::Header h = message_header(1, 1, 0, 0, message.size());
+  h.sequence = 1;
+  p.hand().write(seal(h, message));
+  finish(p.engine, job);
+  const std::vector<RailStatus> rails = p.engine.rails();
+  CHECK_EQUAL(rails.size(), 1u);
+  CHECK_EQUAL(rails[0].probe_count, 1u);
+  CHECK_EQUAL(rails[0].probes.back().sent, static_cast<std::int64_t>(asked.header.offset));
+  CHECK_EQUAL(rails[0].probes.back().received, 5);
+  CHECK_EQUAL(rails[0].probes.back().answered, 6);
+  CHECK(rails[0].probes.back().back >= rails[0].probes.back().sent);
+}
+
+TEST("a link with redial waits for a new rail, and the frame goes again over that") {
+  Played p(1, small_engine(), true);
+  const Bytes sent = words();
+  const auto job = p.engine.post(*p.group, send_to(1, sent.data(), sent.size()), false);
+  const Frame first = p.hand().expect(wire::FrameKind::kData);
+  p.hand().write(Bytes(64));  // nonsense: the engine gives the rail up
+  CHECK_EQUAL(p.hand().expect(wire::FrameKind::kRetire).header.chunk, 0);
+  CHECK(!p.engine.wait(*job, kSecond / 50));
+  CHECK(p.engine.link_alive(p.link));
+  Hand& again = p.add_rail(0);
+  const Frame second = again.expect(wire::FrameKind::kData);
+  CHECK_EQUAL(second.header.sequence, first.header.sequence);
+  CHECK(second.payload == sent);
+  wire::Header ack = header_of(wire::FrameKind::kAck);
+  ack.acknowledge = second.header.sequence + 1;
+  again.write(seal(ack));
+  finish(p.engine, job);
+}
+
+TEST("a rail of an index that is taken replaces the old one, which says that it goes") {
+  Played p(1, small_engine(), true);
+  const Bytes sent = words();
+  const auto job = p.engine.post(*p.group, send_to(1, sent.data(), sent.size()), false);
+  p.hand().expect(wire::FrameKind::kData);
+  Hand& other = p.add_rail(0);
+  CHECK_EQUAL(other.expect(wire::FrameKind::kData).payload.size(), sent.size());
+  CHECK_EQUAL(p.hand().expect(wire::FrameKind::kRetire).header.chunk, 0);
+  CHECK(!p.hand().read());
+  CHECK_EQUAL(p.engine.rails().size(), 1u);
+}
+
+TEST("without a rail an operation ends at its own deadline, as a failure of the link") {
+  Played p(1, small_engine(), true);
+  Bytes got(1000);
+  Operation operation = receive_from(1, got.data(), got.size());
+  operation.timeout_ns = kSecond / 5;
+  const auto job = p.engine.post(*p.group, operation, false);
+  wire::Header retire = header_of(wire::FrameKind::kRetire);
+  p.hand().write(seal(retire));
+  p.hand().end();
+  CHECK(p.engine.wait(*job, 10 * kSecond));
+  CHECK(job->failure.fault == Fault::kLink);
+  CHECK(job->failure.message.find("no rail to it is left since") != std::string::npos);
+  CHECK(job->failure.message.find("the connection was closed") != std::string::npos);
+}
+
+TEST("a stream that ends unannounced is the end of the peer, at once, redial or not") {
+  Played p(1, small_engine(), true);
+  Bytes got(1000);
+  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+  p.hand().end();
+  CHECK(p.engine.wait(*job, 10 * kSecond));
+  CHECK(job->failure.fault == Fault::kPeer);
+  CHECK(!p.engine.link_alive(p.link));
+}
+
+TEST("a peer that is known to be unreachable is gone at once") {
+  Played p(1, small_engine(), true);
+  Bytes got(1000);
+  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+  p.engine.drop_rail(p.link, 0, "on request");
+  CHECK(!p.engine.wait(*job, kSecond / 50));
+  p.engine.unreachable(p.link, "it refuses connections");
+  CHECK(p.engine.wait(*job, 10 * kSecond));
+  CHECK(job->failure.fault == Fault::kPeer);
+  CHECK(job->failure.message.find("it refuses connections") != std::string::npos);
+}
+
+TEST("every change of a rail is an event, in order") {
+  Played p(2, small_engine(), true);
+  p.engine.drop_rail(p.link, 1, "on request");
+  p.add_rail(1);
+  p.engine.unreachable(p.link, "gone");
+  std::vector<std::string> seen;
+  for (int i = 0; i < 5; ++i) {
+    const std::optional<RailEvent> event = p.engine.next_event();
+    CHECK(event.has_value());
+    seen.push_back(event->what + " " + std::to_string(event->rail));
+  }
+  const std::vector<std::string> expected = {"up 0", "up 1", "lost 1", "up 1", "down -1"};
+  CHECK(seen == expected);
+  p.engine.close(0);
+  CHECK(!p.engine.next_event());
+}
+
+TEST("a timeout says whether the peer is late or was not heard of") {
+  Played p(1);
+  Bytes got(1000);
+  Operation operation = receive_from(1, got.data(), got.size());
+  operation.timeout_ns = kSecond / 10;
+  const auto deaf = p.engine.post(*p.group, operation, false);
+  CHECK(p.engine.wait(*deaf, 10 * kSecond));
+  CHECK(deaf->failure.fault == Fault::kTimeout);
+  CHECK(deaf->failure.message.ends_with(
+      "; of rank 1: nothing was ever heard from it: gone or cut off"));
+  const auto late = p.engine.post(*p.group, operation, false);
+  p.hand().write(seal(probe_of(0, 1)));
+  CHECK(p.engine.wait(*late, 10 * kSecond));
+  CHECK(late->failure.message.ends_with("; of rank 1: its engine answers: late, not gone"));
+}
+
+}  // namespace
+}  // namespace slackline::test
