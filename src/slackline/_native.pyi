@@ -79,6 +79,108 @@ class Group:
     def abort(self, reason: str) -> None:
         """Fail what is outstanding, here and at the members."""
 
+class FaultState:
+    """What an engine inflicts on what it sends over a rail."""
+
+    def __init__(self, *, delay_ns: int = 0, jitter_ns: int = 0, rate: int = 0, loss: float = 0.0, duplicate: float = 0.0, reorder: float = 0.0, corrupt: float = 0.0, down: bool = False, seed: int = 0) -> None:
+        """
+        `rate` in bytes per second, 0 for no limit; shares of packets from 0 to 1.
+        """
+
+class RailEvent:
+    """A change of a rail."""
+
+    @property
+    def link(self) -> int: ...
+
+    @property
+    def rail(self) -> int:
+        """Index in the link; -1: the link as a whole."""
+
+    @property
+    def what(self) -> str:
+        """"up", "suspect", "lost" or "down"."""
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def time_ns(self) -> int:
+        """Of the monotonic clock."""
+
+class RailStatus:
+    """What is known of a rail. Counts are since it began."""
+
+    @property
+    def link(self) -> int: ...
+
+    @property
+    def rail(self) -> int: ...
+
+    @property
+    def kind(self) -> str:
+        """"tcp", "udp" or "shm"."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def state(self) -> str:
+        """"up" or "suspect"."""
+
+    @property
+    def bytes_sent(self) -> int: ...
+
+    @property
+    def bytes_received(self) -> int: ...
+
+    @property
+    def frames_sent(self) -> int: ...
+
+    @property
+    def frames_received(self) -> int: ...
+
+    @property
+    def packets_sent(self) -> int: ...
+
+    @property
+    def packets_resent(self) -> int: ...
+
+    @property
+    def packets_refused(self) -> int: ...
+
+    @property
+    def frames_resent(self) -> int: ...
+
+    @property
+    def queued_bytes(self) -> int:
+        """In the engine."""
+
+    @property
+    def unconfirmed_bytes(self) -> int:
+        """Queued, or under way and not known to have arrived."""
+
+    @property
+    def confirmed_bytes(self) -> int: ...
+
+    @property
+    def busy_ns(self) -> int:
+        """Time with anything unconfirmed."""
+
+    @property
+    def round_trip_ns(self) -> int:
+        """Smoothed; 0 while unknown."""
+
+    @property
+    def probes(self) -> list[tuple[int, int, int, int]]:
+        """
+        The last probes, oldest first: sent here, received there, answered there, back here, in ns of each host's monotonic clock.
+        """
+
+    @property
+    def probe_count(self) -> int:
+        """How many there ever were."""
+
 class Engine:
     """The NIC engine of one rank."""
 
@@ -103,12 +205,34 @@ class Engine:
     def new_ring(self) -> int:
         """Offset of a fresh receive ring in the arena."""
 
-    def add_link(self, name: str) -> int: ...
+    def add_link(self, name: str, redial: bool = False) -> int:
+        """
+        With `redial` the link outlives its rails, and operations wait for a new one.
+        """
 
-    def add_stream_rail(self, link: int, fd: int, job: int, checksums: bool) -> None:
+    def add_rail(self, link: int, rail: int, kind: str, fd: int, job: int, checksums: bool = True, name: str = '') -> None:
         """
-        Takes ownership of the connected socket `fd`; `job` is the code that every frame on it carries; `checksums` tells whether its payloads carry one.
+        Takes ownership of the connected socket `fd` of `kind` tcp or udp. `rail` is its index in the link, the same at both ends: a rail that has it is replaced. `job` is the code that every frame on it carries; `checksums` tells whether its payloads carry one.
         """
+
+    def drop_rail(self, link: int, rail: int, reason: str) -> None:
+        """
+        End a rail as if it had failed; what it had not delivered goes over the others.
+        """
+
+    def unreachable(self, link: int, reason: str) -> None:
+        """The peer's process is known to be gone: the link goes down."""
+
+    def set_fault(self, link: int, rail: int, state: FaultState | None) -> None:
+        """
+        Inflict faults on what this end sends over a rail, -1: over all that the link has now.
+        """
+
+    def next_event(self) -> RailEvent | None:
+        """Block until a rail changes; None once the engine is closed."""
+
+    def rails(self) -> list[RailStatus]:
+        """Every rail of every link that is not down."""
 
     def add_shm_rail(self, link: int, arena_fd: int, arena_bytes: int, doorbell_fd: int, control_fd: int, receive_ring: int, send_ring: int) -> None:
         """Takes ownership of the three descriptors."""

@@ -135,7 +135,9 @@ class Link {
                           std::size_t bytes);
   Outcome transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data,
                         std::size_t bytes);
-  LinkRail* pick_rail();
+  // `crowded`: whether it has room or not.
+  LinkRail* pick_rail(const LinkRail* except = nullptr, bool crowded = false);
+  double typical_rate() const;
   LinkRail* any_rail();  // for what must not wait for room
   void resend(Retained& frame, LinkRail& rail);
   void move_frames(const LinkRail* from);
@@ -156,7 +158,8 @@ class Link {
   std::unique_ptr<ShmRail> shm_;
   const bool redial_;
   std::vector<std::unique_ptr<LinkRail>> rails_;
-  bool ended_ = false;              // a stream ended that the peer had not given up
+  bool ended_ = false;  // a stream ended that the peer had not given up
+  std::uint64_t picks_ = 0;
   std::int64_t bare_since_ns_ = 0;  // when the last rail was lost
   std::map<int, std::deque<SendItem>> ready_;
   std::deque<std::pair<wire::Header, std::string>> control_;

@@ -30,9 +30,9 @@ struct LinkRail {
   LinkRail(int index, std::string name, std::unique_ptr<WireRail> wire)
       : index(index), name(std::move(name)), wire(std::move(wire)) {}
 
-  // Frames go out fastest where the least waits, in time and not in bytes.
-  double backlog(std::size_t bytes) const {
-    return static_cast<double>(wire->queued_bytes() + bytes) / rate;
+  // How long what waits here will take. A rail that was never full is as fast as `typical`.
+  double backlog_ns(double typical) const {
+    return static_cast<double>(wire->queued_bytes()) / (measured ? rate : typical);
   }
 
   const int index;  // the same at both ends
@@ -41,10 +41,12 @@ struct LinkRail {
   RailState state = RailState::kUp;
   bool retired = false;  // the peer gave it up and lives
 
-  // Bandwidth, measured while the rail has something to do.
-  double rate = 1.0;  // bytes per nanosecond; only ratios matter until it is measured
+  // Bandwidth, measured while more waits than the rail takes: an idle one tells nothing.
+  double rate = 0;  // bytes per nanosecond
   bool measured = false;
+  bool was_full = false;
   bool was_busy = false;
+  std::uint64_t picked = 0;  // when it last was, in picks
   std::int64_t busy_ns = 0;
   std::int64_t checked_ns = 0;
   std::uint64_t confirmed_bytes = 0;

@@ -82,21 +82,36 @@ bool Link::has_allowance(LinkRail& rail) {
   return rail.wire->confirmation(now_ns()).unconfirmed < rail.allowance;
 }
 
-LinkRail* Link::pick_rail() {
+// Of the measured rails; 1 byte a nanosecond when there is none.
+double Link::typical_rate() const {
+  double sum = 0;
+  int measured = 0;
+  for (const auto& rail : rails_) {
+    if (!rail->measured) continue;
+    sum += rail->rate;
+    ++measured;
+  }
+  return measured == 0 ? 1.0 : sum / measured;
+}
+
+// The rail that will have sent first what waits on it; in turns when nothing waits.
+LinkRail* Link::pick_rail(const LinkRail* except, bool crowded) {
   LinkRail* best = nullptr;
+  const double typical = typical_rate();
   const auto up =
       std::ranges::count_if(rails_, [](const auto& rail) { return rail->state == RailState::kUp; });
   for (auto& entry : rails_) {
     LinkRail& rail = *entry;
-    if (rail.state != RailState::kUp || !rail.wire->room()) continue;
+    if (&rail == except || rail.state != RailState::kUp || rail.wire->failure()) continue;
+    if (!crowded && !rail.wire->room()) continue;
     if (best != nullptr) {
-      const double mine = rail.backlog(1);
-      const double its = best->backlog(1);
-      const bool fewer = rail.wire->counters().bytes_sent < best->wire->counters().bytes_sent;
-      if (mine > its || (mine == its && !fewer)) continue;
+      const double mine = rail.backlog_ns(typical);
+      const double its = best->backlog_ns(typical);
+      if (mine > its || (mine == its && rail.picked > best->picked)) continue;
     }
-    if (up == 1 || has_allowance(rail)) best = &rail;
+    if (crowded || up == 1 || has_allowance(rail)) best = &rail;
   }
+  if (best != nullptr) best->picked = ++picks_;
   return best;
 }
 
@@ -141,16 +156,8 @@ void Link::move_frames(const LinkRail* from) {
   engine_.mark_dirty(*this);
   for (Retained& r : retained_) {
     if (r.rail != from) continue;
-    LinkRail* best = nullptr;
-    for (auto& rail : rails_) {
-      if (rail.get() == from || rail->state != RailState::kUp || rail->wire->failure()) continue;
-      if (best == nullptr || rail->backlog(r.length) < best->backlog(r.length)) best = rail.get();
-    }
-    if (best == nullptr) {
-      r.rail = nullptr;
-      continue;
-    }
-    resend(r, *best);
+    r.rail = nullptr;
+    if (LinkRail* other = pick_rail(from, true)) resend(r, *other);
   }
 }
 
@@ -182,7 +189,6 @@ void Link::measure(LinkRail& rail, std::int64_t now_ns) {
   const std::uint64_t confirmed = given - std::min<std::uint64_t>(given, rail.last.unconfirmed);
   const std::uint64_t fresh = confirmed - std::min(confirmed, rail.confirmed_bytes);
   rail.confirmed_bytes = std::max(confirmed, rail.confirmed_bytes);
-  const bool busy = rail.last.unconfirmed > 0;
   if (rail.allowance != LinkRail::kUnlimited && (rail.proved_bytes += fresh) >= rail.allowance) {
     rail.proved_bytes = 0;
     rail.allowance *= 2;
@@ -190,13 +196,9 @@ void Link::measure(LinkRail& rail, std::int64_t now_ns) {
   }
   const std::int64_t elapsed = now_ns - rail.checked_ns;
   if (rail.was_busy) rail.busy_ns += elapsed;
-  if (rail.was_busy && busy) {
-    rail.span_ns += elapsed;
-    rail.span_bytes += fresh;
-  } else {
-    rail.span_ns = 0;
-    rail.span_bytes = 0;
-  }
+  const bool full = rail.wire->queued_bytes() > 0;
+  rail.span_ns = rail.was_full && full ? rail.span_ns + elapsed : 0;
+  rail.span_bytes = rail.was_full && full ? rail.span_bytes + fresh : 0;
   if (rail.span_ns >= kMeasureNs && rail.state == RailState::kUp) {
     const double rate =
         std::max(1.0, static_cast<double>(rail.span_bytes)) / static_cast<double>(rail.span_ns);
@@ -206,7 +208,8 @@ void Link::measure(LinkRail& rail, std::int64_t now_ns) {
     rail.span_bytes = 0;
   }
   rail.checked_ns = now_ns;
-  rail.was_busy = busy;
+  rail.was_busy = rail.last.unconfirmed > 0;
+  rail.was_full = full;
 }
 
 bool Link::another_is_well(const LinkRail& rail, std::int64_t now_ns) const {

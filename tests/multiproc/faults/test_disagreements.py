@@ -29,6 +29,9 @@ def options(rail: str, **changes: Any) -> NicOptions:
     return NicOptions(rails=(rail,), arena_bytes=64 << 20, plan="direct", **changes)
 
 
+KNOWN = {"shm": "its process lives", "tcp": "its engine answers: late, not gone"}
+
+
 def failures(size: int, rail: str, *posts: Post) -> list[SlacklineError]:
     """The error on each rank when rank i posts the i-th of `posts`."""
 
@@ -140,7 +143,7 @@ def test_different_tags_time_out_and_name_what_was_posted_instead(rail: str) -> 
         assert str(error) == (
             f"rank {rank}: all_reduce(sum, float32, 400 bytes) tag {tag} sequence 0 Timed out "
             f"after 0.2 s (timeout 0.2 s) waiting for rank {1 - rank} (which has not posted it) "
-            f"but has posted tag {other} sequence 0"
+            f"but has posted tag {other} sequence 0; of rank {1 - rank}: {KNOWN[rail]}"
         )
         assert (error.rank, error.peer, error.tag, error.sequence) == (rank, 1 - rank, tag, 0)
 
@@ -167,7 +170,7 @@ def test_a_timeout_names_the_rank_that_has_not_come(rail: str) -> None:
     errors = run_ranks(3, body, options=options(rail))
     texts = {
         f"rank {rank}: all_reduce(sum, float32, 400 bytes) tag 3 sequence 1 Timed out after 0.2 s "
-        "(timeout 0.2 s) waiting for rank 2 (which has not posted it)"
+        "(timeout 0.2 s) waiting for rank 2 (which has not posted it); of rank 2: " + KNOWN[rail]
         for rank in (0, 1)
     }
     for error in errors[:2]:
@@ -200,7 +203,7 @@ def test_a_receive_that_nobody_sends_to_times_out(rail: str) -> None:
 
     begin = "rank 0: message(float32, 40 bytes) tag 4 sequence 0 Timed out after 0.2 s (timeout "
     assert run_ranks(2, body, options=options(rail))[0] == [
-        f"{begin}0.2 s) waiting for rank 1 (which has not posted it)",
+        f"{begin}0.2 s) waiting for rank 1 (which has not posted it); of rank 1: {KNOWN[rail]}",
         f"{begin}0.2 s) waiting for any rank, and none has sent a message with this tag",
     ]
 
