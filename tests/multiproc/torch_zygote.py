@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # the first optimizer asks for it: here once, not in every rank
 from torch import distributed as dist
 
 import slackline.backend  # noqa: F401

@@ -2,7 +2,8 @@
 
 import atexit
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 
@@ -11,6 +12,7 @@ from slackline.backend._torch import BackendOptions
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.nic import Group, NativeNic, Nic, NicOptions
+from slackline.nic import Store as NicStore
 
 __all__ = ["Context", "open_native"]
 
@@ -29,12 +31,55 @@ class Context:
         self._options: NicOptions | None = None
         self._opening = 0
         self._groups: set[Group] = set()
+        self._next: Group | None = None
 
     def __call__(self, opts: BackendOptions, options: NicOptions | None = None) -> SlacklineGroup:
         """Create a group as torch's `opts` say; `options` are what the user gave as `pg_options`.
 
         Blocks until all ranks of the group are there, or raises TimeoutError.
         """
+        with self._lock:
+            group, self._next = self._next, None
+            if group is not None:
+                self._groups.add(group)
+        if group is None:
+            group = self._open(opts, options)
+        return SlacklineGroup(group, opts.store, opts.timeout, partial(self._release, group))
+
+    def reopen(
+        self, store: NicStore, rank: int, size: int, *, timeout: timedelta, opening: timedelta
+    ) -> Group:
+        """Open a group on the running engine, whose links stay; all its other groups are closed.
+
+        Work that is still posted in them fails.
+        """
+        with self._lock:
+            nic, groups = self._nic, list(self._groups)
+        if nic is None:
+            raise UsageError("the engine is closed: shrink comes before destroy_process_group")
+        for group in groups:
+            group.close(timedelta())
+        return nic.open_group(store, rank, size, timeout=timeout, opening=opening)
+
+    def abort(self, reason: str) -> None:
+        """End what is posted in any group, here and on all peers."""
+        with self._lock:
+            groups = list(self._groups)
+        for group in groups:
+            group.abort(reason)
+
+    @contextmanager
+    def handing_over(self, group: Group) -> Iterator[None]:
+        """The next group that torch creates is `group`; meanwhile the engine stays open."""
+        with self._lock:
+            self._opening += 1
+            self._next = group
+        try:
+            yield
+        finally:
+            self._opened(None)
+
+    def _open(self, opts: BackendOptions, options: NicOptions | None) -> Group:
         nic = self._acquire(options)
         group: Group | None = None
         try:
@@ -43,7 +88,7 @@ class Context:
             )
         finally:
             self._opened(group)
-        return SlacklineGroup(group, opts.store, opts.timeout, partial(self._release, group))
+        return group
 
     def _acquire(self, options: NicOptions | None) -> Nic:
         with self._lock:

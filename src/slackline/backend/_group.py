@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 
+from slackline.backend._membership import Agreement
 from slackline.backend._moves import Moves
 from slackline.backend._point_to_point import PointToPoint
 from slackline.backend._reductions import Reductions
@@ -24,6 +25,8 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
         super().__init__(nic, store, timeout)
         self._on_end = on_end
         self._ended = False
+        self.agreement: Agreement | None = None
+        """Which generation of the default group this is; None: it has never shrunk."""
 
     @property
     def nic(self) -> Group:

@@ -83,7 +83,12 @@ class Identity(TorchGroup):
     @property
     def options(self) -> Any:
         """Return what torch reads from a backend's options: the timeout."""
-        return backend_options(NAME, self._timeout or self._group_timeout)
+        return backend_options(NAME, self.default_timeout)
+
+    @property
+    def default_timeout(self) -> timedelta:
+        """Return the timeout of operations that say nothing else."""
+        return self._timeout or self._group_timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Give operations that say nothing else this timeout from now on."""

@@ -12,7 +12,7 @@ from slackline.backend._group import SlacklineGroup
 from slackline.errors import UsageError
 from slackline.nic import Group
 
-__all__ = ["counters", "empty", "group_of", "zeros"]
+__all__ = ["counters", "empty", "group_of", "slackline_group", "zeros"]
 
 
 def group_of(process_group: dist.ProcessGroup | None = None) -> Group:
@@ -20,12 +20,17 @@ def group_of(process_group: dist.ProcessGroup | None = None) -> Group:
 
     Raises UsageError for a group of another backend.
     """
+    return slackline_group(process_group).nic
+
+
+def slackline_group(process_group: dist.ProcessGroup | None) -> SlacklineGroup:
+    """Return the group as this backend's own type, under the terms of `group_of`."""
     group = dist.group.WORLD if process_group is None else process_group
     if group is None:
         raise UsageError("there is no default process group; call init_process_group first")
     if not isinstance(group, SlacklineGroup):
         raise UsageError(f"the process group must be of backend slackline, not {group.name()}")
-    return group.nic
+    return group
 
 
 def empty(

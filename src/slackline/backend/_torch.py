@@ -10,6 +10,7 @@ from torch._C import _distributed_c10d as c10d
 __all__ = [
     "AllreduceOptions",
     "BackendOptions",
+    "PrefixStore",
     "Store",
     "TorchGroup",
     "backend_options",
@@ -20,6 +21,7 @@ __all__ = [
 
 AllreduceOptions = c10d.AllreduceOptions
 BackendOptions = c10d._DistributedBackendOptions
+PrefixStore = c10d.PrefixStore
 Store = c10d.Store
 
 if TYPE_CHECKING:

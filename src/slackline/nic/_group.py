@@ -42,6 +42,7 @@ class NativeGroup:
         *,
         timeout: timedelta,
         on_close: Callable[[NativeGroup], None],
+        lost: Callable[[], frozenset[int]],
     ) -> None:
         self._engine = engine
         self._native = native
@@ -49,6 +50,7 @@ class NativeGroup:
         self._completions = completions
         self._timeout_ns = nanoseconds(timeout)
         self._on_close = on_close
+        self.lost = lost
         self._closed = False
         self._run = native.run
         self._all_reduces: dict[tuple[int, int, int], tuple[_native.Program, int]] = {}

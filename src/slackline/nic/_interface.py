@@ -245,6 +245,11 @@ class Group(Protocol):
     def counters(self) -> Mapping[str, int]:
         """What the group has done so far, by name."""
 
+    def lost(self) -> frozenset[int]:
+        """The ranks whose processes have ended or cannot be reached any more, whether or not an
+        operation needed them. Never blocks; goes on telling after `close`.
+        """
+
     def close(self, timeout: timedelta | None = None) -> None:
         """End the group in good order: all posted work is done first, or fails after `timeout`.
 
@@ -261,9 +266,17 @@ class Group(Protocol):
 class Nic(Protocol):
     """One process's engine: it serves every group the process takes part in."""
 
-    def open_group(self, store: Store, rank: int, size: int, *, timeout: timedelta) -> Group:
-        """Meet the other ranks through `store` and return the group; `timeout` holds for it and as
-        its default.
+    def open_group(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        timeout: timedelta,
+        opening: timedelta | None = None,
+    ) -> Group:
+        """Meet the other ranks through `store` and return the group; `timeout` is that of its
+        operations, `opening` that of the meeting (None: the same).
         """
 
     def close(self) -> None:

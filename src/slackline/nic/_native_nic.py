@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
@@ -46,8 +49,19 @@ class NativeNic:
         self._links = Links(self.identity, self._host, self.options, self._listener)
         self._groups: set[NativeGroup] = set()
         self._closed = False
+        # The thread of completions must not be in the engine when the interpreter goes away.
+        atexit.register(self._end)
 
-    def open_group(self, store: Store, rank: int, size: int, *, timeout: timedelta) -> NativeGroup:
+    def open_group(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        timeout: timedelta,
+        opening: timedelta | None = None,
+    ) -> NativeGroup:
+        limit = opening or timeout
         if not 0 <= rank < size:
             raise UsageError(f"rank must be 0 to {size - 1}, not {rank}", rank=rank)
         with self._lock:
@@ -62,7 +76,7 @@ class NativeNic:
             )
             meeting = meet(store, rank, size, record)
             engine = self._start(meeting)
-            self._links.connect(engine, meeting, rank, time.monotonic() + timeout.total_seconds())
+            self._links.connect(engine, meeting, rank, time.monotonic() + limit.total_seconds())
             links = self._links.by_rank(meeting, rank)
             shared = self._links.all_shared(meeting, rank)
             book = PlanBook(rank, size, self.options, all_shared=shared)
@@ -75,9 +89,14 @@ class NativeNic:
                 self._completions,
                 timeout=self.options.timeout or timeout,
                 on_close=self._groups.discard,
+                lost=partial(_lost, engine, links),
             )
             self._groups.add(group)
-        group.calibrate(timeout)
+        try:
+            group.calibrate(limit)
+        except BaseException:
+            group.close(timedelta(0))  # nobody else has it; the peers learn that it is gone
+            raise
         return group
 
     def close(self) -> None:
@@ -87,6 +106,10 @@ class NativeNic:
             self._closed = True
         for group in list(self._groups):
             group.close()
+        self._end()
+
+    def _end(self) -> None:
+        atexit.unregister(self._end)
         if self._engine is not None:
             self._engine.close(_CLOSE_NS)
         if self._completions is not None:
@@ -107,3 +130,9 @@ class NativeNic:
             )
             self._completions = Completions(self._engine)
         return self._engine
+
+
+def _lost(engine: _native.Engine, links: Sequence[int]) -> frozenset[int]:
+    return frozenset(
+        rank for rank, link in enumerate(links) if link >= 0 and not engine.link_alive(link)
+    )

@@ -159,6 +159,9 @@ class LoopbackGroup:
     def counters(self) -> Mapping[str, int]:
         return dict(self._counters) | {"allocated": len(self._memory)}
 
+    def lost(self) -> frozenset[int]:
+        return frozenset()  # ranks are threads of this process
+
     def close(self, timeout: timedelta | None = None) -> None:
         if self._closed is None:
             self._closed = "closed"
@@ -218,7 +221,13 @@ class LoopbackNic:
         self.closed = False
 
     def open_group(
-        self, store: Store, rank: int, size: int, *, timeout: timedelta
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        timeout: timedelta,
+        opening: timedelta | None = None,
     ) -> LoopbackGroup:
         if self.closed:
             raise ClosedError("the nic is closed", rank=rank)

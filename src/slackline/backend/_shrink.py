@@ -1,0 +1,106 @@
+"""The default group goes on without the ranks that were lost, in the same processes."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from torch import distributed as dist
+
+from slackline.backend._context import Context
+from slackline.backend._group import SlacklineGroup
+from slackline.backend._identity import NAME
+from slackline.backend._membership import Agreement, MeetingPlace, agree
+from slackline.backend._memory import slackline_group
+from slackline.backend._torch import PrefixStore, Store
+from slackline.errors import LinkError, PeerError, UsageError
+from slackline.nic import Group
+
+__all__ = ["Shrunk", "shrink_default"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shrunk:
+    """What became of the default group. Ranks are those of the group before and after."""
+
+    rank: int
+    size: int
+    ranks: Mapping[int, int]
+    """The new rank of every old one that is still there."""
+    lost: tuple[int, ...]
+    """The old ranks that are not."""
+
+
+def shrink_default(context: Context, *, timeout: timedelta, min_ranks: int) -> Shrunk:
+    """See slackline.backend.shrink."""
+    if timeout <= timedelta():
+        raise UsageError(f"timeout must be positive, not {timeout}")
+    if min_ranks < 1:
+        raise UsageError(f"min_ranks must be positive, not {min_ranks}")
+    group = slackline_group(None)
+    before = group.agreement or Agreement(
+        store=group.get_group_store(),
+        generation=0,
+        me=group.nic.rank,
+        members=tuple(range(group.nic.size)),
+        lost=group.nic.lost,
+    )
+    deadline_ns = time.monotonic_ns() + timeout // timedelta(microseconds=1) * 1000
+    after, opened = _meet_again(context, group, before, deadline_ns, min_ranks)
+    _replace(context, group, after, opened)
+    survivors = [before.members.index(member) for member in after.members]
+    return Shrunk(
+        rank=opened.rank,
+        size=opened.size,
+        ranks={old: new for new, old in enumerate(survivors)},
+        lost=tuple(old for old in range(len(before.members)) if old not in survivors),
+    )
+
+
+def _meet_again(
+    context: Context, group: SlacklineGroup, before: Agreement, deadline_ns: int, min_ranks: int
+) -> tuple[Agreement, Group]:
+    """The first generation whose members all live long enough to open their group."""
+    agreement = before
+
+    def call() -> None:
+        gone = [r for r, member in enumerate(before.members) if member in before.lost()]
+        names = ", ".join(f"rank {rank}" for rank in gone) or "nobody"
+        context.abort(f"lost: {names}; the others are to call shrink")
+
+    while True:
+        agreement, error = agree(agreement, least=min_ranks, deadline_ns=deadline_ns, call=call)
+        group.agreement = agreement  # a later call goes on from here
+        if error is not None:
+            raise error
+        place = MeetingPlace(agreement, deadline_ns)
+        left_us = max(1, (deadline_ns - time.monotonic_ns()) // 1000)
+        try:
+            place.check()
+            # Once all have met, no engine touches memory of the old groups any more.
+            return agreement, context.reopen(
+                place,
+                agreement.members.index(agreement.me),
+                len(agreement.members),
+                timeout=group.default_timeout,
+                opening=timedelta(microseconds=left_us),
+            )
+        except (PeerError, LinkError):
+            if time.monotonic_ns() >= deadline_ns:
+                raise
+
+
+def _replace(context: Context, group: SlacklineGroup, agreement: Agreement, opened: Group) -> None:
+    """Make `opened` torch's default group. All its other groups go."""
+    store = agreement.store
+    assert isinstance(store, Store)
+    with context.handing_over(opened):
+        dist.destroy_process_group()
+        dist.init_process_group(
+            NAME,
+            store=PrefixStore(f"{agreement.place}/torch", store),
+            rank=opened.rank,
+            world_size=opened.size,
+            timeout=group.default_timeout,
+        )
+    slackline_group(None).agreement = agreement
