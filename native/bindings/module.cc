@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "../src/engine/engine_impl.h"
+#include "bind.h"
 #include "rails.h"
 #include "slackline/crc32c.h"
 
@@ -80,6 +81,7 @@ std::optional<BoundJob> submit(BoundGroup& self, const Operation& operation, boo
 NB_MODULE(_native, m) {
   using namespace slackline;
   m.doc() = "The native core of Slackline: the NIC engine.";
+  bind_lab(m);
 
   nb::class_<Program>(m, "Program", "One rank's part of a plan, compiled for the engine.")
       .def_ro("rank", &Program::rank)

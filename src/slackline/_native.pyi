@@ -3,6 +3,64 @@
 from collections.abc import Sequence
 
 
+class PathCounters:
+    @property
+    def source(self) -> int: ...
+
+    @property
+    def target(self) -> int: ...
+
+    @property
+    def nic(self) -> int: ...
+
+    @property
+    def frames(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def lost(self) -> int: ...
+
+    @property
+    def duplicated(self) -> int: ...
+
+    @property
+    def reordered(self) -> int: ...
+
+    @property
+    def corrupted(self) -> int: ...
+
+    @property
+    def unplugged(self) -> int: ...
+
+    @property
+    def overflowed(self) -> int: ...
+
+class Switch:
+    def __init__(self, hosts: int, nics: int, rate: int) -> None:
+        """`rate`: bytes a second to each NIC, 0 for no limit."""
+
+    def add_nic(self, namespace_path: str, name: str) -> None:
+        """
+        Make a NIC in its host's namespace; all of them, host by host, before `run`.
+        """
+
+    def run(self) -> None:
+        """Forward frames until `stop`, or until a namespace has gone."""
+
+    def stop(self) -> None: ...
+
+    def apply(self, paths: Sequence[tuple[int, int, int, int, int, int, float, float, float, float, bool, int]], ports: Sequence[tuple[int, int, int, bool]]) -> None:
+        """
+        From now on these faults and no others: (from, to, nic, delay_ns, jitter_ns, rate, loss, duplicate, reorder, corrupt, down, seed) and (host, nic, rate, down); rates in bytes a second, 0 for no limit.
+        """
+
+    def counters(self) -> list[PathCounters]: ...
+
+    @property
+    def refused(self) -> int: ...
+
 class Program:
     """One rank's part of a plan, compiled for the engine."""
 

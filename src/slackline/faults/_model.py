@@ -114,6 +114,10 @@ class _Timed:
         if self.end_ns is not None:
             yield self.end_ns
 
+    def next_change(self, now_ns: int) -> int | None:
+        """The first time after `now_ns` at which something changes."""
+        return next((at_ns for at_ns in self.changes() if at_ns > now_ns), None)
+
     def _when(self) -> str:
         words = f" from {format_duration_ns(self.start_ns)}" if self.start_ns else ""
         return words + (f" for {format_duration_ns(self.length_ns)}" if self.length_ns else "")
@@ -180,6 +184,14 @@ class NicFault(_Timed):
             end_ns = self.end_ns
             yield from itertools.takewhile(lambda at_ns: at_ns < end_ns, flaps)
             yield end_ns
+
+    def next_change(self, now_ns: int) -> int | None:
+        if self.flap_ns is None or now_ns < self.start_ns:
+            return super().next_change(now_ns)
+        flap_ns = now_ns + self.flap_ns - (now_ns - self.start_ns) % self.flap_ns
+        if self.end_ns is None or flap_ns < self.end_ns:
+            return flap_ns
+        return self.end_ns if now_ns < self.end_ns else None
 
     def __str__(self) -> str:
         words = [str(self.effects)] if self.effects != NOTHING else []

@@ -93,6 +93,11 @@ class Plan:
                 yield at_ns
             last = at_ns
 
+    def next_change(self, now_ns: int) -> int | None:
+        """The first time after `now_ns` at which anything changes; None when nothing will."""
+        nexts = (fault.next_change(now_ns) for fault in self.faults)
+        return min((at_ns for at_ns in nexts if at_ns is not None), default=None)
+
     @property
     def end_ns(self) -> int | None:
         """When all faults are over; None if one never is."""

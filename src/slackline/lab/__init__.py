@@ -8,7 +8,9 @@ _ownership.py   who owns a lab, and how what a dead owner left is cleaned
 _lab.py         Lab: up on entry, down on exit
 """
 
+from slackline.lab._executor import Executor, Injection
+from slackline.lab._fabrics import PathCount
 from slackline.lab._lab import Lab
 from slackline.lab._options import SWITCHES, LabOptions
 
-__all__ = ["SWITCHES", "Lab", "LabOptions"]
+__all__ = ["SWITCHES", "Executor", "Injection", "Lab", "LabOptions", "PathCount"]

@@ -13,9 +13,16 @@ __all__ = [
     "configure_host",
     "delete_namespace",
     "kernel_up",
+    "plug",
     "rate_changes",
     "shape",
+    "user_up",
 ]
+
+
+_TAP_QUEUE = 10_000
+"""Frames that a NIC of the user switch holds while the switch is busy; the default of 1000 is
+overrun by single packets."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,23 @@ def kernel_up(lab: str, options: LabOptions) -> Iterator[Batch]:
     yield Batch("bridge", home, tuple(known))
     ports = [names.port(host, nic) for nic in range(options.nics) for host in range(options.hosts)]
     yield from rate_changes(home, ports, None, options.rate)
+
+
+def user_up(lab: str, options: LabOptions) -> Iterator[Batch]:
+    """What the NICs that the user switch has made still need before the hosts are configured."""
+    for host in range(options.hosts):
+        lines = (
+            f"link set {names.interface(nic)} address {names.mac(host, nic)} "
+            f"mtu {options.mtu} txqueuelen {_TAP_QUEUE}"
+            for nic in range(options.nics)
+        )
+        yield Batch("ip", names.namespace(lab, host), tuple(lines))
+
+
+def plug(home: str, ports: Iterable[str], plugged: bool) -> Batch:
+    """Plug the cables into these ports, or pull them out."""
+    state = "up" if plugged else "down"
+    return Batch("ip", home, tuple(f"link set {port} {state}" for port in ports))
 
 
 def configure_host(lab: str, options: LabOptions, host: int) -> Iterator[Batch]:

@@ -10,10 +10,14 @@ from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
 from slackline.errors import UsageError
+from slackline.faults import Plan
 from slackline.lab import _names as names
-from slackline.lab._commands import add_namespaces, configure_host, kernel_up
+from slackline.lab._commands import add_namespaces, configure_host
+from slackline.lab._executor import Executor, Injection
+from slackline.lab._fabrics import Fabric, KernelFabric, PathCount, UserFabric, choose
 from slackline.lab._options import LabOptions, check_name
 from slackline.lab._ownership import Record, clean
+from slackline.lab._ranks import Processes
 from slackline.lab._system import execute, require, started
 
 __all__ = ["Lab"]
@@ -29,12 +33,19 @@ class Lab:
     every process in the lab; SIGTERM leaves too, as SystemExit, unless the program handles it.
     """
 
-    def __init__(self, options: LabOptions, *, name: str | None = None) -> None:
+    def __init__(
+        self, options: LabOptions, *, name: str | None = None, faults: Plan | None = None
+    ) -> None:
+        """`faults` are what the automatic choice of the switch must be able to do."""
         self.options = options
         if name is None:
             name = f"{os.getpid()}-{secrets.token_hex(2)}"
         self.name = check_name(name)
-        self.switch = "kernel"
+        (faults or Plan()).check(options.hosts, options.nics)
+        self.switch = choose(options.switch, (faults or Plan()).faults)
+        """kernel or user."""
+        self._fabric: Fabric | None = None
+        self._executor: Executor | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -53,9 +64,12 @@ class Lab:
             record.claim()
             stack.callback(clean, record)
             execute([add_namespaces(record.namespaces)])
-            execute(kernel_up(self.name, self.options))
+            kinds: dict[str, type[Fabric]] = {"kernel": KernelFabric, "user": UserFabric}
+            fabric = stack.enter_context(kinds[self.switch](self.name, self.options))
             for host in range(self.options.hosts):
                 execute(configure_host(self.name, self.options, host))
+            self._fabric, self._executor = fabric, Executor(fabric.apply)
+            stack.callback(self._executor.close)
             self._stack = stack.pop_all()
         return self
 
@@ -65,6 +79,7 @@ class Lab:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._executor = None
         self._stack.close()
 
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
@@ -88,6 +103,30 @@ class Lab:
         """The host's NICs as programs on it know them: ("eth0", "eth1")."""
         self._check(host)
         return tuple(names.interface(nic) for nic in range(self.options.nics))
+
+    def inject(
+        self, plan: Plan, *, processes: Processes | None = None, started: bool = True
+    ) -> Injection:
+        """Carry out a plan from now on, beside those that there are; returns when what starts at 0
+        is in force. Unless `started`, the plan's time begins with `Injection.start`.
+
+        Faults of ranks need `processes`, which gives the process id of each rank that is there.
+        Raises UsageError for what is not in this lab or what its switch cannot do.
+        """
+        plan.check(self.options.hosts, self.options.nics)
+        choose(self.switch, plan.faults)
+        return self._up().inject(plan, processes=processes, started=started)
+
+    def counters(self) -> tuple[PathCount, ...]:
+        """What the user switch has counted, by path; paths that nothing took are absent."""
+        self._up()
+        assert self._fabric is not None
+        return self._fabric.counters()
+
+    def _up(self) -> Executor:
+        if self._executor is None:
+            raise UsageError(f"the lab {self.name!r} is not up")
+        return self._executor
 
     def _check(self, host: int) -> None:
         if not 0 <= host < self.options.hosts:

@@ -1,6 +1,6 @@
 """What things in a lab are called: namespaces, interfaces, addresses. Pure."""
 
-__all__ = ["address", "bridge", "fabric", "interface", "mac", "namespace", "namespaces", "port"]
+__all__ = ["address", "bridge", "fabric", "interface", "mac", "namespace", "port"]
 
 
 def namespace(lab: str, host: int) -> str:
@@ -11,11 +11,6 @@ def namespace(lab: str, host: int) -> str:
 def fabric(lab: str) -> str:
     """The network namespace that the kernel's bridges live in."""
     return f"slackline-{lab}-fabric"
-
-
-def namespaces(lab: str, hosts: int) -> tuple[str, ...]:
-    """All that a lab can have made, the fabric's first."""
-    return (fabric(lab), *(namespace(lab, host) for host in range(hosts)))
 
 
 def interface(nic: int) -> str:

@@ -55,7 +55,8 @@ class Record:
     @property
     def namespaces(self) -> tuple[str, ...]:
         """All namespaces that the lab may have made."""
-        return names.namespaces(self.name, self.hosts)
+        hosts = tuple(names.namespace(self.name, host) for host in range(self.hosts))
+        return (names.fabric(self.name), *hosts) if self.switch == "kernel" else hosts
 
     def claim(self) -> None:
         """Write the record; what a dead owner of the name left is cleaned first.

@@ -61,6 +61,25 @@ def test_a_flapping_nic_without_an_end_changes_for_ever() -> None:
     assert plan.end_ns is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nic 0.0 flap 300ms from 1s for 1100ms; link 0-1 down from 700ms for 1s; rank 0 kill",
+        "nic 0.0 flap 1s for 1s",
+        "nic 0.0 flap 2s for 1s",
+        "nic 0.0 flap 250ms from 1ms",
+    ],
+)
+def test_the_next_change_is_the_first_one_after_now(text: str) -> None:
+    plan = parse_all(text)
+    changes = list(islice(plan.changes(), 12))
+    followed = [changes[0]]
+    while len(followed) < 12 and (change := plan.next_change(followed[-1])) is not None:
+        followed.append(change)
+    assert followed == changes
+    assert plan.next_change(-1) == changes[0]
+
+
 def test_the_worst_of_a_rank_s_faults_counts() -> None:
     plan = parse_all(
         "rank 0 slow 2x; rank 0 slow 1.5x; rank 1 slow 2x; rank 1 stop from 1s for 1s; "

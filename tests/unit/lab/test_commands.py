@@ -8,8 +8,10 @@ from slackline.lab._commands import (
     Shaping,
     configure_host,
     kernel_up,
+    plug,
     rate_changes,
     shape,
+    user_up,
 )
 
 OPTIONS = LabOptions(hosts=2, nics=1, rate=10**9)
@@ -73,6 +75,26 @@ def test_a_host_has_addresses_and_neighbours_and_its_own_end_of_the_rate() -> No
             ("qdisc replace dev eth0 root tbf rate 1000000000bit burst 16384 limit 4166666",),
         ),
     ]
+
+
+def test_a_nic_of_the_user_switch_gets_its_address_and_a_long_queue() -> None:
+    first, second = user_up("x", LabOptions(hosts=2, nics=2, mtu=9000))
+    assert first == Batch(
+        "ip",
+        "slackline-x-0",
+        (
+            "link set eth0 address 02:53:4c:00:00:00 mtu 9000 txqueuelen 10000",
+            "link set eth1 address 02:53:4c:01:00:00 mtu 9000 txqueuelen 10000",
+        ),
+    )
+    assert second.namespace == "slackline-x-1"
+
+
+def test_cables_are_plugged_and_pulled_at_the_bridge() -> None:
+    assert plug("home", ["p0.0", "p1.0"], False) == Batch(
+        "ip", "home", ("link set p0.0 down", "link set p1.0 down")
+    )
+    assert plug("home", ["p0.0"], True) == Batch("ip", "home", ("link set p0.0 up",))
 
 
 def test_without_a_rate_nothing_is_shaped() -> None:

@@ -1,0 +1,178 @@
+"""Plans of faults carried out: a thread with a clock does what the plans say is wrong now."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from slackline.errors import UsageError
+from slackline.faults import NOTHING, Effects, Plan
+from slackline.lab._ranks import Processes, Ranks
+
+__all__ = ["Executor", "Injection"]
+
+Network = Callable[[Mapping[tuple[int, int], Effects], Mapping[tuple[int, int], Effects]], None]
+"""Puts link faults (from, to) and NIC faults (host, NIC) in force, and no others."""
+
+
+class Injection:
+    """A plan that is being carried out. As a context it ends the plan on exit."""
+
+    def __init__(self, executor: "Executor", plan: Plan, ranks: Ranks | None) -> None:
+        self.plan = plan
+        self._executor = executor
+        self._ranks = ranks
+        self._started_ns: int | None = None
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        """Begin the plan's time, if it has not begun; before, what starts at 0 is in force."""
+        with self._executor.changed:
+            if self._started_ns is None:
+                self._started_ns = time.monotonic_ns()
+                self._executor.changed.notify()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Whether the plan is over, after at most `timeout`; a plan without an end is over when it
+        is withdrawn. Raises what went wrong in carrying it out.
+        """
+        over = self._over.wait(None if timeout is None else timeout.total_seconds())
+        self._executor.check()
+        return over
+
+    def withdraw(self) -> None:
+        """End the plan now; returns when nothing of it is in force."""
+        self._executor.forget(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.withdraw()
+
+
+class Executor:
+    """Carries out any number of plans at once; their effects add up. Close it when done."""
+
+    def __init__(self, network: Network | None = None) -> None:
+        self.changed = threading.Condition()
+        self._network = network
+        self._injections: list[Injection] = []
+        self._in_force: tuple[object, object] = ({}, {})
+        self._failure: Exception | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="slackline-faults", daemon=True)
+        self._thread.start()
+
+    def inject(
+        self, plan: Plan, *, processes: Processes | None = None, started: bool = True
+    ) -> Injection:
+        """Carry out a plan from now on; unless `started`, its time begins with Injection.start.
+
+        Returns when what starts at 0 is in force. Faults of ranks need `processes`.
+        """
+        if plan.of_ranks and processes is None:
+            raise UsageError(f"which process is the rank of {str(plan.of_ranks)!r}? none was named")
+        if plan.of_network and self._network is None:
+            raise UsageError(f"there is no network here for {str(plan.of_network)!r}")
+        ranks = None if processes is None else Ranks(processes)
+        injection = Injection(self, plan, ranks)
+        with self.changed:
+            self._injections.append(injection)
+            injection._started_ns = time.monotonic_ns() if started else None
+            self._step()
+            self.changed.notify()
+        self.check()
+        return injection
+
+    def forget(self, injection: Injection) -> None:
+        """End a plan, if it is still there."""
+        with self.changed:
+            if injection in self._injections:
+                self._injections.remove(injection)
+                self._end(injection)
+                self._step()
+                self.changed.notify()
+        self.check()
+
+    def check(self) -> None:
+        """Raises what went wrong in carrying out a plan."""
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """End all plans, and the thread."""
+        with self.changed:
+            self._closed = True
+            self.changed.notify()
+        self._thread.join()
+        with self.changed:
+            for injection in self._injections:
+                self._end(injection)
+            self._injections.clear()
+            if self._failure is None:
+                self._step()
+
+    def _run(self) -> None:
+        with self.changed:
+            while not self._closed:
+                due_ns = self._step()
+                left_ns = None if due_ns is None else due_ns - time.monotonic_ns()
+                if left_ns is None or left_ns > 0:
+                    self.changed.wait(None if left_ns is None else left_ns / 1e9)
+
+    def _step(self) -> int | None:
+        """Do what is to be done now; returns when to come back, None if only when told to."""
+        if self._failure is not None:
+            return None
+        try:
+            return self._act()
+        except Exception as error:  # the thread's caller is whoever asks next
+            self._failure = error
+            for injection in self._injections:
+                injection._over.set()
+            return None
+
+    def _act(self) -> int | None:
+        now_ns = time.monotonic_ns()
+        pairs: dict[tuple[int, int], Effects] = {}
+        nics: dict[tuple[int, int], Effects] = {}
+        due: list[int] = []
+        for injection in list(self._injections):
+            at_ns = 0 if injection._started_ns is None else now_ns - injection._started_ns
+            for found, more in (
+                (pairs, injection.plan.pairs(at_ns)),
+                (nics, injection.plan.nics(at_ns)),
+            ):
+                for key, effects in more.items():
+                    found[key] = found.get(key, NOTHING) | effects
+            if injection._ranks is not None:
+                again_ns = injection._ranks.apply(at_ns, injection.plan.ranks(at_ns))
+                if again_ns is not None:
+                    due.append(now_ns - at_ns + again_ns)
+            if injection._started_ns is None:
+                continue
+            change_ns = injection.plan.next_change(at_ns)
+            if change_ns is not None:
+                due.append(injection._started_ns + change_ns)
+            end_ns = injection.plan.end_ns
+            if end_ns is not None and at_ns >= end_ns:
+                self._injections.remove(injection)
+                self._end(injection)
+        if (pairs, nics) != self._in_force:
+            self._in_force = (pairs, nics)
+            if self._network is not None:
+                self._network(pairs, nics)
+        return min(due, default=None)
+
+    def _end(self, injection: Injection) -> None:
+        if injection._ranks is not None:
+            injection._ranks.close()
+        injection._over.set()

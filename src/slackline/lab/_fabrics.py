@@ -1,0 +1,280 @@
+"""The two switches that a lab can have: the kernel's bridge, and slackline's own.
+
+A fabric is a context: entered when the namespaces are there, left before they go. In it, `apply`
+puts faults in force, and no others: link faults as (from, to), NIC faults as (host, NIC).
+"""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from slackline.errors import InternalError, UsageError
+from slackline.faults import NOTHING, Effects, Fault, LinkFault, NicFault
+from slackline.lab import _names as names
+from slackline.lab._commands import Batch, kernel_up, plug, rate_changes, user_up
+from slackline.lab._options import LabOptions
+from slackline.lab._system import NAMESPACES, execute
+
+__all__ = ["Fabric", "KernelFabric", "PathCount", "UserFabric", "beyond_kernel", "choose"]
+
+Pairs = Mapping[tuple[int, int], Effects]
+Nics = Mapping[tuple[int, int], Effects]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathCount:
+    """What the user switch counted from one host to another on one NIC."""
+
+    source: int
+    target: int
+    nic: int
+    frames: int
+    """That came to the switch; a super-frame of many packets counts once."""
+    bytes: int
+    """Of those frames, as a wire would carry them."""
+    lost: int
+    duplicated: int
+    reordered: int
+    corrupted: int
+    unplugged: int
+    """Dropped because the path or one of its NICs was down."""
+    overflowed: int
+    """Dropped because too many were waiting for a rate."""
+
+
+class Fabric(Protocol):
+    """What joins the hosts."""
+
+    def __init__(self, lab: str, options: LabOptions) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def apply(self, pairs: Pairs, nics: Nics) -> None:
+        """From now on these faults and no others."""
+        ...
+
+    def counters(self) -> tuple[PathCount, ...]:
+        """What passed, by path."""
+        ...
+
+
+def beyond_kernel(faults: Iterable[Fault]) -> Fault | None:
+    """The first fault that the kernel's bridge cannot do: it knows rates of NICs, and cables."""
+    for fault in faults:
+        if isinstance(fault, LinkFault):
+            return fault
+        if isinstance(fault, NicFault):
+            rest = replace(fault.effects, rate_bps=None, down=False, seed=0)
+            if rest != NOTHING:
+                return fault
+    return None
+
+
+def choose(switch: str, faults: Iterable[Fault]) -> str:
+    """The switch to take: the kernel's where it may be chosen, unless a fault is beyond it."""
+    beyond = beyond_kernel(faults)
+    if switch == "kernel" and beyond is not None:
+        raise UsageError(
+            f"the kernel switch cannot do {str(beyond)!r}: it takes NICs down and sets their "
+            "rates; use the user switch"
+        )
+    if switch == "auto":
+        return "kernel" if beyond is None else "user"
+    return switch
+
+
+class _Rates:
+    """The rates of NICs as they are now, and the change to others."""
+
+    def __init__(self, lab: str, options: LabOptions) -> None:
+        self._lab = lab
+        self._options = options
+        self._now: dict[tuple[int, int], int | None] = {}
+
+    def __call__(self, nics: Nics, *, ports: bool) -> list[Batch]:
+        """The batches that bring the rates to where these faults want them."""
+        base = self._options.rate
+        wanted = {key: _least(base, effects.rate_bps) for key, effects in nics.items()}
+        batches: list[Batch] = []
+        for host, nic in sorted(wanted.keys() | self._now.keys()):
+            before = self._now.get((host, nic), base)
+            after = wanted.get((host, nic), base)
+            home, name = names.namespace(self._lab, host), names.interface(nic)
+            batches += rate_changes(home, [name], before, after)
+            if ports:
+                port = names.port(host, nic)
+                batches += rate_changes(names.fabric(self._lab), [port], before, after)
+        self._now = wanted
+        return batches
+
+
+class KernelFabric:
+    """A bridge for each NIC number, in a namespace of its own."""
+
+    def __init__(self, lab: str, options: LabOptions) -> None:
+        self._lab = lab
+        self._options = options
+        self._rates = _Rates(lab, options)
+        self._down: set[tuple[int, int]] = set()
+
+    def __enter__(self) -> Self:
+        execute(kernel_up(self._lab, self._options))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing to do: the bridges go with their namespace."""
+
+    def apply(self, pairs: Pairs, nics: Nics) -> None:
+        """From now on these faults and no others; `choose` has let only possible ones through."""
+        down = {key for key, effects in nics.items() if effects.down}
+        home = names.fabric(self._lab)
+        batches = []
+        for plugged, ports in ((False, down - self._down), (True, self._down - down)):
+            if ports:
+                batches.append(plug(home, [names.port(*port) for port in sorted(ports)], plugged))
+        self._down = down
+        execute([*batches, *self._rates(nics, ports=True)])
+
+    def counters(self) -> tuple[PathCount, ...]:
+        """The kernel's bridge does not count by path."""
+        raise UsageError("the kernel switch does not count what passes: use the user switch")
+
+
+class UserFabric:
+    """A process that holds the NICs of all hosts and forwards between them."""
+
+    def __init__(self, lab: str, options: LabOptions) -> None:
+        self._lab = lab
+        self._options = options
+        self._rates = _Rates(lab, options)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        paths = [
+            str(NAMESPACES / names.namespace(self._lab, host))
+            for host in range(self._options.hosts)
+        ]
+        rate = 0 if self._options.rate is None else self._options.rate // 8
+        wanted = json.dumps({"nics": self._options.nics, "rate": rate, "namespaces": paths})
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "slackline.lab._switch", wanted],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            said = self._hear()
+            if "error" in said:
+                raise UsageError(f"the user switch cannot run here: {said['error']}")
+            execute(user_up(self._lab, self._options))
+        except BaseException:
+            self._process.kill()
+            self._process.communicate()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._process is not None
+        self._process.communicate()  # closes its standard input, at which it ends
+
+    def apply(self, pairs: Pairs, nics: Nics) -> None:
+        """From now on these faults and no others."""
+        execute(self._rates(nics, ports=False))
+        self._ask({"paths": _paths(pairs, nics, self._options), "ports": _ports(nics)})
+
+    def counters(self) -> tuple[PathCount, ...]:
+        """What passed, by path."""
+        return tuple(PathCount(**row) for row in self._ask({"counters": True})["paths"])
+
+    def _ask(self, what: dict[str, Any]) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with self._lock:
+            try:
+                print(json.dumps(what), file=self._process.stdin, flush=True)
+            except BrokenPipeError:
+                raise self._dead() from None
+            return self._hear()
+
+    def _hear(self) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            raise self._dead()
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    def _dead(self) -> InternalError:
+        assert self._process is not None
+        return InternalError(f"the lab's switch has ended, with code {self._process.wait()}")
+
+
+def _paths(pairs: Pairs, nics: Nics, options: LabOptions) -> list[tuple[object, ...]]:
+    """What the switch must do by path: link faults, and what a NIC fault does to each packet."""
+    found: dict[tuple[int, int, int], Effects] = {
+        (source, target, nic): effects
+        for (source, target), effects in pairs.items()
+        for nic in range(options.nics)
+    }
+    for (host, nic), effects in nics.items():
+        each = replace(effects, rate_bps=None, down=False)  # these two are the port's
+        if each == Effects(seed=each.seed):
+            continue
+        for peer in range(options.hosts):
+            if peer != host:
+                for key in ((host, peer, nic), (peer, host, nic)):
+                    found[key] = found.get(key, NOTHING) | each
+    return [
+        (
+            *key,
+            effects.delay_ns,
+            effects.jitter_ns,
+            _bytes(effects.rate_bps),
+            effects.loss,
+            effects.duplicate,
+            effects.reorder,
+            effects.corrupt,
+            effects.down,
+            effects.seed,
+        )
+        for key, effects in sorted(found.items())
+    ]
+
+
+def _ports(nics: Nics) -> list[tuple[object, ...]]:
+    return [
+        (host, nic, _bytes(effects.rate_bps), effects.down)
+        for (host, nic), effects in sorted(nics.items())
+    ]
+
+
+def _bytes(rate_bps: int | None) -> int:
+    return 0 if rate_bps is None else max(1, rate_bps // 8)
+
+
+def _least(*rates: int | None) -> int | None:
+    return min((rate for rate in rates if rate is not None), default=None)

@@ -1,0 +1,182 @@
+"""Plans carried out by the clock: on a network that writes down what it is told, on processes."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from slackline.errors import UsageError
+from slackline.faults import Effects, RankState, parse_all
+from slackline.lab import Executor
+from slackline.lab._ranks import Ranks, duty
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+
+DOWN = Effects(down=True)
+LONG = timedelta(seconds=20)
+MS = 10**6
+
+
+class Network:
+    """Remembers every state that it was put into."""
+
+    def __init__(self) -> None:
+        self.states: list[tuple[dict[object, Effects], dict[object, Effects]]] = []
+
+    def __call__(self, pairs: Mapping[object, Effects], nics: Mapping[object, Effects]) -> None:
+        self.states.append((dict(pairs), dict(nics)))
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+@pytest.fixture
+def executor(network: Network) -> Iterator[Executor]:
+    executor = Executor(network)
+    yield executor
+    executor.close()
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def state(process: subprocess.Popen[bytes]) -> str:
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_what_starts_at_once_is_in_force_at_once(executor: Executor, network: Network) -> None:
+    injection = executor.inject(parse_all("link 0>1 down; nic 1.0 down"))
+    assert network.states == [({(0, 1): DOWN}, {(1, 0): DOWN})]
+    injection.withdraw()
+    assert network.states[1:] == [({}, {})]
+
+
+def test_faults_come_and_go_in_their_order(executor: Executor, network: Network) -> None:
+    plan = parse_all("link 0>1 down from 20ms for 20ms; nic 1.0 down from 30ms for 20ms")
+    assert executor.inject(plan).wait(LONG)
+    assert network.states == [
+        ({(0, 1): DOWN}, {}),
+        ({(0, 1): DOWN}, {(1, 0): DOWN}),
+        ({}, {(1, 0): DOWN}),
+        ({}, {}),
+    ]
+
+
+def test_plans_that_are_there_together_add_up(executor: Executor, network: Network) -> None:
+    with executor.inject(parse_all("link 0>1 delay 10ms")):
+        with executor.inject(parse_all("link 0>1 delay 5ms")):
+            assert network.states[-1] == ({(0, 1): Effects(delay_ns=15 * MS)}, {})
+        assert network.states[-1] == ({(0, 1): Effects(delay_ns=10 * MS)}, {})
+    assert network.states[-1] == ({}, {})
+
+
+def test_time_stands_still_until_it_is_started(executor: Executor, network: Network) -> None:
+    injection = executor.inject(parse_all("nic 0.0 down for 1ms"), started=False)
+    assert not injection.wait(timedelta(milliseconds=20))
+    assert network.states == [({}, {(0, 0): DOWN})]
+    injection.start()
+    assert injection.wait(LONG)
+    assert network.states == [({}, {(0, 0): DOWN}), ({}, {})]
+
+
+def test_a_plan_without_an_end_is_over_when_it_is_withdrawn(executor: Executor) -> None:
+    injection = executor.inject(parse_all("link 0-1 down"))
+    assert not injection.wait(timedelta())
+    injection.withdraw()
+    assert injection.wait(timedelta())
+
+
+def test_what_goes_wrong_reaches_whoever_asks() -> None:
+    def refuse(pairs: object, nics: object) -> None:
+        raise UsageError("no such network")
+
+    executor = Executor(refuse)
+    with pytest.raises(UsageError, match=r"^no such network$"):
+        executor.inject(parse_all("link 0-1 down"))
+    executor.close()
+
+
+def test_a_plan_needs_what_it_is_about() -> None:
+    executor = Executor()
+    try:
+        message = "which process is the rank of 'rank 0 kill'? none was named"
+        with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+            executor.inject(parse_all("rank 0 kill"))
+        with pytest.raises(UsageError, match=r"^there is no network here for 'link 0-1 down'$"):
+            executor.inject(parse_all("link 0-1 down"))
+    finally:
+        executor.close()
+
+
+def test_a_rank_is_killed(sleeper: subprocess.Popen[bytes]) -> None:
+    executor = Executor()
+    executor.inject(parse_all("rank 3 kill"), processes=lambda: {3: sleeper.pid})
+    assert sleeper.wait(20) == -signal.SIGKILL
+    executor.close()
+
+
+def test_a_rank_stands_still_and_goes_on(sleeper: subprocess.Popen[bytes]) -> None:
+    executor = Executor()
+    with executor.inject(parse_all("rank 0 stop"), processes=lambda: {0: sleeper.pid}):
+        _until(sleeper, "T")
+    _until(sleeper, "S")
+    executor.close()
+
+
+def test_a_rank_runs_again_when_the_executor_ends(sleeper: subprocess.Popen[bytes]) -> None:
+    executor = Executor()
+    executor.inject(parse_all("rank 0 stop"), processes=lambda: {0: sleeper.pid})
+    executor.close()
+    _until(sleeper, "S")
+
+
+def test_a_rank_that_has_ended_is_nobody_s_loss(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.kill()
+    sleeper.wait()
+    executor = Executor()
+    plan = parse_all("rank 0 stop for 1ms; rank 0 kill from 2ms")
+    assert executor.inject(plan, processes=lambda: {0: sleeper.pid}).wait(LONG)
+    executor.close()
+
+
+def test_a_slow_rank_runs_for_a_part_of_each_20_ms() -> None:
+    times = (0, 5 * MS - 1, 5 * MS, 20 * MS - 1, 20 * MS)
+    assert [duty(now_ns, 4.0) for now_ns in times] == [
+        (False, 5 * MS),
+        (False, 5 * MS),
+        (True, 20 * MS),
+        (True, 20 * MS),
+        (False, 25 * MS),
+    ]
+
+
+def test_a_slow_rank_is_stopped_and_continued(sleeper: subprocess.Popen[bytes]) -> None:
+    ranks = Ranks(lambda: {0: sleeper.pid})
+    slow = {0: RankState(action="slow", factor=2.0)}
+    assert ranks.apply(0, slow) == 10 * MS
+    assert ranks.apply(10 * MS, slow) == 20 * MS
+    _until(sleeper, "T")
+    assert ranks.apply(20 * MS, slow) == 30 * MS
+    _until(sleeper, "S")
+    assert ranks.apply(25 * MS, {}) is None
+    ranks.close()
+
+
+def _until(process: subprocess.Popen[bytes], wanted: str) -> None:
+    """A signal has been sent; the kernel has carried it out."""
+    deadline_s = time.monotonic() + 20
+    while state(process) != wanted:
+        assert time.monotonic() < deadline_s
