@@ -41,6 +41,13 @@ TEST("every plan reduces every size over sockets") {
   }
 }
 
+TEST("every plan reduces every size over datagrams") {
+  for (const int size : {2, 3, 4}) {
+    Ranks ranks(size, Kind::kDatagram, 1, short_segments());
+    for (const Plan& plan : plans()) check_all_sizes(ranks, plan, size == 3, size != 4);
+  }
+}
+
 TEST("every plan reduces every size through shared memory") {
   for (const int size : {2, 3, 4}) {
     Ranks ranks(size, Kind::kShared, 1, short_segments());

@@ -18,10 +18,11 @@
 
 #include "../src/engine/engine_impl.h"
 #include "check.h"
+#include "datagrams.h"
 
 namespace slackline::test {
 
-enum class Kind { kStream, kShared };
+enum class Kind { kStream, kDatagram, kShared };
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::uint32_t kJobCode = 0x5EED;
@@ -93,10 +94,12 @@ class Ranks {
           continue;
         }
         for (int rail = 0; rail < rails; ++rail) {
-          const auto [x, y] = socket_pair();
+          const bool datagram = kind(low, high) == Kind::kDatagram;
+          const auto [x, y] = datagram ? udp_pair() : socket_pair();
+          const RailKind as = datagram ? RailKind::kUdp : RailKind::kTcp;
           wires.push_back(Wire{low, high, rail, ::dup(x), ::dup(y)});
-          a.add_rail(to_high, rail, RailKind::kTcp, x, kJobCode);
-          b.add_rail(to_low, rail, RailKind::kTcp, y, kJobCode);
+          a.add_rail(to_high, rail, as, x, kJobCode);
+          b.add_rail(to_low, rail, as, y, kJobCode);
         }
       }
     }

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <stdexcept>
 #include <utility>
 
 #include "../rail/stream.h"
+#include "../rail/udp.h"
 #include "clock.h"
 #include "engine_impl.h"
 
@@ -20,8 +20,12 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
                       std::string name) {
   const Lock lock = lock_for_post();
   Link& target = *links_.at(static_cast<std::size_t>(link));
-  if (kind != RailKind::kTcp) throw std::invalid_argument("no rail of this kind");
-  auto wire = std::make_unique<StreamRail>(fd, job, checksums);
+  std::unique_ptr<WireRail> wire;
+  if (kind == RailKind::kTcp) {
+    wire = std::make_unique<StreamRail>(fd, job, checksums);
+  } else {
+    wire = std::make_unique<UdpRail>(fd, job);
+  }
   if (target.down) return;  // the descriptor is closed
   watch_fd(fd, static_cast<std::uint64_t>(link), false);
   target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
