@@ -9,18 +9,30 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from time import monotonic
+from time import monotonic, monotonic_ns
 
 from rich.table import Table
 
 from slackline.cli._launch import Tail
 from slackline.errors import UsageError
-from slackline.telemetry import Counters, Record, RunSummary, StepSummary, decode, file_of
+from slackline.health import Condition, Ledger, Verdict
+from slackline.telemetry import (
+    Counters,
+    LinkVerdict,
+    Record,
+    RunSummary,
+    StepSummary,
+    decode,
+    file_of,
+)
 
 __all__ = ["RankReport", "Report", "decimal_bytes"]
 
 _RECENT = 50
 """Steps that the line of progress looks back."""
+
+_MOST_EPISODES = 20
+"""Rows of the table of links."""
 
 _SENT = "_frames_sent"
 """What an engine's counter of a rail's frames is called, after the rail."""
@@ -33,6 +45,7 @@ class RankReport:
         self.steps: list[StepSummary] = []
         self.counters: Counters | None = None
         self.run: RunSummary | None = None
+        self.verdicts: list[LinkVerdict] = []
         self._tail = Tail(path)
         self._unfinished = b""
 
@@ -51,6 +64,8 @@ class RankReport:
                 self.counters = record
             case RunSummary():
                 self.run = record
+            case LinkVerdict():
+                self.verdicts.append(record)
             case None:
                 pass
 
@@ -72,11 +87,21 @@ class Report:
     def __init__(self, directory: Path, *, ranks: int) -> None:
         self._start_s = monotonic()
         self.ranks = [RankReport(file_of(directory, rank)) for rank in range(ranks)]
+        self._ledger = Ledger(ranks)
 
     def update(self) -> None:
         """Reads what was added."""
         for rank in self.ranks:
             rank.update()
+
+    def news(self, *, ended: bool = False) -> list[str]:
+        """What is new about links and ranks since the last call; `ended`: nothing is held back."""
+        now_ns = monotonic_ns()
+        for rank in self.ranks:
+            for told in rank.verdicts:
+                self._ledger.take(now_ns, told.rank, _verdict(told))
+            rank.verdicts.clear()
+        return self._ledger.finish() if ended else self._ledger.lines(now_ns)
 
     def progress(self) -> str:
         """What the job is doing, in one line."""
@@ -101,6 +126,36 @@ class Report:
         for number, rank in enumerate(self.ranks):
             table.add_row(str(number), *_row(rank))
         return table
+
+    def links(self) -> Table | None:
+        """A row for each trouble that a link had; None where there was none."""
+        episodes = self._ledger.episodes
+        if not episodes:
+            return None
+        table = Table(caption="times count from the opening of the group")
+        for column in ("link", "was", "from", "for", "what was said last"):
+            table.add_column(column, justify="right" if column in ("from", "for") else "left")
+        for each in episodes[:_MOST_EPISODES]:
+            since, until = each.since_ns, each.until_ns
+            lasted = "to the end" if until is None else f"{(until - since) / 1e9:.1f} s"
+            way = f"{each.source}>{each.target}"
+            table.add_row(way, each.condition, f"{since / 1e9:.1f} s", lasted, each.reason)
+        if len(episodes) > _MOST_EPISODES:
+            table.add_row("", "", "", "", f"and {len(episodes) - _MOST_EPISODES} more")
+        return table
+
+
+def _verdict(told: LinkVerdict) -> Verdict:
+    return Verdict(
+        time_ns=told.at_ns,
+        since_ns=told.since_ns,
+        condition=Condition(told.condition),
+        source=told.source,
+        target=told.target,
+        rail=told.rail,
+        reason=told.reason,
+        over_ns=told.over_ns,
+    )
 
 
 def _row(rank: RankReport) -> tuple[str, ...]:

@@ -98,6 +98,8 @@ def run(
             screen.table(table)
         elif not code:
             screen.note("no telemetry: no rank used slackline.overlap")
+        if (links := report.links()) is not None:
+            screen.table(links)
         if received:
             screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
         elif code:
@@ -157,6 +159,8 @@ def _follow(job: Job, report: Report, screen: Screen, received: list[int]) -> No
             stopping = True
             job.stop()
         report.update()
+        for line in report.news(ended=ended):
+            screen.note(line)
         screen.progress("ending all ranks" if stopping else report.progress())
 
 

@@ -4,9 +4,10 @@ The board has no clock and no thread: it is told the time with each set of sampl
 samples give the same news.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from slackline.health._late import Side, late_ranks
 from slackline.health._options import HealthOptions
 from slackline.health._rail import RailHealth
 from slackline.health._samples import RailSample
@@ -41,9 +42,20 @@ class Board:
         self._options = options or HealthOptions()
         self._rails: dict[tuple[int, int], RailHealth] = {}
         self._said: dict[tuple[int, int, int], _Known] = {}
+        self._late: dict[Side, int] = {}
 
-    def take(self, now_ns: int, samples: Iterable[RailSample]) -> list[Verdict]:
-        """Takes one sample of every rail that the engine has; returns what is new."""
+    def take(
+        self, now_ns: int, samples: Iterable[RailSample], ended: Collection[int] = ()
+    ) -> list[Verdict]:
+        """Takes one sample of every rail that the engine has; returns what is new.
+
+        `ended`: peers that have left, or are known to have died: nothing is said of their links.
+        A rail of any other peer that has no sample is cut.
+        """
+        for key in [key for key in self._rails if key[0] in ended]:
+            del self._rails[key]
+        for way in [way for way in self._said if {way[0], way[1]} & set(ended)]:
+            del self._said[way]
         seen = set()
         for sample in samples:
             key = sample.peer, sample.rail
@@ -55,8 +67,9 @@ class Board:
         for key, rail in self._rails.items():
             if key not in seen:
                 rail.gone(now_ns)
-        news = (self._news(now_ns, state) for state in self.states())
-        return [verdict for verdict in news if verdict is not None]
+        states = self.states()
+        news = [verdict for state in states if (verdict := self._news(now_ns, state)) is not None]
+        return news + self._late_news(now_ns, states)
 
     def states(self) -> list[WayState]:
         """Both directions of every rail, in the order of peers and rails."""
@@ -104,7 +117,38 @@ class Board:
             target=state.target,
             rail=state.rail,
             reason=reason,
+            over_ns=round(state.latency.now - state.latency.usual) if state.latency else 0,
         )
+
+    def _late_news(self, now_ns: int, states: list[WayState]) -> list[Verdict]:
+        """Whether this rank itself is late, as far as its own links tell."""
+        over = {
+            (state.source, state.target): round(state.latency.now - state.latency.usual)
+            for state in states
+            if state.latency is not None
+        }
+        ranks = len({peer for peer, _ in self._rails}) + 1
+        late = {each.side: each for each in late_ranks(ranks, over)}
+        gone = [side for side in self._late if side not in late]
+        fresh = [each for side, each in late.items() if side not in self._late]
+        told = [(each.rank, Condition.LATE, each.reason) for each in fresh]
+        told += [
+            (self._late[side], Condition.BACK, f"rank {self._late[side]} {side} in time again")
+            for side in gone
+        ]
+        self._late = {side: each.rank for side, each in late.items()}
+        return [
+            Verdict(
+                time_ns=now_ns,
+                since_ns=now_ns,
+                condition=condition,
+                source=rank,
+                target=rank,
+                rail=0,
+                reason=reason,
+            )
+            for rank, condition, reason in told
+        ]
 
 
 def _began_ns(state: WayState) -> int:

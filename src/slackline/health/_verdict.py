@@ -63,6 +63,8 @@ class Verdict:
     """Which of the link's rails."""
     reason: str
     """The sentence."""
+    over_ns: int = 0
+    """By how much the latency exceeds its usual; 0 where it does not."""
 
 
 def judge(now_ns: int, state: WayState, *, start_ns: int = 0, alone: bool = True) -> Judgement:

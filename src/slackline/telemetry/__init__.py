@@ -1,6 +1,6 @@
 """What a run tells about itself: records, the files they are written to, and sums over them.
 
-    _records   the schema: StepSummary, Counters, RunSummary
+    _records   the schema: StepSummary, Counters, RunSummary, LinkVerdict
     _lines     one record as one line of JSON, and back
     _files     a directory with one file a rank: writer and reader
     _summary   many steps as one run: a pure function
@@ -10,11 +10,18 @@ The files are append-only and may be read while a run writes them.
 
 from slackline.telemetry._files import Writer, file_of, read_directory, read_file
 from slackline.telemetry._lines import decode, encode
-from slackline.telemetry._records import Counters, Record, RunSummary, StepSummary
+from slackline.telemetry._records import (
+    Counters,
+    LinkVerdict,
+    Record,
+    RunSummary,
+    StepSummary,
+)
 from slackline.telemetry._summary import Totals, summarize
 
 __all__ = [
     "Counters",
+    "LinkVerdict",
     "Record",
     "RunSummary",
     "StepSummary",

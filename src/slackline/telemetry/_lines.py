@@ -9,11 +9,16 @@ from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 from slackline.errors import UsageError
-from slackline.telemetry._records import Counters, Record, RunSummary, StepSummary
+from slackline.telemetry._records import Counters, LinkVerdict, Record, RunSummary, StepSummary
 
 __all__ = ["decode", "encode"]
 
-_KINDS: dict[str, type[Record]] = {"step": StepSummary, "counters": Counters, "run": RunSummary}
+_KINDS: dict[str, type[Record]] = {
+    "step": StepSummary,
+    "counters": Counters,
+    "run": RunSummary,
+    "verdict": LinkVerdict,
+}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Counters", "Record", "RunSummary", "StepSummary"]
+__all__ = ["Counters", "LinkVerdict", "Record", "RunSummary", "StepSummary"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,4 +70,34 @@ class RunSummary:
         return self.exposed_ns / self.wall_ns if self.wall_ns else 0.0
 
 
-Record = StepSummary | Counters | RunSummary
+@dataclass(frozen=True, kw_only=True)
+class LinkVerdict:
+    """News about a link, or a rank: written when it is found, by each rank that sees it.
+
+    `at_ns` and `since_ns` count from the moment when the group was open on the rank that tells, so
+    that those of different hosts can be compared.
+    """
+
+    rank: int
+    """The rank that tells."""
+    time_ns: int
+    """Unix time when it was found."""
+    at_ns: int
+    """When it was found."""
+    since_ns: int
+    """When it began."""
+    condition: str
+    """"slow", "losing", "silent", "cut", "late", or "back" when all is as usual again."""
+    source: int
+    """The rank that sends on the direction in question."""
+    target: int
+    """The rank that receives; the same as `source` where a rank is meant."""
+    rail: int = 0
+    """Which of the link's rails."""
+    over_ns: int = 0
+    """By how much the latency exceeds its usual; 0 where it does not."""
+    reason: str
+    """The sentence, as logs and pages show it."""
+
+
+Record = StepSummary | Counters | RunSummary | LinkVerdict

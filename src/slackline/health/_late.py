@@ -1,0 +1,57 @@
+"""A late rank or a slow link: from what is slow between all ranks.
+
+A link is slow alone. A rank that answers late makes every link into it look slow, and one whose
+NIC sends slowly every link out of it. Two ranks have one link: there is nothing to compare.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = ["LateRank", "Side", "late_ranks"]
+
+_LEAST_RANKS = 3
+
+
+class Side(StrEnum):
+    """What a rank does late."""
+
+    ANSWERS = "answers"
+    SENDS = "sends"
+
+
+class LateRank(NamedTuple):
+    """A rank that explains why several links are slow."""
+
+    rank: int
+    side: Side
+    reason: str
+
+
+def late_ranks(ranks: int, over_ns: Mapping[tuple[int, int], int]) -> list[LateRank]:
+    """Ranks of which every link is slow in one direction, and why they are taken for the cause.
+
+    `over_ns`: for each slow (source, target) by how much it exceeds its usual latency.
+    """
+    if ranks < _LEAST_RANKS:
+        return []
+    found = []
+    for rank in range(ranks):
+        for side, at in ((Side.ANSWERS, 1), (Side.SENDS, 0)):
+            slow = [over for ends, over in over_ns.items() if ends[at] == rank]
+            if len(slow) == ranks - 1:
+                found.append(LateRank(rank, side, _sentence(rank, side, sorted(slow))))
+    return found
+
+
+def _sentence(rank: int, side: Side, over_ns: list[int]) -> str:
+    usual = f"{over_ns[len(over_ns) // 2] / 1e6:.1f} ms over the usual"
+    if side is Side.ANSWERS:
+        return (
+            f"rank {rank} answers late: {usual} on all {len(over_ns)} links into it; "
+            "the rank, its host or its NIC is slow, not the links"
+        )
+    return (
+        f"rank {rank} sends late: {usual} on all {len(over_ns)} links out of it; "
+        "its host or its NIC is slow, not the links"
+    )

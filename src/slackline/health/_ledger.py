@@ -1,0 +1,113 @@
+"""What all ranks of a job say, put together: one line for one fact.
+
+Both ends of a link see a delay, and every peer of a late rank sees that it is late. The ledger
+waits a moment for the others, then says each thing once: the rank where one explains several links,
+else the link.
+"""
+
+from dataclasses import dataclass
+
+from slackline.health._late import late_ranks
+from slackline.health._verdict import Condition, Verdict
+
+__all__ = ["Episode", "Ledger"]
+
+_HOLD_NS = 1_000_000_000
+"""How long other ranks get to report the same."""
+
+Key = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Episode:
+    """A trouble of a direction of a rail, from its first report to its end."""
+
+    source: int
+    target: int
+    rail: int
+    condition: Condition
+    reason: str
+    """The latest sentence."""
+    heard_ns: int
+    """When it was first heard of, by the clock of who asks."""
+    over_ns: int
+    since_ns: int
+    until_ns: int | None = None
+    """The end, by the same rank's clock as `since_ns`; None while it lasts."""
+    said: bool = False
+    told_by: int = -1
+    """The rank whose sentences count; the first that reported."""
+
+
+class Ledger:
+    """Verdicts of all ranks in, lines out. `now_ns` is of the clock of whoever reads them."""
+
+    def __init__(self, ranks: int) -> None:
+        self.episodes: list[Episode] = []
+        """All troubles so far, in the order in which they were heard of."""
+        self._ranks = ranks
+        self._open: dict[Key, Episode] = {}
+        self._late: set[tuple[int, str]] = set()
+        self._lines: list[str] = []
+
+    def take(self, now_ns: int, rank: int, verdict: Verdict) -> None:
+        """Rank `rank` said this. What it says of itself is found here from all links."""
+        if verdict.source == verdict.target:
+            return
+        key = verdict.source, verdict.target, verdict.rail
+        episode = self._open.get(key)
+        if episode is not None and episode.told_by != rank:
+            return  # the other end of the same link
+        if verdict.condition is Condition.BACK:
+            if episode is not None:
+                del self._open[key]
+                episode.until_ns = verdict.time_ns
+                if episode.said:
+                    self._lines.append(verdict.reason)
+            return
+        if episode is None:
+            episode = Episode(
+                source=verdict.source,
+                target=verdict.target,
+                rail=verdict.rail,
+                condition=verdict.condition,
+                reason=verdict.reason,
+                heard_ns=now_ns,
+                over_ns=verdict.over_ns,
+                since_ns=verdict.since_ns,
+                told_by=rank,
+            )
+            self._open[key] = episode
+            self.episodes.append(episode)
+            return
+        episode.condition, episode.reason = verdict.condition, verdict.reason
+        episode.over_ns = verdict.over_ns
+        if episode.said:
+            self._lines.append(verdict.reason)
+
+    def lines(self, now_ns: int) -> list[str]:
+        """What there is to say by now, each line once."""
+        over = {(e.source, e.target): e.over_ns for e in self._open.values() if e.over_ns}
+        late = late_ranks(self._ranks, over)
+        blamed = {(each.rank, each.side.value) for each in late}
+        for each in late:
+            if (each.rank, each.side.value) not in self._late:
+                self._lines.append(each.reason)
+        for rank, side in sorted(self._late - blamed):
+            self._lines.append(f"rank {rank} {side} in time again")
+        self._late = blamed
+        explained = {rank for rank, side in blamed if side == "answers"}
+        senders = {rank for rank, side in blamed if side == "sends"}
+        for episode in self._open.values():
+            if episode.said or now_ns - episode.heard_ns < _HOLD_NS:
+                continue
+            if episode.target not in explained and episode.source not in senders:
+                episode.said = True
+                self._lines.append(episode.reason)
+        lines, self._lines = self._lines, []
+        return lines
+
+    def finish(self) -> list[str]:
+        """What is still held back, at the end of the job."""
+        latest = max((episode.heard_ns for episode in self._open.values()), default=0)
+        return self.lines(latest + _HOLD_NS)

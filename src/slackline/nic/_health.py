@@ -1,0 +1,180 @@
+"""Watches the wires of a group: samples the engine's rails, and tells what is new.
+
+A thread of its own looks four times a second while there is traffic and once while there is none.
+News goes to the logger "slackline.health" and, where there is a directory, to the rank's telemetry.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from slackline.health import Board, Condition, HealthOptions, Judgement, Probe, RailSample, Verdict
+from slackline.telemetry import LinkVerdict, Writer
+
+__all__ = ["Monitor", "Rails", "Status", "to_sample"]
+
+_log = logging.getLogger("slackline.health")
+
+_BUSY_S = 0.25
+_IDLE_S = 1.0
+
+
+class Status(Protocol):
+    """What is used of the engine's RailStatus."""
+
+    @property
+    def link(self) -> int: ...
+    @property
+    def rail(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def frames_sent(self) -> int: ...
+    @property
+    def packets_sent(self) -> int: ...
+    @property
+    def packets_resent(self) -> int: ...
+    @property
+    def queued_bytes(self) -> int: ...
+    @property
+    def unconfirmed_bytes(self) -> int: ...
+    @property
+    def confirmed_bytes(self) -> int: ...
+    @property
+    def busy_ns(self) -> int: ...
+    @property
+    def probes(self) -> list[tuple[int, int, int, int]]: ...
+
+
+class Rails(Protocol):
+    """What is used of the engine."""
+
+    def rails(self) -> Sequence[Status]: ...
+    def link_alive(self, link: int) -> bool: ...
+
+
+def to_sample(status: Status, rank: int, peer: int, after_ns: int) -> RailSample:
+    """The status as a sample, with the probes that were sent after `after_ns`."""
+    return RailSample(
+        rank=rank,
+        peer=peer,
+        rail=status.rail,
+        kind=status.kind,
+        name=status.name,
+        up=status.state == "up",
+        frames_sent=status.frames_sent,
+        packets_sent=status.packets_sent,
+        packets_resent=status.packets_resent,
+        queued_bytes=status.queued_bytes,
+        unconfirmed_bytes=status.unconfirmed_bytes,
+        confirmed_bytes=status.confirmed_bytes,
+        busy_ns=status.busy_ns,
+        probes=tuple(Probe(*probe) for probe in status.probes if probe[0] > after_ns),
+    )
+
+
+class Monitor:
+    """The health of one group's wires. `start` and `stop` by one thread, the rest by any."""
+
+    def __init__(
+        self,
+        engine: Rails,
+        links: Sequence[int],
+        rank: int,
+        *,
+        directory: Path | None = None,
+        options: HealthOptions | None = None,
+    ) -> None:
+        """`links[i]` is the engine's number of the link to rank i, -1 at `rank` itself.
+
+        `directory`: where telemetry goes, if anywhere.
+        """
+        self._engine = engine
+        self._rank = rank
+        self._peers = {link: peer for peer, link in enumerate(links) if link >= 0}
+        self._start_ns = time.monotonic_ns()
+        self._board = Board(self._start_ns, options)
+        self._seen_ns: dict[tuple[int, int], int] = {}
+        self._frames = 0
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._writer = None if directory is None else Writer(directory, rank)
+
+    def start(self) -> None:
+        """Begin to watch, until `stop`."""
+        self._thread = threading.Thread(
+            target=self._watch, name=f"slackline-health-{self._rank}", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no longer; returns when the engine is no longer looked at."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._writer is not None:
+            self._writer.close()
+
+    def judgements(self) -> list[Judgement]:
+        """What each direction of each wire is now, in the order of peers and rails."""
+        with self._lock:
+            return self._board.judgements(time.monotonic_ns())
+
+    def look(self, now_ns: int) -> bool:
+        """Takes one sample of every wire and tells what is new; returns whether anything moved.
+
+        `now_ns` is of CLOCK_MONOTONIC.
+        """
+        samples = []
+        frames = 0
+        for status in self._engine.rails():
+            peer = self._peers.get(status.link)
+            if peer is None or status.kind == "shm":
+                continue
+            key = status.link, status.rail
+            sample = to_sample(status, self._rank, peer, self._seen_ns.get(key, -1))
+            if sample.probes:
+                self._seen_ns[key] = sample.probes[-1].sent_ns
+            samples.append(sample)
+            frames += sample.frames_sent
+        ended = [peer for link, peer in self._peers.items() if not self._engine.link_alive(link)]
+        with self._lock:
+            news = self._board.take(now_ns, samples, ended)
+        for verdict in news:
+            self._tell(verdict)
+        moved, self._frames = frames != self._frames, frames
+        return moved
+
+    def _watch(self) -> None:
+        wait_s = _BUSY_S
+        while not self._stopped.wait(wait_s):
+            wait_s = _BUSY_S if self.look(time.monotonic_ns()) else _IDLE_S
+
+    def _tell(self, verdict: Verdict) -> None:
+        level = logging.INFO if verdict.condition is Condition.BACK else logging.WARNING
+        _log.log(level, "%s", verdict.reason)
+        if self._writer is not None:
+            self._writer.write(
+                LinkVerdict(
+                    rank=self._rank,
+                    time_ns=time.time_ns(),
+                    at_ns=verdict.time_ns - self._start_ns,
+                    since_ns=verdict.since_ns - self._start_ns,
+                    condition=verdict.condition.value,
+                    source=verdict.source,
+                    target=verdict.target,
+                    rail=verdict.rail,
+                    over_ns=verdict.over_ns,
+                    reason=verdict.reason,
+                )
+            )
