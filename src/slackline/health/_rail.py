@@ -22,11 +22,12 @@ class RailHealth:
         self.last = sample
         self.down_since_ns: int | None = None
         self.gone_since_ns: int | None = None
+        self._missing_since_ns: int | None = None
 
     def take(self, now_ns: int, sample: RailSample) -> None:
         """Takes a sample that was read at `now_ns`."""
         self.last = sample
-        self.gone_since_ns = None
+        self.gone_since_ns = self._missing_since_ns = None
         self.down_since_ns = None if sample.up else self.down_since_ns or now_ns
         for probe in sample.probes:
             self.latency.take(probe)
@@ -37,8 +38,11 @@ class RailHealth:
         self.queues.take(sample, calm=not slow)
 
     def gone(self, now_ns: int) -> None:
-        """The engine has no such rail any more."""
-        self.gone_since_ns = self.gone_since_ns or now_ns
+        """The engine has no such rail any more; told twice in a row, it is not being replaced."""
+        if self._missing_since_ns is None:
+            self._missing_since_ns = now_ns
+        else:
+            self.gone_since_ns = self._missing_since_ns
 
     def states(self) -> tuple[WayState, WayState]:
         """The direction that this end sends in, and the one that it receives from."""
