@@ -9,6 +9,7 @@ from typing import Unpack
 
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
+from slackline.health import Judgement
 from slackline.nic._calibration import measure
 from slackline.nic._checks import (
     check_peer,
@@ -43,6 +44,7 @@ class NativeGroup:
         timeout: timedelta,
         on_close: Callable[[NativeGroup], None],
         lost: Callable[[], frozenset[int]],
+        health: Callable[[], list[Judgement]],
     ) -> None:
         self._engine = engine
         self._native = native
@@ -50,7 +52,7 @@ class NativeGroup:
         self._completions = completions
         self._timeout_ns = nanoseconds(timeout)
         self._on_close = on_close
-        self.lost = lost
+        self.lost, self.health = lost, health
         self._closed = False
         self._run = native.run
         self._all_reduces: dict[tuple[int, int, int], tuple[_native.Program, int]] = {}

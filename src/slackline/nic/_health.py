@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from slackline.env import Environment
 from slackline.health import Board, Condition, HealthOptions, Judgement, Probe, RailSample, Verdict
 from slackline.telemetry import LinkVerdict, Writer
 
-__all__ = ["Monitor", "Rails", "Status", "to_sample"]
+__all__ = ["Monitor", "Monitors", "Rails", "Status", "to_sample"]
 
 _log = logging.getLogger("slackline.health")
 
@@ -110,8 +111,15 @@ class Monitor:
         self._thread: threading.Thread | None = None
         self._writer = None if directory is None else Writer(directory, rank)
 
+    @property
+    def links(self) -> frozenset[int]:
+        """The engine's numbers of the links that are watched."""
+        return frozenset(self._peers)
+
     def start(self) -> None:
-        """Begin to watch, until `stop`."""
+        """Begin to watch, until `stop`; without a wire there is nothing to watch."""
+        if not any(self._wires()):
+            return
         self._thread = threading.Thread(
             target=self._watch, name=f"slackline-health-{self._rank}", daemon=True
         )
@@ -137,10 +145,7 @@ class Monitor:
         """
         samples = []
         frames = 0
-        for status in self._engine.rails():
-            peer = self._peers.get(status.link)
-            if peer is None or status.kind == "shm":
-                continue
+        for peer, status in self._wires():
             key = status.link, status.rail
             sample = to_sample(status, self._rank, peer, self._seen_ns.get(key, -1))
             if sample.probes:
@@ -154,6 +159,13 @@ class Monitor:
             self._tell(verdict)
         moved, self._frames = frames != self._frames, frames
         return moved
+
+    def _wires(self) -> Iterator[tuple[int, Status]]:
+        """(peer, status) of every rail that is a wire."""
+        for status in self._engine.rails():
+            peer = self._peers.get(status.link)
+            if peer is not None and status.kind != "shm":
+                yield peer, status
 
     def _watch(self) -> None:
         wait_s = _BUSY_S
@@ -178,3 +190,25 @@ class Monitor:
                     reason=verdict.reason,
                 )
             )
+
+
+class Monitors:
+    """The monitors of an engine: each link is watched for the first open group that uses it."""
+
+    def __init__(self) -> None:
+        self._open: list[Monitor] = []
+
+    def watch(self, engine: Rails, links: Sequence[int], rank: int) -> Monitor:
+        """Watches the links that nobody watches yet, until `end`."""
+        known = {link for monitor in self._open for link in monitor.links}
+        mine = [-1 if link in known else link for link in links]
+        monitor = Monitor(engine, mine, rank, directory=Environment.read().telemetry)
+        self._open.append(monitor)
+        monitor.start()
+        return monitor
+
+    def end(self, monitor: Monitor) -> None:
+        """The group has been closed."""
+        if monitor in self._open:
+            self._open.remove(monitor)
+        monitor.stop()

@@ -16,6 +16,7 @@ import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
 from slackline.nic._group import NativeGroup
 from slackline.nic._handshake import Listener
+from slackline.nic._health import Monitor, Monitors
 from slackline.nic._interface import Store
 from slackline.nic._links import Links
 from slackline.nic._options import NicOptions
@@ -48,6 +49,7 @@ class NativeNic:
         self._completions: Completions | None = None
         self._links = Links(self.identity, self._host, self.options, self._listener)
         self._groups: set[NativeGroup] = set()
+        self._monitors = Monitors()
         self._closed = False
         # The thread of completions must not be in the engine when the interpreter goes away.
         atexit.register(self._end)
@@ -82,14 +84,16 @@ class NativeNic:
             book = PlanBook(rank, size, self.options, all_shared=shared)
             native = engine.open_group(meeting.epoch, rank, links, book.order == "rank")
             assert self._completions is not None
+            monitor = self._monitors.watch(engine, links, rank)
             group = NativeGroup(
                 engine,
                 native,
                 book,
                 self._completions,
                 timeout=self.options.timeout or timeout,
-                on_close=self._groups.discard,
+                on_close=partial(self._forget, monitor),
                 lost=partial(_lost, engine, links),
+                health=monitor.judgements,
             )
             self._groups.add(group)
         try:
@@ -107,6 +111,10 @@ class NativeNic:
         for group in list(self._groups):
             group.close()
         self._end()
+
+    def _forget(self, monitor: Monitor, group: NativeGroup) -> None:
+        self._groups.discard(group)
+        self._monitors.end(monitor)
 
     def _end(self) -> None:
         atexit.unregister(self._end)
