@@ -10,7 +10,7 @@ from typing import Self
 from slackline.errors import UsageError
 from slackline.units import parse_bytes, parse_duration_ns
 
-__all__ = ["ORDERS", "RAILS", "Environment"]
+__all__ = ["ORDERS", "RAILS", "TLS", "Environment"]
 
 _PREFIX = "SLACKLINE_"
 
@@ -19,6 +19,9 @@ ORDERS = ("auto", "rank", "any")
 
 RAILS = ("shm", "tcp")
 """The kinds of rails that the engine has."""
+
+TLS = ("off", "require")
+"""Whether TCP rails are encrypted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +43,12 @@ class Environment:
     """Bytes of a chunk that travel as one frame: "256KiB"."""
     arena: int | None = None
     """Bytes of registered memory that each process sets aside: "1GiB"."""
-    interface: str | None = None
-    """The network interface whose address peers are told: "eth0"."""
+    interface: tuple[str, ...] | None = None
+    """The network interfaces to use, separated by commas: "eth0,eth1"."""
+    tls: str | None = None
+    """One of TLS."""
+    key: Path | None = None
+    """A file that all ranks have and nobody else: mixed into the job's secret."""
     telemetry: Path | None = None
     """The directory that traces and counters are written to."""
 
@@ -87,6 +94,21 @@ def _rails(text: str) -> tuple[str, ...]:
     return rails
 
 
+def _interfaces(text: str) -> tuple[str, ...]:
+    interfaces = tuple(text.split(","))
+    if "" in interfaces:
+        raise UsageError(f"an interface must have a name, not {text!r}")
+    if len(set(interfaces)) < len(interfaces):
+        raise UsageError(f"each interface may be named once, not {text!r}")
+    return interfaces
+
+
+def _tls(text: str) -> str:
+    if text not in TLS:
+        raise UsageError(f"tls must be one of {', '.join(TLS)}, not {text!r}")
+    return text
+
+
 def _timeout(text: str) -> timedelta:
     nanoseconds = parse_duration_ns(text)
     if nanoseconds < 1000:
@@ -108,6 +130,8 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "timeout": _timeout,
     "segment": _positive_bytes,
     "arena": _positive_bytes,
-    "interface": str,
+    "interface": _interfaces,
+    "tls": _tls,
+    "key": Path,
     "telemetry": Path,
 }

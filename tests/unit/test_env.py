@@ -24,7 +24,9 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_TIMEOUT": "1.5s",
         "SLACKLINE_SEGMENT": "256KiB",
         "SLACKLINE_ARENA": "1GiB",
-        "SLACKLINE_INTERFACE": "eth0",
+        "SLACKLINE_INTERFACE": "eth0,eth1",
+        "SLACKLINE_TLS": "require",
+        "SLACKLINE_KEY": "job.key",
         "SLACKLINE_TELEMETRY": "traces",
     }
     assert Environment.read(given) == Environment(
@@ -34,7 +36,9 @@ def test_every_variable_is_read_in_its_unit() -> None:
         timeout=timedelta(seconds=1.5),
         segment=256 * 1024,
         arena=1 << 30,
-        interface="eth0",
+        interface=("eth0", "eth1"),
+        tls="require",
+        key=Path("job.key"),
         telemetry=Path("traces"),
     )
 
@@ -48,7 +52,7 @@ WRONG = {
     ("SLACKLINE_ODER", "rank"): (
         "SLACKLINE_ODER is not a variable of slackline; known are SLACKLINE_ORDER, SLACKLINE_PLAN, "
         "SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, SLACKLINE_ARENA, "
-        "SLACKLINE_INTERFACE, SLACKLINE_TELEMETRY"
+        "SLACKLINE_INTERFACE, SLACKLINE_TLS, SLACKLINE_KEY, SLACKLINE_TELEMETRY"
     ),
     ("SLACKLINE_ORDER", "best"): (
         "SLACKLINE_ORDER: an order must be one of auto, rank, any, not 'best'"
@@ -59,6 +63,13 @@ WRONG = {
         "SLACKLINE_TIMEOUT: a duration must be a number and one of ns, us, ms, s, min, h, not '30'"
     ),
     ("SLACKLINE_TIMEOUT", "1ns"): "SLACKLINE_TIMEOUT: a timeout must be at least 1us, not '1ns'",
+    ("SLACKLINE_INTERFACE", "eth0,"): (
+        "SLACKLINE_INTERFACE: an interface must have a name, not 'eth0,'"
+    ),
+    ("SLACKLINE_INTERFACE", "eth0,eth0"): (
+        "SLACKLINE_INTERFACE: each interface may be named once, not 'eth0,eth0'"
+    ),
+    ("SLACKLINE_TLS", "on"): "SLACKLINE_TLS: tls must be one of off, require, not 'on'",
     ("SLACKLINE_SEGMENT", "0B"): "SLACKLINE_SEGMENT: a size must be positive, not '0B'",
 }
 

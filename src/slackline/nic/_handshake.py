@@ -1,218 +1,140 @@
-"""Connecting two engines: a HELLO each way over a fresh socket, then the socket is a rail.
+"""How two engines prove to each other that they know the job's secret, without saying it.
 
-The lower rank of a pair calls, the higher one listens. A caller proves that it belongs to the job
-with a token derived from the job's secret; whoever cannot is turned away and never delays others.
-Over a Unix socket (same host) the HELLO also carries the descriptors of arena and doorbell.
+    caller                                                  listener
+      Hello   who, whom, which rail, nonce, certificate  ->
+              <-  Answer  nonce, certificate, proof of both messages
+      Terms   what the rail needs, proof of all three     ->
+              <-  Terms   what the rail needs, proof of all four
+
+A proof is HMAC-SHA256 under a key of this pair, over every byte said so far and the role of the
+speaker. Both nonces are in it, so an old conversation proves nothing; so is the role, so what one
+end said cannot be said back to it. The frames' job code comes from the same bytes and differs
+each time. What costs anything (sockets, descriptors) is given only to who has proven itself.
+
+Here is no socket: a Talk yields what to send and is sent what came.
 """
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import hmac
-import json
-import logging
-import os
-import selectors
-import socket
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import secrets
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 
-from slackline.errors import LinkError, SlacklineError, TimeoutError
-from slackline.wire import HEADER_BYTES, FrameKind, Header, crc32c, decode, encode
+from slackline.errors import LinkError
+from slackline.nic._messages import MAC_BYTES, Answer, Hello, Message, Terms, parse, text_of
 
-__all__ = ["Hello", "Listener", "call", "receive_hello", "send_hello"]
-
-_log = logging.getLogger("slackline.nic")
-
-_MAX_HELLO = 4096
-_MAX_FDS = 2
-_STRANGER_SECONDS = 5.0
-_RETRY_SECONDS = 0.05
+__all__ = ["Said", "Session", "Talk", "call", "fresh_nonce", "listen"]
 
 
-@dataclass(kw_only=True)
-class Hello:
-    """What one end tells the other about itself and about the rail to be."""
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """One message: the payload of a HELLO frame, and over Unix sockets descriptors."""
 
-    engine: str
-    token: str = ""
-    rail: int = 0
-    """Which of the link's connections this is."""
-    arena_bytes: int = 0
-    """Size of the sender's arena; 0 on a wire."""
-    ring: int = 0
-    """Offset in the sender's arena of the ring that it reads."""
-    fds: list[int] = field(default_factory=list)
-    """Arena and doorbell, over Unix sockets."""
+    payload: bytes
+    fds: tuple[int, ...] = ()
+    last: bool = False
+    """Whether no reply is expected."""
 
 
-def send_hello(sock: socket.socket, hello: Hello, job: int) -> None:
-    """Write `hello` as one HELLO frame. The socket must be blocking with a timeout."""
-    values = {k: v for k, v in vars(hello).items() if k != "fds"}
-    payload = json.dumps(values).encode()
-    header = Header(
-        kind=FrameKind.HELLO, job=job, length=len(payload), payload_checksum=crc32c(payload)
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """What both ends know when each has proven itself."""
+
+    job: int
+    """The code that every frame on the rail carries; never 0."""
+    ours: Terms
+    theirs: Terms
+    fds: tuple[int, ...]
+    """Descriptors that came with their terms."""
+    certificate: bytes
+    """Theirs, in DER; empty without TLS."""
+
+
+Talk = Generator[Said, Said, Session]
+OurTerms = Callable[[], tuple[Terms, tuple[int, ...]]]
+"""Makes what the rail needs at this end; called once the peer has proven itself."""
+
+
+def fresh_nonce() -> str:
+    return secrets.token_hex(32)
+
+
+def call(hello: Hello, key: bytes, terms: OurTerms) -> Talk:
+    """The caller's side. Raises LinkError as soon as the other end is not who it should be."""
+    transcript = _Transcript(key)
+    reply = yield Said(payload=transcript.say(hello))
+    answer = transcript.heard("listener", Answer, reply.payload)
+    if answer.engine != hello.peer:
+        raise LinkError("another engine answered than the one that was called")
+    ours, fds = terms()
+    reply = yield Said(payload=transcript.prove("caller", ours), fds=fds)
+    theirs = transcript.heard("listener", Terms, reply.payload)
+    return _session(transcript, ours, theirs, reply.fds, answer.certificate)
+
+
+def listen(first: bytes, hello: Hello, answer: Answer, key: bytes, terms: OurTerms) -> Talk:
+    """The listener's side, from the moment when the payload `first` was read as `hello`."""
+    transcript = _Transcript(key)
+    transcript.add(first)
+    reply = yield Said(payload=transcript.prove("listener", answer))
+    theirs = transcript.heard("caller", Terms, reply.payload)
+    ours, fds = terms()
+    last = transcript.prove("listener", ours)
+    session = _session(transcript, ours, theirs, reply.fds, hello.certificate)
+    yield Said(payload=last, fds=fds, last=True)
+    return session
+
+
+def _session(
+    transcript: _Transcript, ours: Terms, theirs: Terms, fds: tuple[int, ...], certificate: str
+) -> Session:
+    return Session(
+        job=transcript.code() or 1,
+        ours=ours,
+        theirs=theirs,
+        fds=fds,
+        certificate=bytes.fromhex(certificate),
     )
-    data = encode(header) + payload
-    if hello.fds:
-        socket.send_fds(sock, [data], hello.fds)
-    else:
-        sock.sendall(data)
 
 
-def receive_hello(sock: socket.socket, job: int) -> Hello:
-    """Read one HELLO frame; raises FrameError or LinkError when it is none."""
-    data, fds = b"", list[int]()
-    try:
-        length = HEADER_BYTES
-        header: Header | None = None
-        while len(data) < length:
-            if sock.family == socket.AF_UNIX:
-                got, new, _, _ = socket.recv_fds(sock, length - len(data), _MAX_FDS)
-                fds += new
-            else:
-                got = sock.recv(length - len(data))
-            if not got:
-                raise LinkError("the peer closed the connection before its HELLO was whole")
-            data += got
-            if header is None and len(data) == HEADER_BYTES:
-                header = decode(data)
-                if header.kind is not FrameKind.HELLO or header.job != job:
-                    raise LinkError("the first frame is not a HELLO of this job")
-                if header.length > _MAX_HELLO:
-                    raise LinkError(f"a HELLO of {header.length} bytes is too long")
-                length += header.length
-        values = json.loads(data[HEADER_BYTES:])
-        return Hello(**values, fds=fds)
-    except BaseException:
-        for fd in fds:
-            os.close(fd)
-        raise
+class _Transcript:
+    """Every byte that was said, under the key of the pair."""
 
+    def __init__(self, key: bytes) -> None:
+        self._mac = hmac.new(key, b"slackline handshake 2", hashlib.sha256)
 
-def call(where: str | tuple[tuple[str, ...], int], deadline: float) -> socket.socket:
-    """Connect to a Unix name or to the first TCP address that answers; raises LinkError.
+    def add(self, payload: bytes) -> None:
+        self._mac.update(len(payload).to_bytes(4, "big") + payload)
 
-    A refused TCP connection is tried again until `deadline` (time.monotonic()).
-    """
-    if isinstance(where, str):
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(max(0.01, deadline - time.monotonic()))
-            sock.connect(where)
-        except OSError as error:
-            sock.close()
-            raise LinkError(f"cannot connect to {where[1:]!r}: {error}") from error
-        return sock
-    addresses, port = where
-    reasons: dict[str, str] = {}
-    while True:
-        for address in addresses:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                tried = "; ".join(f"{a}:{port}: {why}" for a, why in reasons.items())
-                raise LinkError(f"cannot connect: {tried or 'no time left'}")
-            try:
-                return socket.create_connection((address, port), timeout=min(left, 5.0))
-            except OSError as error:
-                reasons[address] = str(error)
-        time.sleep(min(_RETRY_SECONDS, max(0.0, deadline - time.monotonic())))
+    def say(self, message: Hello) -> bytes:
+        text = text_of(message)
+        self.add(text)
+        return text
 
+    def prove(self, role: str, message: Answer | Terms) -> bytes:
+        """The payload of `message` with a proof behind it."""
+        text = text_of(message)
+        payload = text + self._proof(role, text)
+        self.add(payload)
+        return payload
 
-class Listener:
-    """The engine's ears: a TCP port and an abstract Unix name (which leaves nothing behind)."""
+    def heard(self, role: str, kind: type[Message], payload: bytes) -> Message:
+        """The message in `payload`, if `role` has proven that it knows the key."""
+        text, proof = payload[:-MAC_BYTES], payload[-MAC_BYTES:]
+        if not hmac.compare_digest(proof, self._proof(role, text)):
+            raise LinkError("the proof is wrong: the other end does not know the job's secret")
+        self.add(payload)
+        return parse(kind, text)
 
-    def __init__(self, engine: str, address: str) -> None:
-        self.unix_name = f"\0slackline-{engine}"
-        self._unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._unix.bind(self.unix_name)
-        self._tcp = socket.create_server((address, 0), backlog=128)
-        self._unix.listen(128)
-        self.port: int = self._tcp.getsockname()[1]
-        self.strangers = 0
+    def code(self) -> int:
+        return int.from_bytes(self._with(b"job")[:4], "little")
 
-    def accept(
-        self, expected: dict[tuple[str, int], str], job_of: dict[str, int], deadline: float
-    ) -> Iterator[tuple[socket.socket, Hello]]:
-        """Yield the sockets of all `expected` (engine, rail) -> token, in the order they come."""
-        waiting = dict(expected)
-        with selectors.DefaultSelector() as selector:
-            for listening in (self._unix, self._tcp):
-                selector.register(listening, selectors.EVENT_READ, None)
-            pending: dict[socket.socket, float] = {}
-            try:
-                while waiting:
-                    self._expire(selector, pending)
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        names = ", ".join(f"{engine} ({rail})" for engine, rail in waiting)
-                        raise TimeoutError(f"the rendezvous Timed out waiting for {names}")
-                    for key, _ in selector.select(min(left, 0.5)):
-                        sock = key.fileobj
-                        assert isinstance(sock, socket.socket)
-                        if sock in (self._unix, self._tcp):
-                            caller, _ = sock.accept()
-                            caller.settimeout(1.0)
-                            pending[caller] = time.monotonic() + _STRANGER_SECONDS
-                            selector.register(caller, selectors.EVENT_READ, None)
-                            continue
-                        selector.unregister(sock)
-                        del pending[sock]
-                        hello = self._identify(sock, waiting, job_of)
-                        if hello is not None:
-                            yield sock, hello
-            finally:
-                for sock in pending:
-                    sock.close()
+    def _proof(self, role: str, text: bytes) -> bytes:
+        return self._with(role.encode() + b"\0" + text)
 
-    def _identify(
-        self, sock: socket.socket, waiting: dict[tuple[str, int], str], job_of: dict[str, int]
-    ) -> Hello | None:
-        why = "it did not send a HELLO"
-        for job in set(job_of.values()):
-            if not _first_job_is(sock, job):
-                continue
-            try:
-                hello = receive_hello(sock, job)
-            except (OSError, ValueError, TypeError, SlacklineError) as error:
-                why = str(error)
-                break
-            token = waiting.get((hello.engine, hello.rail))
-            if token is not None and hmac.compare_digest(token, hello.token):
-                del waiting[hello.engine, hello.rail]
-                return hello
-            for fd in hello.fds:
-                os.close(fd)
-            why = "its token is wrong or it was not expected"
-            break
-        self._turn_away(sock, why)
-        return None
-
-    def _expire(
-        self, selector: selectors.BaseSelector, pending: dict[socket.socket, float]
-    ) -> None:
-        now = time.monotonic()
-        for sock in [s for s, until in pending.items() if now > until]:
-            selector.unregister(sock)
-            del pending[sock]
-            self._turn_away(sock, "it said nothing")
-
-    def _turn_away(self, sock: socket.socket, why: str) -> None:
-        self.strangers += 1
-        with contextlib.suppress(OSError):
-            _log.warning("turned away a stranger from %s: %s", sock.getpeername() or "unix", why)
-        sock.close()
-
-    def close(self) -> None:
-        self._unix.close()
-        self._tcp.close()
-
-
-def _first_job_is(sock: socket.socket, job: int) -> bool:
-    """Whether the frame that waits on `sock` claims `job`. Reads nothing."""
-    try:
-        head = sock.recv(8, socket.MSG_PEEK)
-    except OSError:
-        return False
-    return len(head) == 8 and int.from_bytes(head[4:8], "little") == job
+    def _with(self, more: bytes) -> bytes:
+        mac = self._mac.copy()
+        mac.update(b"\xff\xff\xff\xff" + more)  # no message has this length
+        return mac.digest()

@@ -1,163 +1,194 @@
-"""The links of an engine: which exist, and how the missing ones of a new group are made."""
+"""The links of an engine: which exist, how those of a new group are made, and what becomes of them.
+
+Links outlive the groups that made them. Of a pair, the lower rank of the group that made the link
+calls and the higher one listens, for as long as the link lives.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import builtins
 import logging
-import os
-import socket
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import slackline._native as _native
-from slackline.errors import LinkError, PeerError, SlacklineError
-from slackline.nic._handshake import Hello, Listener, call, receive_hello, send_hello
+from slackline.errors import LinkError, TimeoutError
+from slackline.nic._carrier import Site
+from slackline.nic._door import Door
+from slackline.nic._line import Line
+from slackline.nic._messages import Hello
 from slackline.nic._options import NicOptions
+from slackline.nic._paths import RailPlan, plan_rails
+from slackline.nic._peer import Peer
 from slackline.nic._rendezvous import Meeting, Record
 
 __all__ = ["Links"]
 
 _log = logging.getLogger("slackline.nic")
 
+_GRACE_S = 2.0
+"""How long a group waits for the other rails of a link when it has one."""
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A connection that this rank has opened and whose answer is still to come."""
-
-    peer: int
-    sock: socket.socket
-    hello: Hello
+OnRail = Callable[[Peer, RailPlan], None]
 
 
 class Links:
-    """Links by the identity of the peer's engine; they outlive the groups that made them."""
+    """Links by the identity of the peer's engine."""
 
-    def __init__(self, identity: str, host: str, options: NicOptions, listener: Listener) -> None:
-        self._identity = identity
-        self._host = host
-        self._options = options
-        self._listener = listener
-        self._links: dict[str, int] = {}
-        self._shared: set[str] = set()
+    def __init__(
+        self, site: Site, host: str, options: NicOptions, door: Door, on_rail: OnRail
+    ) -> None:
+        self._site, self._host, self._options, self._door = site, host, options, door
+        self._on_rail = on_rail
+        self._peers: dict[str, Peer] = {}
+        self._by_link: dict[int, Peer] = {}
+        self._callers: dict[tuple[int, str], Peer] = {}
 
-    def by_rank(self, meeting: Meeting, rank: int) -> list[int]:
-        """The engine's number of the link to each rank, -1 at `rank` itself."""
-        return [
-            -1 if peer == rank else self._links[record.engine]
-            for peer, record in enumerate(meeting.records)
-        ]
-
-    def all_shared(self, meeting: Meeting, rank: int) -> bool:
-        """Whether every link of the group is shared memory."""
-        others = (r.engine for peer, r in enumerate(meeting.records) if peer != rank)
-        return all(engine in self._shared for engine in others)
-
-    def connect(self, engine: _native.Engine, meeting: Meeting, rank: int, deadline: float) -> None:
-        """Make the links that are missing: call the higher ranks, be called by the lower ones.
+    def connect(self, meeting: Meeting, rank: int, deadline: float) -> tuple[list[int], bool]:
+        """The engine's number of the link to each rank, -1 at `rank` itself; whether all of them
+        are shared memory. Makes those that are missing. Blocks; not on the keeper's thread.
 
         `deadline` is of time.monotonic(). Raises PeerError when a rank goes away, TimeoutError when
         one does not come, LinkError when no rail leads to it.
         """
-        missing: dict[int, Record] = {}
-        for peer, record in enumerate(meeting.records):
-            known = self._links.get(record.engine)
-            if peer != rank and (known is None or not engine.link_alive(known)):
-                missing[peer] = record
-                self._links.pop(record.engine, None)
-                self._shared.discard(record.engine)
-        peers = {record.engine: peer for peer, record in missing.items()}
-        jobs = {identity: meeting.job((self._identity, identity)) for identity in peers}
-        calls = [
-            self._call(engine, meeting, peer, rail, deadline)
-            for peer, record in missing.items()
-            if peer > rank
-            for rail in range(self._rails_to(record))
-        ]
-        expected = {
-            (record.engine, rail): meeting.token(record.engine, self._identity)
-            for peer, record in missing.items()
-            if peer < rank
-            for rail in range(self._rails_to(record))
-        }
-        for sock, theirs in self._listener.accept(expected, jobs, deadline):
-            ours = self._hello(engine, sock.family == socket.AF_UNIX, theirs.rail, "")
-            send_hello(sock, ours, jobs[theirs.engine])
-            peer = peers[theirs.engine]
-            self._add_rail(engine, missing[peer], peer, sock, ours, theirs, jobs[theirs.engine])
-        for made in calls:
-            record = missing[made.peer]
-            job = jobs[record.engine]
-            made.sock.settimeout(max(0.01, deadline - time.monotonic()))
-            try:
-                theirs = receive_hello(made.sock, job)
-            except (OSError, SlacklineError) as error:
-                raise PeerError(
-                    f"rank {made.peer} closed the connection during the rendezvous: {error}",
-                    rank=rank,
-                    peer=made.peer,
-                ) from error
-            self._add_rail(engine, record, made.peer, made.sock, made.hello, theirs, job)
+        return self._site.keeper.run(self._connect(meeting, rank, deadline))
 
-    def _rails_to(self, record: Record) -> int:
-        return 1 if self._shares_memory_with(record) else self._options.connections
+    def start(self) -> None:
+        """Let callers in. On the keeper's thread."""
+        self._door.open(self._site.keeper, self._greet)
 
-    def _shares_memory_with(self, record: Record) -> bool:
-        return "shm" in self._options.rails and record.host == self._host
-
-    def _call(
-        self, engine: _native.Engine, meeting: Meeting, peer: int, rail: int, deadline: float
-    ) -> _Call:
-        record = meeting.records[peer]
-        shared = self._shares_memory_with(record)
-        if shared:
-            sock = call(f"\0slackline-{record.engine}", deadline)
-        elif "tcp" in self._options.rails:
-            near = record.host == self._host and self._options.interface is None
-            sock = call((("127.0.0.1",) if near else record.addresses, record.port), deadline)
-        else:
-            raise LinkError(
-                f"no rail leads to rank {peer}: rails are {', '.join(self._options.rails)} and it "
-                "does not share memory with this one",
-                peer=peer,
-            )
-        hello = self._hello(engine, shared, rail, meeting.token(self._identity, record.engine))
-        send_hello(sock, hello, meeting.job((self._identity, record.engine)))
-        return _Call(peer, sock, hello)
-
-    def _hello(self, engine: _native.Engine, shared: bool, rail: int, token: str) -> Hello:
-        hello = Hello(engine=self._identity, token=token, rail=rail)
-        if shared:
-            hello.arena_bytes = engine.arena_bytes
-            hello.ring = engine.new_ring()
-            hello.fds = [engine.arena_fd, engine.doorbell_fd]
-        return hello
-
-    def _add_rail(
-        self,
-        engine: _native.Engine,
-        record: Record,
-        peer: int,
-        sock: socket.socket,
-        ours: Hello,
-        theirs: Hello,
-        job: int,
-    ) -> None:
-        identity = record.engine
-        if identity not in self._links:
-            self._links[identity] = engine.add_link(f"engine {identity[:8]}")
-        link = self._links[identity]
-        sock.setblocking(False)
-        if sock.family == socket.AF_UNIX:
-            _log.info("link to rank %d: shared memory", peer)
-            self._shared.add(identity)
-            arena_fd, doorbell_fd = theirs.fds
-            size = theirs.arena_bytes
-            engine.add_shm_rail(
-                link, arena_fd, size, doorbell_fd, sock.detach(), ours.ring, theirs.ring
-            )
+    def happened(self, event: _native.RailEvent) -> None:
+        """What the engine tells about its rails. On the keeper's thread."""
+        peer = self._by_link.get(event.link)
+        if peer is None:
             return
-        _log.info("link to rank %d: tcp %s", peer, sock.getpeername())
-        for fd in theirs.fds:
-            os.close(fd)
-        far = record.host != self._host
-        checks = {"wire": far, "all": True, "none": False}[self._options.checksums]
-        engine.add_rail(link, theirs.rail, "tcp", sock.detach(), job, checks)
+        if event.what == "lost":
+            peer.lost(event.rail, event.reason)
+        elif event.what == "down":
+            _log.info("link to rank %d: down: %s", peer.rank, event.reason)
+            self._drop(peer)
+
+    async def _connect(
+        self, meeting: Meeting, rank: int, deadline: float
+    ) -> tuple[list[int], bool]:
+        mine, made = meeting.records[rank], list[Peer]()
+        links, shared = [-1] * len(meeting.records), True
+        try:
+            for other, record in enumerate(meeting.records):
+                if other == rank:
+                    continue
+                peer = self._peers.get(record.engine)
+                if peer is None or not self._site.engine.link_alive(peer.link):
+                    if peer is not None:
+                        self._drop(peer)
+                    peer = self._add(meeting, mine, other, record, calls=other > rank)
+                    made.append(peer)
+                links[other] = peer.link
+                shared = shared and peer.shared
+            self._door.announce()
+            await self._wait(made, rank, deadline)
+        except BaseException:
+            for peer in made:
+                self._drop(peer)
+                self._site.engine.unreachable(peer.link, "the rendezvous failed")
+            raise
+        return links, shared
+
+    def _add(
+        self, meeting: Meeting, mine: Record, other: int, record: Record, *, calls: bool
+    ) -> Peer:
+        plans = self._plans(mine, record) if calls else self._plans(record, mine)
+        if not plans:
+            raise LinkError(
+                f"no rail leads to rank {other}: rails are {', '.join(self._options.rails)} and it "
+                "does not share memory with this one",
+                peer=other,
+            )
+        shared = plans[0].kind == "shm"
+        link = self._site.engine.add_link(f"engine {record.engine[:8]}", redial=not shared)
+        peer = Peer(
+            self._site,
+            link,
+            other,
+            record,
+            meeting.key((mine.engine, record.engine)),
+            meeting.code,
+            plans,
+            calls=calls,
+            checksums=self._checksums(record),
+            on_rail=lambda plan: self._on_rail(peer, plan),
+        )
+        self._peers[record.engine] = self._by_link[link] = peer
+        if not calls:
+            self._callers[meeting.code, record.engine] = peer
+        peer.start()
+        return peer
+
+    def _plans(self, caller: Record, listener: Record) -> tuple[RailPlan, ...]:
+        """What two ranks make of their records; the same at both."""
+        one_host = caller.host == listener.host
+        kinds = self._options.rails
+        if one_host and "shm" in kinds:
+            return (
+                RailPlan(index=0, kind="shm", source="", targets=(), caller_nic=0, listener_nic=0),
+            )
+        wires: Sequence[str] = [kind for kind in kinds if kind != "shm"]
+        return plan_rails(
+            caller.interfaces,
+            listener.interfaces,
+            one_host=one_host,
+            chosen=caller.chosen or listener.chosen,
+            kinds=wires,
+            connections=self._options.connections,
+        )
+
+    def _checksums(self, record: Record) -> bool:
+        """Whether payloads to this peer carry one; TLS has better ones of its own."""
+        if self._options.checksums == "wire":
+            return record.host != self._host and self._options.tls == "off"
+        return self._options.checksums == "all"
+
+    async def _wait(self, peers: list[Peer], rank: int, deadline: float) -> None:
+        """Until each has a rail, and a little longer for the others."""
+        waits = [asyncio.ensure_future(self._settle(peer)) for peer in peers]
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await asyncio.gather(*waits)
+        except builtins.TimeoutError:
+            late = [peer for peer in peers if not peer.has_rail]
+            if late:
+                names = ", ".join(f"rank {peer.rank} ({peer.missing()})" for peer in late)
+                raise TimeoutError(
+                    f"the rendezvous Timed out waiting for {names}", rank=rank, peer=late[0].rank
+                ) from None
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _settle(self, peer: Peer) -> None:
+        await asyncio.shield(peer.first)
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                await peer.complete.wait()
+        except builtins.TimeoutError:
+            _log.warning(
+                "link to rank %d: goes on without some rails: %s", peer.rank, peer.missing()
+            )
+
+    async def _greet(self, line: Line, code: int, first: bytes, hello: Hello) -> bool:
+        peer = self._callers.get((code, hello.engine))
+        if peer is None:
+            return False
+        if hello.peer != self._site.engine_name:
+            raise LinkError("it called another engine")
+        await peer.answer(line, first, hello)
+        return True
+
+    def _drop(self, peer: Peer) -> None:
+        peer.dismiss()
+        self._by_link.pop(peer.link, None)
+        if self._peers.get(peer.record.engine) is peer:
+            del self._peers[peer.record.engine]
+        if self._callers.get((peer.code, peer.record.engine)) is peer:
+            del self._callers[peer.code, peer.record.engine]

@@ -15,13 +15,12 @@ from functools import partial
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
 from slackline.nic._group import NativeGroup
-from slackline.nic._handshake import Listener
 from slackline.nic._health import Monitor, Monitors
 from slackline.nic._interface import Store
-from slackline.nic._links import Links
+from slackline.nic._network import Network
 from slackline.nic._options import NicOptions
 from slackline.nic._plans import PlanBook
-from slackline.nic._rendezvous import Meeting, Record, host_identity, local_addresses, meet
+from slackline.nic._rendezvous import Meeting, meet
 from slackline.nic._transfer import Completions
 
 __all__ = ["NativeNic"]
@@ -39,19 +38,14 @@ class NativeNic:
     def __init__(self, options: NicOptions | None = None) -> None:
         self.options = options or NicOptions()
         self.identity = uuid.uuid4().hex
-        self._host = host_identity()
-        self._addresses = local_addresses(self.options)
-        self._listener = Listener(
-            self.identity, (self.options.interface and self._addresses[0]) or ""
-        )
+        self._network = Network(self.identity, self.options)
         self._lock = threading.Lock()
         self._engine: _native.Engine | None = None
         self._completions: Completions | None = None
-        self._links = Links(self.identity, self._host, self.options, self._listener)
         self._groups: set[NativeGroup] = set()
         self._monitors = Monitors()
         self._closed = False
-        # The thread of completions must not be in the engine when the interpreter goes away.
+        # Its threads must not be in the engine when the interpreter goes away.
         atexit.register(self._end)
 
     def open_group(
@@ -69,18 +63,10 @@ class NativeNic:
         with self._lock:
             if self._closed:
                 raise ClosedError("the nic is closed", rank=rank)
-            record = Record(
-                engine=self.identity,
-                host=self._host,
-                addresses=self._addresses,
-                port=self._listener.port,
-                options=self.options.agreed(),
-            )
-            meeting = meet(store, rank, size, record)
+            meeting = meet(store, rank, size, self._network.record(), self._network.key)
             engine = self._start(meeting)
-            self._links.connect(engine, meeting, rank, time.monotonic() + limit.total_seconds())
-            links = self._links.by_rank(meeting, rank)
-            shared = self._links.all_shared(meeting, rank)
+            deadline = time.monotonic() + limit.total_seconds()
+            links, shared = self._network.connect(meeting, rank, deadline)
             book = PlanBook(rank, size, self.options, all_shared=shared)
             native = engine.open_group(meeting.epoch, rank, links, book.order == "rank")
             assert self._completions is not None
@@ -122,11 +108,11 @@ class NativeNic:
             self._engine.close(_CLOSE_NS)
         if self._completions is not None:
             self._completions.join()
-        self._listener.close()
+        self._network.close()
 
     def _start(self, meeting: Meeting) -> _native.Engine:
         if self._engine is None:
-            here = sum(other.host == self._host for other in meeting.records)
+            here = sum(other.host == self._network.host for other in meeting.records)
             crowded = here > len(os.sched_getaffinity(0))
             options = self.options
             self._engine = _native.Engine(
@@ -137,6 +123,7 @@ class NativeNic:
                 spin_microseconds=_SPIN_CROWDED_MICROSECONDS if crowded else _SPIN_MICROSECONDS,
             )
             self._completions = Completions(self._engine)
+            self._network.start(self._engine)
         return self._engine
 
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Self
 
-from slackline.env import ORDERS, RAILS, Environment
+from slackline.env import ORDERS, RAILS, TLS, Environment
 from slackline.errors import UsageError
 from slackline.plan.collective import Collective, generate, names
 
@@ -19,7 +20,10 @@ _SMALLEST_ARENA = 16 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class NicOptions:
-    """How an engine works. Every rank of a job must be given the same, but for `interface`."""
+    """How an engine works.
+
+    Every rank of a job must be given the same, but for `interfaces` and where its `key` lies.
+    """
 
     order: str = "auto"
     """"rank": every element is summed in rank order, so its bits depend on nothing else;
@@ -39,10 +43,19 @@ class NicOptions:
     """How much of an operation is sent to a peer that has not posted it yet."""
     arena_bytes: int = 64 << 30
     """Limit of registered memory; pages are taken from the system when first touched."""
-    interface: str | None = None
-    """Network interface whose address peers are told; None: all that are up."""
+    interfaces: tuple[str, ...] = ()
+    """Network interfaces to use, by name, or by address where one has several ("10.0.0.1/24");
+    empty: all that are up. Two ranks get a rail for each subnet that both have an interface in,
+    and its sockets send from that interface's address. Ranks of one host use the loopback
+    interface, unless named ones are given."""
     connections: int = 1
-    """TCP connections for each link."""
+    """Rails of each kind over each path."""
+    tls: str = "off"
+    """"require": TCP rails are encrypted by TLS 1.3, with certificates made for the engine's life;
+    needs slackline[tls]. Shared memory stays as it is, it leaves no host."""
+    key: Path | None = None
+    """A file that all ranks have and nobody else, of 16 bytes or more. Mixed into the job's secret,
+    so that to know the store is not enough to join the job."""
     checksums: str = "wire"
     """Which payloads carry a checksum: "wire", those that leave the host; "all", those of TCP
     within it as well, though they never leave memory; "none". Headers always carry one."""
@@ -76,6 +89,14 @@ class NicOptions:
             )
         if not 1 <= self.connections <= 16:
             raise UsageError(f"connections must be 1 to 16, not {self.connections}")
+        if len(set(self.interfaces)) < len(self.interfaces):
+            raise UsageError(f"each interface may be named once, not {self.interfaces!r}")
+        if self.tls not in TLS:
+            raise UsageError(f"tls must be one of {', '.join(TLS)}, not {self.tls!r}")
+        if self.tls == "require" and "udp" in self.rails:
+            raise UsageError(
+                "tls encrypts TCP rails only: leave udp out of rails, or use tls='off'"
+            )
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise UsageError(f"timeout must be positive, not {self.timeout}")
 
@@ -90,7 +111,9 @@ class NicOptions:
             "wire_segment_bytes": environment.segment,
             "memory_segment_bytes": environment.segment,
             "arena_bytes": environment.arena,
-            "interface": environment.interface,
+            "interfaces": environment.interface,
+            "tls": environment.tls,
+            "key": environment.key,
         }
         return cls(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
 
@@ -111,4 +134,6 @@ class NicOptions:
             "eager_bytes": self.eager_bytes,
             "connections": self.connections,
             "checksums": self.checksums,
+            "tls": self.tls,
+            "key": "none" if self.key is None else "given",
         }

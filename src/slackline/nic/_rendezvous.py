@@ -7,20 +7,17 @@ import hmac
 import json
 import os
 import secrets
-import socket
-import struct
 from dataclasses import asdict, dataclass
-from fcntl import ioctl
 from pathlib import Path
 
 from slackline.errors import UsageError
 from slackline.nic._interface import Store
-from slackline.nic._options import NicOptions
+from slackline.nic._paths import Interface
 
-__all__ = ["Meeting", "Record", "host_identity", "local_addresses", "meet"]
+__all__ = ["Meeting", "Record", "host_identity", "meet", "read_key"]
 
-_PROTOCOL = 1
-_SIOCGIFADDR = 0x8915
+_PROTOCOL = 2
+_SHORTEST_KEY = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +28,10 @@ class Record:
     """Unique for the life of the engine."""
     host: str
     """Ranks with the same value may share memory: one kernel, one network namespace, one user."""
-    addresses: tuple[str, ...]
-    """IPv4 addresses that its TCP listener can be reached at, best first."""
-    port: int
+    interfaces: tuple[Interface, ...]
+    """Where its listener can be reached."""
+    chosen: bool
+    """Whether the user named the interfaces."""
     options: dict[str, object]
     protocol: int = _PROTOCOL
 
@@ -50,30 +48,33 @@ class Meeting:
         """Names this life of the group in every frame; never 0."""
         return self._code("epoch") or 1
 
-    def job(self, engines: tuple[str, str]) -> int:
-        """The job code of the links between two engines that this group makes."""
-        return self._code("job" + "|".join(sorted(engines)))
+    @property
+    def code(self) -> int:
+        """Names the meeting to whoever was there, in the open."""
+        return self._code("meeting")
 
-    def token(self, initiator: str, acceptor: str) -> str:
-        """What `initiator` shows `acceptor` to prove that it belongs here. Never the secret."""
-        text = f"{initiator}>{acceptor}".encode()
-        return hmac.new(self.secret, text, hashlib.sha256).hexdigest()
+    def key(self, engines: tuple[str, str]) -> bytes:
+        """What two engines prove to each other that they know. Never sent."""
+        text = "rails of " + " and ".join(sorted(engines))
+        return hmac.new(self.secret, text.encode(), hashlib.sha256).digest()
 
     def _code(self, purpose: str) -> int:
         digest = hmac.new(self.secret, purpose.encode(), hashlib.sha256).digest()
         return int.from_bytes(digest[:4], "little")
 
 
-def meet(store: Store, rank: int, size: int, record: Record) -> Meeting:
+def meet(store: Store, rank: int, size: int, record: Record, key: bytes = b"") -> Meeting:
     """Publish `record`, read everybody's, and check that they fit together.
 
-    Blocks until all have published (the store's own timeout ends it). Raises UsageError that names
-    the rank and the option that differs.
+    The secret is what rank 0 put into the store, mixed with `key`, which never gets there. Blocks
+    until all have published (the store's own timeout ends it). Raises UsageError that names the
+    rank and the option that differs.
     """
     if rank == 0:
         store.set("slackline/secret", secrets.token_hex(32))
     store.set(f"slackline/rank/{rank}", json.dumps(asdict(record)))
-    secret = bytes.fromhex(store.get("slackline/secret").decode())
+    given = bytes.fromhex(store.get("slackline/secret").decode())
+    secret = hmac.new(key, given, hashlib.sha256).digest()
     records = []
     for peer in range(size):
         told = json.loads(store.get(f"slackline/rank/{peer}"))
@@ -84,7 +85,7 @@ def meet(store: Store, rank: int, size: int, record: Record) -> Meeting:
                 rank=rank,
                 peer=peer,
             )
-        told["addresses"] = tuple(told["addresses"])
+        told["interfaces"] = tuple(Interface(**each) for each in told["interfaces"])
         records.append(Record(**told))
     for name, mine in record.options.items():
         for peer, other in enumerate(records):
@@ -105,22 +106,16 @@ def host_identity() -> str:
     return f"{boot}/{namespace}/{os.getuid()}"
 
 
-def local_addresses(options: NicOptions) -> tuple[str, ...]:
-    """The IPv4 addresses of this host that peers may try, loopback last."""
-    addresses: dict[str, str] = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                reply = ioctl(probe.fileno(), _SIOCGIFADDR, request)
-            except OSError:
-                continue  # the interface has no IPv4 address
-            addresses[name] = socket.inet_ntoa(reply[20:24])
-    if options.interface is not None:
-        if options.interface not in addresses:
-            known = ", ".join(sorted(addresses)) or "none"
-            raise UsageError(
-                f"interface {options.interface!r} has no IPv4 address; those that have: {known}"
-            )
-        return (addresses[options.interface],)
-    return tuple(sorted(set(addresses.values()), key=lambda address: address.startswith("127.")))
+def read_key(path: Path | None) -> bytes:
+    """The key in the file, b"" without one; raises UsageError when it is missing or too short."""
+    if path is None:
+        return b""
+    try:
+        key = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"the key {str(path)!r} cannot be read: {error.strerror}") from error
+    if len(key) < _SHORTEST_KEY:
+        raise UsageError(
+            f"the key {str(path)!r} must have at least {_SHORTEST_KEY} bytes, not {len(key)}"
+        )
+    return key

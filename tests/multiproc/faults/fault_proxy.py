@@ -81,8 +81,11 @@ class ProxiedStore(MemoryStore):
     def set(self, key: str, value: str, /) -> None:
         if key == "slackline/rank/1":
             record = json.loads(value)
-            self.proxies.append(Proxy(record["port"], self._tamper))
-            value = json.dumps(record | {"port": self.proxies[-1].port})
+            for interface in record["interfaces"]:
+                if interface["name"] == "lo":
+                    self.proxies.append(Proxy(interface["port"], self._tamper))
+                    interface["port"] = self.proxies[-1].port
+            value = json.dumps(record)
         super().set(key, value)
 
     def arm(self, group: Group) -> None:

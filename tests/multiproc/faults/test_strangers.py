@@ -8,12 +8,26 @@ import numpy as np
 import pytest
 
 from slackline.nic import Group, NicOptions
-from slackline.nic._handshake import Hello, send_hello
+from slackline.nic._messages import Hello, frame, text_of
 from slackline.testing import MemoryStore, run_ranks
 from slackline.wire import DType, FrameKind, Header, ReduceOp, encode
 
 GARBAGE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10
-ANOTHER_JOB = encode(Header(kind=FrameKind.HELLO, job=12345, length=100)) + bytes(100)
+NO_HELLO = encode(Header(kind=FrameKind.DATA, job=12345, length=100)) + bytes(100)
+NO_JSON = frame(bytes(100), 12345)
+TOO_LONG = encode(Header(kind=FrameKind.HELLO, job=12345, length=1 << 30))
+ANOTHER_JOB = frame(
+    text_of(Hello(engine="0" * 32, peer="1" * 32, rail=0, kind="tcp", nonce="0" * 64)), 12345
+)
+STRANGERS = {
+    GARBAGE: "a frame opens with 0x4C53, not 0x4547",
+    NO_HELLO: "the frame is no HELLO but DATA",
+    NO_JSON: "a HELLO is not JSON",
+    TOO_LONG: "a HELLO of 1073741824 bytes is too long",
+}
+"""What is refused at once, and why."""
+SILENT = (b"", b"SL", ANOTHER_JOB)
+"""What is waited for, for a while."""
 
 
 class BesiegedStore(MemoryStore):
@@ -27,18 +41,15 @@ class BesiegedStore(MemoryStore):
 
     def set(self, key: str, value: str, /) -> None:
         if key.startswith("slackline/rank/"):
-            self.ports.append(json.loads(value)["port"])
+            self.ports.append(json.loads(value)["interfaces"][-1]["port"])
             if self._early:
                 self.besiege(self.ports[-1])
         super().set(key, value)
 
     def besiege(self, port: int) -> None:
-        for what in (b"", GARBAGE, ANOTHER_JOB, b"SL", None):
+        for what in (*SILENT, *STRANGERS):
             sock = socket.create_connection(("127.0.0.1", port))
-            if what is None:
-                send_hello(sock, Hello(engine="0" * 32, token="0" * 64), 12345)
-            else:
-                sock.sendall(what)
+            sock.sendall(what)
             self.sockets.append(sock)
 
     def close(self) -> None:
@@ -64,10 +75,10 @@ def test_strangers_at_the_rendezvous_are_turned_away(caplog: pytest.LogCaptureFi
     store.close()
     told = [record.getMessage() for record in caplog.records]
     assert any(text.startswith("turned away a stranger from ('127.0.0.1', ") for text in told)
-    assert all(text.endswith(": it did not send a HELLO") for text in told)
+    assert {text.split(": ", 1)[1] for text in told} == set(STRANGERS.values())
 
 
-def test_strangers_that_come_later_are_not_heard() -> None:
+def test_strangers_that_come_later_change_nothing() -> None:
     store = BesiegedStore(early=False)
 
     def body(group: Group) -> float:

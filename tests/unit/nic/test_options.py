@@ -1,5 +1,6 @@
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"checksums": "some"}, "checksums must be one of wire, all, none, not 'some'"),
     ({"connections": 0}, "connections must be 1 to 16, not 0"),
     ({"connections": 17}, "connections must be 1 to 16, not 17"),
+    ({"interfaces": ("eth0", "eth0")}, "each interface may be named once, not ('eth0', 'eth0')"),
+    ({"tls": "on"}, "tls must be one of off, require, not 'on'"),
     ({"timeout": timedelta(0)}, "timeout must be positive, not 0:00:00"),
 ]
 
@@ -51,7 +54,18 @@ def test_an_interface_that_does_not_exist_is_named_with_those_that_do() -> None:
     with pytest.raises(
         UsageError, match=r"^interface 'none0' has no IPv4 address; those that have: .*lo"
     ):
-        NativeNic(NicOptions(interface="none0"))
+        NativeNic(NicOptions(interfaces=("none0",)))
+
+
+def test_a_key_that_is_missing_or_short_is_named(tmp_path: Path) -> None:
+    short = tmp_path / "key"
+    with pytest.raises(UsageError) as caught:
+        NativeNic(NicOptions(key=short))
+    assert str(caught.value) == f"the key {str(short)!r} cannot be read: No such file or directory"
+    short.write_bytes(b"fifteen letters")
+    with pytest.raises(UsageError) as caught:
+        NativeNic(NicOptions(key=short))
+    assert str(caught.value) == f"the key {str(short)!r} must have at least 16 bytes, not 15"
 
 
 def failures_of(*options: NicOptions) -> list[BaseException]:
@@ -85,6 +99,7 @@ DIFFERENT: list[tuple[str, Any, Any]] = [
     ("eager_bytes", 0, 4096),
     ("connections", 1, 2),
     ("checksums", "all", "none"),
+    ("tls", "off", "require"),
 ]
 
 

@@ -1,0 +1,148 @@
+"""A fresh socket during the handshake: dialling, and HELLO frames to and fro, on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+
+from slackline.errors import LinkError
+from slackline.nic._handshake import Said, Session, Talk
+from slackline.nic._messages import frame, unframe
+from slackline.wire import HEADER_BYTES, crc32c
+
+__all__ = ["Line", "converse", "dial", "ready"]
+
+_MAX_FDS = 2
+
+
+async def ready(sock: socket.socket, *, write: bool = False) -> None:
+    """Return when the socket can be read, or written."""
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    (loop.add_writer if write else loop.add_reader)(sock, wake)
+    try:
+        await woken
+    finally:
+        (loop.remove_writer if write else loop.remove_reader)(sock)
+
+
+async def dial(
+    where: str | Sequence[tuple[str, int]], source: str, timeout_s: float
+) -> socket.socket:
+    """Connect to an abstract Unix name, or from `source` to the first address that answers.
+
+    Each attempt may take `timeout_s`. Raises OSError or TimeoutError of the last one.
+    """
+    loop = asyncio.get_running_loop()
+    family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET
+    targets: Sequence[str | tuple[str, int]] = [where] if isinstance(where, str) else where
+    for number, target in enumerate(targets, 1):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            if source:
+                sock.bind((source, 0))
+            async with asyncio.timeout(timeout_s):
+                await loop.sock_connect(sock, target)
+            sock.getpeername()  # a Unix name whose queue is full only looks connected
+            return sock
+        except BaseException as error:
+            sock.close()
+            if number == len(targets) or not isinstance(error, OSError):
+                raise
+    raise LinkError("there is no address to connect to")
+
+
+class Line:
+    """Speaks in HELLO frames. Owns the socket and what descriptors came, until `release`."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self._fds: list[int] = []
+        self._released = False
+
+    async def say(self, said: Said, job: int) -> None:
+        data, fds = frame(said.payload, job), said.fds
+        while data:
+            try:
+                sent = socket.send_fds(self.sock, [data], fds) if fds else self.sock.send(data)
+            except BlockingIOError:
+                await ready(self.sock, write=True)
+                continue
+            data, fds = data[sent:], ()
+
+    async def hear(self) -> tuple[int, Said]:
+        """The next frame's job code and what it says; raises LinkError or FrameError if it is no
+        HELLO, and never reads further than its end.
+        """
+        head = await self._read(HEADER_BYTES)
+        header = unframe(head)
+        payload = await self._read(header.length)
+        if header.payload_checksum != crc32c(payload):
+            raise LinkError("a HELLO's payload does not fit its checksum")
+        return header.job, Said(payload=payload, fds=tuple(self._fds))
+
+    def close(self) -> None:
+        """Close what still belongs to the line."""
+        if self._released:
+            return
+        self.sock.close()
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+
+    def release(self) -> socket.socket:
+        """The socket; from here on it and the descriptors belong to the caller."""
+        self._released = True
+        return self.sock
+
+    async def _read(self, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            try:
+                got = self._receive(length - len(data))
+            except BlockingIOError:
+                await ready(self.sock)
+                continue
+            if not got:
+                raise LinkError("the connection was closed during the handshake")
+            data += got
+        return data
+
+    def _receive(self, length: int) -> bytes:
+        if self.sock.family != socket.AF_UNIX:
+            return self.sock.recv(length)
+        data, fds, _, _ = socket.recv_fds(self.sock, length, _MAX_FDS)
+        self._fds += fds
+        if len(self._fds) > _MAX_FDS:
+            raise LinkError(f"a HELLO came with more than {_MAX_FDS} descriptors")
+        return data
+
+
+async def converse(line: Line, talk: Talk, job: int) -> Session:
+    """Carry a talk over the line to its end."""
+    try:
+        said = next(talk)
+        while True:
+            await line.say(said, job)
+            said = next(talk) if said.last else talk.send(await _reply(line, job))
+    except StopIteration as end:
+        session: Session = end.value
+        return session
+    finally:
+        talk.close()
+
+
+async def _reply(line: Line, job: int) -> Said:
+    code, said = await line.hear()
+    if code != job:
+        raise LinkError("a HELLO of another job came during the handshake")
+    return said

@@ -1,0 +1,93 @@
+"""An engine's connections as a whole: what listens, calls, relays and watches, and its end.
+
+Door  ──a caller──>  Links  ──rails──>  engine
+Keeper (thread) runs both and dials    <── events (thread) ── engine: "lost", "down"
+Relay (thread), with TLS
+"""
+
+from __future__ import annotations
+
+import threading
+
+import slackline._native as _native
+from slackline.nic._carrier import Site
+from slackline.nic._door import Door
+from slackline.nic._keeper import Keeper
+from slackline.nic._links import Links
+from slackline.nic._options import NicOptions
+from slackline.nic._paths import RailPlan, local_interfaces
+from slackline.nic._peer import Peer
+from slackline.nic._relay import Relay
+from slackline.nic._rendezvous import Meeting, Record, host_identity, read_key
+from slackline.nic._tls import Identity
+
+__all__ = ["Network"]
+
+
+class Network:
+    """Listens from the beginning; the rest starts with the engine."""
+
+    def __init__(self, engine_name: str, options: NicOptions) -> None:
+        """Raises UsageError for an interface, a key or a certificate that cannot be had."""
+        self._name, self._options = engine_name, options
+        self.host = host_identity()
+        self.key = read_key(options.key)
+        self._identity = Identity(engine_name) if options.tls == "require" else None
+        interfaces = local_interfaces(options.interfaces)
+        self._door = Door(engine_name, interfaces, chosen=bool(options.interfaces))
+        self._keeper = Keeper()
+        self._relay: Relay | None = None
+        self._links: Links | None = None
+        self._events: threading.Thread | None = None
+
+    def record(self) -> Record:
+        """What the other ranks are told."""
+        return Record(
+            engine=self._name,
+            host=self.host,
+            interfaces=self._door.interfaces,
+            chosen=bool(self._options.interfaces),
+            options=self._options.agreed(),
+        )
+
+    def start(self, engine: _native.Engine) -> None:
+        """Let callers in, and follow what becomes of the engine's rails."""
+        if self._identity is not None:
+            self._relay = Relay()
+        site = Site(
+            engine_name=self._name,
+            engine=engine,
+            keeper=self._keeper,
+            identity=self._identity,
+            relay=self._relay,
+        )
+        self._links = Links(site, self.host, self._options, self._door, self._new_rail)
+        self._keeper.start()
+        self._keeper.post(self._links.start)
+        self._events = threading.Thread(
+            target=self._follow, args=(engine, self._links), name="slackline-events", daemon=True
+        )
+        self._events.start()
+
+    def connect(self, meeting: Meeting, rank: int, deadline: float) -> tuple[list[int], bool]:
+        """See Links.connect."""
+        assert self._links is not None
+        return self._links.connect(meeting, rank, deadline)
+
+    def close(self) -> None:
+        """End everything; call it once the engine is closed."""
+        if self._events is not None:
+            self._events.join()
+        if self._relay is not None:
+            self._relay.stop()
+        self._keeper.stop()
+        self._door.close()
+
+    def _follow(self, engine: _native.Engine, links: Links) -> None:
+        while (
+            event := __import__("slackline.nic._shim", fromlist=["x"]).Shim(engine).next_event()
+        ) is not None:
+            self._keeper.post(links.happened, event)
+
+    def _new_rail(self, peer: Peer, plan: RailPlan) -> None:
+        pass

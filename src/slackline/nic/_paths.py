@@ -1,0 +1,204 @@
+"""Which ways lead from one rank to another: its interfaces and theirs, matched by subnet.
+
+Both ends of a link work out the same list from the same two records, so a rail's index needs no
+negotiation:
+
+    caller                  listener
+    eth0 10.0.0.1/24 ------ eth0 10.0.0.2/24        rail 0  tcp
+    eth1 10.0.1.1/24 ------ eth1 10.0.1.2/24        rail 1  tcp
+    lo   127.0.0.1/8        lo   127.0.0.1/8        only between ranks of one host
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fcntl import ioctl
+from itertools import count
+
+from slackline.errors import UsageError
+
+__all__ = ["Interface", "RailPlan", "local_interfaces", "plan_rails"]
+
+_SIOCGIFFLAGS = 0x8913
+_SIOCGIFADDR = 0x8915
+_SIOCGIFNETMASK = 0x891B
+_UP_AND_RUNNING = 0x1 | 0x40
+_ANY_ADDRESS = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """A way into a host."""
+
+    name: str
+    address: str
+    """IPv4."""
+    prefix: int
+    """Leading bits of the address that name the subnet."""
+    port: int = 0
+    """TCP port at which the engine listens on this address."""
+
+    @property
+    def subnet(self) -> ipaddress.IPv4Network:
+        return ipaddress.IPv4Network((self.address, self.prefix), strict=False)
+
+    @property
+    def is_loopback(self) -> bool:
+        return ipaddress.IPv4Address(self.address).is_loopback
+
+
+@dataclass(frozen=True, kw_only=True)
+class RailPlan:
+    """A rail to be: what it is called at both ends, and how the caller reaches the listener."""
+
+    index: int
+    kind: str
+    """"tcp" or "udp"."""
+    source: str
+    """The caller's own address to send from; empty: the system chooses."""
+    targets: tuple[tuple[str, int], ...]
+    """Addresses and ports of the listener, to be tried in this order."""
+    caller_nic: int
+    """Which of the caller's interfaces it uses, counted from 0."""
+    listener_nic: int
+
+    @property
+    def name(self) -> str:
+        """For messages: "tcp 10.0.0.1>10.0.0.2"."""
+        if not self.targets:
+            return "shared memory"
+        return f"{self.kind} {self.source or 'any'}>{self.targets[0][0]}"
+
+
+def plan_rails(
+    caller: Sequence[Interface],
+    listener: Sequence[Interface],
+    *,
+    one_host: bool,
+    chosen: bool,
+    kinds: Sequence[str],
+    connections: int,
+) -> tuple[RailPlan, ...]:
+    """The rails between two ranks, by index: `connections` times, of each kind, over each path.
+
+    The i-th of the caller's interfaces in a subnet is paired with the i-th of the listener's; where
+    one of them has fewer, they take turns. Addresses that both have are no way between two hosts
+    (each has its own bridge of that name). Ranks of one host use the loopback interface alone,
+    unless either has `chosen` its interfaces. Without a common subnet there is one path: from
+    wherever the system chooses to the first of the listener's addresses that answers.
+    """
+    paths: list[tuple[str, tuple[tuple[str, int], ...], int, int]] = [
+        (a.address, ((b.address, b.port),), caller.index(a), listener.index(b))
+        for a, b in _pairs(caller, listener, one_host=one_host, chosen=chosen)
+    ]
+    if not paths:
+        remote = [b for b in listener if one_host or not b.is_loopback] or list(listener)
+        remote.sort(key=lambda b: b.is_loopback)
+        targets = tuple((b.address, b.port) for b in remote)
+        paths = [(_ANY_ADDRESS, targets, 0, 0)]
+    index = count()
+    return tuple(
+        RailPlan(
+            index=next(index),
+            kind=kind,
+            source=source,
+            targets=targets,
+            caller_nic=mine,
+            listener_nic=theirs,
+        )
+        for _ in range(connections)
+        for kind in kinds
+        for source, targets, mine, theirs in paths
+    )
+
+
+def _pairs(
+    caller: Sequence[Interface], listener: Sequence[Interface], *, one_host: bool, chosen: bool
+) -> list[tuple[Interface, Interface]]:
+    near = one_host and not chosen
+
+    def usable(interfaces: Sequence[Interface]) -> list[Interface]:
+        return [i for i in interfaces if (i.is_loopback if near else one_host or not i.is_loopback)]
+
+    pairs = []
+    mine, theirs = usable(caller), usable(listener)
+    for subnet in sorted({i.subnet for i in mine} & {i.subnet for i in theirs}):
+        a = [i for i in mine if i.subnet == subnet]
+        b = [i for i in theirs if i.subnet == subnet]
+        pairs += [
+            (a[i % len(a)], b[i % len(b)])
+            for i in range(max(len(a), len(b)))
+            if one_host or a[i % len(a)].address != b[i % len(b)].address
+        ]
+    return pairs
+
+
+def local_interfaces(wanted: Sequence[str]) -> tuple[Interface, ...]:
+    """The interfaces of this host that peers are told of, loopback last.
+
+    `wanted`: names, or addresses with their prefix length ("10.0.0.1/24") where one interface has
+    several; empty: all that are up and have an IPv4 address. Raises UsageError that names what is
+    not there.
+    """
+    if not wanted:
+        found = [i for i in _system_interfaces() if _is_up(i.name)]
+        return tuple(sorted(found, key=lambda interface: interface.is_loopback))
+    known = {interface.name: interface for interface in _system_interfaces()}
+    chosen = []
+    for word in wanted:
+        if "/" in word:
+            chosen.append(_by_address(word))
+        elif word in known:
+            chosen.append(known[word])
+        else:
+            names = ", ".join(sorted(known)) or "none"
+            raise UsageError(f"interface {word!r} has no IPv4 address; those that have: {names}")
+    return tuple(chosen)
+
+
+def _by_address(word: str) -> Interface:
+    try:
+        given = ipaddress.IPv4Interface(word)
+    except ValueError as error:
+        raise UsageError(
+            f"an interface must be a name or an IPv4 address with its prefix length, "
+            f"as 10.0.0.1/24, not {word!r}"
+        ) from error
+    address = str(given.ip)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            raise UsageError(f"{address} is not an address of this host: {error}") from error
+    return Interface(name=word, address=address, prefix=given.network.prefixlen)
+
+
+def _system_interfaces() -> list[Interface]:
+    found = []
+    for _, name in socket.if_nameindex():
+        address, mask = _ask(_SIOCGIFADDR, name), _ask(_SIOCGIFNETMASK, name)
+        if address is None or mask is None:
+            continue  # the interface has no IPv4 address
+        prefix = int.from_bytes(mask[4:8], "big").bit_count()
+        found.append(Interface(name=name, address=socket.inet_ntoa(address[4:8]), prefix=prefix))
+    return found
+
+
+def _is_up(name: str) -> bool:
+    flags = _ask(_SIOCGIFFLAGS, name)
+    return flags is not None and (
+        int.from_bytes(flags[:2], "little") & _UP_AND_RUNNING == _UP_AND_RUNNING
+    )
+
+
+def _ask(request: int, name: str) -> bytes | None:
+    """What the kernel answers about the interface, behind its name; None if it has no answer."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            return ioctl(probe.fileno(), request, struct.pack("256s", name.encode()[:15]))[16:]
+        except OSError:
+            return None

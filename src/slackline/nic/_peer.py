@@ -1,0 +1,250 @@
+"""One peer: the rails that lead to it, made by calling it or by being called, and made again.
+
+    missing ──dial, handshake──> up ──"lost"──> missing      the caller's side, one task for a rail
+    missing ──called, handshake> up ──"lost"──> missing      the listener's side only waits
+
+A rail that is lost is dialled every 200 ms for as long as the link lives. When nobody listens any
+more where somebody did, the peer's process has ended, and the engine is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from slackline.errors import InternalError, LinkError, PeerError, SlacklineError
+from slackline.nic._carrier import Carrier, Site, TermsMaker, carry
+from slackline.nic._door import unix_name
+from slackline.nic._handshake import Session, call, fresh_nonce, listen
+from slackline.nic._line import Line, converse, dial
+from slackline.nic._messages import Answer, Hello
+from slackline.nic._paths import RailPlan
+from slackline.nic._rendezvous import Record
+from slackline.nic._tls import secure
+
+__all__ = ["Peer"]
+
+_log = logging.getLogger("slackline.nic")
+
+_AGAIN_S = 0.2
+_FIRST_AGAIN_S = 0.02
+_CONNECT_S = 0.3
+_MOST_CONNECT_S = 1.0
+_TALK_S = 3.0
+_SETTLED_S = 0.5
+"""A peer that has just published its address and refuses connections for so long is gone."""
+
+
+@dataclass(eq=False)
+class _Rail:
+    """What is known of one rail."""
+
+    plan: RailPlan
+    missing: asyncio.Event = field(default_factory=asyncio.Event)
+    carrier: Carrier | None = None
+    """What keeps it up; None while it is missing."""
+    added: int = 0
+    """How many rails of this index the engine was given."""
+    ended: int = 0
+    """How many of them it has given up: the last one as well, if that is the same number."""
+    tries: int = 0
+    """Calls in vain since it was lost."""
+    why: str = "it was not tried yet"
+    """Why the last one was."""
+    refused: bool = False
+    """Whether nobody listened there at the last one."""
+    proven_s: float | None = None
+    """How long connecting took when it led to the peer; None: it never did."""
+    lost_at: float = 0.0
+
+
+class Peer:
+    """All methods are for the keeper's thread."""
+
+    def __init__(
+        self,
+        site: Site,
+        link: int,
+        rank: int,
+        record: Record,
+        key: bytes,
+        code: int,
+        plans: tuple[RailPlan, ...],
+        *,
+        calls: bool,
+        checksums: bool,
+        on_rail: Callable[[RailPlan], None],
+    ) -> None:
+        self.link, self.rank, self.record, self.code, self.calls = link, rank, record, code, calls
+        self._site, self._key, self._checksums, self._on_rail = site, key, checksums, on_rail
+        self.rails = {plan.index: _Rail(plan) for plan in plans}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._born = time.monotonic()
+        self.first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done with the first rail; failed when none will come."""
+        self.complete = asyncio.Event()
+        """Set with the last one."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether the link is shared memory."""
+        return self.rails[0].plan.kind == "shm"
+
+    @property
+    def has_rail(self) -> bool:
+        return any(rail.carrier for rail in self.rails.values())
+
+    def start(self) -> None:
+        """Begin to dial, if calling is this end's part."""
+        for rail in self.rails.values():
+            rail.missing.set()
+            if self.calls:
+                self._tasks.append(self._site.keeper.spawn(self._keep(rail)))
+                self._tasks[-1].add_done_callback(self._failed)
+
+    def dismiss(self) -> None:
+        """The link is down, or nobody wants it any more."""
+        for task in self._tasks:
+            task.cancel()
+        for rail in self.rails.values():
+            if rail.carrier is not None:
+                rail.carrier.close()
+                rail.carrier = None
+        if not self.first.cancel() and not self.first.cancelled():
+            self.first.exception()  # somebody else has told of it
+
+    def lost(self, index: int, reason: str) -> None:
+        """The engine has given the rail up."""
+        rail = self.rails[index]
+        rail.ended += 1
+        if rail.carrier is None or rail.ended < rail.added:
+            return  # it was replaced in the meantime
+        rail.carrier.close()
+        rail.carrier, rail.tries, rail.why, rail.refused = None, 0, reason, False
+        rail.lost_at = time.monotonic()
+        rail.missing.set()
+        _log.info("link to rank %d: rail %d (%s) lost: %s", *self._named(rail), reason)
+
+    def missing(self) -> str:
+        """The rails that are not there, each with the reason."""
+        return "; ".join(
+            f"{rail.plan.name}: {rail.why}" for rail in self.rails.values() if not rail.carrier
+        )
+
+    async def answer(self, line: Line, first: bytes, hello: Hello) -> None:
+        """Take up a call. Raises SlacklineError or OSError when it comes from somebody else."""
+        rail = self.rails.get(hello.rail)
+        if rail is None or rail.plan.kind != hello.kind or self.calls:
+            raise LinkError(f"{hello.kind} rail {hello.rail} was not expected")
+        ours = Answer(
+            engine=self._site.engine_name,
+            nonce=fresh_nonce(),
+            certificate=self._site.certificate.hex(),
+        )
+        with TermsMaker(self._site, hello.kind, line.sock) as terms:
+            talk = listen(first, hello, ours, self._key, terms.make)
+            session = await converse(line, talk, self.code)
+            sock = line.release()
+            if self._site.identity is not None and hello.kind == "tcp":
+                sock = await secure(sock, self._site.identity, session.certificate, server=True)
+            self._put_up(rail, self._carry(rail, sock, session, terms))
+
+    def _failed(self, task: asyncio.Task[None]) -> None:
+        """Whoever waits for the peer must not wait for a task that is dead."""
+        if not task.cancelled() and task.exception() is not None and not self.first.done():
+            self.first.set_exception(InternalError("the keeper of links failed", peer=self.rank))
+
+    async def _keep(self, rail: _Rail) -> None:
+        while True:
+            await rail.missing.wait()
+            try:
+                await self._call(rail)
+            except (OSError, SlacklineError) as error:
+                rail.tries += 1
+                rail.why = str(error) or "no answer in time"
+                rail.refused = isinstance(error, ConnectionRefusedError)
+                self._judge()
+                await asyncio.sleep(min(_AGAIN_S, _FIRST_AGAIN_S * 2.0 ** min(rail.tries, 8)))
+
+    async def _call(self, rail: _Rail) -> None:
+        site, plan = self._site, rail.plan
+        hello = Hello(
+            engine=site.engine_name,
+            peer=self.record.engine,
+            rail=plan.index,
+            kind=plan.kind,
+            nonce=fresh_nonce(),
+            certificate=site.certificate.hex(),
+        )
+        where = unix_name(self.record.engine) if plan.kind == "shm" else plan.targets
+        begin = time.monotonic()
+        line = Line(await dial(where, plan.source, self._patience(rail)))
+        took = time.monotonic() - begin
+        try:
+            async with asyncio.timeout(_TALK_S):
+                with TermsMaker(site, plan.kind, line.sock) as terms:
+                    session = await converse(line, call(hello, self._key, terms.make), self.code)
+                    sock = line.release()
+                    if site.identity is not None and plan.kind == "tcp":
+                        sock = await secure(sock, site.identity, session.certificate, server=False)
+                    rail.proven_s = took
+                    self._put_up(rail, self._carry(rail, sock, session, terms))
+        except TimeoutError:
+            raise LinkError("the handshake was not answered in time") from None
+        finally:
+            line.close()
+
+    def _patience(self, rail: _Rail) -> float:
+        """How long connecting may take: little where it is known to be quick."""
+        if rail.proven_s is not None:
+            return max(_CONNECT_S, 4 * rail.proven_s)
+        return min(_MOST_CONNECT_S, _CONNECT_S * 2.0 ** min(rail.tries, 8))
+
+    def _carry(
+        self, rail: _Rail, sock: socket.socket, session: Session, terms: TermsMaker
+    ) -> Carrier:
+        site, checks = self._site, self._checksums
+        return carry(site, self.link, rail.plan, sock, session, terms, checksums=checks)
+
+    def _put_up(self, rail: _Rail, carrier: Carrier) -> None:
+        if rail.carrier is not None:
+            rail.carrier.close()
+        rail.carrier = carrier
+        rail.added += 1
+        rail.missing.clear()
+        if rail.lost_at:
+            gone = time.monotonic() - rail.lost_at
+            _log.info(
+                "link to rank %d: rail %d (%s) is back after %.1f s", *self._named(rail), gone
+            )
+        else:
+            _log.info("link to rank %d: rail %d (%s)", *self._named(rail))
+        self._on_rail(rail.plan)
+        if not self.first.done():
+            self.first.set_result(None)
+        if all(each.carrier for each in self.rails.values()):
+            self.complete.set()
+
+    def _judge(self) -> None:
+        """Look whether the peer's process has ended."""
+        rails = self.rails.values()
+        if any(rail.carrier is not None or rail.tries == 0 for rail in rails):
+            return
+        known = [rail for rail in rails if rail.proven_s is not None]
+        gone = any(rail.refused for rail in known)
+        if not known:
+            gone = all(rail.refused for rail in rails)
+            gone = gone and time.monotonic() - self._born > _SETTLED_S
+        if not gone:
+            return
+        reason = f"rank {self.rank} closed every door: its process has ended ({self.missing()})"
+        if not self.first.done():
+            self.first.set_exception(PeerError(reason, peer=self.rank))
+        self._site.engine.unreachable(self.link, reason)
+
+    def _named(self, rail: _Rail) -> tuple[int, int, str]:
+        return self.rank, rail.plan.index, rail.plan.name

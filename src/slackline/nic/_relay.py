@@ -1,0 +1,231 @@
+"""Between the engine, which speaks plainly, and a TLS connection: one thread for all of them.
+
+    engine <- socket pair -> relay <- TLS over TCP -> the peer's relay
+
+The end of either side is passed on to the other at once. A TCP stream that ends without TLS's own
+farewell counts as its end: frames say themselves where a conversation ends (BYE), so a stream that
+was cut short cannot pass for one that was complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ["Relay"]
+
+_log = logging.getLogger("slackline.nic")
+
+_CHUNK_BYTES = 256 << 10
+_TURN_BYTES = 1 << 20
+_PAIR_BUFFER_BYTES = 1 << 20
+_LAST_WORDS_S = 1.0
+
+Broken = Callable[[str], None]
+
+
+class _Way:
+    """Bytes in one direction that were read and are not written yet."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray(_CHUNK_BYTES)
+        self.buffer = memoryview(self._memory)
+        self.waiting = self.buffer[:0]
+        self.ended = False
+        """The source has nothing more to say."""
+
+
+class _Pump:
+    """One connection. `run` moves what can be moved; then `wants` tells what to wait for."""
+
+    def __init__(self, pair: socket.socket, tls: ssl.SSLSocket, broken: Broken) -> None:
+        self.pair, self.tls, self.broken = pair, tls, broken
+        self._out, self._in = _Way(), _Way()
+        self._tls_reads_to_write = False
+        self._farewell = False
+        self.unfinished = False
+        """It stopped to let others have their turn: run it again without waiting."""
+
+    def run(self) -> bool:
+        """Whether the connection goes on. Raises OSError when TLS fails."""
+        left = _TURN_BYTES
+        while left > 0 and (moved := self._outward() + self._inward()):
+            left -= moved
+        self.unfinished = left <= 0
+        return not (self._out.ended and not self._out.waiting)
+
+    def wants(self) -> tuple[int, int]:
+        """Events of the pair and of the TLS socket that let it go on."""
+        pair = 0 if self._out.ended or self._out.waiting else selectors.EVENT_READ
+        pair |= selectors.EVENT_WRITE if self._in.waiting else 0
+        reads = self._tls_reads_to_write or not (self._in.ended or self._in.waiting)
+        tls = selectors.EVENT_READ if reads else 0
+        writes = bool(self._out.waiting) and not self._tls_reads_to_write
+        return pair, tls | (selectors.EVENT_WRITE if writes else 0)
+
+    def close(self) -> None:
+        if self._out.ended:
+            with contextlib.suppress(OSError):  # it asks for the peer's farewell, too
+                self.tls.unwrap()
+        self.tls.close()
+        self.pair.close()
+
+    def _outward(self) -> int:
+        """From the engine to the peer."""
+        way = self._out
+        if not way.waiting and not way.ended:
+            try:
+                got = self.pair.recv_into(way.buffer)
+            except BlockingIOError:
+                return 0
+            except ConnectionResetError:
+                got = 0  # the engine closed its end without reading everything
+            way.ended = got == 0
+            way.waiting = way.buffer[:got]
+        sent = 0
+        self._tls_reads_to_write = False
+        try:
+            while way.waiting:
+                now = self.tls.send(way.waiting)
+                way.waiting = way.waiting[now:]
+                sent += now
+        except ssl.SSLWantReadError:
+            self._tls_reads_to_write = True
+        except ssl.SSLWantWriteError:
+            pass
+        return sent
+
+    def _inward(self) -> int:
+        """From the peer to the engine."""
+        way = self._in
+        if not way.waiting and not way.ended:
+            got = 0
+            try:
+                while got < _CHUNK_BYTES:
+                    now = self.tls.recv_into(way.buffer[got:])
+                    if now == 0:
+                        way.ended = True
+                        break
+                    got += now
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                pass
+            way.waiting = way.buffer[:got]
+        sent = 0
+        try:
+            while way.waiting:
+                now = self.pair.send(way.waiting)
+                way.waiting = way.waiting[now:]
+                sent += now
+        except BlockingIOError:
+            return sent
+        except (BrokenPipeError, ConnectionResetError):
+            way.ended, way.waiting = True, way.buffer[:0]  # the engine has closed its end
+            return sent
+        if way.ended and not self._farewell:
+            self._farewell = True
+            with contextlib.suppress(OSError):
+                self.pair.shutdown(socket.SHUT_WR)
+        return sent
+
+
+class Relay:
+    """The thread; it starts with the first connection."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._woken = socket.socketpair()
+        self._woken.setblocking(False)
+        self._lock = threading.Lock()
+        self._new: list[_Pump] = []
+        self._pumps: set[_Pump] = set()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
+
+    def add(self, tls: ssl.SSLSocket, broken: Broken) -> socket.socket:
+        """A plain socket that leads through `tls`, which becomes the relay's.
+
+        `broken(reason)` is called on the relay's thread, before the socket ends, when TLS fails.
+        """
+        ours, theirs = socket.socketpair()
+        for sock in (ours, theirs):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PAIR_BUFFER_BYTES)
+        ours.setblocking(False)
+        tls.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._lock:
+            self._new.append(_Pump(ours, tls, broken))
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve, name="slackline-tls", daemon=True
+                )
+                self._thread.start()
+        self._wake.send(b"\0")
+        return theirs
+
+    def stop(self) -> None:
+        """Send on what the engine has already written, close everything, end the thread."""
+        self._stopping = True
+        if self._thread is not None:
+            self._wake.send(b"\0")
+            self._thread.join()
+            self._thread = None
+        self._selector.close()
+        self._wake.close()
+        self._woken.close()
+
+    def _serve(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn(None)
+            deadline = time.monotonic() + _LAST_WORDS_S
+            while self._turn(0) and time.monotonic() < deadline:
+                pass
+        finally:
+            for pump in self._pumps:
+                pump.close()
+
+    def _turn(self, timeout_s: float | None) -> bool:
+        """Wait, then let move what can; whether anything could."""
+        again = {pump for pump in self._pumps if pump.unfinished}
+        ready = {key.data for key, _ in self._selector.select(0 if again else timeout_s)} | again
+        if None in ready:
+            ready.discard(None)
+            with contextlib.suppress(BlockingIOError):
+                self._woken.recv(4096)
+            with self._lock:
+                fresh, self._new = self._new, []
+            self._pumps.update(fresh)
+            ready.update(fresh)
+        for pump in ready:
+            self._advance(pump)
+        return bool(ready)
+
+    def _advance(self, pump: _Pump) -> None:
+        try:
+            goes_on = pump.run()
+        except OSError as error:
+            pump.broken(f"TLS failed: {error}")
+            goes_on = False
+        if goes_on:
+            for sock, events in zip((pump.pair, pump.tls), pump.wants(), strict=True):
+                self._watch(sock, events, pump)
+            return
+        for sock in (pump.pair, pump.tls):
+            self._watch(sock, 0, pump)
+        self._pumps.discard(pump)
+        pump.close()
+
+    def _watch(self, sock: socket.socket, events: int, pump: _Pump) -> None:
+        known = self._selector.get_map().get(sock)
+        if known is None and events:
+            self._selector.register(sock, events, pump)
+        elif known is not None and not events:
+            self._selector.unregister(sock)
+        elif known is not None and known.events != events:
+            self._selector.modify(sock, events, pump)
