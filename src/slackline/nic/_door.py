@@ -118,7 +118,8 @@ class Door:
         except TimeoutError:
             self._turned_away(line, why)
         except (OSError, SlacklineError) as error:
-            self._turned_away(line, str(error))
+            if not line.silent:  # a peer that knocks only wants to know that somebody is here
+                self._turned_away(line, str(error))
         finally:
             if not taken:
                 line.close()

@@ -68,6 +68,8 @@ class Line:
         self.sock = sock
         self._fds: list[int] = []
         self._released = False
+        self.silent = True
+        """Whether nothing was ever heard on it."""
 
     async def say(self, said: Said, job: int) -> None:
         data, fds = frame(said.payload, job), said.fds
@@ -114,6 +116,7 @@ class Line:
                 continue
             if not got:
                 raise LinkError("the connection was closed during the handshake")
+            self.silent = False
             data += got
         return data
 

@@ -19,7 +19,7 @@ from slackline.nic._door import Door
 from slackline.nic._line import Line
 from slackline.nic._messages import Hello
 from slackline.nic._options import NicOptions
-from slackline.nic._paths import RailPlan, plan_rails
+from slackline.nic._paths import RailPlan, plan_rails, way_back
 from slackline.nic._peer import Peer
 from slackline.nic._rendezvous import Meeting, Record
 
@@ -106,6 +106,13 @@ class Links:
                 peer=other,
             )
         shared = plans[0].kind == "shm"
+        one_host = record.host == self._host
+        ways = {
+            plan.index: (plan.source, plan.targets)
+            if calls
+            else way_back(plan, record.interfaces, mine.interfaces, one_host=one_host)
+            for plan in plans
+        }
         link = self._site.engine.add_link(f"engine {record.engine[:8]}", redial=not shared)
         peer = Peer(
             self._site,
@@ -115,6 +122,7 @@ class Links:
             meeting.key((mine.engine, record.engine)),
             meeting.code,
             plans,
+            ways,
             calls=calls,
             checksums=self._checksums(record),
             on_rail=lambda plan: self._on_rail(peer, plan),

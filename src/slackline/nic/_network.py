@@ -84,9 +84,7 @@ class Network:
         self._door.close()
 
     def _follow(self, engine: _native.Engine, links: Links) -> None:
-        while (
-            event := __import__("slackline.nic._shim", fromlist=["x"]).Shim(engine).next_event()
-        ) is not None:
+        while (event := engine.next_event()) is not None:
             self._keeper.post(links.happened, event)
 
     def _new_rail(self, peer: Peer, plan: RailPlan) -> None:

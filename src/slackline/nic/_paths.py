@@ -21,7 +21,7 @@ from itertools import count
 
 from slackline.errors import UsageError
 
-__all__ = ["Interface", "RailPlan", "local_interfaces", "plan_rails"]
+__all__ = ["Interface", "RailPlan", "local_interfaces", "plan_rails", "way_back"]
 
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFADDR = 0x8915
@@ -96,10 +96,7 @@ def plan_rails(
         for a, b in _pairs(caller, listener, one_host=one_host, chosen=chosen)
     ]
     if not paths:
-        remote = [b for b in listener if one_host or not b.is_loopback] or list(listener)
-        remote.sort(key=lambda b: b.is_loopback)
-        targets = tuple((b.address, b.port) for b in remote)
-        paths = [(_ANY_ADDRESS, targets, 0, 0)]
+        paths = [(_ANY_ADDRESS, _everywhere(listener, one_host=one_host), 0, 0)]
     index = count()
     return tuple(
         RailPlan(
@@ -114,6 +111,22 @@ def plan_rails(
         for kind in kinds
         for source, targets, mine, theirs in paths
     )
+
+
+def way_back(
+    plan: RailPlan, caller: Sequence[Interface], listener: Sequence[Interface], *, one_host: bool
+) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """The path of `plan` from the listener to the caller's own door: source and targets."""
+    if plan.source == _ANY_ADDRESS:
+        return _ANY_ADDRESS, _everywhere(caller, one_host=one_host)
+    there = caller[plan.caller_nic]
+    return listener[plan.listener_nic].address, ((there.address, there.port),)
+
+
+def _everywhere(interfaces: Sequence[Interface], *, one_host: bool) -> tuple[tuple[str, int], ...]:
+    """All addresses of a rank that may be reached, loopback last."""
+    there = [i for i in interfaces if one_host or not i.is_loopback] or interfaces
+    return tuple((i.address, i.port) for i in sorted(there, key=lambda i: i.is_loopback))
 
 
 def _pairs(

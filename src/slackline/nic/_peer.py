@@ -3,8 +3,9 @@
     missing ──dial, handshake──> up ──"lost"──> missing      the caller's side, one task for a rail
     missing ──called, handshake> up ──"lost"──> missing      the listener's side only waits
 
-A rail that is lost is dialled every 200 ms for as long as the link lives. When nobody listens any
-more where somebody did, the peer's process has ended, and the engine is told so.
+A rail that is lost is dialled every 200 ms for as long as the link lives; the listening side knocks
+at the caller's door meanwhile. When nobody listens any more where somebody did, the peer's process
+has ended, and the engine is told so.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from slackline.errors import InternalError, LinkError, PeerError, SlacklineError
@@ -36,7 +37,10 @@ _CONNECT_S = 0.3
 _MOST_CONNECT_S = 1.0
 _TALK_S = 3.0
 _SETTLED_S = 0.5
-"""A peer that has just published its address and refuses connections for so long is gone."""
+"""How long a peer whose part it is to call, or whom nobody has reached yet, may seem gone."""
+
+Way = tuple[str, tuple[tuple[str, int], ...]]
+"""Where to dial from, and to."""
 
 
 @dataclass(eq=False)
@@ -44,6 +48,8 @@ class _Rail:
     """What is known of one rail."""
 
     plan: RailPlan
+    way: Way
+    """To the peer's door."""
     missing: asyncio.Event = field(default_factory=asyncio.Event)
     carrier: Carrier | None = None
     """What keeps it up; None while it is missing."""
@@ -59,7 +65,7 @@ class _Rail:
     """Whether nobody listened there at the last one."""
     proven_s: float | None = None
     """How long connecting took when it led to the peer; None: it never did."""
-    lost_at: float = 0.0
+    lost_at: float = field(default_factory=time.monotonic)
 
 
 class Peer:
@@ -74,6 +80,7 @@ class Peer:
         key: bytes,
         code: int,
         plans: tuple[RailPlan, ...],
+        ways: Mapping[int, Way],
         *,
         calls: bool,
         checksums: bool,
@@ -81,9 +88,8 @@ class Peer:
     ) -> None:
         self.link, self.rank, self.record, self.code, self.calls = link, rank, record, code, calls
         self._site, self._key, self._checksums, self._on_rail = site, key, checksums, on_rail
-        self.rails = {plan.index: _Rail(plan) for plan in plans}
+        self.rails = {plan.index: _Rail(plan, ways[plan.index]) for plan in plans}
         self._tasks: list[asyncio.Task[None]] = []
-        self._born = time.monotonic()
         self.first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done with the first rail; failed when none will come."""
         self.complete = asyncio.Event()
@@ -99,10 +105,10 @@ class Peer:
         return any(rail.carrier for rail in self.rails.values())
 
     def start(self) -> None:
-        """Begin to dial, if calling is this end's part."""
+        """Begin to dial, or to wait for calls."""
         for rail in self.rails.values():
             rail.missing.set()
-            if self.calls:
+            if self.calls or not self.shared:
                 self._tasks.append(self._site.keeper.spawn(self._keep(rail)))
                 self._tasks[-1].add_done_callback(self._failed)
 
@@ -162,13 +168,21 @@ class Peer:
         while True:
             await rail.missing.wait()
             try:
-                await self._call(rail)
+                await (self._call(rail) if self.calls else self._knock(rail))
             except (OSError, SlacklineError) as error:
                 rail.tries += 1
                 rail.why = str(error) or "no answer in time"
                 rail.refused = isinstance(error, ConnectionRefusedError)
                 self._judge()
                 await asyncio.sleep(min(_AGAIN_S, _FIRST_AGAIN_S * 2.0 ** min(rail.tries, 8)))
+
+    async def _knock(self, rail: _Rail) -> None:
+        """See whether the peer is there; it is its part to call."""
+        await asyncio.sleep(_AGAIN_S)
+        if rail.missing.is_set():
+            source, targets = rail.way
+            (await dial(targets, source, self._patience(rail))).close()
+            raise LinkError("it did not call")
 
     async def _call(self, rail: _Rail) -> None:
         site, plan = self._site, rail.plan
@@ -180,9 +194,10 @@ class Peer:
             nonce=fresh_nonce(),
             certificate=site.certificate.hex(),
         )
-        where = unix_name(self.record.engine) if plan.kind == "shm" else plan.targets
+        source, targets = rail.way
+        where = unix_name(self.record.engine) if plan.kind == "shm" else targets
         begin = time.monotonic()
-        line = Line(await dial(where, plan.source, self._patience(rail)))
+        line = Line(await dial(where, source, self._patience(rail)))
         took = time.monotonic() - begin
         try:
             async with asyncio.timeout(_TALK_S):
@@ -234,16 +249,16 @@ class Peer:
         rails = self.rails.values()
         if any(rail.carrier is not None or rail.tries == 0 for rail in rails):
             return
-        known = [rail for rail in rails if rail.proven_s is not None]
-        gone = any(rail.refused for rail in known)
-        if not known:
-            gone = all(rail.refused for rail in rails)
-            gone = gone and time.monotonic() - self._born > _SETTLED_S
-        if not gone:
+        known = [rail for rail in rails if rail.added]
+        if not (any if known else all)(rail.refused for rail in known or rails):
             return
-        reason = f"rank {self.rank} closed every door: its process has ended ({self.missing()})"
+        if not (self.calls and known):
+            since = max(rail.lost_at for rail in rails)
+            if time.monotonic() - since < _SETTLED_S:
+                return
+        reason = f"its process has ended ({self.missing()})"
         if not self.first.done():
-            self.first.set_exception(PeerError(reason, peer=self.rank))
+            self.first.set_exception(PeerError(f"rank {self.rank}: {reason}", peer=self.rank))
         self._site.engine.unreachable(self.link, reason)
 
     def _named(self, rail: _Rail) -> tuple[int, int, str]:
