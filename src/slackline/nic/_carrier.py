@@ -97,7 +97,7 @@ class TermsMaker:
         if self._kind == "shm":
             terms = Terms(arena_bytes=engine.arena_bytes, ring=engine.new_ring())
             return terms, (engine.arena_fd, engine.doorbell_fd)
-        if self._kind == "tcp":
+        if self._kind != "udp":
             return Terms(), ()
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._udp.bind((self._sock.getsockname()[0], 0))

@@ -43,7 +43,7 @@ class Links:
         self._on_rail = on_rail
         self._peers: dict[str, Peer] = {}
         self._by_link: dict[int, Peer] = {}
-        self._callers: dict[tuple[int, str], Peer] = {}
+        self._met: dict[tuple[int, str], Peer] = {}
 
     def connect(self, meeting: Meeting, rank: int, deadline: float) -> tuple[list[int], bool]:
         """The engine's number of the link to each rank, -1 at `rank` itself; whether all of them
@@ -67,7 +67,7 @@ class Links:
             peer.lost(event.rail, event.reason)
         elif event.what == "down":
             _log.info("link to rank %d: down: %s", peer.rank, event.reason)
-            self._drop(peer)
+            self._drop(peer, event.reason)
 
     async def _connect(
         self, meeting: Meeting, rank: int, deadline: float
@@ -81,16 +81,16 @@ class Links:
                 peer = self._peers.get(record.engine)
                 if peer is None or not self._site.engine.link_alive(peer.link):
                     if peer is not None:
-                        self._drop(peer)
+                        self._drop(peer, "a new one was made")
                     peer = self._add(meeting, mine, other, record, calls=other > rank)
                     made.append(peer)
                 links[other] = peer.link
                 shared = shared and peer.shared
             self._door.announce()
             await self._wait(made, rank, deadline)
-        except BaseException:
+        except BaseException as error:
             for peer in made:
-                self._drop(peer)
+                self._drop(peer, f"the rendezvous failed: {error}")
                 self._site.engine.unreachable(peer.link, "the rendezvous failed")
             raise
         return links, shared
@@ -128,8 +128,7 @@ class Links:
             on_rail=lambda plan: self._on_rail(peer, plan),
         )
         self._peers[record.engine] = self._by_link[link] = peer
-        if not calls:
-            self._callers[meeting.code, record.engine] = peer
+        self._met[meeting.code, record.engine] = peer
         peer.start()
         return peer
 
@@ -185,7 +184,7 @@ class Links:
             )
 
     async def _greet(self, line: Line, code: int, first: bytes, hello: Hello) -> bool:
-        peer = self._callers.get((code, hello.engine))
+        peer = self._met.get((code, hello.engine))
         if peer is None:
             return False
         if hello.peer != self._site.engine_name:
@@ -193,10 +192,9 @@ class Links:
         await peer.answer(line, first, hello)
         return True
 
-    def _drop(self, peer: Peer) -> None:
-        peer.dismiss()
+    def _drop(self, peer: Peer, why: str) -> None:
+        """It stays known: its engine is told why when it calls again."""
+        peer.dismiss(why)
         self._by_link.pop(peer.link, None)
         if self._peers.get(peer.record.engine) is peer:
             del self._peers[peer.record.engine]
-        if self._callers.get((peer.code, peer.record.engine)) is peer:
-            del self._callers[peer.code, peer.record.engine]

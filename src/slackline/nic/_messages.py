@@ -48,14 +48,14 @@ class Hello:
     peer: str
     rail: int
     kind: str
-    """"shm", "tcp" or "udp"."""
+    """"shm", "tcp" or "udp"; "knock": no rail, only whether the link still lives."""
     nonce: str
     """32 bytes in hexadecimal that were never used before."""
     certificate: str = ""
     """The caller's certificate in DER, hexadecimal; empty without TLS."""
 
     def __post_init__(self) -> None:
-        _require(self.kind in ("shm", "tcp", "udp"), "kind of rail")
+        _require(self.kind in ("shm", "tcp", "udp", "knock"), "kind of rail")
         _require(0 <= self.rail < _MAX_RAILS, "rail")
         _require(_NONCE.fullmatch(self.nonce) is not None, "nonce")
         _require(_HEX.fullmatch(self.certificate) is not None, "certificate")
@@ -84,6 +84,8 @@ class Terms:
     """Size of the sender's arena, whose descriptor comes along; 0 on a wire."""
     ring: int = 0
     """Offset in the sender's arena of the ring that it reads."""
+    refusal: str = ""
+    """Why the listener has given the link up; empty while it has not."""
 
     def __post_init__(self) -> None:
         _require(0 <= self.port < 1 << 16, "port")

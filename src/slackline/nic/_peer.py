@@ -11,10 +11,11 @@ has ended, and the engine is told so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 from slackline.errors import InternalError, LinkError, PeerError, SlacklineError
@@ -22,7 +23,7 @@ from slackline.nic._carrier import Carrier, Site, TermsMaker, carry
 from slackline.nic._door import unix_name
 from slackline.nic._handshake import Session, call, fresh_nonce, listen
 from slackline.nic._line import Line, converse, dial
-from slackline.nic._messages import Answer, Hello
+from slackline.nic._messages import Answer, Hello, Terms
 from slackline.nic._paths import RailPlan
 from slackline.nic._rendezvous import Record
 from slackline.nic._tls import secure
@@ -36,6 +37,7 @@ _FIRST_AGAIN_S = 0.02
 _CONNECT_S = 0.3
 _MOST_CONNECT_S = 1.0
 _TALK_S = 3.0
+_REASON_LETTERS = 500
 _SETTLED_S = 0.5
 """How long a peer whose part it is to call, or whom nobody has reached yet, may seem gone."""
 
@@ -90,6 +92,8 @@ class Peer:
         self._site, self._key, self._checksums, self._on_rail = site, key, checksums, on_rail
         self.rails = {plan.index: _Rail(plan, ways[plan.index]) for plan in plans}
         self._tasks: list[asyncio.Task[None]] = []
+        self._gone = ""
+        """Why the link is down here."""
         self.first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done with the first rail; failed when none will come."""
         self.complete = asyncio.Event()
@@ -112,8 +116,9 @@ class Peer:
                 self._tasks.append(self._site.keeper.spawn(self._keep(rail)))
                 self._tasks[-1].add_done_callback(self._failed)
 
-    def dismiss(self) -> None:
+    def dismiss(self, why: str) -> None:
         """The link is down, or nobody wants it any more."""
+        self._gone = why or "it is down"
         for task in self._tasks:
             task.cancel()
         for rail in self.rails.values():
@@ -143,21 +148,28 @@ class Peer:
 
     async def answer(self, line: Line, first: bytes, hello: Hello) -> None:
         """Take up a call. Raises SlacklineError or OSError when it comes from somebody else."""
+        knocks = hello.kind == "knock"
         rail = self.rails.get(hello.rail)
-        if rail is None or rail.plan.kind != hello.kind or self.calls:
-            raise LinkError(f"{hello.kind} rail {hello.rail} was not expected")
+        if rail is None or knocks != self.calls or (not knocks and rail.plan.kind != hello.kind):
+            raise LinkError(f"{hello.kind} of rail {hello.rail} was not expected")
         ours = Answer(
             engine=self._site.engine_name,
             nonce=fresh_nonce(),
             certificate=self._site.certificate.hex(),
         )
         with TermsMaker(self._site, hello.kind, line.sock) as terms:
-            talk = listen(first, hello, ours, self._key, terms.make)
+            talk = listen(first, hello, ours, self._key, self._refuse if self._gone else terms.make)
             session = await converse(line, talk, self.code)
+            if self._gone or knocks:
+                line.close()
+                return
             sock = line.release()
             if self._site.identity is not None and hello.kind == "tcp":
                 sock = await secure(sock, self._site.identity, session.certificate, server=True)
             self._put_up(rail, self._carry(rail, sock, session, terms))
+
+    def _refuse(self) -> tuple[Terms, tuple[int, ...]]:
+        return Terms(refusal=self._gone[:_REASON_LETTERS]), ()
 
     def _failed(self, task: asyncio.Task[None]) -> None:
         """Whoever waits for the peer must not wait for a task that is dead."""
@@ -180,17 +192,27 @@ class Peer:
         """See whether the peer is there; it is its part to call."""
         await asyncio.sleep(_AGAIN_S)
         if rail.missing.is_set():
-            source, targets = rail.way
-            (await dial(targets, source, self._patience(rail))).close()
-            raise LinkError("it did not call")
+            async with self._talk(rail, "knock"):
+                raise LinkError("it did not call")
 
     async def _call(self, rail: _Rail) -> None:
+        async with self._talk(rail, rail.plan.kind) as (line, session, terms):
+            sock = line.release()
+            if (identity := self._site.identity) is not None and rail.plan.kind == "tcp":
+                sock = await secure(sock, identity, session.certificate, server=False)
+            self._put_up(rail, self._carry(rail, sock, session, terms))
+
+    @contextlib.asynccontextmanager
+    async def _talk(
+        self, rail: _Rail, kind: str
+    ) -> AsyncIterator[tuple[Line, Session, TermsMaker]]:
+        """Dial, and have the handshake; what is done inside belongs to it."""
         site, plan = self._site, rail.plan
         hello = Hello(
             engine=site.engine_name,
             peer=self.record.engine,
             rail=plan.index,
-            kind=plan.kind,
+            kind=kind,
             nonce=fresh_nonce(),
             certificate=site.certificate.hex(),
         )
@@ -201,13 +223,13 @@ class Peer:
         took = time.monotonic() - begin
         try:
             async with asyncio.timeout(_TALK_S):
-                with TermsMaker(site, plan.kind, line.sock) as terms:
+                with TermsMaker(site, kind, line.sock) as terms:
                     session = await converse(line, call(hello, self._key, terms.make), self.code)
-                    sock = line.release()
-                    if site.identity is not None and plan.kind == "tcp":
-                        sock = await secure(sock, site.identity, session.certificate, server=False)
                     rail.proven_s = took
-                    self._put_up(rail, self._carry(rail, sock, session, terms))
+                    if session.theirs.refusal:
+                        self._give_up(f"it has given the link up: {session.theirs.refusal}")
+                        raise LinkError("it has given the link up")
+                    yield line, session, terms
         except TimeoutError:
             raise LinkError("the handshake was not answered in time") from None
         finally:
@@ -256,7 +278,9 @@ class Peer:
             since = max(rail.lost_at for rail in rails)
             if time.monotonic() - since < _SETTLED_S:
                 return
-        reason = f"its process has ended ({self.missing()})"
+        self._give_up(f"its process has ended ({self.missing()})")
+
+    def _give_up(self, reason: str) -> None:
         if not self.first.done():
             self.first.set_exception(PeerError(f"rank {self.rank}: {reason}", peer=self.rank))
         self._site.engine.unreachable(self.link, reason)

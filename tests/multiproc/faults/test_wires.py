@@ -91,7 +91,7 @@ def test_a_connection_that_ends_is_made_again_or_its_end_is_told(
         if error is None:
             continue
         assert isinstance(error, PeerError), f"rank {rank}"
-        why = "(the connection was closed|its process has ended .+|.+ failed.+)"
+        why = "(the connection was closed|it has given the link up: .+|.+ failed.+)"
         lost = rf"the link to rank {1 - rank} \(engine [0-9a-f]{{8}}\) closed unexpectedly: {why}"
         during = r" \(during all_reduce\(sum, float32, 4000012 bytes\) tag 2 sequence 0\)"
         assert re.fullmatch(lost + during, str(error)), str(error)

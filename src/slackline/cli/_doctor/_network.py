@@ -64,7 +64,7 @@ def network_findings() -> list[Finding]:
     lookup_ns = time.monotonic_ns() - before_ns
     return [
         *(interface(each) for each in found if each.name != "lo" and (each.up or each.address)),
-        chosen(Environment.read().interface, found),
+        chosen(",".join(Environment.read().interface or ()), found),
         own_name(host, addresses, lookup_ns, outside=_outside(found)),
         *(_buffer(direction) for direction in ("rmem", "wmem")),
         segmentation(_accepts(_UDP_SEGMENT, 1400), _accepts(_UDP_GRO, 1)),
@@ -120,7 +120,7 @@ def interface(found: Interface) -> Finding:
     return Finding(name=name, value=value)
 
 
-def chosen(asked: str | None, found: Sequence[Interface]) -> Finding:
+def chosen(asked: str, found: Sequence[Interface]) -> Finding:
     """Whether other hosts can reach this one over what SLACKLINE_INTERFACE names."""
     usable = [each.name for each in found if each.up and each.address and each.name != "lo"]
     names = asked.split(",") if asked else usable
