@@ -82,7 +82,7 @@ $(VENV)/.tools: constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.package: $(VENV)/.tools pyproject.toml $(NATIVE)
-	$(PIP) --no-build-isolation -e '.[test,dev]'
+	$(PIP) --no-build-isolation -e '.[test,dev,tls]'
 	@touch $@
 
 # gcc's thread sanitizer needs a fixed address layout on kernels with many random bits; a container may refuse it.

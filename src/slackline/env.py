@@ -17,7 +17,7 @@ _PREFIX = "SLACKLINE_"
 ORDERS = ("auto", "rank", "any")
 """The orders of reduction: the engine's choice, always by rank, whatever is fastest."""
 
-RAILS = ("shm", "tcp")
+RAILS = ("shm", "tcp", "udp")
 """The kinds of rails that the engine has."""
 
 TLS = ("off", "require")

@@ -57,7 +57,9 @@ WRONG = {
     ("SLACKLINE_ORDER", "best"): (
         "SLACKLINE_ORDER: an order must be one of auto, rank, any, not 'best'"
     ),
-    ("SLACKLINE_RAILS", "shm,udp"): ("SLACKLINE_RAILS: a rail must be one of shm, tcp, not 'udp'"),
+    ("SLACKLINE_RAILS", "shm,rdma"): (
+        "SLACKLINE_RAILS: a rail must be one of shm, tcp, udp, not 'rdma'"
+    ),
     ("SLACKLINE_RAILS", "shm,shm"): ("SLACKLINE_RAILS: each rail may be named once, not 'shm,shm'"),
     ("SLACKLINE_TIMEOUT", "30"): (
         "SLACKLINE_TIMEOUT: a duration must be a number and one of ns, us, ms, s, min, h, not '30'"

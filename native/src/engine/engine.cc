@@ -76,6 +76,7 @@ void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int d
 
 bool Engine::link_alive(int link) {
   const Lock lock = lock_for_post();
+  if (links_.empty()) return false;  // closed
   const Link& l = *links_.at(static_cast<std::size_t>(link));
   return !l.down && !l.said_bye;
 }

@@ -19,14 +19,15 @@ const char* name_of(RailKind kind) { return kind == RailKind::kTcp ? "tcp" : "ud
 void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t job, bool checksums,
                       std::string name) {
   const Lock lock = lock_for_post();
-  Link& target = *links_.at(static_cast<std::size_t>(link));
   std::unique_ptr<WireRail> wire;
   if (kind == RailKind::kTcp) {
     wire = std::make_unique<StreamRail>(fd, job, checksums);
   } else {
     wire = std::make_unique<UdpRail>(fd, job);
   }
-  if (target.down) return;  // the descriptor is closed
+  if (links_.empty()) return;  // closed; so is the descriptor
+  Link& target = *links_.at(static_cast<std::size_t>(link));
+  if (target.down) return;
   watch_fd(fd, static_cast<std::uint64_t>(link), false);
   target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
   wake();
@@ -34,6 +35,7 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
 
 void Engine::drop_rail(int link, int rail, const std::string& reason) {
   const Lock lock = lock_for_post();
+  if (links_.empty()) return;  // closed
   Link& target = *links_.at(static_cast<std::size_t>(link));
   LinkRail* found = target.rail(rail);
   if (found == nullptr) return;  // it has gone already
@@ -44,6 +46,7 @@ void Engine::drop_rail(int link, int rail, const std::string& reason) {
 
 void Engine::unreachable(int link, const std::string& reason) {
   const Lock lock = lock_for_post();
+  if (links_.empty()) return;  // closed
   Link& target = *links_.at(static_cast<std::size_t>(link));
   if (target.give_up(reason)) link_lost(target);
   wake();
@@ -51,6 +54,7 @@ void Engine::unreachable(int link, const std::string& reason) {
 
 void Engine::set_fault(int link, int rail, const std::optional<FaultState>& state) {
   const Lock lock = lock_for_post();
+  if (links_.empty()) return;  // closed
   Link& target = *links_.at(static_cast<std::size_t>(link));
   for (auto& each : target.rails()) {
     if (rail < 0 || each->index == rail) each->wire->inject(state);

@@ -31,8 +31,9 @@ class NicOptions:
     unless `plan` names one that sums otherwise."""
     plan: str = "auto"
     """The plan of every all_reduce, or "auto": chosen by measured cost."""
-    rails: tuple[str, ...] = RAILS
-    """Kinds of rails that may be used, of "shm" and "tcp"."""
+    rails: tuple[str, ...] = ("shm", "tcp")
+    """Kinds of rails to use: "shm" for ranks of one host, "tcp" and "udp" for the others, and for
+    all where "shm" is not among them."""
     timeout: timedelta | None = None
     """Of an operation; None: what the group is opened with."""
     wire_segment_bytes: int = 128 << 10

@@ -253,7 +253,7 @@ class Peer:
         rail.carrier = carrier
         rail.added += 1
         rail.missing.clear()
-        if rail.lost_at:
+        if rail.added > 1:
             gone = time.monotonic() - rail.lost_at
             _log.info(
                 "link to rank %d: rail %d (%s) is back after %.1f s", *self._named(rail), gone

@@ -95,8 +95,8 @@ class FrameKind(IntEnum):
     RELEASE = 8
     """Gives back memory of the peer that a REFERENCE frame named."""
     PROBE = 9
-    """Asks the peer's engine for an answer on the same rail, whose index is in `chunk`. Offset tells
-    when it was sent, in the answer total when it was received and tag when it was answered."""
+    """Asks the peer's engine for an answer on the same rail, whose index is in `chunk`. Offset
+    tells when it was sent, in the answer total when it was received, tag when it was answered."""
     RETIRE = 10
     """The sender gives up the rail that this comes on and stays alive: `chunk` is its index."""
 

@@ -14,8 +14,8 @@ PLANS = "direct, mesh, ring, reduce-broadcast, halving-doubling, torus"
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"order": "best"}, "order must be one of auto, rank, any, not 'best'"),
     ({"plan": "star"}, f"plan must be auto or one of {PLANS}, not 'star'"),
-    ({"rails": ()}, "rails must be some of shm, tcp, not ()"),
-    ({"rails": ("tcp", "rdma")}, "rails must be some of shm, tcp, not ('tcp', 'rdma')"),
+    ({"rails": ()}, "rails must be some of shm, tcp, udp, not ()"),
+    ({"rails": ("tcp", "rdma")}, "rails must be some of shm, tcp, udp, not ('tcp', 'rdma')"),
     (
         {"wire_segment_bytes": 4032},
         "wire_segment_bytes must be a multiple of 64 from 4096 to 16777216, not 4032",
