@@ -80,10 +80,9 @@ def judge(now_ns: int, state: WayState, *, start_ns: int = 0, alone: bool = True
     if state.silent_since_ns is not None:
         name = way_name(state, alone=alone, between="-")
         quiet = _seconds(state.silent_since_ns - start_ns)
-        lasting = _duration(now_ns - state.silent_since_ns)
-        return Judgement(
-            Condition.SILENT, f"{name} is silent since {quiet}: no answer for {lasting}"
-        )
+        lasting_ns = now_ns - state.silent_since_ns
+        lasting = f": no answer for {_duration(lasting_ns)}" if lasting_ns else ""
+        return Judgement(Condition.SILENT, f"{name} is silent since {quiet}{lasting}")
     name = way_name(state, alone=alone)
     if not state.known and not (state.bandwidth or state.loss):
         return Judgement(Condition.LEARNING, f"{name} is being measured")

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from slackline.cli._report import Report, decimal_bytes
-from slackline.telemetry import Counters, StepSummary, Writer, file_of
+from slackline.telemetry import Counters, LinkVerdict, StepSummary, Writer, file_of
 
 
 def _step(rank: int, number: int, *, wall_ns: int = 20_000_000) -> StepSummary:
@@ -98,3 +98,39 @@ def test_sizes_are_rounded_for_people() -> None:
     assert decimal_bytes(999) == "999 B"
     assert decimal_bytes(1_234_567) == "1.23 MB"
     assert decimal_bytes(10**15) == "1e+03 TB"
+
+
+def _verdict(rank: int, condition: str, at_ns: int) -> LinkVerdict:
+    return LinkVerdict(
+        rank=rank,
+        time_ns=0,
+        at_ns=at_ns,
+        since_ns=at_ns,
+        condition=condition,
+        source=0,
+        target=1,
+        over_ns=30_000_000 if condition == "slow" else 0,
+        reason=f"link 0>1 is {condition}",
+    )
+
+
+def test_verdicts_of_all_ranks_are_told_once_and_have_a_row(tmp_path: Path) -> None:
+    report = Report(tmp_path, ranks=2)
+    assert report.news() == []
+    assert report.links() is None
+    for rank in range(2):
+        with Writer(tmp_path, rank) as writer:
+            writer.write(_verdict(rank, "slow", 12_400_000_000))
+    report.update()
+    assert report.news(ended=True) == ["link 0>1 is slow"]
+    with Writer(tmp_path, 0) as writer:
+        writer.write(_verdict(0, "back", 15_400_000_000))
+    report.update()
+    assert report.news() == ["link 0>1 is back"]
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(report.links())
+    rows = [line.split("│") for line in capture.get().splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
+        ["0>1", "slow", "12.4 s", "3.0 s", "link 0>1 is slow"]
+    ]

@@ -1,7 +1,8 @@
 """Ranks whose clocks, links and pauses are made up: what their engines would have counted.
 
 Time is simulated and every number comes from one seed. Each rank probes each peer every 50 ms while
-operations are open, and its samples are taken every 250 ms, as the monitor takes them.
+operations are open and no probe is on its way, as the engine does, and its samples are taken every
+250 ms, as the monitor takes them.
 """
 
 import random
@@ -71,6 +72,8 @@ class Network:
     iteration_ns: int = 200 * MS
     compute_ns: int = 60 * MS
     bytes_an_iteration: int = 8_000_000
+    several_on_their_way: bool = False
+    """Probe every 50 ms even if the last probe has not come back."""
 
     def samples(self, rank: int, until_ns: int) -> Iterator[tuple[int, list[RailSample]]]:
         """(the rank's own time, a sample of each of its rails) every SAMPLE_EVERY."""
@@ -110,9 +113,11 @@ class _End:
         network, (rank, peer) = self._network, self._ends
         while self._next_ns < time_ns:
             sent = network.running(rank, self._next_ns)
-            if network.open(sent):
-                self._probe(sent)
             self._next_ns = sent + PROBE_EVERY
+            if network.open(sent):
+                back = self._probe(sent)
+                if not network.several_on_their_way:
+                    self._next_ns = max(self._next_ns, back)
         while (self._iteration + 1) * network.iteration_ns <= time_ns:
             self._iteration += 1
             self._transfer(self._iteration * network.iteration_ns - 1)
@@ -130,7 +135,8 @@ class _End:
             probes=tuple(here),
         )
 
-    def _probe(self, sent: int) -> None:
+    def _probe(self, sent: int) -> int:
+        """When the probe is back."""
         network, (rank, peer) = self._network, self._ends
         received = network.running(peer, self._pass(rank, peer, sent))
         answered = received + 5 * US
@@ -139,6 +145,7 @@ class _End:
         self._waiting.append(
             (back, Probe(here(sent), there(received), there(answered), here(back)))
         )
+        return back
 
     def _pass(self, source: int, target: int, time_ns: int) -> int:
         """When what leaves at `time_ns` arrives; nothing overtakes."""

@@ -52,6 +52,13 @@ def test_pauses_of_ranks_give_no_verdict() -> None:
     assert verdicts(network, 120 * S) == []
 
 
+def test_pauses_give_no_verdict_either_when_many_probes_are_on_their_way() -> None:
+    network = healthy(4, 12)
+    network.several_on_their_way = True
+    network.pauses = pauses(12, 4, 120 * S)
+    assert verdicts(network, 120 * S) == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(3))

@@ -7,6 +7,7 @@ import pytest
 from slackline.errors import UsageError
 from slackline.telemetry import (
     Counters,
+    LinkVerdict,
     RunSummary,
     StepSummary,
     Writer,
@@ -32,6 +33,17 @@ RECORDS = (
     STEP,
     Counters(rank=1, time_ns=10**18, values={"frames": 7}),
     RunSummary(rank=1, steps=2, wall_ns=4, exposed_ns=1, reduced_bytes=8, rails=("shm", "tcp")),
+    LinkVerdict(
+        rank=1,
+        time_ns=10**18,
+        at_ns=20_400_000_000,
+        since_ns=20_100_000_000,
+        condition="slow",
+        source=2,
+        target=3,
+        over_ns=30_000_000,
+        reason="link 2>3 is slow since 20.1 s: 30 ms over its usual 0.1 ms",
+    ),
 )
 
 

@@ -1,0 +1,141 @@
+"""The monitor of a group's wires: what it makes of an engine's rails, and whom it tells."""
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from slackline.nic import Group, NicOptions
+from slackline.nic._health import Monitor
+from slackline.telemetry import LinkVerdict, read_directory
+from slackline.testing import run_ranks
+
+MS = 1_000_000
+S = 1_000_000_000
+
+
+@dataclass
+class Status:
+    """A RailStatus as a script says it is."""
+
+    link: int = 7
+    rail: int = 0
+    kind: str = "tcp"
+    name: str = "tcp a>b"
+    state: str = "up"
+    frames_sent: int = 0
+    packets_sent: int = 0
+    packets_resent: int = 0
+    queued_bytes: int = 0
+    unconfirmed_bytes: int = 0
+    confirmed_bytes: int = 0
+    busy_ns: int = 0
+    probes: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+
+class Script:
+    """An engine whose one rail is probed every 50 ms; the way there takes `there_ns`."""
+
+    def __init__(self, start_ns: int) -> None:
+        self.there_ns = 100_000
+        self.alive = True
+        self.status = Status()
+        self._next_ns = start_ns
+
+    def until(self, now_ns: int) -> None:
+        while self._next_ns + 100 * MS < now_ns:
+            sent = self._next_ns
+            received = sent + self.there_ns
+            self.status.probes.append((sent, received, received, received + 100_000))
+            self._next_ns += 50 * MS
+            self.status.frames_sent += 1
+        del self.status.probes[:-32]
+
+    def rails(self) -> list[Status]:
+        return [self.status, Status(kind="shm", link=8)] if self.alive else []
+
+    def link_alive(self, link: int) -> bool:
+        assert link in (7, 8)
+        return self.alive
+
+
+def _looks(monitor: Monitor, script: Script, begin_ns: int, end_ns: int) -> Iterator[bool]:
+    for now_ns in range(begin_ns, end_ns, 250 * MS):
+        script.until(now_ns)
+        yield monitor.look(now_ns)
+
+
+def test_news_goes_to_the_log_and_to_telemetry(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "slackline.health")
+    start_ns = time.monotonic_ns()
+    script = Script(start_ns)
+    monitor = Monitor(script, [-1, 7, 8], 0, directory=tmp_path)
+    assert all(_looks(monitor, script, start_ns + 250 * MS, start_ns + 10 * S))
+    assert [str(judgement.decision) for judgement in monitor.judgements()] == ["well", "well"]
+    script.there_ns += 30 * MS
+    assert all(_looks(monitor, script, start_ns + 10 * S, start_ns + 12 * S))
+    script.there_ns -= 30 * MS
+    assert all(_looks(monitor, script, start_ns + 12 * S, start_ns + 14 * S))
+    monitor.stop()
+
+    said = [(record.levelname, record.message) for record in caplog.records]
+    assert [level for level, _ in said] == ["WARNING", "INFO"]
+    assert said[0][1].startswith("link 0>1 is slow since 9.")
+    assert said[0][1].endswith(
+        " s: 30 ms over its usual 0.1 ms; nothing queues at the sender, so it is on the way"
+    )
+    assert said[1][1].startswith("link 0>1 is back at 12.")
+    slow, back = read_directory(tmp_path)
+    assert isinstance(slow, LinkVerdict)
+    assert isinstance(back, LinkVerdict)
+    assert (slow.rank, slow.condition, slow.source, slow.target) == (0, "slow", 0, 1)
+    assert abs(slow.over_ns - 30 * MS) < MS
+    assert slow.reason == said[0][1]
+    assert back.condition == "back"
+
+
+def test_nothing_moves_without_traffic() -> None:
+    start_ns = time.monotonic_ns()
+    script = Script(start_ns)
+    monitor = Monitor(script, [-1, 7], 0)
+    assert list(_looks(monitor, script, start_ns + 250 * MS, start_ns + S))[-1]
+    assert not monitor.look(start_ns + S)
+
+
+def test_a_link_whose_peer_has_left_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    start_ns = time.monotonic_ns()
+    script = Script(start_ns)
+    monitor = Monitor(script, [-1, 7], 0)
+    assert all(_looks(monitor, script, start_ns + 250 * MS, start_ns + 5 * S))
+    script.alive = False
+    for second in (6, 7, 8):
+        monitor.look(start_ns + second * S)
+    assert caplog.records == []
+    assert monitor.judgements() == []
+
+
+def _ways(group: Group) -> list[str]:
+    native = cast(Any, group)
+    monitor: Monitor = native.health.__self__
+    monitor.look(time.monotonic_ns())
+    return [judgement.reason for judgement in native.health()]
+
+
+@pytest.mark.parametrize(
+    ("rails", "ways"),
+    [
+        (("tcp",), ["link 0>1 is being measured", "link 1>0 is being measured"]),
+        (("shm",), []),
+    ],
+)
+def test_wires_of_a_real_group_are_watched_and_shared_memory_is_not(
+    rails: tuple[str, ...], ways: list[str]
+) -> None:
+    options = NicOptions(rails=rails, arena_bytes=64 << 20)
+    assert run_ranks(2, _ways, options=options)[0] == ways
