@@ -17,9 +17,11 @@ constexpr double kMostBytes = 8 << 20;
 constexpr double kTargetNs = 500e3;
 constexpr double kTargetShareNs = 2e6;  // divided by the root of the window in packets
 
-constexpr double kDecrease = 0.8;      // of the excess delay's share in the round trip
-constexpr double kMostDecrease = 0.5;  // in one round
-constexpr double kIncrease = 1;        // packets in a round
+constexpr double kMostDecrease = 1.0 / 8;  // the factor
+constexpr double kStandAside =
+    0.5;                         // of the new window, or two targets less, for the next two rounds
+constexpr int kCutsInVain = 2;   // at the least window, until the path is taken for longer
+constexpr double kIncrease = 1;  // packets in a round
 constexpr double kRoomyIncrease = 1.25;
 constexpr int kRoomyRounds = 3;
 
@@ -31,7 +33,6 @@ constexpr double kLossJudged = 20;  // packets that it takes to tell
 constexpr std::int64_t kBaseAgeNs = 2'000'000'000;
 constexpr std::int64_t kBaseAgeRounds = 100;
 constexpr double kDrainPackets = 4;
-constexpr int kFloorRounds = 8;
 
 constexpr double kBurstNs = 1e6;      // that a late timer may catch up on
 constexpr double kQuantumNs = 250e3;  // or 64 KiB: what is sent at once when the pace holds back
@@ -46,7 +47,9 @@ UdpCongestion::UdpCongestion(std::size_t packet_bytes)
 double UdpCongestion::least_window() const { return kLeastPackets * packet_; }
 
 std::uint64_t UdpCongestion::window() const {
-  const double window = drain_ == Drain::kNo ? window_ : std::min(window_, kDrainPackets * packet_);
+  double window = window_;
+  if (settling_ > 0) window = std::max(least_window(), window_ * stand_aside_);
+  if (drain_ != Drain::kNo) window = std::min(window, kDrainPackets * packet_);
   return static_cast<std::uint64_t>(window);
 }
 
@@ -55,10 +58,10 @@ std::int64_t UdpCongestion::target_ns() const {
 }
 
 double UdpCongestion::ns_for(std::size_t bytes) const {
-  if (smoothed_ns_ == 0) return 0;
+  if (pace_round_trip_ns_ == 0) return 0;
   // Somewhat faster than a window in a round trip, so that the window is what limits.
   const double gain = slow_start_ ? 2 : 1.25;
-  return static_cast<double>(bytes) * static_cast<double>(smoothed_ns_) /
+  return static_cast<double>(bytes) * static_cast<double>(pace_round_trip_ns_) /
          (gain * static_cast<double>(window()));
 }
 
@@ -106,7 +109,10 @@ void UdpCongestion::confirmed(std::uint64_t number, std::uint64_t next, std::uin
                               std::int64_t now_ns) {
   keep_base_fresh(next, in_flight, now_ns);
   if (number < round_end_) return;
-  if (round_shortest_ns_ != 0) decide(now_ns);
+  if (round_shortest_ns_ != 0) {
+    pace_round_trip_ns_ = round_shortest_ns_;
+    decide(now_ns);
+  }
   round_end_ = next;
   round_shortest_ns_ = 0;
   limited_ = false;
@@ -131,56 +137,78 @@ void UdpCongestion::keep_base_fresh(std::uint64_t next, std::uint64_t in_flight,
   }
 }
 
+// What the loss of a large share asks for.
+double UdpCongestion::judge_losses() {
+  const auto judged = static_cast<double>(acked_ + lost_);
+  if (judged < kLossJudged * packet_) return 1;
+  const double share = static_cast<double>(lost_) / judged;
+  acked_ = lost_ = 0;
+  return share > kLossShare ? 1 - share / 2 : 1;
+}
+
 void UdpCongestion::decide(std::int64_t now_ns) {
+  const double loss_factor = judge_losses();
+  if (drain_ != Drain::kNo || (settling_ > 0 && --settling_ > 0)) return;
   const auto rtt = static_cast<double>(round_shortest_ns_);
-  const double queue = rtt - static_cast<double>(base_ns_);
   const auto target = static_cast<double>(target_ns());
-  const double judged = static_cast<double>(acked_ + lost_);
-  double factor = 1;
-  if (judged >= kLossJudged * packet_) {
-    const double share = static_cast<double>(lost_) / judged;
-    if (share > kLossShare) factor = 1 - share / 2;
-    acked_ = lost_ = 0;
-  }
-  if (drain_ != Drain::kNo) return;
-  const bool at_floor = window_ <= least_window();
-  if (queue > target)
-    factor = std::min(factor, 1 - std::min(kMostDecrease, kDecrease * (queue - target) / rtt));
-  if (queue > target && at_floor) {
-    // We hardly send and still it takes long: the path has become longer.
-    floor_shortest_ns_ =
-        floor_rounds_ == 0 ? round_shortest_ns_ : std::min(floor_shortest_ns_, round_shortest_ns_);
-    if (++floor_rounds_ >= kFloorRounds) {
-      learn_base(floor_shortest_ns_, now_ns);
-      slow_start_ = true;
-      floor_rounds_ = 0;
-    }
-  } else {
-    floor_rounds_ = 0;
-  }
+  const double queue = rtt - static_cast<double>(base_ns_);
   roomy_rounds_ = queue < target / 4 ? roomy_rounds_ + 1 : 0;
-  if (factor < 1) {
-    window_ *= factor;
-    slow_start_ = false;
-    roomy_rounds_ = 0;
-  } else if (queue <= target && limited_) {
-    if (slow_start_ && queue > target / 2) slow_start_ = false;
-    if (slow_start_) {
-      window_ *= 2;
-    } else if (roomy_rounds_ >= kRoomyRounds) {
-      window_ *= kRoomyIncrease;
-    } else {
-      window_ += kIncrease * packet_;
+  if (queue > target) {
+    cut(rtt, target, now_ns);
+  } else {
+    in_vain_ = 0;
+    if (loss_factor < 1) {
+      window_ *= loss_factor;
+      slow_start_ = false;
+      roomy_rounds_ = 0;
+    } else if (limited_) {
+      grow(queue, target);
     }
   }
   window_ = std::clamp(window_, least_window(), std::max(kMostBytes, least_window()));
+}
+
+// To what the path holds without a queue, and for a moment less: then the queue is gone, and
+// whoever joined while it stood sees how short the path really is.
+void UdpCongestion::cut(double rtt, double target, std::int64_t now_ns) {
+  slow_start_ = false;
+  if (window_ <= least_window() * 1.5 && ++in_vain_ >= kCutsInVain) {
+    // We hardly send and still it takes long: the path has become longer.
+    learn_base(round_shortest_ns_, now_ns);
+    window_ = peak_ / 2;
+    slow_start_ = true;
+    in_vain_ = 0;
+    return;
+  }
+  if (settled_) peak_ = window_;
+  settled_ = false;
+  window_ = std::max(least_window(),
+                     window_ * std::max(kMostDecrease, static_cast<double>(base_ns_) / rtt));
+  settling_ = 2;
+  stand_aside_ = std::max(kStandAside, 1 - 2 * target / rtt);
+  pace_round_trip_ns_ = base_ns_;
+}
+
+void UdpCongestion::grow(double queue, double target) {
+  settled_ = true;
+  if (slow_start_ && queue > target / 2) slow_start_ = false;
+  const auto smoothed = static_cast<double>(smoothed_ns_);
+  if (slow_start_) {
+    window_ *= 2;
+  } else if (roomy_rounds_ < kRoomyRounds) {
+    window_ += kIncrease * packet_;
+  } else {
+    // Half a target's worth of queue at most, unless there was room for more before.
+    const double step = window_ * kRoomyIncrease < peak_ ? 1 : target / (2 * smoothed);
+    window_ += std::max(packet_, window_ * std::min(step, kRoomyIncrease - 1));
+  }
 }
 
 void UdpCongestion::silent() {
   window_ = std::min(window_, std::max(kFirstBytes, 2 * packet_));
   slow_start_ = true;
   acked_ = lost_ = 0;
-  roomy_rounds_ = floor_rounds_ = 0;
+  roomy_rounds_ = in_vain_ = settling_ = 0;
   drain_ = Drain::kNo;
 }
 

@@ -47,7 +47,10 @@ class UdpCongestion {
   std::int64_t target_ns() const;  // of waiting in queues
 
  private:
+  double judge_losses();
   void decide(std::int64_t now_ns);
+  void cut(double rtt, double target, std::int64_t now_ns);
+  void grow(double queue, double target);
   void learn_base(std::int64_t round_trip_ns, std::int64_t now_ns);
   void keep_base_fresh(std::uint64_t next, std::uint64_t in_flight, std::int64_t now_ns);
   double least_window() const;
@@ -57,16 +60,20 @@ class UdpCongestion {
   double window_;
   bool slow_start_ = true;
   bool limited_ = false;
+  double stand_aside_ = 1;
+  int settling_ = 0;         // rounds left of those that follow a decrease
   std::uint64_t acked_ = 0;  // since the loss share was last judged
   std::uint64_t lost_ = 0;
   std::uint64_t round_end_ = 0;
   std::int64_t round_shortest_ns_ = 0;  // 0: no sample in this round
   int roomy_rounds_ = 0;                // in a row with next to no queue
-  int floor_rounds_ = 0;                // in a row at the least window and still above the target
-  std::int64_t floor_shortest_ns_ = 0;
+  double peak_ = 0;                     // the window before it was cut
+  bool settled_ = true;                 // it grew since
+  int in_vain_ = 0;                     // cuts in a row at the least window
 
   std::int64_t smoothed_ns_ = 0;
   std::int64_t deviation_ns_ = 0;
+  std::int64_t pace_round_trip_ns_ = 0;  // the shortest of the last round
   std::int64_t base_ns_ = 0;
   std::int64_t base_seen_ns_ = 0;  // when a round trip was last about that short
 

@@ -13,8 +13,8 @@ namespace slackline {
 namespace {
 
 constexpr std::int64_t kLeastReorderingNs = 100'000;
-constexpr std::int64_t kMostReorderingNs = 50'000'000;
-constexpr std::int64_t kReorderingHalfLifeNs = 1'000'000'000;
+constexpr std::int64_t kMostReorderingNs = 8'000'000;  // or two round trips
+constexpr std::int64_t kReorderingHalfLifeNs = 250'000'000;
 
 constexpr std::int64_t kFirstProbeNs = 25'000'000;  // while the round trip is unknown
 constexpr std::int64_t kLeastProbeNs = 3'000'000;
@@ -94,9 +94,8 @@ void UdpSender::lose_all() {
 // from taking it for lost.
 void UdpSender::note_reordering(std::int64_t needed_ns, std::int64_t now_ns) {
   if (needed_ns <= 0) return;
-  const std::int64_t wanted = std::min(
-      needed_ns + needed_ns / 4,
-      std::min(kMostReorderingNs, std::max(congestion_.smoothed_ns(), 10 * kLeastReorderingNs)));
+  const std::int64_t wanted = std::min(needed_ns + needed_ns / 4,
+                                       std::max(kMostReorderingNs, 2 * congestion_.smoothed_ns()));
   if (wanted < reordering_ns_) return;
   reordering_ns_ = wanted;
   reordering_seen_ns_ = now_ns;
