@@ -119,12 +119,14 @@ bool Engine::progress() try {
     for (auto& rail : link.rails()) {
       WireRail& wire = *rail->wire;
       const std::int64_t now = now_ns();
-      if (wire.poll(link, *this, now)) {
+      const bool heard = wire.poll(link, *this, now);
+      if (heard) {
         any = true;
         link.last_heard_ns = now;
       }
-      if (wire.due_ns() <= now) wire.tick(now);
-      if (wire.blocked()) mark_dirty(link);
+      const bool due = wire.due_ns() <= now;
+      if (due) wire.tick(now);
+      if (heard || due || wire.blocked()) mark_dirty(link);  // there may be room now
       failed = failed || wire.failure();
     }
     if (failed && link.reap()) {

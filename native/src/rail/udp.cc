@@ -26,12 +26,16 @@ UdpRail::UdpRail(int fd, std::uint32_t job, std::size_t most_packet_bytes)
       packet_bytes_(std::min(most_packet_bytes_, socket_.packet_bytes())) {}
 
 UdpRail::~UdpRail() {
-  if (failure()) return;  // the peer may go on with other rails
-  protocol_.sender().last_words();
+  if (failure().fault == Fault::kPeer) return;
   std::size_t count = 0;
-  while (count < packets_.size() - 3 && protocol_.next(packets_[count], last_ns_)) ++count;
-  for (int i = 0; i < 3; ++i) protocol_.close(packets_[count++]);
-  socket_.send({packets_.data(), count});
+  if (!failure()) {
+    protocol_.sender().last_words();
+    while (count < packets_.size() - kCloses && protocol_.next(packets_[count], last_ns_)) ++count;
+  }
+  for (std::size_t i = 0; i < kCloses; ++i)
+    protocol_.close(packets_[count++], failure() ? UdpClose::kRail : UdpClose::kEnd);
+  if (injector_ == nullptr || !injector_->fate(last_ns_, 0).drop)
+    socket_.send({packets_.data(), count});
 }
 
 // Whether the rail goes on: what a NIC that is down for a moment says is like a lost packet.
@@ -62,14 +66,11 @@ bool UdpRail::broken(int error, const char* doing, std::int64_t now_ns) {
   }
 }
 
-// Every datagram of the rail's life, but for the last words, leaves here. Gives how many packets
-// the system has taken, or the wire has lost.
-std::size_t UdpRail::transmit(std::size_t count, std::int64_t now_ns) {
+// Gives how many packets the system has taken, or the wire has lost.
+std::size_t UdpRail::transmit(std::span<const UdpPacket> packets, std::int64_t now_ns) {
   std::size_t done = 0;
-  while (done < count) {
-    const UdpSocket::Sent sent = socket_.send({packets_.data() + done, count - done});
-    for (std::size_t i = done; i < done + sent.packets; ++i)
-      counters_.bytes_sent += packets_[i].bytes();
+  while (done < packets.size()) {
+    const UdpSocket::Sent sent = socket_.send(packets.subspan(done));
     counters_.packets_sent += sent.packets;
     done += sent.packets;
     if (sent.error == 0) continue;
@@ -88,18 +89,57 @@ std::size_t UdpRail::transmit(std::size_t count, std::int64_t now_ns) {
   return done;
 }
 
+// What the injector's faults do to packets.
+void UdpRail::suffer(std::span<const UdpPacket> packets, std::int64_t now_ns) {
+  for (const UdpPacket& packet : packets) {
+    const Injector::Fate fate = injector_->fate(now_ns, packet.bytes());
+    if (fate.drop) continue;
+    Held held{fate.release_ns, 0, std::vector<std::byte>(packet.bytes())};
+    std::byte* to = held.bytes.data();
+    std::memcpy(to, &packet.header, sizeof packet.header);
+    to += sizeof packet.header;
+    for (const auto& part : packet.parts) to = std::copy(part.begin(), part.end(), to);
+    if (fate.corrupt) held.bytes[injector_->place(held.bytes.size())] ^= std::byte{0x10};
+    for (int i = 0; i < fate.copies; ++i) {
+      held.order = held_order_++;
+      held_.push_back(held);
+      std::ranges::push_heap(held_, later);
+    }
+  }
+}
+
+void UdpRail::let_go(std::int64_t now_ns) {
+  while (!held_.empty() && held_.front().release_ns <= now_ns && !blocked_ && !failure()) {
+    const std::vector<std::byte>& bytes = held_.front().bytes;
+    UdpPacket packet;
+    std::memcpy(static_cast<void*>(&packet.header), bytes.data(), sizeof packet.header);
+    packet.parts[0] = std::span(bytes).subspan(sizeof packet.header);
+    if (transmit({&packet, 1}, now_ns) == 0) return;
+    std::ranges::pop_heap(held_, later);
+    held_.pop_back();
+  }
+}
+
 void UdpRail::flush(std::int64_t now_ns) {
   last_ns_ = now_ns;
   if (failure() || now_ns < retry_ns_) return;
   blocked_ = false;
+  let_go(now_ns);
   while (!failure() && !blocked_ && now_ns >= retry_ns_) {
     std::size_t count = 0;
     while (count < packets_.size() && protocol_.next(packets_[count], now_ns)) ++count;
     if (count == 0) break;
     check_mtu(now_ns);
-    const std::size_t done = transmit(count, now_ns);
+    const std::span<const UdpPacket> packets(packets_.data(), count);
+    if (injector_ != nullptr) {
+      suffer(packets, now_ns);
+      let_go(now_ns);
+      continue;
+    }
+    const std::size_t done = transmit(packets, now_ns);
     while (count > done) protocol_.take_back(packets_[--count]);
   }
+  counters_.bytes_sent = protocol_.sender().counters().bytes;
   counters_.frames_sent = protocol_.sender().counters().frames;
   counters_.packets_resent = protocol_.sender().counters().resent;
   counters_.system_calls = socket_.system_calls();
@@ -116,7 +156,8 @@ void UdpRail::check_mtu(std::int64_t now_ns) {
 
 std::int64_t UdpRail::due_ns() const {
   if (failure() || blocked_) return kNever;
-  const std::int64_t due = protocol_.due_ns();
+  std::int64_t due = protocol_.due_ns();
+  if (!held_.empty()) due = std::min(due, held_.front().release_ns);
   return due == kNever ? kNever : std::max(due, retry_ns_);
 }
 
@@ -142,7 +183,6 @@ bool UdpRail::poll(Link& link, FrameSink& sink, std::int64_t now_ns) {
     }
     for (const UdpSocket::Arrival& arrival : arrivals) {
       any = true;
-      counters_.bytes_received += arrival.bytes.size();
       // What waited in the socket for us to look did not wait in the network.
       const std::int64_t came =
           arrival.time_ns == 0
@@ -157,11 +197,13 @@ bool UdpRail::poll(Link& link, FrameSink& sink, std::int64_t now_ns) {
       } while (at < arrival.bytes.size());
     }
   }
+  counters_.bytes_received = protocol_.receiver().bytes();
   counters_.frames_received = protocol_.receiver().frames();
   counters_.packets_refused = protocol_.refused();
   counters_.system_calls = socket_.system_calls();
   if (any) flush(now_ns + (read_clock(CLOCK_MONOTONIC) - began));
-  if (protocol_.closed()) fail(Fault::kPeer, "the connection was closed");
+  if (protocol_.closed() == UdpClose::kEnd) fail(Fault::kPeer, "the connection was closed");
+  if (protocol_.closed() == UdpClose::kRail) fail(Fault::kLink, "the peer gave the rail up");
   return any;
 }
 
@@ -169,7 +211,7 @@ Confirmation UdpRail::confirmation(std::int64_t) {
   const UdpSender& sender = protocol_.sender();
   Confirmation result;
   result.in_flight = sender.in_flight();
-  result.unconfirmed = sender.queued_bytes() + sender.in_flight_bytes();
+  result.unconfirmed = sender.unconfirmed_bytes();
   result.quiet_since_ns = sender.quiet_since_ns();
   result.round_trip_ns = sender.congestion().smoothed_ns();
   result.tries = sender.tries();

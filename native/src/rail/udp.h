@@ -5,7 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "udp_protocol.h"
 #include "udp_socket.h"
@@ -19,13 +21,15 @@ class UdpRail final : public WireRail {
   // code that every frame must carry. `most_packet_bytes` bounds datagrams below what the path
   // takes.
   UdpRail(int fd, std::uint32_t job, std::size_t most_packet_bytes = kUdpMaxPacket);
-  // Tells the peer, best effort, unless the rail has failed.
+  // Tells the peer, best effort.
   ~UdpRail() override;
 
   RailKind kind() const override { return RailKind::kUdp; }
   int fd() const override { return socket_.fd(); }
-  bool room() const override { return queued_bytes() < kQueueBytes && !failure(); }
-  std::size_t queued_bytes() const override { return protocol_.sender().queued_bytes(); }
+  bool room() const override {
+    return protocol_.sender().queued_bytes() < kQueueBytes && !failure();
+  }
+  std::size_t queued_bytes() const override { return protocol_.sender().waiting_bytes(); }
   void enqueue(const wire::Header& header, const std::byte* payload,
                std::uint32_t length) override {
     protocol_.sender().enqueue(header, payload, length);
@@ -49,13 +53,26 @@ class UdpRail final : public WireRail {
 
  private:
   static constexpr std::size_t kQueueBytes = 512u << 10;
+  static constexpr std::size_t kCloses = 3;
   static constexpr std::int64_t kRetryNs = 1'000'000;  // when the system has no memory for a packet
   static constexpr std::int64_t kMtuCheckNs = 1'000'000'000;
   // ICMP tells that nobody listens. One such message may be a stranger's, or older than the peer.
   static constexpr int kRefusals = 5;
   static constexpr std::int64_t kRefusedNs = 100'000'000;
 
-  std::size_t transmit(std::size_t count, std::int64_t now_ns);
+  // A datagram that the injector holds back.
+  struct Held {
+    std::int64_t release_ns;
+    std::uint64_t order;
+    std::vector<std::byte> bytes;
+  };
+  static bool later(const Held& a, const Held& b) {
+    return std::pair(a.release_ns, a.order) > std::pair(b.release_ns, b.order);
+  }
+
+  std::size_t transmit(std::span<const UdpPacket> packets, std::int64_t now_ns);
+  void suffer(std::span<const UdpPacket> packets, std::int64_t now_ns);
+  void let_go(std::int64_t now_ns);
   bool broken(int error, const char* doing, std::int64_t now_ns);
   void check_mtu(std::int64_t now_ns);
 
@@ -65,6 +82,8 @@ class UdpRail final : public WireRail {
   std::array<UdpPacket, UdpSocket::kBatch> packets_;
   std::size_t packet_bytes_;
   bool blocked_ = false;
+  std::vector<Held> held_;  // a heap, the first to leave on top
+  std::uint64_t held_order_ = 0;
   std::int64_t retry_ns_ = 0;
   std::int64_t mtu_checked_ns_ = 0;
   std::int64_t last_ns_ = 0;

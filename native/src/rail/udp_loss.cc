@@ -33,6 +33,7 @@ void UdpSender::finish(Frame& frame) {
   frame.done = true;
   --open_frames_;
   open_bytes_ -= frame.total;
+  unconfirmed_bytes_ -= frame.unconfirmed_bytes;
   while (!frames_.empty() && frames_.front().done) {
     frames_.pop_front();
     ++first_frame_;
@@ -54,8 +55,10 @@ void UdpSender::confirm(Record& record) {
   if (frame == nullptr) return;
   if (record.piece.fragment == kSkip) {
     finish(*frame);
-  } else if (frame->have.set(record.piece.fragment) && ++frame->confirmed == frame->count) {
-    finish(*frame);
+  } else if (frame->have.set(record.piece.fragment)) {
+    frame->unconfirmed_bytes -= record.piece.bytes;
+    unconfirmed_bytes_ -= record.piece.bytes;
+    if (++frame->confirmed == frame->count) finish(*frame);
   }
 }
 

@@ -1,24 +1,26 @@
 // What one datagram of a UDP rail carries. Numbers are little endian.
 //
-//  byte | DATA                            | SKIP               | ACK                          |
-//  CLOSE
-//  -----+---------------------------------+--------------------+------------------------------+------
-//   0-3 | checksum: CRC32C over all bytes that follow, continued from the rail's job code
-//   4   | kUdpMagic
-//   5   | 1                               | 2                  | 3                            | 4
-//   6-7 | unit: bytes of a fragment,      | 0                  | bits of the map              | 0
-//       | but for the last of its frame   |                    |                              |
-//   8-11| number: counts packets, every transmission anew      | number of the map's last bit | 0
-//  12-15| frame: counts the frames of a rail, from 0           | delay: ns between the        | 0
-//       |                                 |                    | arrival of that and this ACK |
-//  16-19| total: bytes of the frame, its  | 0                  | window: bytes that may be    | 0
-//       | header of 64 included           |                    | in flight                    |
-//  20-23| offset: of the first byte here  | 0                  | 0                            | 0
-//  24-  | bytes of the frame              | -                  | map: bit i of byte i / 8, low| -
-//       |                                 |                    | first; 1 = the packet arrived|
+//  byte  | DATA                         | SKIP  | ACK                            | CLOSE
+//  ------+------------------------------+-------+--------------------------------+------
+//  0-3   | checksum: CRC32C over all bytes that follow, continued from the job code
+//  4     | kUdpMagic
+//  5     | 1                            | 2     | 3                              | 4
+//  6-7   | unit: bytes of a fragment,   | 0     | bits of the map                | 0
+//        | but for its frame's last     |       |                                |
+//  8-11  | number: counts packets, every        | the number of the map's        | why
+//        | transmission anew                    | last bit                       |
+//  12-15 | frame: counts a rail's frames        | delay: ns from that packet's   | 0
+//        |                                      | arrival to this ACK            |
+//  16-19 | total: bytes of the frame,   | 0     | window: bytes that may be      | 0
+//        | its header of 64 included    |       | in flight                      |
+//  20-23 | offset of the first byte     | 0     | 0                              | 0
+//  24-   | bytes of the frame           | -     | map: bit i in byte i / 8, from | -
+//        |                              |       | the lowest; 1 = it arrived     |
 //
 // A fragment starts at a multiple of its frame's unit and is a whole one, or the last: fragments
-// are alike or disjoint. DATA and SKIP are confirmed by ACK; ACK and CLOSE are not.
+// are alike or disjoint. DATA and SKIP are confirmed by ACK; ACK and CLOSE are not. SKIP says that
+// the rest of a frame will not come. CLOSE says why: the sender ends (0), or it gives up this rail
+// alone (1).
 #pragma once
 
 #include <algorithm>
@@ -62,6 +64,8 @@ inline constexpr std::size_t kUdpMinUnit = 512;
 inline constexpr std::uint32_t kUdpOpenFrames = 4096;
 inline constexpr std::uint64_t kUdpOpenBytes = 32u << 20;
 static_assert(kUdpOpenBytes > kMaxPayload + sizeof(wire::Header));
+
+enum class UdpClose : std::uint32_t { kEnd = 0, kRail = 1 };
 
 // Packets that an ACK can tell of: more than are ever in flight.
 inline constexpr std::size_t kUdpMapBits = 8192;

@@ -25,9 +25,10 @@ void UdpProtocol::take_back(const UdpPacket& packet) {
   }
 }
 
-void UdpProtocol::close(UdpPacket& packet) const {
+void UdpProtocol::close(UdpPacket& packet, UdpClose why) const {
   packet = UdpPacket{};
   packet.header.kind = UdpKind::kClose;
+  packet.header.number = static_cast<std::uint32_t>(why);
   packet.seal(job_);
 }
 
@@ -48,8 +49,9 @@ bool UdpProtocol::take(const UdpHeader& header, std::span<const std::byte> body,
     case UdpKind::kAck:
       return sender_.acknowledge(header, body, arrival_ns, now_ns);
     case UdpKind::kClose:
-      if (!body.empty()) return false;
-      closed_ = true;
+      if (!body.empty() || header.number > static_cast<std::uint32_t>(UdpClose::kRail))
+        return false;
+      closed_ = static_cast<UdpClose>(header.number);
       return true;
     case UdpKind::kData:
     case UdpKind::kSkip: {

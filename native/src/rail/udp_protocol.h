@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "udp_arrivals.h"
@@ -44,9 +45,9 @@ class UdpProtocol {
   void tick(std::int64_t now_ns) { sender_.tick(now_ns); }
   std::int64_t due_ns() const { return std::min(sender_.due_ns(), arrivals_.due_ns()); }
   // A datagram that tells the peer of our end.
-  void close(UdpPacket& packet) const;
+  void close(UdpPacket& packet, UdpClose why) const;
 
-  bool closed() const { return closed_; }             // the peer said so
+  const std::optional<UdpClose>& closed() const { return closed_; }  // by the peer
   std::uint64_t taken() const { return taken_; }      // datagrams that were what they should be
   std::uint64_t refused() const { return refused_; }  // damaged, strange or contradictory
   std::uint64_t duplicates() const { return duplicates_; }
@@ -61,7 +62,7 @@ class UdpProtocol {
   UdpReceiver receiver_;
   UdpSender sender_;
   bool spoke_ = false;  // since the last ACK: it may travel along
-  bool closed_ = false;
+  std::optional<UdpClose> closed_;
   std::uint64_t taken_ = 0;
   std::uint64_t refused_ = 0;
   std::uint64_t duplicates_ = 0;

@@ -68,6 +68,7 @@ bool UdpReceiver::take(const UdpHeader& packet, std::span<const std::byte> data,
       if (index < slots_.size() && slots_[index].partial) return false;
       finish(index);
       ++frames_;
+      bytes_ += packet.total;
       sink.arrive(link, header, Payload{data.data(), nullptr, header.length});
       return true;
     }
@@ -78,6 +79,7 @@ bool UdpReceiver::take(const UdpHeader& packet, std::span<const std::byte> data,
   Partial& partial = *slot.partial;
   if (partial.total != packet.total || partial.unit != packet.unit) return false;
   if (!partial.got.set(packet.offset / packet.unit)) return true;
+  bytes_ += std::min<std::uint32_t>(packet.unit, packet.total - packet.offset);
   if (packet.offset == 0) partial.header = header;
   if (partial.payload == nullptr) {
     // What comes before the frame's header is held in a buffer, and then so is the rest.

@@ -25,6 +25,7 @@ class UdpReceiver {
   void abandon(FrameSink& sink);
 
   std::uint64_t frames() const { return frames_; }          // handed over
+  std::uint64_t bytes() const { return bytes_; }            // of frames, each counted once
   std::uint64_t held_bytes() const { return held_bytes_; }  // of frames that are not complete
 
  private:
@@ -58,6 +59,7 @@ class UdpReceiver {
   std::deque<Slot> slots_;
   std::uint64_t held_bytes_ = 0;
   std::uint64_t frames_ = 0;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace slackline

@@ -93,6 +93,9 @@ UdpSender::Piece UdpSender::advance(std::uint64_t number, Frame& frame) {
   const std::uint32_t fragment = frame.begun++;
   const std::uint32_t bytes = frame.bytes(fragment);
   waiting_bytes_ -= bytes;
+  unconfirmed_bytes_ += bytes;
+  frame.unconfirmed_bytes += bytes;
+  counters_.bytes += bytes;
   current_ = frame.begun < frame.count ? number : current_ == number ? kNoFrame : current_;
   if (frame.begun == frame.count) ++counters_.frames;
   return Piece{number, fragment, static_cast<std::uint16_t>(bytes), Origin::kFresh};

@@ -15,7 +15,8 @@
 namespace slackline {
 
 struct UdpSendCounters {
-  std::uint64_t frames = 0;    // begun
+  std::uint64_t frames = 0;    // all of whose fragments went out
+  std::uint64_t bytes = 0;     // of frames, each counted once
   std::uint64_t packets = 0;   // not counting ACKs
   std::uint64_t resent = 0;    // with what was taken for lost
   std::uint64_t spurious = 0;  // taken for lost, and confirmed later
@@ -33,7 +34,10 @@ class UdpSender {
   void enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length);
   void repoint(std::uint32_t sequence, const std::byte* to);
   void release(std::uint32_t sequence);
+  std::uint64_t waiting_bytes() const { return waiting_bytes_; }  // were never sent
   std::uint64_t queued_bytes() const { return waiting_bytes_ + lost_bytes_; }
+  // Of frames, sent or not.
+  std::uint64_t unconfirmed_bytes() const { return waiting_bytes_ + unconfirmed_bytes_; }
 
   // The next packet that may go, all but its checksum. It counts as sent.
   bool next(UdpPacket& packet, std::int64_t now_ns);
@@ -69,9 +73,10 @@ class UdpSender {
     std::uint32_t count = 0;  // fragments
     std::uint32_t begun = 0;  // sent at least once
     std::uint32_t confirmed = 0;
-    UdpBits have{};         // confirmed ones
-    bool released = false;  // the payload is gone
-    bool skipping = false;  // a SKIP is on its way or queued
+    std::uint32_t unconfirmed_bytes = 0;  // of those begun
+    UdpBits have{};                       // confirmed ones
+    bool released = false;                // the payload is gone
+    bool skipping = false;                // a SKIP is on its way or queued
     bool done = false;
 
     std::uint32_t bytes(std::uint32_t fragment) const {
@@ -129,6 +134,7 @@ class UdpSender {
   std::uint64_t current_ = kNoFrame;  // begun, with fragments that were never sent
   std::uint64_t open_frames_ = 0;
   std::uint64_t open_bytes_ = 0;
+  std::uint64_t unconfirmed_bytes_ = 0;  // sent at least once
 
   std::deque<Record> records_;  // first_record_ is the number of the first packet
   std::uint64_t first_record_;
