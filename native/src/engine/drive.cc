@@ -18,6 +18,7 @@ namespace {
 constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kWatchNs = 5'000'000;
 constexpr std::int64_t kDeadlineCheckNs = 10'000'000;
+constexpr int kFewRails = 2;
 constexpr auto kStepAside = std::chrono::milliseconds(10);
 
 // Sleeps at most `left_ns`, for ever when negative. Pacing wants better than milliseconds.
@@ -50,7 +51,12 @@ void Engine::watch_fd(int fd, std::uint64_t token, bool write) {
     ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event);
 }
 
-void Engine::rail_removed(int fd) { ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
+void Engine::rail_removed(int fd) {
+  unwatch_fd(fd);
+  --wire_rails_;
+}
+
+void Engine::unwatch_fd(int fd) { ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
 
 // Ends the sleep of whoever is in epoll_wait.
 void Engine::ring() {
@@ -90,9 +96,57 @@ void Engine::watch_room(Link& link) {
     wire.armed_for_write = wire.blocked();
     epoll_event event{};
     event.events = EPOLLIN | (wire.blocked() ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
-    event.data.u64 = static_cast<std::uint64_t>(link.index());
+    event.data.u64 = rail_token(link.index(), rail->index);
     ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, wire.fd(), &event);
   }
+}
+
+bool Engine::poll_rail(Link& link, WireRail& wire) {
+  const std::int64_t now = now_ns();
+  if (!wire.poll(link, *this, now)) return false;
+  link.last_heard_ns = now;
+  mark_dirty(link);  // there may be room now
+  return true;
+}
+
+// Reads from every rail that epoll says has something. Doorbells are left to the sleeper.
+bool Engine::poll_readable() {
+  std::array<epoll_event, 32> events;
+  const int n = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), 0);
+  bool any = false;
+  for (int i = 0; i < n; ++i) {
+    const std::uint64_t token = events[static_cast<std::size_t>(i)].data.u64;
+    if (token == kDoorbellToken || (token & kControlToken) != 0) continue;
+    Link& link = *links_[token & kLinkMask];
+    if (link.down) continue;
+    if (LinkRail* rail = link.rail(static_cast<int>(token >> kRailShift)))
+      any = poll_rail(link, *rail->wire) || any;
+  }
+  return any;
+}
+
+// Timers, full sockets and failures of a link's rails; reads from them too with `poll`.
+bool Engine::serve_rails(Link& link, bool poll) {
+  bool any = false;
+  bool failed = false;
+  for (auto& rail : link.rails()) {
+    WireRail& wire = *rail->wire;
+    if (poll) any = poll_rail(link, wire) || any;
+    if (wire.due_ns() != WireRail::kNever) {
+      const std::int64_t now = now_ns();
+      if (wire.due_ns() <= now) {
+        wire.tick(now);
+        mark_dirty(link);
+      }
+    }
+    if (wire.blocked()) mark_dirty(link);
+    failed = failed || wire.failure();
+  }
+  if (failed && link.reap()) {
+    link_lost(link);
+    any = true;
+  }
+  return any;
 }
 
 bool Engine::progress() try {
@@ -103,6 +157,9 @@ bool Engine::progress() try {
     start(job);
     any = true;
   }
+  // Asking which of many sockets have something is one system call, trying each is many.
+  const bool ask_which = wire_rails_ > kFewRails;
+  if (ask_which) any = poll_readable() || any;
   for (std::size_t i = 0; i < links_.size(); ++i) {
     Link& link = *links_[i];
     if (link.down) continue;
@@ -110,29 +167,12 @@ bool Engine::progress() try {
       any = shm->poll(link, *this) || any;
       if (shm->take_room_again()) mark_dirty(link);
       if (shm->failure() && link.reap()) {
-        rail_removed(shm->control_fd());
+        unwatch_fd(shm->control_fd());
         link_lost(link);
       }
       continue;
     }
-    bool failed = false;
-    for (auto& rail : link.rails()) {
-      WireRail& wire = *rail->wire;
-      const std::int64_t now = now_ns();
-      const bool heard = wire.poll(link, *this, now);
-      if (heard) {
-        any = true;
-        link.last_heard_ns = now;
-      }
-      const bool due = wire.due_ns() <= now;
-      if (due) wire.tick(now);
-      if (heard || due || wire.blocked()) mark_dirty(link);  // there may be room now
-      failed = failed || wire.failure();
-    }
-    if (failed && link.reap()) {
-      link_lost(link);
-      any = true;
-    }
+    any = serve_rails(link, !ask_which) || any;
   }
   drain_dirty();
   const std::int64_t now = now_ns();
@@ -217,11 +257,11 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
       while (link.shm()->poll(link, *this)) {  // its last words come first
       }
       if (link.reap()) {
-        rail_removed(link.shm()->control_fd());
+        unwatch_fd(link.shm()->control_fd());
         link_lost(link);
       }
     } else {
-      mark_dirty(*links_[static_cast<std::size_t>(token)]);
+      mark_dirty(*links_[token & kLinkMask]);
     }
   }
 }

@@ -105,6 +105,8 @@ class Engine final : public FrameSink {
 
   static constexpr std::uint64_t kDoorbellToken = ~std::uint64_t{0};
   static constexpr std::uint64_t kControlToken = std::uint64_t{1} << 62;
+  static constexpr unsigned kRailShift = 32;
+  static constexpr std::uint64_t kLinkMask = (std::uint64_t{1} << kRailShift) - 1;
   static constexpr int kMostFolded = 256;  // ranks whose contributions one FOLD can take
 
  private:
@@ -174,7 +176,14 @@ class Engine final : public FrameSink {
   void wake();
   void ring();
   void watch_fd(int fd, std::uint64_t token, bool write);
+  void unwatch_fd(int fd);
   void watch_room(Link& link);
+  static std::uint64_t rail_token(int link, int rail) {
+    return static_cast<std::uint64_t>(link) | static_cast<std::uint64_t>(rail) << kRailShift;
+  }
+  bool poll_rail(Link& link, WireRail& wire);
+  bool poll_readable();
+  bool serve_rails(Link& link, bool poll);
   void drive(Lock& lock, Job& job, std::int64_t until_ns);
   std::int64_t next_deadline() const;
   std::int64_t next_timer(std::int64_t now) const;
@@ -213,6 +222,7 @@ class Engine final : public FrameSink {
   std::int64_t last_watch_ = 0;
 
   std::vector<std::unique_ptr<Link>> links_;
+  int wire_rails_ = 0;
   std::vector<Link*> dirty_;
   std::unordered_map<std::uint32_t, std::shared_ptr<Group>> groups_;
   std::set<std::uint32_t> closed_epochs_;

@@ -28,7 +28,8 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
   if (links_.empty()) return;  // closed; so is the descriptor
   Link& target = *links_.at(static_cast<std::size_t>(link));
   if (target.down) return;
-  watch_fd(fd, static_cast<std::uint64_t>(link), false);
+  watch_fd(fd, rail_token(link, rail), false);
+  ++wire_rails_;
   target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
   wake();
 }
