@@ -112,6 +112,34 @@ TEST("a full ring refuses, and its reader rings the sleeping writer once there i
   CHECK(pair.push(pushed + 1, 1000));
 }
 
+TEST("a fault holds frames back, in order, until they are due or it is over") {
+  Pair pair;
+  FaultState state;
+  state.delay_ns = 3600 * kSecond;
+  pair.left_rail->inject(state);
+  CHECK(pair.push(1, 100));
+  CHECK(pair.push(2, 200));
+  CHECK(pair.left_rail->holds_back());
+  CHECK(!pair.right_rail->poll(pair.link, pair.sink));
+  const std::int64_t due = pair.left_rail->due_ns();
+  pair.left_rail->tick(due - 1);
+  CHECK(!pair.right_rail->poll(pair.link, pair.sink));
+  state = FaultState{};
+  state.down = true;
+  pair.left_rail->inject(state);
+  CHECK(pair.push(3, 0));
+  pair.left_rail->tick(due + kSecond);
+  CHECK(pair.right_rail->poll(pair.link, pair.sink));
+  CHECK_EQUAL(pair.sink.frames.size(), 2u);
+  pair.left_rail->inject(std::nullopt);
+  CHECK(pair.push(4, 10));  // behind what still waits
+  pair.left_rail->tick(0);
+  CHECK(pair.right_rail->poll(pair.link, pair.sink));
+  CHECK_EQUAL(pair.sink.frames.size(), 4u);
+  for (std::uint32_t i = 0; i < 4; ++i) CHECK_EQUAL(pair.sink.frames[i].header.sequence, i + 1);
+  CHECK(!pair.left_rail->holds_back());
+}
+
 TEST("only a sleeper is rung, and once") {
   Pair pair;
   CHECK(pair.push(1, 10));

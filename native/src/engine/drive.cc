@@ -166,6 +166,10 @@ bool Engine::progress() try {
     if (ShmRail* shm = link.shm()) {
       any = shm->poll(link, *this) || any;
       if (shm->take_room_again()) mark_dirty(link);
+      if (shm->holds_back() && shm->due_ns() <= now_ns()) {
+        shm->tick(now_ns());
+        mark_dirty(link);
+      }
       if (shm->failure() && link.reap()) {
         unwatch_fd(shm->control_fd());
         link_lost(link);
@@ -202,6 +206,7 @@ std::int64_t Engine::next_timer(std::int64_t now) const {
   std::int64_t next = kForever;
   for (const auto& link : links_) {
     if (link->down) continue;
+    if (link->shm() != nullptr) next = std::min(next, link->shm()->due_ns());
     next = std::min(next, link->watch_due_ns(now, probing()));
     for (const auto& rail : link->rails()) next = std::min(next, rail->wire->due_ns());
   }

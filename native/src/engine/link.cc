@@ -25,7 +25,7 @@ Link::~Link() {
 }
 
 bool Link::idle() const {
-  return retained_.empty() && control_.empty() &&
+  return retained_.empty() && control_.empty() && !(shm_ != nullptr && shm_->holds_back()) &&
          std::ranges::all_of(ready_, [](const auto& entry) { return entry.second.empty(); });
 }
 
@@ -160,7 +160,7 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
   }
   header.flags |= wire::kFlagReference;
   header.length = sizeof reference;
-  if (!shm_->push(header, &reference, sizeof reference)) {
+  if (!shm_->push(header, &reference, sizeof reference, bytes)) {
     if (staged && segment.readers == 0) engine_.release_slot(job, segment);
     return Outcome::kNoRoom;
   }

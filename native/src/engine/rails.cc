@@ -57,6 +57,7 @@ void Engine::set_fault(int link, int rail, const std::optional<FaultState>& stat
   const Lock lock = lock_for_post();
   if (links_.empty()) return;  // closed
   Link& target = *links_.at(static_cast<std::size_t>(link));
+  if (target.shm() != nullptr) target.shm()->inject(state);
   for (auto& each : target.rails()) {
     if (rail < 0 || each->index == rail) each->wire->inject(state);
   }

@@ -7,6 +7,8 @@
 #include <new>
 #include <stdexcept>
 
+#include "../engine/clock.h"
+
 namespace slackline {
 namespace {
 
@@ -51,7 +53,39 @@ ShmRail::~ShmRail() {
   ::close(control_fd_);
 }
 
-bool ShmRail::push(const wire::Header& header, const void* payload, std::size_t length) {
+bool ShmRail::push(const wire::Header& header, const void* payload, std::size_t length,
+                   std::size_t stands_for) {
+  if (injector_ == nullptr && held_.empty()) return push_now(header, payload, length);
+  std::int64_t release = 0;
+  if (injector_ != nullptr) {
+    release = injector_->fate(now_ns(), sizeof header + length + stands_for).release_ns;
+    if (injector_->state().down) release = kNever;
+  }
+  const auto* bytes = static_cast<const std::byte*>(payload);
+  held_.push_back(Held{header, {bytes, bytes + length}, release});
+  return true;
+}
+
+void ShmRail::inject(const std::optional<FaultState>& state) {
+  injector_ = state ? std::make_unique<Injector>(*state) : nullptr;
+  for (Held& held : held_) {
+    if (held.release_ns == kNever) held.release_ns = 0;
+  }
+}
+
+std::int64_t ShmRail::due_ns() const {
+  return held_.empty() || stalled_ ? kNever : held_.front().release_ns;
+}
+
+void ShmRail::tick(std::int64_t now_ns) {
+  while (!held_.empty() && held_.front().release_ns <= now_ns) {
+    const Held& held = held_.front();
+    if (!push_now(held.header, held.payload.data(), held.payload.size())) return;
+    held_.pop_front();
+  }
+}
+
+bool ShmRail::push_now(const wire::Header& header, const void* payload, std::size_t length) {
   const std::size_t need = entry_bytes(length);
   std::uint64_t tail = tail_;
   std::size_t at = tail % Ring::kBytes;

@@ -8,8 +8,13 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
+#include <limits>
 #include <memory>
+#include <optional>
+#include <vector>
 
+#include "injector.h"
 #include "rail.h"
 #include "slackline/arena.h"
 
@@ -64,7 +69,15 @@ class ShmRail {
 
   int control_fd() const { return control_fd_; }
   // False when the ring has no room; the peer will then ring our doorbell once it has.
-  bool push(const wire::Header& header, const void* payload, std::size_t length);
+  // `stands_for`: bytes that a reference lends, which a fault's rate counts.
+  bool push(const wire::Header& header, const void* payload, std::size_t length,
+            std::size_t stands_for = 0);
+  // Memory loses nothing and damages nothing: of faults, delay, jitter, rate and down count.
+  void inject(const std::optional<FaultState>& state);
+  // When what a fault holds back wants its tick().
+  std::int64_t due_ns() const;
+  void tick(std::int64_t now_ns);
+  bool holds_back() const { return !held_.empty(); }
   bool poll(Link& link, FrameSink& sink);
   bool pending() const { return head_ != receive_->tail.load(std::memory_order_acquire); }
   // Wakes the peer when it sleeps and something was pushed since the last call.
@@ -99,6 +112,16 @@ class ShmRail {
   bool pushed_ = false;
   bool stalled_ = false;
   Failure failure_;
+
+  struct Held {
+    wire::Header header;
+    std::vector<std::byte> payload;
+    std::int64_t release_ns;
+  };
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  bool push_now(const wire::Header& header, const void* payload, std::size_t length);
+  std::unique_ptr<Injector> injector_;
+  std::deque<Held> held_;
 };
 
 // Lays out a ring in fresh arena memory; returns its offset.
