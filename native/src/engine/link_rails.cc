@@ -71,7 +71,7 @@ void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire)
     rail.allowance = kFirstAllowance;
     ++counters.rails_restored;
   }
-  if (bare) move_frames(nullptr);
+  if (bare && counters.rails_lost > 0) move_frames(nullptr);
   engine_.announce(*this, rail.index, "up", rail.name);
   engine_.mark_dirty(*this);
 }
