@@ -49,6 +49,8 @@ class Environment:
     """One of TLS."""
     key: Path | None = None
     """A file that all ranks have and nobody else: mixed into the job's secret."""
+    faults: str | None = None
+    """What the engine does to what it sends: "link 0-1 delay 30ms", several with semicolons."""
     telemetry: Path | None = None
     """The directory that traces and counters are written to."""
 
@@ -133,5 +135,6 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "interface": _interfaces,
     "tls": _tls,
     "key": Path,
+    "faults": str,
     "telemetry": Path,
 }

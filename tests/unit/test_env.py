@@ -27,6 +27,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_INTERFACE": "eth0,eth1",
         "SLACKLINE_TLS": "require",
         "SLACKLINE_KEY": "job.key",
+        "SLACKLINE_FAULTS": "link 0-1 delay 30ms",
         "SLACKLINE_TELEMETRY": "traces",
     }
     assert Environment.read(given) == Environment(
@@ -39,6 +40,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         interface=("eth0", "eth1"),
         tls="require",
         key=Path("job.key"),
+        faults="link 0-1 delay 30ms",
         telemetry=Path("traces"),
     )
 
@@ -52,7 +54,8 @@ WRONG = {
     ("SLACKLINE_ODER", "rank"): (
         "SLACKLINE_ODER is not a variable of slackline; known are SLACKLINE_ORDER, SLACKLINE_PLAN, "
         "SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, SLACKLINE_ARENA, "
-        "SLACKLINE_INTERFACE, SLACKLINE_TLS, SLACKLINE_KEY, SLACKLINE_TELEMETRY"
+        "SLACKLINE_INTERFACE, SLACKLINE_TLS, SLACKLINE_KEY, "
+        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY"
     ),
     ("SLACKLINE_ORDER", "best"): (
         "SLACKLINE_ORDER: an order must be one of auto, rank, any, not 'best'"

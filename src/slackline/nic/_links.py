@@ -10,12 +10,13 @@ import asyncio
 import builtins
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import slackline._native as _native
 from slackline.errors import LinkError, TimeoutError
 from slackline.nic._carrier import Site
 from slackline.nic._door import Door
+from slackline.nic._injector import WHOLE_LINK, Injector, Way
 from slackline.nic._line import Line
 from slackline.nic._messages import Hello
 from slackline.nic._options import NicOptions
@@ -30,17 +31,15 @@ _log = logging.getLogger("slackline.nic")
 _GRACE_S = 2.0
 """How long a group waits for the other rails of a link when it has one."""
 
-OnRail = Callable[[Peer, RailPlan], None]
-
 
 class Links:
     """Links by the identity of the peer's engine."""
 
     def __init__(
-        self, site: Site, host: str, options: NicOptions, door: Door, on_rail: OnRail
+        self, site: Site, host: str, options: NicOptions, door: Door, injector: Injector
     ) -> None:
         self._site, self._host, self._options, self._door = site, host, options, door
-        self._on_rail = on_rail
+        self._injector = injector
         self._peers: dict[str, Peer] = {}
         self._by_link: dict[int, Peer] = {}
         self._met: dict[tuple[int, str], Peer] = {}
@@ -88,6 +87,7 @@ class Links:
                 shared = shared and peer.shared
             self._door.announce()
             await self._wait(made, rank, deadline)
+            self._injector.begin(rank, meeting.records)
         except BaseException as error:
             for peer in made:
                 self._drop(peer, f"the rendezvous failed: {error}")
@@ -125,7 +125,7 @@ class Links:
             ways,
             calls=calls,
             checksums=self._checksums(record),
-            on_rail=lambda plan: self._on_rail(peer, plan),
+            on_rail=lambda plan: self._injector.rail_is_up(_way(peer, plan)),
         )
         self._peers[record.engine] = self._by_link[link] = peer
         self._met[meeting.code, record.engine] = peer
@@ -195,6 +195,20 @@ class Links:
     def _drop(self, peer: Peer, why: str) -> None:
         """It stays known: its engine is told why when it calls again."""
         peer.dismiss(why)
+        self._injector.forget(peer.link)
         self._by_link.pop(peer.link, None)
         if self._peers.get(peer.record.engine) is peer:
             del self._peers[peer.record.engine]
+
+
+def _way(peer: Peer, plan: RailPlan) -> Way:
+    here, there = plan.caller_nic, plan.listener_nic
+    if not peer.calls:
+        here, there = there, here
+    return Way(
+        link=peer.link,
+        rail=WHOLE_LINK if peer.shared else plan.index,
+        peer=peer.record.engine,
+        nic_here=here,
+        nic_there=there,
+    )

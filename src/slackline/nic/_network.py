@@ -10,13 +10,14 @@ from __future__ import annotations
 import threading
 
 import slackline._native as _native
+from slackline.faults import parse_all
 from slackline.nic._carrier import Site
 from slackline.nic._door import Door
+from slackline.nic._injector import Injector
 from slackline.nic._keeper import Keeper
 from slackline.nic._links import Links
 from slackline.nic._options import NicOptions
-from slackline.nic._paths import RailPlan, local_interfaces
-from slackline.nic._peer import Peer
+from slackline.nic._paths import local_interfaces
 from slackline.nic._relay import Relay
 from slackline.nic._rendezvous import Meeting, Record, host_identity, read_key
 from slackline.nic._tls import Identity
@@ -61,7 +62,8 @@ class Network:
             identity=self._identity,
             relay=self._relay,
         )
-        self._links = Links(site, self.host, self._options, self._door, self._new_rail)
+        injector = Injector(parse_all(self._options.faults), engine.set_fault)
+        self._links = Links(site, self.host, self._options, self._door, injector)
         self._keeper.start()
         self._keeper.post(self._links.start)
         self._events = threading.Thread(
@@ -86,6 +88,3 @@ class Network:
     def _follow(self, engine: _native.Engine, links: Links) -> None:
         while (event := engine.next_event()) is not None:
             self._keeper.post(links.happened, event)
-
-    def _new_rail(self, peer: Peer, plan: RailPlan) -> None:
-        pass

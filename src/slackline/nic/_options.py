@@ -7,6 +7,7 @@ from typing import Self
 
 from slackline.env import ORDERS, RAILS, TLS, Environment
 from slackline.errors import UsageError
+from slackline.faults import parse_all
 from slackline.plan.collective import Collective, generate, names
 
 __all__ = ["NicOptions"]
@@ -57,6 +58,10 @@ class NicOptions:
     key: Path | None = None
     """A file that all ranks have and nobody else, of 16 bytes or more. Mixed into the job's secret,
     so that to know the store is not enough to join the job."""
+    faults: str = ""
+    """What the engine does to what it sends, to try a job on a bad network: "link 0-1 loss 1%; nic
+    0.1 down from 10s for 2s" (slackline.faults has the grammar). Time begins when the first group
+    has its links; hosts are its ranks. Faults of ranks are left to others."""
     checksums: str = "wire"
     """Which payloads carry a checksum: "wire", those that leave the host; "all", those of TCP
     within it as well, though they never leave memory; "none". Headers always carry one."""
@@ -98,6 +103,7 @@ class NicOptions:
             raise UsageError(
                 "tls encrypts TCP rails only: leave udp out of rails, or use tls='off'"
             )
+        parse_all(self.faults)
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise UsageError(f"timeout must be positive, not {self.timeout}")
 
@@ -115,6 +121,7 @@ class NicOptions:
             "interfaces": environment.interface,
             "tls": environment.tls,
             "key": environment.key,
+            "faults": environment.faults,
         }
         return cls(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
 
@@ -136,5 +143,6 @@ class NicOptions:
             "connections": self.connections,
             "checksums": self.checksums,
             "tls": self.tls,
+            "faults": self.faults,
             "key": "none" if self.key is None else "given",
         }

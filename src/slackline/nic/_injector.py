@@ -1,0 +1,122 @@
+"""Faults that an engine inflicts on what it sends itself, as a plan says: no root, any machine.
+
+Each end of a rail spoils its own direction, so all ranks must have the same plan. Hosts are the
+ranks of the nic's first group; the NICs of a host are its interfaces in their order. Time 0 is when
+that group has its links, before it measures them: ranks begin within milliseconds of each other.
+What befalls ranks (kill, stop, slow) is not the engine's to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import slackline._native as _native
+from slackline.faults import NOTHING, Effects, Plan
+from slackline.nic._rendezvous import Record
+
+__all__ = ["WHOLE_LINK", "Injector", "Way", "effects_on"]
+
+WHOLE_LINK = -1
+SetFault = Callable[[int, int, "_native.FaultState | None"], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """From this rank to another, over one rail."""
+
+    link: int
+    rail: int
+    """WHOLE_LINK for shared memory."""
+    peer: str
+    """The engine there."""
+    nic_here: int
+    nic_there: int
+
+
+def effects_on(plan: Plan, now_ns: int, here: int, there: int, way: Way) -> Effects:
+    """What is wrong with the way from host `here` to host `there`."""
+    ports = plan.nics(now_ns)
+    effects = plan.pairs(now_ns).get((here, there), NOTHING)
+    effects |= ports.get((here, way.nic_here), NOTHING)
+    return effects | ports.get((there, way.nic_there), NOTHING)
+
+
+class Injector:
+    """Puts a plan in force by `set_fault`. All methods are for the keeper's thread."""
+
+    def __init__(self, plan: Plan, set_fault: SetFault) -> None:
+        self._plan, self._set_fault = plan.of_network, set_fault
+        self._here = 0
+        self._hosts: dict[str, int] = {}
+        self._ways: dict[tuple[int, int], Way] = {}
+        self._in_force: dict[tuple[int, int], Effects] = {}
+        self._begin_ns = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def rail_is_up(self, way: Way) -> None:
+        """A new rail knows of no faults yet."""
+        key = way.link, way.rail
+        self._ways[key] = way
+        self._in_force.pop(key, None)
+        if self._task is not None:
+            self._update(key, time.monotonic_ns() - self._begin_ns)
+
+    def forget(self, link: int) -> None:
+        """The link is down."""
+        for key in [key for key in self._ways if key[0] == link]:
+            del self._ways[key]
+            self._in_force.pop(key, None)
+
+    def begin(self, here: int, records: Sequence[Record]) -> None:
+        """The first group has its links; later ones change nothing. Raises UsageError when a fault
+        is about a rank or a NIC that is not there.
+        """
+        if self._task is not None or not self._plan:
+            return
+        self._plan.check(len(records), max(len(record.interfaces) for record in records))
+        self._here = here
+        self._hosts = {record.engine: rank for rank, record in enumerate(records)}
+        self._begin_ns = time.monotonic_ns()
+        self._update_all(0)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        now_ns = 0
+        while (at_ns := self._plan.next_change(now_ns)) is not None:
+            left_ns = at_ns - (time.monotonic_ns() - self._begin_ns)
+            await asyncio.sleep(max(0, left_ns) / 1e9)
+            now_ns = at_ns
+            self._update_all(now_ns)
+
+    def _update_all(self, now_ns: int) -> None:
+        for key in self._ways:
+            self._update(key, now_ns)
+
+    def _update(self, key: tuple[int, int], now_ns: int) -> None:
+        way = self._ways[key]
+        there = self._hosts.get(way.peer)
+        if there is None:
+            return  # it was not in the first group
+        effects = effects_on(self._plan, now_ns, self._here, there, way)
+        if effects != self._in_force.get(key, NOTHING):
+            self._in_force[key] = effects
+            self._set_fault(way.link, way.rail, _state(effects))
+
+
+def _state(effects: Effects) -> _native.FaultState | None:
+    if effects == NOTHING:
+        return None
+    return _native.FaultState(
+        delay_ns=effects.delay_ns,
+        jitter_ns=effects.jitter_ns,
+        rate=0 if effects.rate_bps is None else max(1, effects.rate_bps // 8),
+        loss=effects.loss,
+        duplicate=effects.duplicate,
+        reorder=effects.reorder,
+        corrupt=effects.corrupt,
+        down=effects.down,
+        seed=effects.seed,
+    )
