@@ -212,3 +212,8 @@ class Monitors:
         if monitor in self._open:
             self._open.remove(monitor)
         monitor.stop()
+
+    def close(self) -> None:
+        """The engine is about to be closed, whether or not its groups were."""
+        for monitor in list(self._open):
+            self.end(monitor)

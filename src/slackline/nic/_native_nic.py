@@ -104,6 +104,7 @@ class NativeNic:
 
     def _end(self) -> None:
         atexit.unregister(self._end)
+        self._monitors.close()
         if self._engine is not None:
             self._engine.close(_CLOSE_NS)
         if self._completions is not None:

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import re
 
@@ -121,6 +122,19 @@ def test_a_wrong_frame_is_refused_with_the_value_that_is_wrong(message: str) -> 
     data = WRONG[message](encode(Header(kind=FrameKind.DATA)))
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         decode(data)
+
+
+@given(st.binary(max_size=128))
+def test_any_bytes_are_a_header_or_a_frame_error(data: bytes) -> None:
+    with contextlib.suppress(FrameError):
+        assert encode(decode(data)) == data[:HEADER_BYTES]
+
+
+@given(st.binary(min_size=HEADER_BYTES - 8, max_size=HEADER_BYTES - 8))
+def test_any_fields_behind_a_right_checksum_are_a_header_or_a_frame_error(body: bytes) -> None:
+    data = sealed(encode(Header(kind=FrameKind.DATA))[:4] + body + bytes(4))
+    with contextlib.suppress(FrameError):
+        assert encode(decode(data)) == data
 
 
 def test_a_value_too_large_for_its_field_is_the_callers_mistake() -> None:

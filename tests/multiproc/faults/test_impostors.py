@@ -1,0 +1,300 @@
+"""Who calls a running engine without the job's secret, or with somebody else's words."""
+
+import contextlib
+import json
+import socket
+import ssl
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from slackline.errors import SlacklineError, TimeoutError
+from slackline.nic import Group, NativeNic, NicOptions
+from slackline.nic._handshake import Said, call, fresh_nonce
+from slackline.nic._messages import Hello, Terms, frame, parse, unframe
+from slackline.testing import MemoryStore, run_ranks
+from slackline.wire import HEADER_BYTES, DType, ReduceOp
+
+OVER_TCP = NicOptions(rails=("tcp",), arena_bytes=64 << 20)
+PATIENCE_S = 20.0
+
+
+class OpenStore(MemoryStore):
+    """Lets the test see who is where."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: dict[int, dict[str, Any]] = {}
+
+    def set(self, key: str, value: str, /) -> None:
+        if key.startswith("slackline/rank/"):
+            self.records[int(key.rpartition("/")[2])] = json.loads(value)
+        super().set(key, value)
+
+    def port(self, rank: int) -> int:
+        loopback = [i for i in self.records[rank]["interfaces"] if i["name"] == "lo"]
+        return int(loopback[0]["port"])
+
+
+class Tap:
+    """Passes one rank's connections on, and keeps what was said on the first."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self.heard = bytearray()
+        self._sockets = [self._server]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        caller, _ = self._server.accept()
+        callee = socket.create_connection(("127.0.0.1", self._port))
+        self._sockets += [caller, callee]
+        for source, sink, keep in ((caller, callee, True), (callee, caller, False)):
+            threading.Thread(target=self._pass, args=(source, sink, keep), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket, keep: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if keep:
+                    self.heard += data
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+
+
+class TappedStore(OpenStore):
+    """Leads rank 0's call to rank 1 through a tap."""
+
+    tap: Tap
+
+    def set(self, key: str, value: str, /) -> None:
+        if key != "slackline/rank/1":
+            super().set(key, value)
+            return
+        self.records[1] = json.loads(value)
+        self.tap = Tap(self.port(1))
+        told = json.loads(value)
+        for interface in told["interfaces"]:
+            interface["port"] = self.tap.port
+        MemoryStore.set(self, key, json.dumps(told))
+
+
+def sum_is_right(group: Group) -> None:
+    data = np.ones(1000, np.float32)
+    at = data.ctypes.data
+    group.all_reduce(at, at, data.size, DType.FLOAT32, ReduceOp.SUM, blocking=True)
+    assert set(data.tolist()) == {float(group.size)}
+
+
+def frames(data: bytes, count: int) -> list[bytes]:
+    """The first HELLO frames in `data`."""
+    found = []
+    for _ in range(count):
+        length = HEADER_BYTES + unframe(data).length
+        found.append(data[:length])
+        data = data[length:]
+    return found
+
+
+def hear(sock: socket.socket) -> bytes:
+    """The payload of the next HELLO; b"" if the connection ends instead."""
+    sock.settimeout(PATIENCE_S)
+    with sock.makefile("rb") as stream:
+        head = stream.read(HEADER_BYTES)
+        return stream.read(unframe(head).length) if head else b""
+
+
+def test_a_caller_that_repeats_what_it_has_overheard_is_refused() -> None:
+    store = TappedStore()
+
+    def body(group: Group) -> None:
+        sum_is_right(group)
+        if group.rank == 0:
+            first, third = frames(bytes(store.tap.heard), 2)
+            with socket.create_connection(("127.0.0.1", store.port(1))) as sock:
+                sock.sendall(first)
+                assert parse_answer(hear(sock)) == store.records[1]["engine"]
+                sock.sendall(third)
+                assert hear(sock) == b"", "turned away"
+        sum_is_right(group)
+        assert group.counters()["rails_lost"] == 0
+
+    run_ranks(2, body, options=OVER_TCP, store=store)
+    store.tap.close()
+
+
+def parse_answer(payload: bytes) -> str:
+    return str(json.loads(payload[:-32])["engine"])
+
+
+def test_a_caller_that_knows_everything_but_the_secret_is_refused() -> None:
+    store = TappedStore()
+
+    def body(group: Group) -> None:
+        sum_is_right(group)
+        if group.rank == 0:
+            job = unframe(bytes(store.tap.heard)).job
+            hello = Hello(
+                engine=store.records[0]["engine"],
+                peer=store.records[1]["engine"],
+                rail=0,
+                kind="tcp",
+                nonce=fresh_nonce(),
+            )
+            talk = call(hello, bytes(32), lambda: (Terms(), ()))
+            with socket.create_connection(("127.0.0.1", store.port(1))) as sock:
+                sock.sendall(frame(next(talk).payload, job))
+                reply = hear(sock)
+                with pytest.raises(SlacklineError, match=r"^the proof is wrong"):
+                    talk.send(Said(payload=reply))
+                sock.sendall(frame(b"{}" + bytes(32), job))
+                assert hear(sock) == b"", "turned away"
+        sum_is_right(group)
+        assert group.counters()["rails_lost"] == 0
+
+    run_ranks(2, body, options=OVER_TCP, store=store)
+    store.tap.close()
+
+
+def test_an_overheard_opening_tells_nothing_secret() -> None:
+    store = TappedStore()
+    run_ranks(2, sum_is_right, options=OVER_TCP, store=store)
+    first, _ = frames(bytes(store.tap.heard), 2)
+    hello = parse(Hello, first[HEADER_BYTES:])
+    assert (hello.engine, hello.peer) == (store.records[0]["engine"], store.records[1]["engine"])
+    secret = store.get("slackline/secret")
+    assert secret not in store.tap.heard
+    assert bytes.fromhex(secret.decode()) not in store.tap.heard
+    store.tap.close()
+
+
+def test_strangers_that_dribble_bytes_delay_nobody() -> None:
+    store = OpenStore()
+    stop = threading.Event()
+    dribblers: list[threading.Thread] = []
+
+    def dribble(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            for byte in frame(b"x" * 4000, 1):
+                try:
+                    sock.sendall(bytes([byte]))
+                except OSError:
+                    return
+                if stop.wait(0.05):
+                    return
+
+    class Besieged(OpenStore):
+        def set(self, key: str, value: str, /) -> None:
+            super().set(key, value)
+            if key.startswith("slackline/rank/"):
+                port = self.port(int(key.rpartition("/")[2]))
+                for _ in range(20):
+                    dribblers.append(threading.Thread(target=dribble, args=(port,)))
+                    dribblers[-1].start()
+
+    store = Besieged()
+    try:
+        run_ranks(3, sum_is_right, options=OVER_TCP, store=store, timeout=timedelta(seconds=10))
+    finally:
+        stop.set()
+        for thread in dribblers:
+            thread.join()
+
+
+def test_more_strangers_than_are_listened_to_keep_nobody_out() -> None:
+    """The oldest ones are turned away for new callers."""
+    store = OpenStore()
+    strangers: list[socket.socket] = []
+
+    def body(group: Group) -> None:
+        if group.rank == 0:
+            strangers.extend(
+                socket.create_connection(("127.0.0.1", store.port(1))) for _ in range(400)
+            )
+        group.barrier(blocking=True)
+        if group.rank == 0:
+            group._engine.drop_rail(0, 0, "the test says so")  # type: ignore[attr-defined]
+        sum_is_right(group)
+
+    run_ranks(2, body, options=OVER_TCP, store=store)
+    for sock in strangers:
+        sock.close()
+
+
+def test_a_rank_with_another_key_does_not_get_in(tmp_path: Path) -> None:
+    keys = [tmp_path / "ours", tmp_path / "theirs"]
+    for number, key in enumerate(keys):
+        key.write_bytes(bytes([number]) * 32)
+    store = MemoryStore()
+    raised: dict[int, BaseException] = {}
+
+    def run(rank: int) -> None:
+        nic = NativeNic(NicOptions(rails=("tcp",), arena_bytes=64 << 20, key=keys[rank]))
+        try:
+            nic.open_group(store, rank, 2, timeout=timedelta(seconds=2))
+        except SlacklineError as error:
+            raised[rank] = error
+        finally:
+            nic.close()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    for rank in (0, 1):
+        assert type(raised[rank]) is TimeoutError
+        assert str(raised[rank]).startswith(
+            f"the rendezvous Timed out waiting for rank {1 - rank} ("
+        )
+
+
+def test_ranks_with_the_same_key_get_in(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    run_ranks(2, sum_is_right, options=NicOptions(arena_bytes=64 << 20, key=key))
+
+
+def test_a_certificate_that_was_not_announced_is_refused() -> None:
+    pytest.importorskip("cryptography", reason="TLS needs the package cryptography")
+    from slackline.nic._tls import Identity
+
+    ours, theirs, other = (Identity(name) for name in ("ours", "theirs", "other"))
+    assert shake(ours, theirs.certificate, theirs, ours.certificate) == (None, None)
+    for client, server in ((other, theirs), (ours, other)):
+        errors = shake(client, theirs.certificate, server, ours.certificate)
+        assert any(isinstance(error, ssl.SSLError) for error in errors)
+
+
+def shake(client: Any, expects: bytes, server: Any, awaits: bytes) -> tuple[Any, Any]:
+    """What each side raises when they speak TLS, and a byte each way after."""
+    a, b = socket.socketpair()
+    found: list[Any] = [None, None]
+
+    def run(side: int, sock: socket.socket, context: ssl.SSLContext) -> None:
+        sock.settimeout(PATIENCE_S)
+        try:
+            with context.wrap_socket(sock, server_side=side == 1) as secret:
+                secret.sendall(b"x")
+                secret.recv(1)
+        except OSError as error:
+            found[side] = error
+
+    threads = [
+        threading.Thread(target=run, args=(0, a, client.context(expects, server=False))),
+        threading.Thread(target=run, args=(1, b, server.context(awaits, server=True))),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    return found[0], found[1]
