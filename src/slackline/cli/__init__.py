@@ -2,6 +2,7 @@
 
     __init__.py   the command and its errors
     run.py        slackline run: a script on several ranks, and a table of what communication cost
+    lab.py        slackline lab: a network on this machine
     plan.py       slackline plan: print and check plans
     doctor.py     slackline doctor: is a machine or a cluster fit for a run
     _agent.py     the process under `run` that is torchrun
@@ -20,7 +21,7 @@ from typing import Annotated
 import typer
 
 from slackline import __version__
-from slackline.cli import doctor, plan, run
+from slackline.cli import doctor, lab, plan, run
 from slackline.errors import UsageError
 
 __all__ = ["app", "main"]
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.command(name="run", context_settings=run.SETTINGS)(run.run)
 app.add_typer(plan.app, name="plan")
+app.add_typer(lab.app, name="lab")
 app.command(name="doctor")(doctor.doctor)
 
 

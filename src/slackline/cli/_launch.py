@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-__all__ = ["Ending", "Failure", "Job", "Tail", "cause_first", "usable_cores"]
+__all__ = ["HERE", "Ending", "Failure", "Job", "Place", "Tail", "cause_first", "usable_cores"]
 
 _SHUTDOWN = timedelta(seconds=5)
 """How long a rank may take to leave after SIGTERM before torchrun kills it."""
@@ -82,6 +82,22 @@ class Ending:
         return max(self.failures[0].exitcode, 1) if self.failures[0].exitcode > 0 else 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the processes of a job run, as words of command lines."""
+
+    agent: tuple[str, ...] = ()
+    """Before the command that is torchrun."""
+    rendezvous: tuple[str, ...] = ("--standalone",)
+    """How torchrun's ranks meet."""
+    program: tuple[str, ...] = ()
+    """Before the script: the module that brings a rank to its place, and its arguments."""
+
+
+HERE = Place()
+"""On this machine."""
+
+
 class Job:
     """A started job. Everything that it writes goes to `directory`, which the caller removes.
 
@@ -97,14 +113,15 @@ class Job:
         script: Path,
         arguments: Sequence[str],
         environment: Mapping[str, str],
+        place: Place = HERE,
     ) -> None:
         self.directory = directory
         self.ranks = ranks
         self._result = directory / "result.json"
         self._output = directory / "output"
-        command = [sys.executable, "-m", "slackline.cli._agent", str(self._result)]
-        command += ["--standalone", f"--nproc-per-node={ranks}", "--redirects=3"]
-        command += [f"--log-dir={self._output}", str(script), *arguments]
+        command = [*place.agent, sys.executable, "-m", "slackline.cli._agent", str(self._result)]
+        command += [*place.rendezvous, f"--nproc-per-node={ranks}", "--redirects=3"]
+        command += [f"--log-dir={self._output}", *place.program, str(script), *arguments]
         with self.torchrun_log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
@@ -126,6 +143,14 @@ class Job:
     def output(self, rank: int, stream: str) -> Path | None:
         """The file that holds a rank's "stdout" or "stderr"; None before the rank has started."""
         return next(self._output.glob(f"*/attempt_0/{rank}/{stream}.log"), None)
+
+    def processes(self) -> dict[int, int]:
+        """The process id of each rank that runs now."""
+        found = {}
+        for pid in children(self._process.pid):
+            if (rank := _environment(pid).get("RANK")) is not None:
+                found[int(rank)] = pid
+        return found
 
     def wait(self, timeout: timedelta) -> bool:
         """Whether the job has ended, after at most `timeout`."""
@@ -165,6 +190,28 @@ class Job:
     def _spoken_ns(self, rank: int) -> int:
         path = self.output(rank, "stderr")
         return path.stat().st_mtime_ns if path else 0
+
+
+def children(parent: int) -> list[int]:
+    """The processes that `parent` has started; empty where there is no /proc."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
+        if int(fields[1]) == parent and fields[0] not in "ZX":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def _environment(pid: int) -> dict[str, str]:
+    """What a process was started with; empty when it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
 
 
 def cause_first(failures: Sequence[Failure], spoken_ns: Mapping[int, int]) -> tuple[Failure, ...]:

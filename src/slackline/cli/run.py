@@ -23,8 +23,11 @@ import typer
 from slackline.cli._launch import Ending, Job, Tail, usable_cores
 from slackline.cli._report import Report
 from slackline.cli._screen import Screen, open_screen
+from slackline.cli._stage import Stage, lab_options, open_stage
 from slackline.env import Environment
 from slackline.errors import UsageError
+from slackline.faults import parse_all
+from slackline.units import parse_rate
 
 __all__ = ["SETTINGS", "run"]
 
@@ -49,8 +52,9 @@ def run(
         typer.Argument(metavar="[ARGUMENTS]...", help="Handed to the script as they are."),
     ] = None,
     ranks: Annotated[
-        int, typer.Option("--ranks", "-n", help="How many processes to start on this machine.")
-    ] = 4,
+        int | None,
+        typer.Option("--ranks", "-n", help="How many processes to start on this machine; 4."),
+    ] = None,
     timeout: Annotated[
         str | None,
         typer.Option(help="How long an operation may take before its rank gives up: 30s."),
@@ -59,20 +63,44 @@ def run(
         Path | None,
         typer.Option(help="Directory to keep every rank's output and telemetry in."),
     ] = None,
+    faults: Annotated[
+        list[str] | None,
+        typer.Option("--fault", help='What goes wrong: "rank 2 stop from 5s for 1s".'),
+    ] = None,
+    lab: Annotated[
+        bool, typer.Option("--lab", help="Give each rank a host of its own in a lab (root).")
+    ] = False,
+    hosts: Annotated[int | None, typer.Option(help="Hosts of the lab, one rank each; 4.")] = None,
+    nics: Annotated[int | None, typer.Option(help="NICs of each host in the lab; 1.")] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Of each NIC of the lab in each direction: 1Gbit.")
+    ] = None,
+    switch: Annotated[
+        str | None, typer.Option(help="Of the lab: kernel, user, or auto by the faults.")
+    ] = None,
 ) -> int:
     """Run SCRIPT on several ranks of this machine and say what communication cost.
 
     Options for slackline stand before the script, options for the script after it.
     """
+    options = lab_options(
+        lab=lab,
+        ranks=ranks,
+        hosts=hosts,
+        nics=nics,
+        rate=None if rate is None else parse_rate(rate),
+        switch=switch,
+    )
+    ranks = options.hosts if options is not None else 4 if ranks is None else ranks
     _check(script, ranks, timeout, keep)
-    directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
-    telemetry = directory / "telemetry"
-    telemetry.mkdir(parents=True, exist_ok=True)
-    settings = {"SLACKLINE_TELEMETRY": str(telemetry)}
-    if timeout is not None:
-        settings["SLACKLINE_TIMEOUT"] = timeout
-
-    with open_screen() as screen, _signals() as received:
+    plan = parse_all(faults or ())
+    with open_screen() as screen, _signals() as received, open_stage(options, plan, ranks) as stage:
+        directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
+        telemetry = directory / "telemetry"
+        telemetry.mkdir(parents=True, exist_ok=True)
+        settings = {**stage.settings, "SLACKLINE_TELEMETRY": str(telemetry)}
+        if timeout is not None:
+            settings["SLACKLINE_TIMEOUT"] = timeout
         cores = usable_cores()
         screen.note(f"{ranks} {'rank' if ranks == 1 else 'ranks'} of {script} on {cores} cores")
         if "OMP_NUM_THREADS" not in os.environ:
@@ -85,10 +113,11 @@ def run(
             script=script,
             arguments=arguments or [],
             environment={**os.environ, **settings},
+            place=stage.place,
         )
         report = Report(telemetry, ranks=ranks)
         try:
-            _follow(job, report, screen, received)
+            _follow(job, stage, report, screen, received)
         finally:
             job.stop()
             job.wait(_PATIENCE)
@@ -144,12 +173,13 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _follow(job: Job, report: Report, screen: Screen, received: list[int]) -> None:
+def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: list[int]) -> None:
     """Shows what the job writes until it has ended; stops it at the first signal."""
     tails: dict[str, Tail] = {}
     ended = stopping = False
     while not ended:
         ended = job.wait(_TICK)
+        stage.watch(job)
         for stream, show in (("stdout", screen.stdout), ("stderr", screen.stderr)):
             if stream not in tails and (path := job.output(0, stream)):
                 tails[stream] = Tail(path)

@@ -102,6 +102,11 @@ class Executor:
                 self.changed.notify()
         self.check()
 
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans that are being carried out."""
+        with self.changed:
+            return tuple(injection.plan for injection in self._injections)
+
     def check(self) -> None:
         """Raises what went wrong in carrying out a plan."""
         if self._failure is not None:

@@ -18,7 +18,7 @@ from slackline.lab._fabrics import Fabric, KernelFabric, PathCount, UserFabric, 
 from slackline.lab._options import LabOptions, check_name
 from slackline.lab._ownership import Record, clean
 from slackline.lab._ranks import Processes
-from slackline.lab._system import execute, require, started
+from slackline.lab._system import execute, namespace_pids, require, started
 
 __all__ = ["Lab"]
 
@@ -34,10 +34,18 @@ class Lab:
     """
 
     def __init__(
-        self, options: LabOptions, *, name: str | None = None, faults: Plan | None = None
+        self,
+        options: LabOptions,
+        *,
+        name: str | None = None,
+        faults: Plan | None = None,
+        standing: bool = False,
     ) -> None:
-        """`faults` are what the automatic choice of the switch must be able to do."""
+        """`faults` are what the automatic choice of the switch must be able to do. A `standing` lab
+        is one that others may ask its owner to take down, by SIGTERM.
+        """
         self.options = options
+        self._standing = standing
         if name is None:
             name = f"{os.getpid()}-{secrets.token_hex(2)}"
         self.name = check_name(name)
@@ -56,6 +64,7 @@ class Lab:
             nics=self.options.nics,
             rate=self.options.rate,
             switch=self.switch,
+            standing=self._standing,
             pid=os.getpid(),
             started=started(os.getpid()) or 0,
         )
@@ -64,6 +73,7 @@ class Lab:
             record.claim()
             stack.callback(clean, record)
             execute([add_namespaces(record.namespaces)])
+            record.write_hosts()
             kinds: dict[str, type[Fabric]] = {"kernel": KernelFabric, "user": UserFabric}
             fabric = stack.enter_context(kinds[self.switch](self.name, self.options))
             for host in range(self.options.hosts):
@@ -110,12 +120,25 @@ class Lab:
         """Carry out a plan from now on, beside those that there are; returns when what starts at 0
         is in force. Unless `started`, the plan's time begins with `Injection.start`.
 
-        Faults of ranks need `processes`, which gives the process id of each rank that is there.
-        Raises UsageError for what is not in this lab or what its switch cannot do.
+        A fault of a rank hits every process on the host with its number, unless `processes` tells
+        which ones are each rank's. Raises UsageError for what is not in this lab or what its
+        switch cannot do.
         """
         plan.check(self.options.hosts, self.options.nics)
         choose(self.switch, plan.faults)
-        return self._up().inject(plan, processes=processes, started=started)
+        executor = self._up()
+        return executor.inject(plan, processes=processes or self._processes, started=started)
+
+    def _processes(self) -> dict[int, list[int]]:
+        own = os.getpid()
+        return {
+            host: [pid for pid in namespace_pids(names.namespace(self.name, host)) if pid != own]
+            for host in range(self.options.hosts)
+        }
+
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans that are being carried out."""
+        return self._up().plans()
 
     def counters(self) -> tuple[PathCount, ...]:
         """What the user switch has counted, by path; paths that nothing took are absent."""

@@ -1,6 +1,6 @@
 """What things in a lab are called: namespaces, interfaces, addresses. Pure."""
 
-__all__ = ["address", "bridge", "fabric", "interface", "mac", "namespace", "port"]
+__all__ = ["address", "bridge", "fabric", "hosts_file", "interface", "mac", "namespace", "port"]
 
 
 def namespace(lab: str, host: int) -> str:
@@ -36,3 +36,17 @@ def address(host: int, nic: int) -> str:
 def mac(host: int, nic: int) -> str:
     """The MAC of a NIC: a locally administered one that says whose it is."""
     return f"02:53:4c:{nic:02x}:{host >> 8:02x}:{host & 255:02x}"
+
+
+def hosts_file(hosts: int, host: int, machine: str) -> str:
+    """/etc/hosts of a host: localhost, all hosts by name, and the machine's own name for itself.
+
+    So programs that look up their own address find their first NIC. Programs that speak IPv4 over
+    IPv6 sockets ask for the name of the mapped address: it has one of its own.
+    """
+    lines = ["127.0.0.1 localhost", "::1 localhost"]
+    for each in range(hosts):
+        own = f" {machine}" if each == host else ""
+        lines.append(f"{address(each, 0)} host{each}{own}")
+        lines.append(f"::ffff:{address(each, 0)} host{each}.mapped")
+    return "\n".join(lines) + "\n"

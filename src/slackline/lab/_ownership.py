@@ -7,18 +7,19 @@ It names the owner by process id and start time: whoever finds one whose owner h
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Self
 
 from slackline.errors import UsageError
 from slackline.lab import _names as names
 from slackline.lab._commands import delete_namespace
-from slackline.lab._system import NAMESPACES, execute, namespace_pids, started
+from slackline.lab._system import NAMESPACES, SETTINGS, execute, namespace_pids, started
 
-__all__ = ["RUNTIME", "Record", "clean", "records"]
+__all__ = ["RUNTIME", "Record", "clean", "door", "log_of", "records"]
 
 RUNTIME = Path("/run/slackline/labs")
 """One NAME.json for each lab of this machine."""
@@ -34,6 +35,8 @@ class Record:
     rate: int | None
     switch: str
     """kernel or user."""
+    standing: bool
+    """Made by `slackline lab up`: anyone may use it and take it down."""
     pid: int
     """The owner."""
     started: int
@@ -41,11 +44,16 @@ class Record:
 
     @classmethod
     def read(cls, name: str) -> Self | None:
-        """The record of a lab; None when there is none."""
+        """The record of a lab; None when there is none. Raises UsageError when it is no record."""
         try:
-            return cls(**json.loads(_path(name).read_text()))
+            said = json.loads(_path(name).read_text())
+            return cls(**{field.name: said[field.name] for field in fields(cls)})
         except FileNotFoundError:
             return None
+        except (KeyError, ValueError) as error:
+            raise UsageError(
+                f"{_path(name)} is not the record of a lab of this version: {error!r}"
+            ) from None
 
     @property
     def alive(self) -> bool:
@@ -79,12 +87,19 @@ class Record:
         finally:
             draft.unlink()
         for namespace in self.namespaces:
-            if (NAMESPACES / namespace).exists():
+            if (NAMESPACES / namespace).exists() or (SETTINGS / namespace).exists():
                 self.release()
                 raise UsageError(
                     f"the network namespace {namespace!r} exists and no lab owns it: "
-                    f"remove it with `ip netns delete {namespace}`"
+                    f"remove it with `ip netns delete {namespace}`, and {SETTINGS / namespace}"
                 )
+
+    def write_hosts(self) -> None:
+        """Give each host an /etc/hosts of its own, which programs started in it see."""
+        for host in range(self.hosts):
+            home = SETTINGS / names.namespace(self.name, host)
+            home.mkdir(parents=True)
+            (home / "hosts").write_text(names.hosts_file(self.hosts, host, socket.gethostname()))
 
     def release(self) -> None:
         """Remove the record."""
@@ -92,10 +107,11 @@ class Record:
 
 
 def records() -> Iterator[Record]:
-    """Every lab of this machine, living or not."""
+    """Every lab of this machine, living or not; those of other versions are not known here."""
     for path in sorted(RUNTIME.glob("[!.]*.json")):
-        if (record := Record.read(path.stem)) is not None:
-            yield record
+        with suppress(UsageError):
+            if (record := Record.read(path.stem)) is not None:
+                yield record
 
 
 def clean(record: Record) -> None:
@@ -107,7 +123,22 @@ def clean(record: Record) -> None:
                     os.kill(pid, signal.SIGKILL)
         if (NAMESPACES / namespace).exists():
             execute([delete_namespace(namespace)])
+        (SETTINGS / namespace / "hosts").unlink(missing_ok=True)
+        if (SETTINGS / namespace).exists():
+            (SETTINGS / namespace).rmdir()
+    for path in (door(record.name), log_of(record.name)):
+        path.unlink(missing_ok=True)
     record.release()
+
+
+def door(name: str) -> Path:
+    """The Unix socket at which the keeper of a standing lab listens."""
+    return RUNTIME / f"{name}.sock"
+
+
+def log_of(name: str) -> Path:
+    """What the keeper of a standing lab has to say when nobody listens."""
+    return RUNTIME / f"{name}.log"
 
 
 def _path(name: str) -> Path:

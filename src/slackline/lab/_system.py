@@ -10,10 +10,13 @@ from pathlib import Path
 from slackline.errors import UsageError
 from slackline.lab._commands import Batch
 
-__all__ = ["NAMESPACES", "execute", "namespace_pids", "require", "started"]
+__all__ = ["NAMESPACES", "SETTINGS", "execute", "namespace_pids", "require", "started"]
 
 NAMESPACES = Path("/run/netns")
 """Where `ip netns` keeps its names."""
+
+SETTINGS = Path("/etc/netns")
+"""Where `ip netns exec` finds the files that a namespace has in place of those in /etc."""
 
 _TOOLS = ("ip", "bridge", "tc")
 _PATIENCE_S = 30

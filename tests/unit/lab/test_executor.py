@@ -123,14 +123,14 @@ def test_a_plan_needs_what_it_is_about() -> None:
 
 def test_a_rank_is_killed(sleeper: subprocess.Popen[bytes]) -> None:
     executor = Executor()
-    executor.inject(parse_all("rank 3 kill"), processes=lambda: {3: sleeper.pid})
+    executor.inject(parse_all("rank 3 kill"), processes=lambda: {3: [sleeper.pid]})
     assert sleeper.wait(20) == -signal.SIGKILL
     executor.close()
 
 
 def test_a_rank_stands_still_and_goes_on(sleeper: subprocess.Popen[bytes]) -> None:
     executor = Executor()
-    with executor.inject(parse_all("rank 0 stop"), processes=lambda: {0: sleeper.pid}):
+    with executor.inject(parse_all("rank 0 stop"), processes=lambda: {0: [sleeper.pid]}):
         _until(sleeper, "T")
     _until(sleeper, "S")
     executor.close()
@@ -138,7 +138,7 @@ def test_a_rank_stands_still_and_goes_on(sleeper: subprocess.Popen[bytes]) -> No
 
 def test_a_rank_runs_again_when_the_executor_ends(sleeper: subprocess.Popen[bytes]) -> None:
     executor = Executor()
-    executor.inject(parse_all("rank 0 stop"), processes=lambda: {0: sleeper.pid})
+    executor.inject(parse_all("rank 0 stop"), processes=lambda: {0: [sleeper.pid]})
     executor.close()
     _until(sleeper, "S")
 
@@ -148,7 +148,7 @@ def test_a_rank_that_has_ended_is_nobody_s_loss(sleeper: subprocess.Popen[bytes]
     sleeper.wait()
     executor = Executor()
     plan = parse_all("rank 0 stop for 1ms; rank 0 kill from 2ms")
-    assert executor.inject(plan, processes=lambda: {0: sleeper.pid}).wait(LONG)
+    assert executor.inject(plan, processes=lambda: {0: [sleeper.pid]}).wait(LONG)
     executor.close()
 
 
@@ -164,7 +164,7 @@ def test_a_slow_rank_runs_for_a_part_of_each_20_ms() -> None:
 
 
 def test_a_slow_rank_is_stopped_and_continued(sleeper: subprocess.Popen[bytes]) -> None:
-    ranks = Ranks(lambda: {0: sleeper.pid})
+    ranks = Ranks(lambda: {0: [sleeper.pid]})
     slow = {0: RankState(action="slow", factor=2.0)}
     assert ranks.apply(0, slow) == 10 * MS
     assert ranks.apply(10 * MS, slow) == 20 * MS
@@ -173,6 +173,18 @@ def test_a_slow_rank_is_stopped_and_continued(sleeper: subprocess.Popen[bytes]) 
     _until(sleeper, "S")
     assert ranks.apply(25 * MS, {}) is None
     ranks.close()
+
+
+def test_a_process_that_comes_later_is_found(sleeper: subprocess.Popen[bytes]) -> None:
+    found: dict[int, list[int]] = {}
+    ranks = Ranks(lambda: found)
+    stopped = {0: RankState(action="stop")}
+    assert ranks.apply(0, stopped) == 100 * MS
+    found[0] = [sleeper.pid]
+    ranks.apply(100 * MS, stopped)
+    _until(sleeper, "T")
+    ranks.close()
+    _until(sleeper, "S")
 
 
 def _until(process: subprocess.Popen[bytes], wanted: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from slackline.errors import UsageError
 from slackline.lab import Lab, LabOptions
+from slackline.lab import _names as names
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,14 @@ def test_hosts_and_nics_beyond_the_lab_are_refused() -> None:
         lab.command(2, ["true"])
     with pytest.raises(UsageError, match=r"^a NIC must be between 0 and 0 in this lab, not 1$"):
         lab.address(0, 1)
+
+
+def test_a_host_knows_all_hosts_and_itself_by_name() -> None:
+    assert names.hosts_file(2, 1, "machine") == (
+        "127.0.0.1 localhost\n"
+        "::1 localhost\n"
+        "10.77.0.1 host0\n"
+        "::ffff:10.77.0.1 host0.mapped\n"
+        "10.77.0.2 host1 machine\n"
+        "::ffff:10.77.0.2 host1.mapped\n"
+    )

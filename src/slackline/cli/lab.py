@@ -1,0 +1,161 @@
+"""`slackline lab`: a network on this machine, which stays until it is taken down.
+
+slackline lab up --hosts 4 --nics 2 --rate 1Gbit     make it
+slackline lab exec 2 -- ping -c 1 10.77.0.1          run a program on a host
+slackline lab fault "link 2-3 delay 30ms for 5s"     carry out faults, and wait for their end
+slackline lab status                                 what there is
+slackline lab down                                   take it down
+"""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from slackline.errors import UsageError
+from slackline.faults import parse_all
+from slackline.units import format_rate, parse_rate
+
+__all__ = ["HELP", "app"]
+
+HELP = "A network on this machine: hosts as network namespaces, rates, delays, faults."
+
+app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False)
+
+_Name = Annotated[
+    str | None, typer.Option("--name", help="Which lab; needless when there is only one.")
+]
+
+
+@app.command()
+def up(
+    hosts: Annotated[int, typer.Option(help="How many hosts.")] = 4,
+    nics: Annotated[int, typer.Option(help="NICs of each host.")] = 1,
+    rate: Annotated[
+        str | None, typer.Option(help="Of each NIC in each direction: 1Gbit. Default: unlimited.")
+    ] = None,
+    mtu: Annotated[int, typer.Option(help="Bytes of the largest packet.")] = 1500,
+    switch: Annotated[
+        str, typer.Option(help="kernel, or user for faults of links; auto is kernel.")
+    ] = "auto",
+    name: Annotated[str, typer.Option(help="What the lab is called.")] = "lab",
+) -> None:
+    """Make a lab. It stays until `slackline lab down`."""
+    from slackline import lab
+
+    options = lab.LabOptions(
+        hosts=hosts,
+        nics=nics,
+        rate=None if rate is None else parse_rate(rate),
+        mtu=mtu,
+        switch=switch,
+    )
+    taken = lab.stand_up(name, options)
+    print(f"lab {name!r}: {_shape(hosts, nics, options.rate)}, {taken} switch")
+    for host in range(hosts):
+        addresses = ", ".join(f"eth{nic} 10.77.{nic}.{host + 1}" for nic in range(nics))
+        print(f"  host {host}: {addresses}")
+
+
+@app.command()
+def status(name: _Name = None) -> None:
+    """Show the labs of this machine, and the faults that are there."""
+    from slackline import lab
+
+    found = [lab.find(name)] if name is not None else list(lab.records())
+    if not found:
+        print("no labs")
+    for record in found:
+        owner = f"process {record.pid}" if record.alive else "a dead process"
+        whose = "standing" if record.standing and record.alive else f"of {owner}"
+        shape = _shape(record.hosts, record.nics, record.rate)
+        print(f"lab {record.name!r}: {shape}, {record.switch} switch, {whose}")
+        if not record.alive:
+            continue
+        said = lab.status(record)
+        for fault in said["faults"]:
+            print(f"  fault: {fault}")
+        for row in said["paths"]:
+            counted = ", ".join(
+                f"{value} {what}" for what, value in row.items() if value and what not in _ENDS
+            )
+            print(f"  {row['source']}>{row['target']} eth{row['nic']}: {counted}")
+
+
+_ENDS = ("source", "target", "nic")
+
+
+@app.command(
+    name="exec",
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+)
+def exec_(
+    host: Annotated[int, typer.Argument(metavar="HOST", help="The host's number, from 0.")],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.")],
+    name: _Name = None,
+) -> None:
+    """Run a program on a host, in place of this one: its signals and exit code are its own."""
+    from slackline import lab
+
+    program = command[1:] if command[0] == "--" else command
+    argv = lab.command(lab.find(name), host, program)
+    lab.require()
+    sys.stdout.flush()
+    os.execvp(argv[0], argv)
+
+
+@app.command()
+def fault(
+    faults: Annotated[
+        list[str], typer.Argument(metavar="FAULT...", help='Like "link 2-3 delay 30ms for 5s".')
+    ],
+    name: _Name = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Do not wait; what has no end stays with the lab.")
+    ] = False,
+) -> int:
+    """Carry out faults in a lab and return at their end. Ctrl-C takes them back."""
+    from slackline import lab
+
+    plan = parse_all(faults)
+    if not plan:
+        raise UsageError("which fault? none was named")
+    try:
+        lab.inject(lab.find(name), str(plan), detach=detach)
+    except KeyboardInterrupt:
+        print("slackline lab: the faults are taken back", file=sys.stderr)
+        return 130
+    return 0
+
+
+@app.command()
+def down(
+    name: _Name = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All labs, also what dead programs left behind.")
+    ] = False,
+) -> None:
+    """Take a lab down, and end what runs in it."""
+    from slackline import lab
+
+    if not everything:
+        record = lab.Record.read(lab.check_name(name)) if name is not None else lab.find()
+        if record is None:
+            raise UsageError(f"there is no lab {name!r}")
+        lab.take_down(record)
+        print(f"lab {record.name!r} is down")
+        return
+    if name is not None:
+        raise UsageError("--all takes down every lab: leave out --name")
+    for record in lab.records():
+        if record.alive and not record.standing:
+            print(f"lab {record.name!r} stays: it belongs to process {record.pid}")
+            continue
+        lab.take_down(record)
+        print(f"lab {record.name!r} is down")
+
+
+def _shape(hosts: int, nics: int, rate: int | None) -> str:
+    speed = "unlimited" if rate is None else format_rate(rate)
+    return f"{hosts} hosts with {nics} {'NIC' if nics == 1 else 'NICs'} of {speed}"

@@ -1,0 +1,146 @@
+"""Labs that stand until they are taken down: what the command line asks of their keepers."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import IO, Any
+
+from slackline.errors import TimeoutError, UsageError
+from slackline.lab import _names as names
+from slackline.lab._options import LabOptions, check_name
+from slackline.lab._ownership import RUNTIME, Record, clean, door, log_of, records
+from slackline.lab._system import require
+
+__all__ = ["command", "find", "inject", "stand_up", "status", "take_down"]
+
+_PATIENCE_S = 30.0
+_LOOK_S = 0.02
+
+
+def stand_up(name: str, options: LabOptions) -> str:
+    """Bring up a lab that stays until it is taken down; returns its switch, kernel or user."""
+    check_name(name)
+    require()
+    RUNTIME.mkdir(parents=True, exist_ok=True)
+    with (
+        log_of(name).open("ab") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "slackline.lab._keeper", name, json.dumps(asdict(options))],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,  # not ours: it outlives us
+            text=True,
+            start_new_session=True,
+        ) as keeper,
+    ):
+        assert keeper.stdout is not None
+        line = keeper.stdout.readline()
+        if line and "ready" in (said := json.loads(line)):
+            keeper.returncode = 0  # it goes on without us: there is nothing to wait for
+            return str(said["switch"])
+    why = said["error"] if line else f"the keeper failed:\n{log_of(name).read_text()}"
+    if Record.read(name) is None:
+        log_of(name).unlink(missing_ok=True)
+    raise UsageError(why)
+
+
+def find(name: str | None = None) -> Record:
+    """The living lab with this name; without a name, the only one that there is."""
+    if name is not None:
+        record = Record.read(check_name(name))
+        if record is None or not record.alive:
+            raise UsageError(f"there is no lab {name!r}")
+        return record
+    living = [record for record in records() if record.alive]
+    if not living:
+        raise UsageError("there is no lab: `slackline lab up` makes one")
+    if len(living) > 1:
+        known = ", ".join(record.name for record in living)
+        raise UsageError(f"there are several labs, say which with --name: {known}")
+    return living[0]
+
+
+def command(record: Record, host: int, argv: Sequence[str]) -> list[str]:
+    """`argv` as it runs on a host of the lab, as the program itself."""
+    if not 0 <= host < record.hosts:
+        raise UsageError(
+            f"a host must be between 0 and {record.hosts - 1} in the lab {record.name!r}, "
+            f"not {host}"
+        )
+    return ["ip", "netns", "exec", names.namespace(record.name, host), *argv]
+
+
+def inject(record: Record, text: str, *, detach: bool) -> None:
+    """Carry out faults; returns at their end, or, with `detach`, when they have begun.
+
+    Faults end too when the caller does, unless they are detached.
+    """
+    with _ask(record, {"fault": text, "detach": detach}) as lines:
+        _answer(record, lines)
+        if not detach:
+            _answer(record, lines)
+
+
+def status(record: Record) -> dict[str, Any]:
+    """{"faults": texts, "paths": what the user switch has counted}; empty unless it stands."""
+    if not record.standing:
+        return {"faults": [], "paths": []}
+    with _ask(record, {"status": True}) as lines:
+        return _answer(record, lines)
+
+
+def take_down(record: Record) -> None:
+    """Take down a standing lab, or clean what a dead owner left. Returns when it is gone.
+
+    Raises UsageError when the lab belongs to a program that lives: the program ends it.
+    """
+    if not record.alive:
+        clean(record)
+        return
+    if not record.standing:
+        raise UsageError(
+            f"the lab {record.name!r} belongs to process {record.pid}, which ends it when it ends"
+        )
+    os.kill(record.pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while Record.read(record.name) == record:
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"the lab {record.name!r} is still up after {_PATIENCE_S:.0f} s")
+        time.sleep(_LOOK_S)
+
+
+def _ask(record: Record, what: dict[str, Any]) -> IO[str]:
+    if not record.standing:
+        raise UsageError(
+            f"the lab {record.name!r} belongs to process {record.pid}: only that can do this"
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        try:
+            asking.connect(str(door(record.name)))
+            asking.sendall(json.dumps(what).encode() + b"\n")
+        except (ConnectionError, FileNotFoundError):
+            raise _gone(record) from None
+        return asking.makefile("r")
+
+
+def _answer(record: Record, lines: IO[str]) -> dict[str, Any]:
+    try:
+        line = lines.readline()
+    except ConnectionError:
+        line = ""
+    if not line:
+        raise _gone(record)
+    said: dict[str, Any] = json.loads(line)
+    if "error" in said:
+        raise UsageError(said["error"])
+    return said
+
+
+def _gone(record: Record) -> UsageError:
+    return UsageError(f"the lab {record.name!r} has gone")

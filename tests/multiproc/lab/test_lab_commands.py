@@ -1,0 +1,180 @@
+"""`slackline lab` as a user meets it: up, exec, faults, status, down."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from slackline.cli import main
+from slackline.lab import Lab, LabOptions, Record, _ownership, find
+
+_SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
+
+Slackline = Callable[..., tuple[int, str, str]]
+"""slackline(*arguments): `slackline lab` in this process; its exit code, stdout and stderr."""
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*_SLACKLINE, "lab", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.fixture
+def slackline(capfd: pytest.CaptureFixture[str]) -> Slackline:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["lab", *arguments])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """A name for a lab, which is taken down when the test is over."""
+    name = f"c{os.getpid()}"
+    yield name
+    main(["lab", "down", "--name", name])
+    assert left(name) == []
+
+
+def left(name: str) -> list[str]:
+    folders = (Path("/run/netns"), Path("/etc/netns"), Path("/run/slackline/labs"))
+    return [
+        path.name
+        for folder in folders
+        if folder.exists()
+        for path in folder.iterdir()
+        if path.stem == name or path.name.startswith(f"slackline-{name}-")
+    ]
+
+
+def test_a_lab_stands_until_it_is_taken_down(slackline: Slackline, name: str) -> None:
+    assert slackline("up", "--hosts", "2", "--nics", "2", "--rate", "1Gbit", "--name", name) == (
+        0,
+        f"lab '{name}': 2 hosts with 2 NICs of 1Gbit, kernel switch\n"
+        "  host 0: eth0 10.77.0.1, eth1 10.77.1.1\n"
+        "  host 1: eth0 10.77.0.2, eth1 10.77.1.2\n",
+        "",
+    )
+    assert slackline("status", "--name", name) == (
+        0,
+        f"lab '{name}': 2 hosts with 2 NICs of 1Gbit, kernel switch, standing\n",
+        "",
+    )
+    assert slackline("down", "--name", name) == (0, f"lab '{name}' is down\n", "")
+    assert slackline("down", "--name", name) == (2, "", f"slackline: there is no lab '{name}'\n")
+
+
+def test_a_program_runs_on_a_host_with_its_own_exit_code(slackline: Slackline, name: str) -> None:
+    slackline("up", "--hosts", "2", "--name", name)
+    look = "import os, socket, sys; print(socket.gethostbyname(socket.gethostname())); sys.exit(7)"
+    with start("exec", "--name", name, "1", "--", sys.executable, "-c", look) as program:
+        assert program.communicate(timeout=20) == ("10.77.0.2\n", "")
+    assert program.returncode == 7
+    code, _, err = slackline("exec", "--name", name, "2", "true")
+    assert code == 2
+    assert err == f"slackline: a host must be between 0 and 1 in the lab '{name}', not 2\n"
+
+
+def test_a_fault_is_waited_for(slackline: Slackline, name: str) -> None:
+    slackline("up", "--hosts", "2", "--switch", "user", "--name", name)
+    assert slackline(
+        "fault", "--name", name, "link 0-1 loss 1% for 50ms; nic 0.0 down for 1ms"
+    ) == (
+        0,
+        "",
+        "",
+    )
+
+
+def test_a_fault_is_taken_back_by_ctrl_c(slackline: Slackline, name: str) -> None:
+    slackline("up", "--hosts", "2", "--name", name)
+    waiting = start("fault", "--name", name, "nic 1.0 down")
+    until(lambda: "  fault: nic 1.0 down\n" in slackline("status", "--name", name)[1])
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.communicate(timeout=20)[1] == "slackline lab: the faults are taken back\n"
+    assert waiting.returncode == 130
+    until(lambda: "fault" not in slackline("status", "--name", name)[1])
+
+
+def test_a_detached_fault_stays(slackline: Slackline, name: str) -> None:
+    slackline("up", "--hosts", "2", "--name", name)
+    assert slackline("fault", "--name", name, "--detach", "nic 1.0 down")[0] == 0
+    assert "  fault: nic 1.0 down\n" in slackline("status", "--name", name)[1]
+
+
+def test_a_rank_s_fault_hits_what_runs_on_its_host(slackline: Slackline, name: str) -> None:
+    slackline("up", "--hosts", "2", "--name", name)
+    say = "import time; print('up', flush=True); time.sleep(600)"
+    with start("exec", "--name", name, "1", "--", sys.executable, "-c", say) as victim:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "up\n"
+        assert slackline("fault", "--name", name, "rank 1 kill") == (0, "", "")
+        assert victim.wait(20) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fault", "nic 2.0 down"], "there is no host 2 for 'nic 2.0 down': there are 2"),
+        (
+            ["fault", "link 0-1 delay 1ms"],
+            "the kernel switch cannot do 'link 0-1 delay 1ms': it takes NICs down and sets their "
+            "rates; use the user switch",
+        ),
+        (["up"], "the lab '{}' is up and belongs to process {}"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(
+    slackline: Slackline, name: str, arguments: list[str], message: str
+) -> None:
+    slackline("up", "--hosts", "2", "--name", name)
+    code, out, err = slackline(arguments[0], "--name", name, *arguments[1:])
+    assert (code, out) == (2, "")
+    expected = re.escape(f"slackline: {message}\n").replace(r"\{\}", r"\w+")
+    assert re.fullmatch(expected, err)
+
+
+def test_what_a_killed_keeper_left_is_cleaned(slackline: Slackline, name: str) -> None:
+    slackline("up", "--hosts", "2", "--switch", "user", "--name", name)
+    os.kill(find(name).pid, signal.SIGKILL)
+    until(lambda: not Record.read(name).alive)  # type: ignore[union-attr]
+    assert (
+        f"lab '{name}': 2 hosts with 1 NIC of unlimited, user switch, of a dead process\n"
+        in (slackline("status")[1])
+    )
+    assert slackline("down", "--name", name) == (0, f"lab '{name}' is down\n", "")
+    assert left(name) == []
+
+
+def test_all_are_taken_down_but_those_of_living_programs(
+    slackline: Slackline, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_ownership, "RUNTIME", tmp_path)  # no lab of others is in reach
+    subprocess.run(["ip", "netns", "add", f"slackline-{name}-0"], check=True)
+    with Lab(LabOptions(hosts=1), name=f"{name}-mine") as mine:
+        record = Record.read(mine.name)
+        assert record is not None
+        dead = replace(record, name=name, started=record.started + 1)
+        (tmp_path / f"{name}.json").write_text(json.dumps(asdict(dead)))
+        assert slackline("down", "--all") == (
+            0,
+            f"lab '{name}' is down\nlab '{mine.name}' stays: it belongs to process {os.getpid()}\n",
+            "",
+        )
+        assert Path(f"/run/netns/slackline-{mine.name}-0").exists()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline_s

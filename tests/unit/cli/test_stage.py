@@ -1,0 +1,74 @@
+"""Where a job plays and what goes wrong there, as far as it can be told without a network."""
+
+import re
+
+import pytest
+
+from slackline.cli import main
+from slackline.cli._launch import HERE
+from slackline.cli._stage import lab_options, open_stage
+from slackline.faults import parse_all
+from slackline.lab import LabOptions
+
+
+@pytest.mark.parametrize(
+    ("faults", "settings"),
+    [
+        (
+            "link 0-1 delay 2ms; rank 1 slow 2x; nic 0.7 down from 60s",
+            {"SLACKLINE_FAULTS": "link 0-1 delay 2ms; nic 0.7 down from 1min"},
+        ),
+        ("rank 1 slow 2x", {"SLACKLINE_FAULTS": ""}),
+        ("", {}),
+    ],
+)
+def test_without_a_lab_the_engine_is_told_the_faults_of_links(
+    faults: str, settings: dict[str, str]
+) -> None:
+    with open_stage(None, parse_all(faults), ranks=2) as stage:
+        assert stage.place == HERE
+        assert stage.settings == settings
+        assert (stage.injection is not None) == ("rank" in faults)
+
+
+def test_a_lab_has_a_host_for_each_rank() -> None:
+    def options(**given: int) -> LabOptions | None:
+        empty = dict.fromkeys(("ranks", "hosts", "nics", "rate", "switch"))
+        return lab_options(lab=True, **(empty | given))  # type: ignore[arg-type]
+
+    assert options() == LabOptions(hosts=4)
+    assert options(ranks=3) == LabOptions(hosts=3)
+    assert options(hosts=2, nics=2, rate=10**9) == LabOptions(hosts=2, nics=2, rate=10**9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--hosts", "2"), "--hosts is about a lab: add --lab"),
+        (("--rate", "1Gbit"), "--rate is about a lab: add --lab"),
+        (
+            ("--lab", "--hosts", "2", "--ranks", "3"),
+            "a lab has one rank on each host: --ranks 3 is not --hosts 2",
+        ),
+        (
+            ("--lab", "--hosts", "2", "--fault", "link 0-2 down"),
+            "there is no host 2 for 'link 0-2 down': there are 2",
+        ),
+        (
+            ("--ranks", "2", "--fault", "rank 2 kill"),
+            "there is no rank 2 for 'rank 2 kill': there are 2",
+        ),
+        (
+            ("--lab", "--switch", "kernel", "--fault", "link 0-1 delay 1ms"),
+            "the kernel switch cannot do 'link 0-1 delay 1ms': it takes NICs down and sets their "
+            "rates; use the user switch",
+        ),
+    ],
+)
+def test_a_mistake_is_told_before_anything_starts(
+    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *options, __file__]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(re.escape(f"slackline: {message}\n"), err)
