@@ -168,7 +168,7 @@ def test_all_are_taken_down_but_those_of_living_programs(
         (tmp_path / f"{name}.json").write_text(json.dumps(asdict(dead)))
         assert slackline("down", "--all") == (
             0,
-            f"lab '{name}' is down\nlab '{mine.name}' stays: it belongs to process {os.getpid()}\n",
+            f"lab '{mine.name}' stays: it belongs to process {os.getpid()}\nlab '{name}' is down\n",
             "",
         )
         assert Path(f"/run/netns/slackline-{mine.name}-0").exists()
