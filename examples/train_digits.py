@@ -102,6 +102,14 @@ class Digits:
         return hits.double().mean().item()
 
 
+def digest(model: nn.Module) -> str:
+    """The same on two ranks, or in two runs, exactly if all parameters have the same bits."""
+    found = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        found.update(tensor.numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
 def pcco(model: nn.Module, optimizer: Optimizer, group: object) -> nn.Module:
     """The one line of PCCO."""
     return slackline.overlap.DataParallel(model, optimizer, process_group=group)
@@ -155,11 +163,7 @@ class Contestant:
         self.blocked_s.append(blocked_s / len(batches))
 
     def digest(self) -> str:
-        """The same on two ranks, or in two runs, exactly if all parameters have the same bits."""
-        found = hashlib.sha256()
-        for tensor in self.model.state_dict().values():
-            found.update(tensor.numpy().tobytes())
-        return found.hexdigest()[:16]
+        return digest(self.model)
 
     def _finish(self) -> None:
         if isinstance(self.model, slackline.overlap.DataParallel):

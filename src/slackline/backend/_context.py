@@ -8,13 +8,15 @@ from datetime import timedelta
 from functools import partial
 
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._torch import BackendOptions
+from slackline.backend._life import begin_life
+from slackline.backend._membership import first_agreement
+from slackline.backend._torch import BackendOptions, PrefixStore, Store
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.nic import Group, NativeNic, Nic, NicOptions
 from slackline.nic import Store as NicStore
 
-__all__ = ["Context", "open_native"]
+__all__ = ["Context", "create"]
 
 
 _GRACE_AT_EXIT = timedelta(seconds=5)
@@ -42,9 +44,14 @@ class Context:
             group, self._next = self._next, None
             if group is not None:
                 self._groups.add(group)
-        if group is None:
-            group = self._open(opts, options)
-        return SlacklineGroup(group, opts.store, opts.timeout, partial(self._release, group))
+        if group is not None:
+            return SlacklineGroup(group, opts.store, opts.timeout, partial(self._release, group))
+        life = begin_life(opts.store, opts.group_rank, opts.group_size, opts.timeout)
+        store = PrefixStore(life, opts.store)
+        group = self._open(store, opts, options)
+        made = SlacklineGroup(group, opts.store, opts.timeout, partial(self._release, group))
+        made.agreement = first_agreement(group, store)
+        return made
 
     def reopen(
         self, store: NicStore, rank: int, size: int, *, timeout: timedelta, opening: timedelta
@@ -79,13 +86,11 @@ class Context:
         finally:
             self._opened(None)
 
-    def _open(self, opts: BackendOptions, options: NicOptions | None) -> Group:
+    def _open(self, store: Store, opts: BackendOptions, options: NicOptions | None) -> Group:
         nic = self._acquire(options)
         group: Group | None = None
         try:
-            group = nic.open_group(
-                opts.store, opts.group_rank, opts.group_size, timeout=opts.timeout
-            )
+            group = nic.open_group(store, opts.group_rank, opts.group_size, timeout=opts.timeout)
         finally:
             self._opened(group)
         return group
@@ -134,3 +139,7 @@ class Context:
 def open_native(options: NicOptions | None) -> Nic:
     """Open the native engine with these options, or with what the environment asks for."""
     return NativeNic(options or NicOptions.from_env(Environment.read()))
+
+
+create = Context(open_native)
+"""What torch calls for each new group of this process; the owner of its engine."""

@@ -26,7 +26,7 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
         self._on_end = on_end
         self._ended = False
         self.agreement: Agreement | None = None
-        """Which generation of the default group this is; None: it has never shrunk."""
+        """Who can shrink the group, and where they meet; None if it was not made for torch."""
 
     @property
     def nic(self) -> Group:

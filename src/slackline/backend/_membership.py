@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from slackline.errors import LinkError, PeerError, SlacklineError, TimeoutError
+from slackline.nic import Group
 
-__all__ = ["Agreement", "MeetingPlace", "Shared", "agree"]
+__all__ = ["Agreement", "MeetingPlace", "Shared", "agree", "first_agreement"]
 
 _POLL_S = 0.005
 _PATIENCE_NS = 100_000_000
@@ -55,6 +56,17 @@ class Agreement:
     def next(self) -> "Agreement":
         """The generation that follows, with nobody left out yet."""
         return replace(self, generation=self.generation + 1)
+
+
+def first_agreement(group: Group, store: Shared) -> Agreement:
+    """What the ranks of a new group have in common."""
+    return Agreement(
+        store=store,
+        generation=0,
+        me=group.rank,
+        members=tuple(range(group.size)),
+        lost=group.lost,
+    )
 
 
 def agree(

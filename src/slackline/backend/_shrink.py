@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from torch import distributed as dist
 
-from slackline.backend._context import Context
+from slackline.backend._context import create
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._identity import NAME
 from slackline.backend._membership import Agreement, MeetingPlace, agree
@@ -16,7 +16,7 @@ from slackline.backend._torch import PrefixStore, Store
 from slackline.errors import LinkError, PeerError, UsageError
 from slackline.nic import Group
 
-__all__ = ["Shrunk", "shrink_default"]
+__all__ = ["Shrunk", "shrink"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,23 +31,31 @@ class Shrunk:
     """The old ranks that are not."""
 
 
-def shrink_default(context: Context, *, timeout: timedelta, min_ranks: int) -> Shrunk:
-    """See slackline.backend.shrink."""
+def shrink(*, timeout: timedelta = timedelta(seconds=30), min_ranks: int = 1) -> Shrunk:
+    """Replace the default group by one of the ranks that are still there, without a restart.
+
+    Every survivor calls it, once it has met a PeerError or LinkError; it returns when all of them
+    have, with new ranks in the old order. All other process groups of torch are destroyed, and
+    whatever was posted in them; models must be wrapped anew. Engine and links stay.
+
+    The survivors agree through the store of the first init_process_group, which has to outlive any
+    rank. Ranks that die meanwhile are left out too.
+
+    Raises TimeoutError, on all survivors, that names the ranks which are alive but have not come
+    within `timeout`; call it again to go on waiting. PeerError where fewer than `min_ranks` are
+    left, or where the others went on without this rank because their links to it had failed: it has
+    to leave. LinkError when the store does not answer.
+    """
     if timeout <= timedelta():
         raise UsageError(f"timeout must be positive, not {timeout}")
     if min_ranks < 1:
         raise UsageError(f"min_ranks must be positive, not {min_ranks}")
     group = slackline_group(None)
-    before = group.agreement or Agreement(
-        store=group.get_group_store(),
-        generation=0,
-        me=group.nic.rank,
-        members=tuple(range(group.nic.size)),
-        lost=group.nic.lost,
-    )
+    before = group.agreement
+    assert before is not None  # the groups that torch makes have one
     deadline_ns = time.monotonic_ns() + timeout // timedelta(microseconds=1) * 1000
-    after, opened = _meet_again(context, group, before, deadline_ns, min_ranks)
-    _replace(context, group, after, opened)
+    after, opened = _meet_again(group, before, deadline_ns, min_ranks)
+    _replace(group, after, opened)
     survivors = [before.members.index(member) for member in after.members]
     return Shrunk(
         rank=opened.rank,
@@ -58,7 +66,7 @@ def shrink_default(context: Context, *, timeout: timedelta, min_ranks: int) -> S
 
 
 def _meet_again(
-    context: Context, group: SlacklineGroup, before: Agreement, deadline_ns: int, min_ranks: int
+    group: SlacklineGroup, before: Agreement, deadline_ns: int, min_ranks: int
 ) -> tuple[Agreement, Group]:
     """The first generation whose members all live long enough to open their group."""
     agreement = before
@@ -66,7 +74,7 @@ def _meet_again(
     def call() -> None:
         gone = [r for r, member in enumerate(before.members) if member in before.lost()]
         names = ", ".join(f"rank {rank}" for rank in gone) or "nobody"
-        context.abort(f"lost: {names}; the others are to call shrink")
+        create.abort(f"lost: {names}; the others are to call shrink")
 
     while True:
         agreement, error = agree(agreement, least=min_ranks, deadline_ns=deadline_ns, call=call)
@@ -78,7 +86,7 @@ def _meet_again(
         try:
             place.check()
             # Once all have met, no engine touches memory of the old groups any more.
-            return agreement, context.reopen(
+            return agreement, create.reopen(
                 place,
                 agreement.members.index(agreement.me),
                 len(agreement.members),
@@ -90,11 +98,11 @@ def _meet_again(
                 raise
 
 
-def _replace(context: Context, group: SlacklineGroup, agreement: Agreement, opened: Group) -> None:
+def _replace(group: SlacklineGroup, agreement: Agreement, opened: Group) -> None:
     """Make `opened` torch's default group. All its other groups go."""
     store = agreement.store
     assert isinstance(store, Store)
-    with context.handing_over(opened):
+    with create.handing_over(opened):
         dist.destroy_process_group()
         dist.init_process_group(
             NAME,

@@ -158,6 +158,31 @@ class DataParallel(nn.Module):
         finally:
             self._report.close()
 
+    def abandon(self) -> None:
+        """Makes module and optimizers plain again without waiting for anybody: what was not reduced
+        is thrown away, and gradients are None.
+
+        For a group that has lost a rank. Each parameter has taken the last step or has not, unless
+        something had all of them wait for it; see the guide to elastic training.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._reduction.abandon()
+        finally:
+            self._report.close()
+
+    def __enter__(self) -> "DataParallel":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Closes after a body that ended well, abandons after one that did not."""
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the optimizer's: after its step for a gradient that is still to be used."""
         if self._closed:

@@ -125,11 +125,21 @@ class Reduction:
             for session in self._sessions:
                 session.close()
         finally:
-            for takeover in self._takeovers:
-                takeover.release()
-            detach(self._module, self._handles)
-            self.watch.owners.clear()
+            self._let_go()
         self._exchange.release()
+
+    def abandon(self) -> None:
+        """As `close`, but finishes nothing. Memory that is still in use is given back by nobody."""
+        ended = [session.abandon() for session in self._sessions]
+        self._let_go()
+        if all(ended):
+            self._exchange.release()
+
+    def _let_go(self) -> None:
+        for takeover in self._takeovers:
+            takeover.release()
+        detach(self._module, self._handles)
+        self.watch.owners.clear()
 
     def _place(self, parameter: Tensor) -> tuple[int, str]:
         place = self._places.get(id(parameter))

@@ -178,6 +178,18 @@ class Session:
                 slot.detach()
             self.slots = []
 
+    def abandon(self) -> bool:
+        """Lets go of the parameters and their gradients; tells whether all reductions had ended."""
+        for handle in self._handles:
+            handle.remove()
+        for slot in self.slots:
+            slot.parameter.grad = None
+        ended = all(slot.done() for slot in self.slots)
+        self.slots = []
+        self._due.clear()
+        self.open = False
+        return ended
+
     def _before_gradient(self, slot: Slot) -> None:
         if slot.due:
             self.finish(slot)

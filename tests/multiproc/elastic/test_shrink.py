@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import slackline
 from slackline import backend
+from slackline.backend import _membership
 from slackline.errors import PeerError, TimeoutError, UsageError
 
 RAILS = ("shm", "tcp")
@@ -156,10 +157,12 @@ def in_the_agreement(rank, size):
         die()
     until_a_rank_is_lost()
     if rank == 1:  # it has come, and dies before the others have opened their group
-        store = dist.group.WORLD.get_group_store()
-        store.set("slackline/generation/1/begun", "")
-        store.set("slackline/generation/1/here/1", "")
-        store.wait(["slackline/generation/1/decision"])
+        _membership.agree(
+            dist.group.WORLD.agreement,
+            least=1,
+            deadline_ns=time.monotonic_ns() + 20_000_000_000,
+            call=lambda: None,
+        )
         die()
     shrunk = backend.shrink()
     assert (shrunk.ranks, shrunk.lost) == ({0: 0, 2: 1}, (1, 3))

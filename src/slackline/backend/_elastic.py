@@ -1,0 +1,229 @@
+"""Training state that outlives a rank: whole steps, the same on all ranks, saved when it must be.
+
+    step 7 ── optimizer.step() ── commit ── step 8 ── ... a rank dies ...
+                                     └ whole from here to the next step()
+
+A step that fails has been taken whole by some ranks and not at all by the others. The survivors
+agree on the latest one that any of them has taken, and go on from there: none is lost, none is
+taken twice.
+"""
+
+import io
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.optim import Optimizer
+
+from slackline.backend._failures import failure_of
+from slackline.backend._group import SlacklineGroup
+from slackline.backend._shrink import shrink
+from slackline.backend._step_files import saved_steps, write_step
+from slackline.errors import LinkError, PeerError, UsageError
+
+__all__ = ["ElasticState", "Stateful"]
+
+Result = TypeVar("Result")
+
+
+class Stateful(Protocol):
+    """A part of the state: a module, an optimizer, a scheduler, or the like."""
+
+    def state_dict(self) -> Any: ...
+    def load_state_dict(self, state_dict: Any, /) -> Any: ...
+
+
+class ElasticState:
+    """What training has come to: the given parts, and how many steps they have taken.
+
+        state = ElasticState(model=model, optimizer=optimizer)
+
+    Parts are plain, not wrapped, and equal on all ranks, as data-parallel training keeps them.
+    From then on the optimizers take whole steps: slackline.overlap.DataParallel waits for all
+    gradients before the first parameter changes. One thread uses the state.
+    """
+
+    def __init__(self, **parts: Stateful) -> None:
+        if not parts:
+            raise UsageError("a state needs parts, such as model=model and optimizer=optimizer")
+        self.step = 0
+        """Steps that have been committed."""
+        self._parts = parts
+        self._whole = True
+        self._ending: int | None = None
+        for part in parts.values():
+            if isinstance(part, Optimizer):
+                # Where there is a hook, the overlap takes the step in one piece.
+                part.register_step_pre_hook(self._changing)
+        self._buffers = self._copy_buffers()
+
+    def commit(self) -> None:
+        """The step is complete; comes after `optimizer.step()`, with no communication in between.
+
+        Raises SystemExit within `saving` when SIGTERM has come since `step()`.
+        """
+        self.step += 1
+        self._buffers = self._copy_buffers()
+        self._whole = True
+        if self._ending is not None:
+            raise SystemExit(128 + self._ending)
+
+    def sync(self) -> None:
+        """Give every rank of the default group the latest step that any of them holds.
+
+        Collective. Gradients and what a step in progress has changed are thrown away. Raises
+        UsageError, on all ranks, where none of them holds a whole step.
+        """
+        self._rewind()
+        mine = torch.tensor([self.step, self._whole])
+        told = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(told, mine)
+        steps = [step if whole else -1 for step, whole in (pair.tolist() for pair in told)]
+        latest = max(steps)
+        if latest < 0:
+            raise UsageError(
+                "no rank holds a whole step: on all of them something failed between "
+                "optimizer.step() and commit()"
+            )
+        if any(step != latest for step in steps):
+            self._follow(steps.index(latest), here=steps[dist.get_rank()] == latest)
+
+    def run(
+        self,
+        train: Callable[[], Result],
+        *,
+        timeout: timedelta = timedelta(seconds=30),
+        min_ranks: int = 1,
+    ) -> Result:
+        """Call `train` and return what it returns; when a rank is lost, shrink and call it again.
+
+        `train` wraps the model, goes on from `step` and commits each step; its wrapper must not
+        outlive the call, which `with slackline.overlap.DataParallel(...)` sees to. `timeout`,
+        `min_ranks` and the errors are those of `slackline.backend.shrink`.
+        """
+        while True:
+            try:
+                self.sync()
+                result = train()
+                dist.barrier()  # whoever is done stays until all are
+            except Exception as error:
+                if not isinstance(failure_of(error), PeerError | LinkError):
+                    raise
+            else:
+                return result
+            shrink(timeout=timeout, min_ranks=min_ranks)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the state to a file of its own, whole or not at all; the two latest are kept.
+
+        Raises UsageError between `optimizer.step()` and `commit`.
+        """
+        if not self._whole:
+            raise UsageError(f"step {self.step + 1} is not complete: save after commit()")
+        self._rewind()
+        return write_step(Path(folder), self.step, self._pack())
+
+    def load(self, folder: str | Path) -> bool:
+        """Take the latest step that was saved in `folder`; tells whether there was one.
+
+        Ranks may find different ones, as on disks of their own: `sync` comes next.
+        """
+        found = saved_steps(Path(folder))
+        if not found:
+            return False
+        self._unpack(found[max(found)].read_bytes())
+        return True
+
+    @contextmanager
+    def saving(self, folder: str | Path) -> Iterator[None]:
+        """Whatever ends the body early, the last committed step is in `folder` afterwards.
+
+        In the main thread that holds for SIGTERM too, by which torchrun ends the ranks that are
+        left: it becomes SystemExit, at once or, in the middle of a step, at `commit`.
+        """
+        main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGTERM, self._end) if main else None
+        try:
+            yield
+        except BaseException:
+            asked, self._ending = self._ending, signal.SIGTERM  # another one changes nothing now
+            group = dist.group.WORLD
+            if asked is not None and isinstance(group, SlacklineGroup):
+                group.abort()  # nobody is to wait for this rank
+            if self._whole:
+                self._rewind()
+                if self.step > max(saved_steps(Path(folder)), default=0):
+                    self.save(folder)
+            raise
+        finally:
+            self._ending = None
+            if main:
+                signal.signal(signal.SIGTERM, before)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        """SIGTERM has come, between any two steps of the interpreter."""
+        if self._ending is None:
+            self._ending = number
+            if self._whole:
+                raise SystemExit(128 + number)
+
+    def _changing(self, *_: object) -> None:
+        self._whole = False
+
+    def _rewind(self) -> None:
+        """Undo what a step in progress has done before `optimizer.step()`."""
+        with torch.no_grad():
+            for name, buffer in self._named_buffers():
+                if name in self._buffers:
+                    buffer.copy_(self._buffers[name])
+        for part in self._parts.values():
+            if isinstance(part, Optimizer):
+                part.zero_grad()
+
+    def _named_buffers(self) -> Iterator[tuple[tuple[str, str], Tensor]]:
+        for name, part in self._parts.items():
+            if isinstance(part, nn.Module):
+                for path, buffer in part.named_buffers():
+                    yield (name, path), buffer
+
+    def _copy_buffers(self) -> dict[tuple[str, str], Tensor]:
+        """They change in forward; parameters and optimizers only change in the step."""
+        return {name: buffer.detach().clone() for name, buffer in self._named_buffers()}
+
+    def _follow(self, source: int, *, here: bool) -> None:
+        packed = self._pack() if dist.get_rank() == source else b""
+        length = torch.tensor([len(packed)])
+        dist.broadcast(length, source)
+        if packed:
+            data = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+        else:
+            data = torch.empty(int(length), dtype=torch.uint8)
+        dist.broadcast(data, source)
+        if not here:
+            self._unpack(data.numpy().tobytes())
+
+    def _pack(self) -> bytes:
+        file = io.BytesIO()
+        parts = {name: part.state_dict() for name, part in self._parts.items()}
+        torch.save({"step": self.step, "parts": parts}, file)
+        return file.getvalue()
+
+    def _unpack(self, data: bytes) -> None:
+        found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        if found["parts"].keys() != self._parts.keys():
+            theirs, mine = (", ".join(sorted(parts)) for parts in (found["parts"], self._parts))
+            raise UsageError(f"the state that was saved has the parts {theirs}, not {mine}")
+        self._whole = False
+        for name, part in self._parts.items():
+            part.load_state_dict(found["parts"][name])
+        self.step = found["step"]
+        self._buffers = self._copy_buffers()
+        self._whole = True

@@ -1,0 +1,138 @@
+"""kill -9 of one of four ranks in the example's training: no step is lost, none is redone."""
+
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from torch import distributed as dist
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "train_elastic.py"
+STEPS, VICTIM, AT = 33, 1, 12
+
+
+class Diary:
+    """What one process has written."""
+
+    def __init__(self, path: Path) -> None:
+        self.pid = int(path.stem)
+        lines = path.read_text().splitlines()
+        self.steps: list[tuple[int, int]] = []
+        """Each with the number of ranks that took it."""
+        self.starts: list[int] = []
+        self.losses: list[float] = []
+        self.rank, ranks, self.parameters = -1, 0, ""
+        for words in map(str.split, lines):
+            if words[0] == "ranks":
+                ranks, self.rank = int(words[1]), int(words[3])
+                self.starts.append(int(words[5]))
+            elif words[0] == "step":
+                self.steps.append((int(words[1]), ranks))
+                self.losses.append(float(words[3]))
+            else:
+                self.parameters = words[1]
+
+
+def diaries(folder: Path) -> list[Diary]:
+    return [Diary(path) for path in folder.glob("*.log") if path.read_text().endswith("\n")]
+
+
+@contextmanager
+def murder(folder: Path) -> Iterator[None]:
+    """Kills rank VICTIM once it has taken step AT."""
+    over = threading.Event()
+
+    def lie_in_wait() -> None:
+        while not over.wait(0.002):
+            for diary in diaries(folder):
+                if diary.rank == VICTIM and (AT, 4) in diary.steps:
+                    os.kill(diary.pid, signal.SIGKILL)
+                    return
+
+    killer = threading.Thread(target=lie_in_wait)
+    killer.start()
+    yield
+    over.set()
+    killer.join()
+
+
+def check(found: list[Diary], ranks_after: int) -> list[Diary]:
+    """That every step was taken once; returns the diaries of the processes that came through."""
+    through = [diary for diary in found if diary.parameters]
+    assert len(through) == ranks_after
+    (resumed,) = {diary.starts[-1] for diary in through}
+    assert resumed >= AT - 1
+    for diary in found:
+        numbers = [step for step, _ in diary.steps]
+        assert numbers == sorted(set(numbers)), "nothing is taken twice"
+    before = {step for diary in found for step, ranks in diary.steps if step <= resumed}
+    assert before == set(range(1, resumed + 1)), "nothing is lost"
+    for diary in through:
+        after = [(step, ranks_after) for step in range(resumed + 1, STEPS + 1)]
+        assert [entry for entry in diary.steps if entry[0] > resumed] == after
+        assert sum(diary.losses[-5:]) < sum(found[0].losses[:5])
+    assert len({diary.parameters for diary in through}) == 1
+    return through
+
+
+def example(rank, size, _):
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+    sys.argv = [str(EXAMPLE), *os.environ["ARGUMENTS"].split()]
+    sys.path.insert(0, str(EXAMPLE.parent))
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+
+
+def environment(store: dist.TCPStore, *arguments: object) -> dict[str, str]:
+    """As torchrun's: the store is its own and outlives every rank."""
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "ARGUMENTS": " ".join(map(str, (*arguments, "--steps", STEPS))),
+    }
+
+
+def a_store() -> dist.TCPStore:
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def test_three_ranks_go_on_in_their_processes(job, tmp_path):
+    store = a_store()
+    diary = tmp_path / "diary"
+    diary.mkdir()
+    settings = environment(store, tmp_path / "saved", "--diary", diary, "--shrink")
+    with murder(diary):
+        job(4, example, bare=True, environment=settings, dying=(VICTIM,))
+    found = check(diaries(diary), 3)
+    assert len(found) == 3
+    assert not (tmp_path / "saved").exists(), "nobody had to read or write anything"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_torchrun_starts_again_after_the_last_step_and_comes_to_the_same_bits(job, tmp_path):
+    store = a_store()
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    broken.mkdir()
+    settings = environment(store, tmp_path / "none", "--diary", whole)
+    job(4, example, bare=True, environment=settings)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node=4", "--max-restarts=3", str(EXAMPLE), str(tmp_path / "saved")]
+    with murder(broken):
+        subprocess.run(
+            [*command, "--diary", broken, "--steps", str(STEPS)],
+            check=True,
+            timeout=170,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+    found = check(diaries(broken), 4)
+    assert {diary.parameters for diary in found} == {diaries(whole)[0].parameters}
+    assert [path.name for path in (tmp_path / "saved").iterdir()] == [
+        f"step-{found[0].starts[0]:012}.pt"
+    ]

@@ -1,0 +1,52 @@
+"""Ranks find each other on a store that earlier ones have used."""
+
+import json
+import threading
+from datetime import timedelta
+
+import pytest
+from torch import distributed as dist
+
+from slackline.backend._life import begin_life
+from slackline.errors import TimeoutError
+
+LIMIT = timedelta(seconds=20)
+
+
+def live(store: dist.Store, size: int) -> list[str]:
+    found = [""] * size
+
+    def one(rank: int) -> None:
+        found[rank] = begin_life(store, rank, size, LIMIT)
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_every_life_has_a_place_of_its_own_that_all_its_ranks_know(size: int) -> None:
+    store = dist.HashStore()
+    places = [set(live(store, size)) for _ in range(3)]
+    assert [len(place) for place in places] == [1, 1, 1]
+    assert len(set.union(*places)) == 3
+
+
+def test_lives_of_other_sizes_and_lives_that_began_in_vain_leave_no_trap() -> None:
+    store = dist.HashStore()
+    assert len(set(live(store, 4))) == 1
+    store.set("slackline/rank/1", json.dumps(["came alone", ""]))
+    store.set("slackline/rank/2", json.dumps(["came too", "a rank 0 that died"]))
+    assert len(set(live(store, 3))) == 1
+    assert len(set(live(store, 5))) == 1
+
+
+def test_a_rank_of_an_earlier_life_is_not_taken_for_one_of_this() -> None:
+    store = dist.HashStore()
+    live(store, 2)
+    limit = timedelta(milliseconds=50)
+    with pytest.raises(TimeoutError, match=r"^the rendezvous Timed out: rank 0 waits for rank 1 "):
+        begin_life(store, 0, 2, limit)
