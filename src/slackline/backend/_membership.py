@@ -23,8 +23,9 @@ from slackline.nic import Group
 __all__ = ["Agreement", "MeetingPlace", "Shared", "agree", "first_agreement"]
 
 _POLL_S = 0.005
-_PATIENCE_NS = 100_000_000
-"""Whoever has not come by then may wait for one who has, and is called."""
+_PATIENCE_NS = 2_000_000_000
+"""Whoever has not come by then may wait for one who has, and is called. Over TCP a survivor may
+need a second to see a loss for itself, and its own error says more."""
 
 
 class Shared(Protocol):
