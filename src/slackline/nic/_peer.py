@@ -39,7 +39,7 @@ _MOST_CONNECT_S = 1.0
 _TALK_S = 3.0
 _REASON_LETTERS = 500
 _SETTLED_S = 0.5
-"""How long a peer whose part it is to call, or whom nobody has reached yet, may seem gone."""
+"""How long a peer whom nobody has reached yet may seem gone."""
 
 Way = tuple[str, tuple[tuple[str, int], ...]]
 """Where to dial from, and to."""
@@ -188,9 +188,18 @@ class Peer:
                 self._judge()
                 await asyncio.sleep(min(_AGAIN_S, _FIRST_AGAIN_S * 2.0 ** min(rail.tries, 8)))
 
+    async def _prove(self, rail: _Rail) -> None:
+        """See that the way to the caller's door is open: only then a closed door means anything."""
+        source, targets = rail.way
+        begin = time.monotonic()
+        with contextlib.suppress(OSError):
+            (await dial(targets, source, _MOST_CONNECT_S)).close()
+            rail.proven_s = time.monotonic() - begin
+
     async def _knock(self, rail: _Rail) -> None:
         """See whether the peer is there; it is its part to call."""
-        await asyncio.sleep(_AGAIN_S)
+        if not rail.added:
+            await asyncio.sleep(_AGAIN_S)  # it is only beginning
         if rail.missing.is_set():
             async with self._talk(rail, "knock"):
                 raise LinkError("it did not call")
@@ -261,6 +270,8 @@ class Peer:
         else:
             _log.info("link to rank %d: rail %d (%s)", *self._named(rail))
         self._on_rail(rail.plan)
+        if not self.calls and not self.shared and rail.proven_s is None:
+            self._tasks.append(self._site.keeper.spawn(self._prove(rail)))
         if not self.first.done():
             self.first.set_result(None)
         if all(each.carrier for each in self.rails.values()):
@@ -271,13 +282,15 @@ class Peer:
         rails = self.rails.values()
         if any(rail.carrier is not None or rail.tries == 0 for rail in rails):
             return
-        known = [rail for rail in rails if rail.added]
-        if not (any if known else all)(rail.refused for rail in known or rails):
-            return
-        if not (self.calls and known):
+        known = [rail for rail in rails if rail.proven_s is not None]
+        if known:
+            gone = any(rail.refused for rail in known)
+        else:
             since = max(rail.lost_at for rail in rails)
-            if time.monotonic() - since < _SETTLED_S:
-                return
+            gone = all(rail.refused and not rail.added for rail in rails)
+            gone = gone and time.monotonic() - since > _SETTLED_S
+        if not gone:
+            return
         self._give_up(f"its process has ended ({self.missing()})")
 
     def _give_up(self, reason: str) -> None:

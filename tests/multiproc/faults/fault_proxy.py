@@ -45,7 +45,11 @@ class Proxy:
                 caller, _ = self._server.accept()
             except OSError:
                 return
-            callee = socket.create_connection(("127.0.0.1", self._target))
+            try:
+                callee = socket.create_connection(("127.0.0.1", self._target))
+            except ConnectionRefusedError:  # it has closed its nic
+                caller.close()
+                continue
             self._sockets += [caller, callee]
             for way, source, sink in (("there", caller, callee), ("back", callee, caller)):
                 sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

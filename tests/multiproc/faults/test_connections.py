@@ -83,8 +83,7 @@ def test_a_rail_that_either_end_drops_comes_back(how: str, dropping: int) -> Non
         return counters
 
     for counters in run_ranks(2, body, options=secured(how)):
-        assert counters["rails_lost"] == 5
-        assert counters["rails_restored"] == 5
+        assert counters["rails_lost"] == counters["rails_restored"] >= 5
 
 
 def secured(how: str) -> NicOptions:
