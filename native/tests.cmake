@@ -1,6 +1,7 @@
 # slackline_native_tests: every native/tests/*_test.cc in one executable; each bench_*.cc is its own.
 file(GLOB test_sources CONFIGURE_DEPENDS native/tests/*_test.cc)
-add_executable(slackline_native_tests native/tests/main.cc ${test_sources})
+set(model_sources native/tests/model/search.cc native/tests/model/world.cc)
+add_executable(slackline_native_tests native/tests/main.cc ${test_sources} ${model_sources})
 target_link_libraries(slackline_native_tests PRIVATE slackline_core)
 enable_testing()
 add_test(NAME native COMMAND slackline_native_tests)
@@ -12,3 +13,7 @@ foreach(source IN LISTS bench_sources)
   add_executable(${name} EXCLUDE_FROM_ALL ${source})
   target_link_libraries(${name} PRIVATE slackline_core)
 endforeach()
+
+# slackline_link_model: the model checker of a link, for larger explorations than the tests'.
+add_executable(slackline_link_model EXCLUDE_FROM_ALL native/tests/model/main.cc ${model_sources})
+target_link_libraries(slackline_link_model PRIVATE slackline_core)

@@ -61,9 +61,10 @@ void Engine::retire(Job& job) {
     for (std::byte* scratch : job.scratch) arena_.free(scratch);
   }
   for (Link* link : job.group->links) {
-    // The same frame may be coming in on two rails after one of them failed at the peer: what is
-    // left of it must not reach memory that is the caller's again.
-    if (link == nullptr || link->rails().size() < 2) continue;
+    // The same frame may be coming in on two rails after one of them failed at the peer, even when
+    // only the other is left: what is still to come must not reach memory that is the caller's
+    // again.
+    if (link == nullptr) continue;
     for (auto& rail : link->rails()) rail->wire->forget(&job, *this);
   }
   job.scratch.clear();

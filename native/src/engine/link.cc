@@ -275,12 +275,13 @@ void Link::forget(const Job& job) {
   for (auto& rail : rails_) rail->wire->forget(&job, engine_);
   for (Retained& r : retained_) {
     if (r.job.get() != &job) continue;
+    r.job.reset();
+    if (r.owned != nullptr) continue;
     // The frame may still have to be resent and its memory goes back to the caller: keep a copy.
     r.owned = engine_.take_buffer(r.length);
     std::memcpy(r.owned, r.payload, r.length);
     for (auto& rail : rails_) rail->wire->repoint(r.header.sequence, r.owned);
     r.payload = r.owned;
-    r.job.reset();
   }
 }
 

@@ -1,6 +1,7 @@
 // The rails of a link: which one a frame takes, what becomes of frames whose rail is silent or
 // lost, and when a link is down.
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -135,6 +136,13 @@ void Link::resend(Retained& frame, LinkRail& rail) {
   ++rail.frames_resent;
   frame.header.job = rail.wire->job();
   frame.header.acknowledge = expected_;
+  // It may be overwritten now, or later while it waits in the rail's queue: by a result that is on
+  // its way because the peer has had the frame.
+  if (frame.job != nullptr && frame.owned == nullptr) {
+    frame.owned = engine_.take_buffer(frame.length);
+    std::memcpy(frame.owned, frame.payload, frame.length);
+    frame.payload = frame.owned;
+  }
   const bool intact = frame.length == 0 || frame.header.payload_checksum == 0 ||
                       crc32c(0, frame.payload, frame.length) == frame.header.payload_checksum;
   wire::Header header = frame.header;
