@@ -64,6 +64,9 @@ void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire)
   const bool bare = rails_.empty();
   rails_.push_back(std::make_unique<LinkRail>(index, std::move(name), std::move(wire)));
   LinkRail& rail = *rails_.back();
+  if (rails_.size() > 1) {
+    for (auto& each : rails_) each->wire->keep_back();
+  }
   if (old != nullptr) {
     old->wire->give_up("replaced by a new one");
     reap();

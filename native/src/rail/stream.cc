@@ -20,6 +20,8 @@ namespace slackline {
 namespace {
 
 constexpr std::int64_t kRepairNs = 1'000'000;  // of a lost segment, at least
+// Unsent bytes in the socket: 2 ms at 1 Gbit/s, and more than a wake-up takes at 25.
+constexpr int kUnsentBytes = 256 << 10;
 
 }  // namespace
 
@@ -146,6 +148,11 @@ void StreamRail::flush(std::int64_t now_ns) {
       queue_.pop_front();
     }
   }
+}
+
+void StreamRail::keep_back() {
+  ::setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes,
+               sizeof kUnsentBytes);  // refused by other stream sockets, whose buffers are short
 }
 
 void StreamRail::last_words(const wire::Header& header) {

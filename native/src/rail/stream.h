@@ -33,6 +33,7 @@ class StreamRail final : public WireRail {
   Confirmation confirmation(std::int64_t now_ns) override;
   void inject(const std::optional<FaultState>& state) override;
   void last_words(const wire::Header& header) override;
+  void keep_back() override;
   bool at_end() const { return at_end_; }
 
  private:

@@ -88,6 +88,8 @@ class WireRail {
     injector_ = state ? std::make_unique<Injector>(*state) : nullptr;
   }
 
+  // It is one of several now: what waits should wait here, where it can still take another rail.
+  virtual void keep_back() {}
   // Writes one more frame past all that waits, if that can be done, before the rail goes.
   virtual void last_words(const wire::Header&) {}
   // Ends the rail from this side.
