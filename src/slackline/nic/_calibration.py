@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from slackline.plan.collective import Collective, CostParameters, Timing, estimate, generate
+from slackline.wire import DType
 
 __all__ = ["LARGE_BYTES", "SHORT_BYTES", "measure", "parameters_from", "timings_from"]
 
 SHORT_BYTES = 64
 LARGE_BYTES = 512 << 10
 _ROUNDS = ((SHORT_BYTES, 12), (LARGE_BYTES, 6))
+_BUDGET_NS = 100_000_000
+"""For the rounds at one size; a link of long delays is not asked twelve times."""
 _OVERHEAD_SHARE = 0.25
 """Of a short message's time, what keeps the rank busy; the rest is the way to the peer."""
 _REDUCE_BYTES_PER_SECOND = 20e9
@@ -26,23 +30,45 @@ _FASTEST = 100e9
 """No port is taken to be faster than this, bytes per second."""
 
 
-def measure(names: Sequence[str], run: Callable[[str, int, int], None]) -> list[int]:
-    """Nanoseconds of each plan at each size; `run(name, address, nbytes)` is an all_reduce.
+class Run(Protocol):
+    """One all_reduce to the maximum by the plan called `name`, in place and blocking."""
 
-    The plans take turns, so that a burst of noise does not fall on one of them.
+    def __call__(
+        self, name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32
+    ) -> None: ...
+
+
+def measure(names: Sequence[str], run: Run) -> list[int]:
+    """Nanoseconds of each plan at each size, on the slowest rank: the same on all.
+
+    The plans take turns, so that a burst of noise does not fall on one of them. The first round
+    warms up, unless the links are so slow that it has to do.
     """
     memory = ctypes.create_string_buffer(LARGE_BYTES + 64)
     address = (ctypes.addressof(memory) + 63) // 64 * 64
-    best: dict[tuple[str, int], int] = {}
-    for nbytes, rounds in _ROUNDS:
-        for number in range(rounds + 1):
-            for name in names:
-                begin = time.perf_counter_ns()
-                run(name, address, nbytes)
-                taken = time.perf_counter_ns() - begin
-                if number > 0:  # the first is to warm up
-                    best[name, nbytes] = min(taken, best.get((name, nbytes), taken))
-    return [best[name, nbytes] for name in names for nbytes, _ in _ROUNDS]
+
+    def one_round(nbytes: int) -> list[int]:
+        taken = []
+        for name in names:
+            begin = time.perf_counter_ns()
+            run(name, address, nbytes)
+            taken.append(time.perf_counter_ns() - begin)
+        return taken
+
+    best: list[list[int]] = []
+    for nbytes, most_rounds in _ROUNDS:
+        first = one_round(nbytes)
+        rounds = min(most_rounds, _BUDGET_NS // _largest([sum(first)], run)[0])
+        several = [one_round(nbytes) for _ in range(rounds)]
+        best.append([min(times) for times in zip(*several, strict=True)] or first)
+    return _largest([each for times in zip(*best, strict=True) for each in times], run)
+
+
+def _largest(values: Sequence[int], run: Run) -> list[int]:
+    """The largest of all ranks' values, each by itself."""
+    agreed = (ctypes.c_int64 * len(values))(*values)
+    run("direct", ctypes.addressof(agreed), ctypes.sizeof(agreed), DType.INT64)
+    return list(agreed)
 
 
 def timings_from(names: Sequence[str], measured: Sequence[int]) -> tuple[Timing, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Unpack
@@ -75,12 +74,7 @@ class NativeGroup:
         self.barrier(blocking=True, timeout=timeout)
         if self.size == 1:
             return
-        names = self._book.candidates()
-        measured = measure(names, self._timed)
-        agreed = (ctypes.c_int64 * len(measured))(*measured)
-        address = ctypes.addressof(agreed)
-        self._timed("direct", address, ctypes.sizeof(agreed), DType.INT64)
-        self._book.learn(list(agreed))
+        self._book.learn(measure(self._book.candidates(), self._timed))
         self._all_reduces.clear()
 
     def _timed(self, name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32) -> None:
