@@ -30,7 +30,7 @@ class Effects:
     duplicate: float = 0.0
     """Arrives twice."""
     reorder: float = 0.0
-    """Is overtaken by the packet behind it."""
+    """Is 1 ms late, or the jitter if that is more, and overtaken by those behind it."""
     corrupt: float = 0.0
     """Has one wrong bit."""
     down: bool = False
