@@ -3,7 +3,7 @@
 Each reading scores between -1 and 1: it speaks for a change when it is above what counts as one,
 fully so from `clear` times that on, and against it below. The sum never falls below zero; a change
 is found when it reaches `evidence`, and it began where the sum last left zero. Once found, a sum is
-kept for the way back, for which readings speak below half of what counts.
+kept for the way back, for which readings speak below half of what was found.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Change:
     since_ns: int = 0
     """When the present state began, as far as the readings tell."""
     threshold: float = 0.0
-    """What counted as a change when this one was found."""
+    """The size of the change that was found; below half of it, it is over."""
     score: float = 0.0
     _turned_ns: int = 0
 
@@ -47,7 +47,8 @@ class Change:
             return False
         self.active = not self.active
         self.since_ns = self._turned_ns
-        self.threshold = threshold
+        # What is to be over is what was found, not what would have sufficed.
+        self.threshold = max(threshold, reading) if self.active else threshold
         self.score = 0.0
         return True
 

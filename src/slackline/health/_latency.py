@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from slackline.health._change import Change
 from slackline.health._clocks import Clocks
 from slackline.health._options import HealthOptions
+from slackline.health._runs import Runs
 from slackline.health._samples import Probe
 from slackline.health._usual import Usual
 
@@ -36,6 +37,9 @@ _CLEAR = 5.0
 _MEMORY = 256
 _EVERY = 16
 _LEVEL_GAIN = 0.3
+_SURE = 128
+_MOST_EVIDENCE = 32.0
+"""Two or three seconds of traffic."""
 
 
 @dataclass(slots=True)
@@ -44,6 +48,7 @@ class Way:
 
     change: Change
     usual: Usual
+    runs: Runs
     floor: float = 0.0
     """The fastest latency that is usual, from the first probe's."""
     excess_ns: float = 0.0
@@ -146,19 +151,26 @@ class Latency:
         self, way: Way, fastest: float, explained: float, began_ns: int, usual_ns: int
     ) -> None:
         options = self._options
-        way.excess_ns = min(fastest - way.usual.middle, explained)
-        if way.usual.known:
-            threshold = max(
-                options.least_delay_ns, options.least_change * usual_ns, way.usual.scatter
-            )
-            way.change.take(way.excess_ns, threshold, began_ns)
+        change, usual, runs = way.change, way.usual, way.runs
+        way.excess_ns = min(fastest - usual.middle, explained)
+        threshold = max(options.least_delay_ns, options.least_change * usual_ns, usual.scatter)
+        if usual.known:
+            limit = change.threshold / 2 if change.active else threshold
+            runs.take(late=way.excess_ns >= limit, told=change.active)
+            change.evidence = runs.evidence
+            change.take(way.excess_ns, threshold, began_ns)
         if way.change.active:
             gain = _LEVEL_GAIN if way.level_ns else 1.0
             way.level_ns += gain * (way.excess_ns - way.level_ns)
         else:
             way.level_ns = 0.0
-        if way.change.calm:
-            way.usual.add(fastest)
+        if not change.active:
+            known = usual.known
+            usual.add(fastest)
+            if usual.known and not known:
+                threshold = max(threshold, usual.scatter)
+                for reading in usual.readings:
+                    runs.take(late=reading - usual.middle >= threshold, told=False)
 
     def _compare(self, now_ns: int) -> None:
         """Closes a window: what its fastest probes say about the clocks and the usual path."""
@@ -176,8 +188,10 @@ class Latency:
         error_there, error_here = fastest_there - there.floor, fastest_here - here.floor
         path = (error_there + error_here) / 2
         error = (error_there - error_here) / 2
-        if there.change.calm and here.change.calm:
-            limit = max(self._options.least_delay_ns, there.usual.scatter, here.usual.scatter)
+        limit = max(self._options.least_delay_ns, there.usual.scatter, here.usual.scatter)
+        steady_there = there.change.calm or not (there.change.active or error_there > limit)
+        steady_here = here.change.calm or not (here.change.active or error_here > limit)
+        if steady_there and steady_here:
             if fastest_both - fastest_there - fastest_here > 2 * limit:
                 return  # a clock was set within the window: the next one tells by how much
             if path < -limit or (abs(error) > limit and path < limit):
@@ -187,9 +201,9 @@ class Latency:
             there.floor += follow * path
             here.floor += follow * path
             self.clocks.correct(now_ns, error)
-        elif here.change.calm:
+        elif steady_here:
             self.clocks.correct(now_ns, -error_here)
-        elif there.change.calm:
+        elif steady_there:
             self.clocks.correct(now_ns, error_there)
 
     def _begin_anew(self, now_ns: int, error: float, path: float) -> None:
@@ -207,4 +221,5 @@ def _way(options: HealthOptions) -> Way:
         every=_EVERY,
         noise_factor=options.noise_factor,
     )
-    return Way(Change(options.evidence, options.recovery_evidence, _CLEAR), usual)
+    change = Change(options.evidence, options.recovery_evidence, _CLEAR)
+    return Way(change, usual, Runs(options.evidence, sure=_SURE, most=_MOST_EVIDENCE))

@@ -2,6 +2,7 @@
 
 from slackline.health._change import Change
 from slackline.health._options import HealthOptions
+from slackline.health._runs import Runs
 from slackline.health._samples import RailSample
 from slackline.health._usual import Usual
 
@@ -10,6 +11,8 @@ __all__ = ["Loss"]
 _MEMORY = 64
 _EVERY = 8
 _LEVEL_GAIN = 0.3
+_SURE = 32
+_MOST_EVIDENCE = 8.0
 
 
 class Loss:
@@ -26,6 +29,7 @@ class Loss:
             every=_EVERY,
             noise_factor=options.noise_factor,
         )
+        self._runs = Runs(options.evidence, sure=_SURE, most=_MOST_EVIDENCE)
         self._mark: tuple[int, int, int] | None = None
         self._last: tuple[float, int] | None = None
 
@@ -55,8 +59,12 @@ class Loss:
         options = self._options
         if self._usual.known:
             threshold = max(options.least_loss, self._usual.scatter)
-            turned = self.change.take(lower - self._usual.middle, threshold, began_ns)
+            beyond = lower - self._usual.middle
+            limit = self.change.threshold / 2 if self.change.active else threshold
+            self._runs.take(late=beyond >= limit, told=self.change.active)
+            self.change.evidence = self._runs.evidence
+            turned = self.change.take(beyond, threshold, began_ns)
             fresh = turned or not self.change.active
             self.share += (1.0 if fresh else _LEVEL_GAIN) * (reading - self.share)
-        if self.change.calm:
+        if not self.change.active:
             self._usual.add(lower)

@@ -20,17 +20,19 @@ class HealthOptions:
     noise_factor: float = 6.0
     """A change must be this many times the usual scatter (scaled median deviation)."""
     evidence: float = 3.0
-    """How many clear readings in a row make a verdict."""
+    """How many clear readings in a row make a verdict at least; more where more are usual."""
     recovery_evidence: float = 8.0
     """How many clear readings in a row take a verdict back."""
     fastest_of: int = 4
     """A reading is the fastest of so many probes: a delay slows them all, jitter does not."""
-    learn_probes: int = 48
+    learn_probes: int = 64
     """Probes from which the usual latency is learned before anything is judged."""
-    learn_intervals: int = 8
+    learn_intervals: int = 12
     """Intervals from which the usual bandwidth or loss is learned before it is judged."""
     bulk_bytes: int = 256 << 10
     """Bytes that an interval must carry to count as a reading of bandwidth."""
+    bulk_frame_bytes: int = 16 << 10
+    """Mean size of the frames of such an interval, at least."""
     bulk_round_trips: int = 20
     """How many usual round trips an interval must have been busy to count as such a reading."""
     bulk_packets: int = 500

@@ -32,7 +32,7 @@ class RailHealth:
         for probe in sample.probes:
             self.latency.take(probe)
         back = self.latency.here.change
-        self.throughput.take(now_ns, sample, self.latency.usual_ns, judge=back.calm)
+        self.throughput.take(now_ns, sample, self.latency.usual_ns, judge=not back.active)
         self.loss.take(now_ns, sample)
         slow = self.latency.there.change.active or self.throughput.change.active
         self.queues.take(sample, calm=not slow)

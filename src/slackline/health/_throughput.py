@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from slackline.health._change import Change
 from slackline.health._options import HealthOptions
+from slackline.health._runs import Runs
 from slackline.health._samples import RailSample
 from slackline.health._usual import Usual
 
@@ -17,6 +18,10 @@ __all__ = ["Throughput"]
 _MEMORY = 128
 _EVERY = 8
 _LEVEL_GAIN = 0.3
+_SURE = 32
+_MOST_EVIDENCE = 8.0
+_MOST_NOISE = 0.4
+"""A loss of more than this is never noise if it lasts, so that a half is always found."""
 _NS = 1_000_000_000
 
 
@@ -45,6 +50,7 @@ class Throughput:
         self._last_ns = 0
         self._kind = 0
         self._usual: dict[int, Usual] = {}
+        self._runs = Runs(options.evidence, sure=_SURE, most=_MOST_EVIDENCE)
 
     def take(self, now_ns: int, sample: RailSample, usual_ns: int, *, judge: bool) -> None:
         """Takes a sample; `usual_ns` is the usual one-way latency.
@@ -65,8 +71,9 @@ class Throughput:
                 self._mark = mark
             return
         self._mark = mark
-        kind = (carried // max(1, mark.frames - before.frames)).bit_length()
-        self._read(kind, carried * _NS / busy_ns, before.at_ns)
+        mean = carried // max(1, mark.frames - before.frames)
+        if mean >= self._options.bulk_frame_bytes:
+            self._read(mean.bit_length() // 2, carried * _NS / busy_ns, before.at_ns)
 
     def _read(self, kind: int, rate: float, began_ns: int) -> None:
         last, last_ns, same = self._last, self._last_ns, kind == self._kind
@@ -86,9 +93,13 @@ class Throughput:
         if usual.known:
             self.usual_rate = -usual.middle
             missing = 1 - reading / self.usual_rate
-            threshold = max(options.least_change, usual.scatter / self.usual_rate)
+            noise = min(usual.scatter / self.usual_rate, _MOST_NOISE)
+            threshold = max(options.least_change, noise)
+            limit = self.change.threshold / 2 if self.change.active else threshold
+            self._runs.take(late=missing >= limit, told=self.change.active)
+            self.change.evidence = self._runs.evidence
             turned = self.change.take(missing, threshold, last_ns)
             following = self.change.active and not turned
             self.rate += (_LEVEL_GAIN if following else 1.0) * (reading - self.rate)
-        if self.change.calm:
+        if not self.change.active:
             usual.add(-reading)

@@ -1,14 +1,12 @@
 """What is usual: the middle and the scatter of the last readings that were calm."""
 
 from collections import deque
+from collections.abc import Iterable
 
 __all__ = ["Usual"]
 
 _SCALE = 1.4826
 """Makes the median deviation of normal noise its standard deviation."""
-
-_TAIL = 1.5
-"""What lies this far beyond the middle, in distances to the 95th percentile, is not the tail."""
 
 _FORGET = 0.98
 """Of the scatter that was known, for each new estimate of it: bursts come in seasons."""
@@ -28,6 +26,11 @@ class Usual:
         self._due = least
 
     @property
+    def readings(self) -> Iterable[float]:
+        """What is remembered, oldest first."""
+        return self._readings
+
+    @property
     def known(self) -> bool:
         """Whether there were enough readings."""
         return len(self._readings) >= self._least
@@ -44,9 +47,8 @@ class Usual:
         ordered = sorted(self._readings)
         middle = ordered[len(ordered) // 2]
         deviations = sorted(abs(x - middle) for x in ordered)
-        tail = ordered[(len(ordered) * 19) // 20] - middle
         # Few readings have not seen much of the tail yet.
         unsure = 1 + self._least / len(ordered)
         noise = self._noise_factor * _SCALE * deviations[len(deviations) // 2]
         self.middle = middle
-        self.scatter = max(unsure * max(noise, _TAIL * tail), _FORGET * self.scatter)
+        self.scatter = max(unsure * noise, _FORGET * self.scatter)

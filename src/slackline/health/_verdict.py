@@ -142,7 +142,7 @@ def _since_ns(state: WayState) -> int:
 def _where(state: WayState) -> str:
     if state.queueing:
         return "queueing at the sender's NIC"
-    return "nothing queues at the sender, so it is on the way"
+    return "nothing more than usual waits at the sender"
 
 
 def _seconds(ns: int) -> str:

@@ -89,7 +89,7 @@ def test_where_the_bytes_wait_is_told() -> None:
             now_ns, [replace(sample, queued_bytes=waiting, unconfirmed_bytes=waiting)]
         )
     assert [verdict.reason for verdict in said] == [
-        "link 0>1 is slow since 20.0 s: carries 236 Mbit/s of its usual 922 Mbit/s; "
+        "link 0>1 is slow since 20.0 s: carries 236 Mbit/s of its usual 924 Mbit/s; "
         "queueing at the sender's NIC"
     ]
 

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackline.health._change import Change
+from slackline.health._runs import Runs
 from slackline.health._usual import Usual
 
 
@@ -39,7 +40,7 @@ def test_between_the_two_thresholds_nothing_changes() -> None:
     change = _change()
     assert _feed(change, [0.99] * 100) == []
     _feed(change, [5, 5, 5])
-    assert _feed(change, [0.51] * 100) == []
+    assert _feed(change, [2.51] * 100) == []
     assert change.active
 
 
@@ -87,10 +88,39 @@ def test_the_usual_is_not_known_from_few_readings() -> None:
 def test_rare_outliers_do_not_move_the_middle_and_old_scatter_fades() -> None:
     usual = Usual(least=8, memory=64, every=4, noise_factor=6)
     for place in range(64):
-        usual.add(1000.0 if place % 8 == 0 else 10.0)
-    assert usual.middle == 10.0
+        usual.add(1000.0 if place % 8 == 0 else 10.0 + place % 3)
+    assert usual.middle == 11.0
     wide = usual.scatter
     for _ in range(2000):
         usual.add(10.0)
-    assert wide > 1000
+    assert 8 < wide < 15
     assert usual.scatter < 1
+
+
+def test_what_lasts_no_longer_than_usual_is_no_evidence() -> None:
+    runs = Runs(least=3, sure=128, most=48)
+    assert runs.evidence == 3
+    for late in [False] * 128 + [True] * 5 + [False]:
+        runs.take(late=late, told=False)
+    assert 10.9 < runs.evidence <= 11
+    for late in [False] * 10_000:
+        runs.take(late=late, told=False)
+    assert runs.evidence == 3
+
+
+def test_at_first_it_takes_more_than_twice_what_was_seen() -> None:
+    runs = Runs(least=3, sure=128, most=48)
+    for late in [False] * 27 + [True] * 4 + [False]:
+        runs.take(late=late, told=False)
+    assert runs.evidence == 4 * 2 * 4 + 1
+
+
+def test_a_verdict_that_did_not_outlast_its_evidence_twice_was_jitter() -> None:
+    runs = Runs(least=3, sure=128, most=48)
+    for late in [False] * 128 + [True] * 6 + [False]:
+        runs.take(late=late, told=True)
+    assert 12.9 < runs.evidence <= 13
+    fault = Runs(least=3, sure=128, most=48)
+    for late in [True] * 7 + [False]:
+        fault.take(late=late, told=True)
+    assert fault.evidence == 3

@@ -61,7 +61,7 @@ def test_the_sentences_of_a_delay_and_of_its_end() -> None:
     network.ways[2, 3].delay = between(20 * S, 28 * S, 30 * MS)
     assert [verdict.reason for _, verdict in news(network, 2, 32 * S)] == [
         "link 2>3 is slow since 20.1 s: 30 ms over its usual 0.1 ms; "
-        "nothing queues at the sender, so it is on the way",
+        "nothing more than usual waits at the sender",
         "link 2>3 is back at 28.8 s: 0.1 ms one way, after 8.7 s",
     ]
 
@@ -93,8 +93,8 @@ def test_half_of_the_bandwidth_is_named_and_its_return() -> None:
     said = everybody(network, 34 * S)
     assert [(rank, v.condition) for _, rank, v in said] == [(2, Condition.SLOW), (2, "back")]
     assert said[0][2].reason == (
-        "link 2>3 is slow since 20.0 s: carries 455 Mbit/s of its usual 924 Mbit/s; "
-        "nothing queues at the sender, so it is on the way"
+        "link 2>3 is slow since 20.0 s: carries 455 Mbit/s of its usual 923 Mbit/s; "
+        "nothing more than usual waits at the sender"
     )
     assert said[0][0] <= 20 * S + 5 * SAMPLE_EVERY
 

@@ -35,7 +35,7 @@ LOSS = Shift(since_ns=START + 11_000 * MS, usual=0.0, now=0.012)
             {"bandwidth": BANDWIDTH, "queueing": False},
             Condition.SLOW,
             "link 2>3 is slow since 12.6 s: carries 210 Mbit/s of its usual 940 Mbit/s; "
-            "nothing queues at the sender, so it is on the way",
+            "nothing more than usual waits at the sender",
         ),
         (
             {"loss": LOSS, "queueing": False},
