@@ -61,7 +61,7 @@ def test_pauses_give_no_verdict_either_when_many_probes_are_on_their_way() -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0])
 @pytest.mark.parametrize("law", LAWS)
 def test_an_hour_of_healthy_traffic_gives_no_verdict(law: str, seed: int) -> None:
     assert verdicts(healthy(4, seed, **LAWS[law]), HOUR) == []
@@ -69,7 +69,7 @@ def test_an_hour_of_healthy_traffic_gives_no_verdict(law: str, seed: int) -> Non
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0])
 def test_an_hour_with_pauses_of_ranks_gives_no_verdict(seed: int) -> None:
     network = healthy(4, seed)
     network.pauses = pauses(seed, 4, HOUR)
