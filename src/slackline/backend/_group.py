@@ -56,5 +56,6 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
             self._nic.abort("the process group was aborted")
             if self._lane is not None:
                 self._lane.close()
+            self._nic.close(timedelta())  # what was posted and has not begun is not waited for
         finally:
             self._on_end()
