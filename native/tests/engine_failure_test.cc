@@ -102,6 +102,22 @@ TEST("an aborted group fails on every rank, with the reason") {
   }
 }
 
+TEST("who leaves a group because of a dead rank names that one to those who still wait") {
+  Ranks ranks(3, Kind::kStream);
+  std::vector<float> values(1000);
+  const auto job = ranks.engine(0).post(
+      ranks.group(0), reduction(mesh(3, 0), values.data(), values.data(), 1000), false);
+  for (const Ranks::Wire& wire : ranks.wires) {
+    if (wire.low == 1 && wire.high == 2) ::shutdown(wire.low_fd, SHUT_RDWR);
+  }
+  until([&] { return !ranks.engine(2).link_alive(ranks.link(2, 1)); }, "the loss of the link");
+  ranks.engine(2).close_group(ranks.group(2), kSecond);
+  CHECK(ranks.engine(0).wait(*job, 10 * kSecond));
+  CHECK(job->failure.fault == Fault::kPeer);
+  CHECK_EQUAL(job->failure.peer, 1);
+  CHECK(says(job, "the link to rank 1 (rank 1) closed unexpectedly"));
+}
+
 TEST("closing a group finishes what can be finished and fails what cannot") {
   for (const Kind kind : {Kind::kStream, Kind::kShared}) {
     Ranks ranks(2, kind);

@@ -199,6 +199,8 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
          false);
   for (Link* link : group.links) {
     if (link == nullptr || link->down) continue;
+    // Whoever still waits learns why, not only that we left.
+    if (group.broken && group.broken.fault == Fault::kPeer) abort_over(*link, group, group.broken);
     wire::Header bye = blank_header(wire::FrameKind::kBye);
     bye.epoch = group.epoch;
     bye.source = static_cast<std::uint16_t>(group.rank);
@@ -214,17 +216,26 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   groups_.erase(group.epoch);
 }
 
+// Tells the peer that nothing more comes of the group, and because of which rank.
+void Engine::abort_over(Link& link, const Group& group, const Failure& failure) {
+  wire::Header header = blank_header(wire::FrameKind::kAbort);
+  header.epoch = group.epoch;
+  header.source = static_cast<std::uint16_t>(group.rank);
+  header.tag = ~std::uint64_t{0};
+  header.offset = static_cast<std::uint64_t>(failure.fault);
+  header.total = static_cast<std::uint64_t>(failure.peer + 1);
+  link.control(header, failure.message);
+}
+
 void Engine::abort_group(Group& group, const std::string& reason) {
   const Lock lock = lock_for_post();
   if (group.closed) return;
+  const Failure told{
+      Fault::kPeer, "rank " + std::to_string(group.rank) + " aborted the group: " + reason,
+      group.rank,   group.rank,
+      -1,           -1};
   for (Link* link : group.links) {
-    if (link == nullptr || link->down) continue;
-    wire::Header header = blank_header(wire::FrameKind::kAbort);
-    header.epoch = group.epoch;
-    header.source = static_cast<std::uint16_t>(group.rank);
-    header.tag = ~std::uint64_t{0};
-    header.offset = static_cast<std::uint64_t>(Fault::kPeer);
-    link->control(header, "rank " + std::to_string(group.rank) + " aborted the group: " + reason);
+    if (link != nullptr && !link->down) abort_over(*link, group, told);
   }
   std::vector<std::shared_ptr<Job>> open;
   for (const auto& [key, job] : jobs_) {

@@ -158,6 +158,7 @@ class Engine final : public FrameSink {
   void check_deadlines(std::int64_t now);
   void watch_links(std::int64_t now);
   void break_group(Group& group, const Failure& failure);
+  void abort_over(Link& link, const Group& group, const Failure& failure);
   // describe.cc
   Failure stray(const Group& group, const wire::Header& header) const;
   std::optional<Key> posted_instead(const Job& job, int rank) const;

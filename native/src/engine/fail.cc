@@ -109,8 +109,11 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
   failure.peer = header.source;
   if (header.tag == ~std::uint64_t{0}) {  // the whole group
     const auto it = groups_.find(header.epoch);
-    if (it != groups_.end() && it->second->rank_of(link) >= 0)
-      peer_left(*it->second, it->second->rank_of(link), failure);
+    if (it == groups_.end() || it->second->rank_of(link) < 0) return;
+    const std::shared_ptr<Group> group = it->second;
+    const int culprit = static_cast<int>(std::min<std::uint64_t>(header.total, 1u << 16)) - 1;
+    const bool other = culprit >= 0 && culprit < group->size() && culprit != group->rank;
+    peer_left(*group, other ? culprit : group->rank_of(link), failure);
     return;
   }
   if (const std::shared_ptr<Job> job = find(key)) {
