@@ -31,6 +31,10 @@ StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums)
   const int on = 1;
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on,
                sizeof on);  // refused by other stream sockets, which have no delay
+  if (leaves_host()) {
+    queue_bytes_ = kFarQueueBytes;
+    keep_back();
+  }
 }
 
 StreamRail::~StreamRail() { ::close(fd_); }
@@ -148,6 +152,21 @@ void StreamRail::flush(std::int64_t now_ns) {
       queue_.pop_front();
     }
   }
+}
+
+bool StreamRail::leaves_host() const {
+  sockaddr_storage here{};
+  sockaddr_storage there{};
+  socklen_t here_size = sizeof here;
+  socklen_t there_size = sizeof there;
+  if (::getsockname(fd_, reinterpret_cast<sockaddr*>(&here), &here_size) != 0 ||
+      ::getpeername(fd_, reinterpret_cast<sockaddr*>(&there), &there_size) != 0)
+    return false;  // not connected any more: the first use of it will say so
+  if (here.ss_family != AF_INET || there.ss_family != AF_INET) return false;
+  const auto host = [](const sockaddr_storage& address) {
+    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr);
+  };
+  return host(there) >> 24 != 127 && host(there) != host(here);
 }
 
 void StreamRail::keep_back() {

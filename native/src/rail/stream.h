@@ -18,7 +18,7 @@ class StreamRail final : public WireRail {
 
   RailKind kind() const override { return RailKind::kTcp; }
   int fd() const override { return fd_; }
-  bool room() const override { return queued_bytes_ < kQueueBytes && !failure(); }
+  bool room() const override { return queued_bytes_ < queue_bytes_ && !failure(); }
   std::size_t queued_bytes() const override { return queued_bytes_; }
   void enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length) override;
   void repoint(std::uint32_t sequence, const std::byte* to) override;
@@ -34,10 +34,14 @@ class StreamRail final : public WireRail {
   void inject(const std::optional<FaultState>& state) override;
   void last_words(const wire::Header& header) override;
   void keep_back() override;
+  // Whether the peer's address is another host's.
+  bool leaves_host() const;
   bool at_end() const { return at_end_; }
 
  private:
   static constexpr std::size_t kQueueBytes = 512u << 10;
+  // What is ahead of an urgent frame on a wire, with what waits in the socket: 4 ms at 1 Gbit/s.
+  static constexpr std::size_t kFarQueueBytes = 128u << 10;
   static constexpr std::size_t kBufferBytes = 160u << 10;
   static constexpr std::size_t kPeekBytes = 4096;
   static constexpr std::size_t kBulkBytes = 16u
@@ -67,6 +71,7 @@ class StreamRail final : public WireRail {
   bool check_payload(const wire::Header& header, const std::byte* data);
 
   int fd_;
+  std::size_t queue_bytes_ = kQueueBytes;
   std::deque<Outgoing> queue_;
   std::size_t queued_bytes_ = 0;
   std::size_t front_sent_ = 0;
