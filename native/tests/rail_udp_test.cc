@@ -73,5 +73,114 @@ TEST("a UDP rail that ends tells its peer") {
   CHECK_EQUAL(b.sink.seen.size(), 1u);
 }
 
+TEST("a UDP rail that gave up says so, and the peer's process is not taken for dead") {
+  const auto [x, y] = udp_pair();
+  UdpEnd a(x), b(y);
+  a.rail->give_up("tired");
+  a.rail.reset();
+  until(
+      [&] {
+        b.work();
+        return static_cast<bool>(b.rail->failure());
+      },
+      "the end");
+  CHECK(b.rail->failure().fault == Fault::kLink);
+  CHECK_EQUAL(b.rail->failure().message, "the peer gave the rail up");
+}
+
+TEST("a UDP rail does without the kernel's cutting where that is refused, and counts it") {
+  const auto [x, y] = udp_pair();
+  UdpEnd a(x), b(y);
+  const int on = 1;  // the kernel cuts only what it makes checksums for
+  CHECK(::setsockopt(x, SOL_SOCKET, SO_NO_CHECK, &on, sizeof on) == 0);
+  a.last = 20;
+  a.length = mixed_length;
+  until(
+      [&] {
+        a.work();
+        b.work();
+        return b.sink.seen.size() == 20;
+      },
+      "the frames");
+  CHECK(!a.rail->socket().segments());
+  CHECK_EQUAL(a.rail->socket().segment_refusals(), 1u);
+  CHECK(b.rail->socket().segments());
+}
+
+TEST("a port where nobody listens ends a UDP rail once it has been so for a while") {
+  const auto [x, y] = udp_pair();
+  ::close(y);
+  UdpEnd a(x);
+  std::int64_t now = kSecond;
+  a.last = 1;
+  a.length = [](std::uint32_t) { return 100; };
+  int steps = 0;
+  for (; !a.rail->failure() && steps < 1000; ++steps) {
+    a.work(now);
+    now = std::max(now + kMillisecond, std::min(a.rail->due_ns(), now + 10 * kMillisecond));
+  }
+  CHECK(a.rail->failure().fault == Fault::kPeer);
+  CHECK_EQUAL(a.rail->failure().message, "nobody listens at the peer's port");
+  CHECK(now - kSecond > 100 * kMillisecond);
+}
+
+TEST("faults are inflicted on what a UDP rail sends") {
+  const auto [x, y] = udp_pair();
+  UdpEnd a(x), b(y);
+  a.rail->inject(FaultState{.delay_ns = kMillisecond,
+                            .jitter_ns = kMillisecond,
+                            .loss = 0.1,
+                            .duplicate = 0.1,
+                            .reorder = 0.1,
+                            .corrupt = 0.1,
+                            .seed = 5});
+  a.last = 100;
+  a.length = mixed_length;
+  until(
+      [&] {
+        a.work();
+        b.work();
+        return b.sink.seen.size() == 100 && !a.rail->confirmation(0).in_flight;
+      },
+      "the frames");
+  CHECK(a.rail->counters().packets_resent > 0);
+  CHECK(b.rail->counters().packets_refused > 0);
+  CHECK(b.rail->protocol().duplicates() > 0);
+  CHECK(a.rail->confirmation(0).round_trip_ns > kMillisecond);
+}
+
+TEST("a UDP rail that is down keeps trying, and goes on when the fault is over") {
+  const auto [x, y] = udp_pair();
+  UdpEnd a(x), b(y);
+  a.last = 100;
+  a.length = [](std::uint32_t) { return 131'072; };
+  a.rail->inject(FaultState{.down = true});
+  std::int64_t now = now_ns();
+  const std::int64_t began = now;
+  for (; now < began + kSecond; now += kMillisecond) {
+    a.work(now);
+    b.work(now);
+  }
+  const Confirmation silent = a.rail->confirmation(now);
+  CHECK(silent.in_flight);
+  CHECK(silent.tries > 10);
+  CHECK_EQUAL(silent.quiet_since_ns, began);
+  CHECK(silent.unconfirmed >= 512u << 10);
+  CHECK(b.sink.seen.empty());
+  a.rail->inject(std::nullopt);
+  for (const std::int64_t up = now; now < up + 60 * kMillisecond; now += kMillisecond) {
+    a.work(now);
+    b.work(now);
+  }
+  CHECK_EQUAL(a.rail->confirmation(now).tries, 0);
+  until(
+      [&] {
+        a.work(now += kMillisecond);
+        b.work(now);
+        return b.sink.seen.size() == 100;
+      },
+      "the frames");
+}
+
 }  // namespace
 }  // namespace slackline::test
