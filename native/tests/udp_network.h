@@ -118,6 +118,10 @@ class UdpNetwork {
   explicit UdpNetwork(unsigned seed = 1)
       : engine_(tiny()), link_(engine_, 0, "test"), dice_(seed) {}
 
+  ~UdpNetwork() {
+    for (auto& end : ends_) end->protocol->receiver().abandon(end->sink);
+  }
+
   // Two ends of a rail; gives the index of the first, the other is the next.
   std::size_t join(const Weather& there = {}, const Weather& back = {},
                    const UdpProtocol::Options& options = {.job = kJobCode,

@@ -1,11 +1,12 @@
 // How much of a UDP rail may be in flight, and how fast it may leave.
 //
 // Delay is the signal, not loss. What a packet waits in queues is its round trip less the shortest
-// that the path has shown; once in every round (the time until a packet sent at its start is
-// confirmed) the window grows while the least wait in that round is below a target, and shrinks in
-// proportion when it is above. Packets that are lost at random are sent again and change nothing;
-// only a round in which a large share is lost (a queue too short to show as delay, or a policer)
-// shrinks the window too. docs/design.md gives the constants' reasons.
+// that the path has shown. Once in every round (the time until a packet sent at its start is
+// confirmed) the window grows while the least wait in that round is below a target; above it the
+// window is cut to what the path holds without a queue, and for a moment less. Packets that are
+// lost at random are sent again and change nothing; only a large share of lost ones (a queue too
+// short to show as delay, or a policer) shrinks the window too. docs/design.md gives the constants'
+// reasons.
 #pragma once
 
 #include <cstddef>

@@ -87,12 +87,6 @@ void UdpSender::lose(Record& record) {
   repeat(record.piece);
 }
 
-void UdpSender::lose_all() {
-  for (Record& record : records_) {
-    if (record.state == State::kInFlight) lose(record);
-  }
-}
-
 // A packet came although later ones were confirmed before: `needed_ns` is what would have kept us
 // from taking it for lost.
 void UdpSender::note_reordering(std::int64_t needed_ns, std::int64_t now_ns) {
@@ -184,16 +178,14 @@ std::int64_t UdpSender::probe_due_ns() const {
   return last_sent_ns_ + std::max(once, std::min(once << std::min(tries_, 8), kMostProbeNs));
 }
 
+// What is in flight stays so: the peer may just be slow to read, and the ACK of a probe tells.
 void UdpSender::time_out(std::int64_t now_ns) {
   ++tries_;
   ++counters_.timeouts;
   last_sent_ns_ = now_ns;
   copied_ = 0;
-  if (silent()) {
-    lose_all();
-    congestion_.silent();
-  }
   probes_ = silent() ? 1 : 2;
+  if (silent()) congestion_.silent();
   drop_old_records(now_ns);
 }
 

@@ -112,7 +112,6 @@ class UdpSender {
   void confirm(Record& record);
   void lose(Record& record);
   void repeat(Piece piece);
-  void lose_all();
   void note_reordering(std::int64_t needed_ns, std::int64_t now_ns);
   void detect_losses(std::int64_t now_ns);
   void drop_old_records(std::int64_t now_ns);
