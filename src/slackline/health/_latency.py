@@ -32,13 +32,13 @@ _FOLLOW = 0.05
 """Of a slow change of the path that the usual takes over with each window."""
 
 _CLEAR = 5.0
-"""A delay this many times over what counts needs the least evidence; tails are long."""
+"""A delay this many times what counts needs the least evidence; tails are long."""
 
 _MEMORY = 256
 _EVERY = 16
 _LEVEL_GAIN = 0.3
 _SURE = 128
-_MOST_EVIDENCE = 32.0
+_MOST_EVIDENCE = 24.0
 """Two or three seconds of traffic."""
 
 
@@ -188,15 +188,17 @@ class Latency:
         error_there, error_here = fastest_there - there.floor, fastest_here - here.floor
         path = (error_there + error_here) / 2
         error = (error_there - error_here) / 2
-        limit = max(self._options.least_delay_ns, there.usual.scatter, here.usual.scatter)
-        steady_there = there.change.calm or not (there.change.active or error_there > limit)
-        steady_here = here.change.calm or not (here.change.active or error_here > limit)
-        if steady_there and steady_here:
+        limit = max(self._options.least_delay_ns, self._options.least_change * self.usual_ns)
+        if not (there.change.active or here.change.active):
             if fastest_both - fastest_there - fastest_here > 2 * limit:
                 return  # a clock was set within the window: the next one tells by how much
-            if path < -limit or (abs(error) > limit and path < limit):
+            if path < -limit or (abs(error) > limit and abs(path) < limit):
                 self._begin_anew(now_ns, error, path)
                 return
+        # A window that even its fastest probe was late in tells nothing about the clocks.
+        steady_there = not there.change.active and error_there <= limit
+        steady_here = not here.change.active and error_here <= limit
+        if steady_there and steady_here:
             follow = 1.0 if path < 0 and not self.known else _FOLLOW
             there.floor += follow * path
             here.floor += follow * path

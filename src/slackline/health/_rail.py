@@ -15,6 +15,7 @@ class RailHealth:
     """One rail. Fed with samples in the order of time; a rail that is dialled again goes on."""
 
     def __init__(self, options: HealthOptions, sample: RailSample) -> None:
+        self._evidence = options.evidence
         self.latency = Latency(options)
         self.throughput = Throughput(options)
         self.loss = Loss(options)
@@ -32,7 +33,9 @@ class RailHealth:
         for probe in sample.probes:
             self.latency.take(probe)
         back = self.latency.here.change
-        self.throughput.take(now_ns, sample, self.latency.usual_ns, judge=not back.active)
+        # Confirmations come the way back: where that is late, or seems to be, it is to blame.
+        spoiled = back.active or back.score >= self._evidence
+        self.throughput.take(now_ns, sample, self.latency.usual_ns, judge=not spoiled)
         self.loss.take(now_ns, sample)
         slow = self.latency.there.change.active or self.throughput.change.active
         self.queues.take(sample, calm=not slow)
