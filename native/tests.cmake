@@ -1,6 +1,6 @@
 # slackline_native_tests: every native/tests/*_test.cc in one executable; each bench_*.cc is its own.
 file(GLOB test_sources CONFIGURE_DEPENDS native/tests/*_test.cc)
-set(model_sources native/tests/model/search.cc native/tests/model/world.cc)
+set(model_sources native/tests/model/search.cc native/tests/model/world.cc native/tests/model/world_state.cc)
 add_executable(slackline_native_tests native/tests/main.cc ${test_sources} ${model_sources})
 target_link_libraries(slackline_native_tests PRIVATE slackline_core)
 enable_testing()
