@@ -1,0 +1,97 @@
+// What the future of a world depends on, as bytes: two worlds with the same go on alike.
+#include <string>
+
+#include "world.h"
+
+namespace slackline {
+
+// What a link's future depends on.
+struct LinkView {
+  static void write(const Link& link, std::string& state) {
+    const auto put = [&](auto value) {
+      state.append(reinterpret_cast<const char*>(&value), sizeof value);
+    };
+    put(link.next_sequence_);
+    put(link.expected_);
+    for (const std::uint32_t sequence : link.early_) put(sequence);
+    put('|');
+    for (const Link::Retained& r : link.retained_) {
+      put(r.header.sequence);
+      put(r.rail == nullptr ? -1 : r.rail->index);
+      put(r.job != nullptr);
+    }
+    put('|');
+    put(link.bulk_unacknowledged_);
+    put(link.ended_);
+    for (const auto& [priority, queue] : link.ready_) put(queue.size());
+  }
+};
+
+}  // namespace slackline
+
+namespace slackline::model {
+namespace {
+
+template <class T>
+void put(std::string& state, const T& value) {
+  state.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+}  // namespace
+
+std::string World::state() {
+  std::string state;
+  state.reserve(512);
+  put(state, failures_);
+  put(state, suspicions_);
+  put(state, changes_of_mind_);
+  for (int e = 0; e < 2; ++e) {
+    End& end = ends_[static_cast<std::size_t>(e)];
+    put(state, end.prefers_second);
+    for (const auto* list : {&end.sends, &end.receives}) {
+      for (const auto& memory : *list) {
+        put(state, memory->job->finished());
+        for (const Chunk& chunk : memory->job->chunks) {
+          for (const Segment& segment : chunk.segments) put(state, segment.position);
+        }
+      }
+    }
+    LinkView::write(*end.link, state);
+    for (int r = 0; r < kRails; ++r) {
+      MemoryRail* here = rail(e, r);
+      put(state, here != nullptr);
+      if (here == nullptr) continue;
+      const LinkRail& known = *end.link->rail(r);
+      put(state, known.state);
+      put(state, known.retired);
+      put(state, known.probe_sent_ns != 0);
+      put(state, here->in().writer_gone);
+      put(state, here->out().reader_gone);
+      for (const Flying& frame : here->in().frames) {
+        put(state, frame.header.kind);
+        put(state, frame.header.sequence);
+        put(state, frame.header.acknowledge);
+        put(state, frame.header.flags);
+        put(state, frame.header.chunk);
+        put(state, frame.header.length);
+        put(state, frame.begun);
+        put(state, frame.begun && !frame.owned);
+        put(state, frame.released);
+        const bool probe = frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kProbe);
+        const bool answer = (frame.header.flags & wire::kFlagAnswer) != 0;
+        const LinkRail* asker =
+            ends_[static_cast<std::size_t>(answer ? e : 1 - e)].link->rail(frame.header.chunk);
+        put(state, probe && asker != nullptr &&
+                       asker->probe_sent_ns == static_cast<std::int64_t>(frame.header.offset));
+      }
+      put(state, '|');
+    }
+  }
+  for (const auto& dialled : dialled_) {
+    put(state, dialled != nullptr);
+    if (dialled != nullptr) put(state, dialled->out->frames.size());
+  }
+  return state;
+}
+
+}  // namespace slackline::model

@@ -1,0 +1,118 @@
+"""The table of the fault matrix: what is wrong, between which rails.
+
+Faults begin with the group and stay unless they say otherwise. Loss, duplicates and reordering are
+of packets on UDP. TCP repairs them itself: there they show as delays, and frames overtake others.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from slackline.nic import NicOptions
+
+__all__ = ["CELLS", "QUICK_CELLS", "Cell", "Rails"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rails:
+    """The rails of every link."""
+
+    kinds: tuple[str, ...]
+    nics: int = 1
+
+    @property
+    def environment(self) -> dict[str, str]:
+        interfaces = {"SLACKLINE_INTERFACE": ",".join(_NICS[: self.nics])} if self.nics > 1 else {}
+        return {"SLACKLINE_RAILS": ",".join(self.kinds)} | interfaces
+
+    def options(self, **changes: Any) -> NicOptions:
+        values: dict[str, Any] = {
+            "rails": self.kinds,
+            "interfaces": _NICS[: self.nics] if self.nics > 1 else (),
+            "order": "rank",
+            "plan": "mesh",
+            "arena_bytes": 64 << 20,
+            "checksums": "all",
+        }
+        return NicOptions(**(values | changes))
+
+
+_NICS = ("127.0.1.1/24", "127.0.2.1/24")
+
+RAILS = {
+    "shm": Rails(kinds=("shm",)),
+    "tcp": Rails(kinds=("tcp",)),
+    "udp": Rails(kinds=("udp",)),
+    "tcp-and-udp": Rails(kinds=("tcp", "udp")),
+    "two-tcp-nics": Rails(kinds=("tcp",), nics=2),
+    "two-udp-nics": Rails(kinds=("udp",), nics=2),
+}
+
+_ANY_RAIL = tuple(RAILS)
+_WIRES = tuple(name for name in RAILS if name != "shm")
+_TWO_NICS = ("two-tcp-nics", "two-udp-nics")
+
+FAULTS = {
+    "delay": ("link 0-1 delay 5ms", _ANY_RAIL),
+    "delay-one-way": ("link 0>1 delay 10ms", _ANY_RAIL),
+    "jitter": ("link 0-1 jitter 5ms seed 3", _ANY_RAIL),
+    "rate": ("link 0-1 rate 200Mbit", _ANY_RAIL),
+    "loss": ("link 0-1 loss 3% seed 4", _WIRES),
+    "duplicate": ("link 0-1 duplicate 10% seed 5", _WIRES),
+    "reorder": ("link 0-1 reorder 10% seed 6", _WIRES),
+    "corrupt": ("link 0-1 corrupt 2% seed 7", _WIRES),
+    "all-at-once": (
+        "link 0-1 delay 2ms jitter 2ms loss 2% duplicate 2% reorder 2% corrupt 1% seed 8",
+        _WIRES,
+    ),
+    "down-for-a-while": ("link 0-1 down for 400ms", _ANY_RAIL),
+    "down-one-way-for-a-while": ("link 1>0 down for 400ms", _ANY_RAIL),
+    "nic-down": ("nic 0.1 down", _TWO_NICS),
+    "nic-flaps": ("nic 1.0 flap 150ms", _TWO_NICS),
+    "nic-slow": ("nic 1.1 rate 20Mbit", _TWO_NICS),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One fault between ranks that are joined by some rails."""
+
+    fault: str
+    rail: str
+
+    @property
+    def text(self) -> str:
+        return FAULTS[self.fault][0]
+
+    @property
+    def rails(self) -> Rails:
+        return RAILS[self.rail]
+
+    @property
+    def sign(self) -> str | None:
+        return SIGNS.get((self.fault, self.rail))
+
+    def __str__(self) -> str:
+        return f"{self.fault}-over-{self.rail}"
+
+
+SIGNS = {
+    ("loss", "udp"): "packets_resent",
+    ("corrupt", "udp"): "packets_resent",
+    ("all-at-once", "udp"): "packets_resent",
+    ("corrupt", "tcp"): "rails_lost",
+    ("corrupt", "tcp-and-udp"): "rails_lost",
+    ("duplicate", "tcp"): "duplicates_dropped",
+    ("nic-down", "two-tcp-nics"): "rails_suspected",
+    ("nic-down", "two-udp-nics"): "rails_suspected",
+}
+"""What the engines must have counted, for it shows that the fault was there."""
+
+CELLS = [Cell(fault=fault, rail=rail) for fault, (_, rails) in FAULTS.items() for rail in rails]
+_SLOW_RAILS = {"tcp-and-udp"}
+QUICK_CELLS = [
+    cell
+    for cell in CELLS
+    if cell.rail not in _SLOW_RAILS
+    and (not cell.rail.startswith("two") or cell.fault.startswith(("nic", "all", "down-for")))
+]
+"""A thin cut through everything, for runs that must be quick."""
