@@ -148,6 +148,31 @@ TEST("every change of a rail is an event, in order") {
   CHECK(!p.engine.next_event());
 }
 
+TEST("what is posted while the only rail is broken and not replaced yet waits for the new one") {
+  const Bytes long_one = pattern(100'000, 1);
+  const Bytes brief = pattern(100, 2);
+  Bytes got(long_one.size());
+  Bytes more(60'000);
+  EngineOptions options = one_thread(64u << 20);
+  options.eager_bytes = 1000;
+  Played p(1, options, true);
+  const auto first = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+  wire::Header h = message_header(1, 1, 0, 0, long_one.size());
+  h.sequence = 1;
+  const Bytes frame = seal(h, long_one);
+  CHECK(!p.engine.wait(*first, 0));  // it will not look after its rails again for some time
+  p.hand().write(frame);
+  p.hand().hang_up();
+  finish(p.engine, first);  // the acknowledgement finds nobody there
+  // This one has to tell the peer that it may send, this one has something to send.
+  const auto second = p.engine.post(*p.group, receive_from(1, more.data(), more.size(), 1), false);
+  const auto third = p.engine.post(*p.group, send_to(1, brief.data(), brief.size(), 2), false);
+  Hand& next = p.add_rail(0);
+  CHECK(!p.engine.wait(*second, 0));
+  CHECK(next.expect(wire::FrameKind::kData).payload == brief);
+  CHECK(third->finished() && !third->failure);
+}
+
 TEST("a timeout says whether the peer is late or was not heard of") {
   Played p(1);
   Bytes got(1000);

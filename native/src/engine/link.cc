@@ -49,7 +49,7 @@ void Link::pump() {
   while (!control_.empty()) {
     auto& [header, text] = control_.front();
     if (shm_ == nullptr) {
-      if (rails_.empty()) return;
+      if (any_rail() == nullptr) return;
       const auto [waiting, words] = std::move(control_.front());
       control_.pop_front();
       control(waiting, words);
