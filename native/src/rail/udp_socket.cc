@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "udp_device.h"
+
 namespace slackline {
 namespace {
 
@@ -20,6 +22,7 @@ constexpr int kUdpGro = 104;
 constexpr int kReceiveBytes = 8 << 20;
 constexpr int kSendBytes = 1 << 20;  // what may wait at our own interface
 
+constexpr std::size_t kHeaders = 64;  // of a packet on its way to the interface, at most
 constexpr std::size_t kUdpOverIp4 = 28;
 constexpr std::size_t kUdpOverIp6 = 48;
 
@@ -51,6 +54,9 @@ UdpSocket::UdpSocket(int fd) : fd_(fd), memory_(new std::byte[kSlots * kSlotByte
   set(fd_, SOL_SOCKET, SO_SNDBUF, kSendBytes);
   set(fd_, SOL_SOCKET, SO_TIMESTAMPNS, int{1});
   set(fd_, IPPROTO_UDP, kUdpGro, int{1});  // refused by old kernels: datagrams come one by one
+  message_bytes_ = std::clamp(largest_uncut_packet(fd_), kUdpMinPacket + 2 * kHeaders,
+                              kMessageBytes + kHeaders) -
+                   kHeaders;
   segments_ = get(fd_, IPPROTO_UDP, kUdpSegment, -1) >= 0;
   if (!segments_) ++segment_refusals_;
 }
@@ -76,7 +82,7 @@ std::size_t UdpSocket::group(std::span<const UdpPacket> packets, std::size_t fir
   const std::size_t unit = packets[first].bytes();
   std::size_t n = 1;
   if (!segments_) return n;
-  const std::size_t most = std::min(kSegments, kMessageBytes / unit);
+  const std::size_t most = std::clamp(message_bytes_ / unit, std::size_t{1}, kSegments);
   while (n < most && first + n < packets.size() && packets[first + n].bytes() <= unit) {
     if (packets[first + n++].bytes() < unit) break;
   }

@@ -64,6 +64,7 @@ class UdpSocket {
   int fd_;
   bool v6_ = false;
   bool segments_ = true;
+  std::size_t message_bytes_ = kMessageBytes;  // that cross the stack in one piece
   std::uint64_t segment_refusals_ = 0;
   std::uint64_t system_calls_ = 0;
   std::size_t slots_ = kSlots;
