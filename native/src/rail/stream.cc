@@ -20,8 +20,8 @@ namespace slackline {
 namespace {
 
 constexpr std::int64_t kRepairNs = 1'000'000;  // of a lost segment, at least
-// Unsent bytes in the socket: 2 ms at 1 Gbit/s, and more than a wake-up takes at 25.
-constexpr int kUnsentBytes = 256 << 10;
+// Unsent bytes in the socket: 1 ms at 1 Gbit/s, and more than a wake-up takes at 10.
+constexpr int kUnsentBytes = 128 << 10;
 
 }  // namespace
 
