@@ -1,3 +1,6 @@
+#include <array>
+#include <cstdio>
+
 #include "udp_sockets.h"
 
 namespace slackline::test {
@@ -38,6 +41,37 @@ TEST("frames of all sizes pass both ways through UDP sockets") {
   exchange(kUdpMaxPacket);
   exchange(1472);
   exchange(kUdpMinPacket);
+}
+
+TEST("a UDP rail runs over IPv6") {
+  std::array<int, 2> fds;
+  std::array<sockaddr_in6, 2> places{};
+  for (std::size_t i = 0; i < 2; ++i) {
+    fds[i] = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    places[i].sin6_family = AF_INET6;
+    places[i].sin6_addr = in6addr_loopback;
+    auto* place = reinterpret_cast<sockaddr*>(&places[i]);
+    socklen_t size = sizeof places[i];
+    if (::bind(fds[i], place, size) != 0) {
+      std::printf("(no IPv6 here) ");
+      return;
+    }
+    CHECK(::getsockname(fds[i], place, &size) == 0);
+  }
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(::connect(fds[i], reinterpret_cast<sockaddr*>(&places[1 - i]), sizeof places[i]) == 0);
+  UdpEnd a(fds[0]), b(fds[1]);
+  CHECK_EQUAL(a.rail->socket().packet_bytes(), kUdpMaxPacket);
+  a.last = 50;
+  a.length = mixed_length;
+  until(
+      [&] {
+        a.work();
+        b.work();
+        return b.sink.seen.size() == 50;
+      },
+      "the frames");
+  CHECK(a.rail->socket().segments());
 }
 
 TEST("long payloads are stored where their owner wants them, over UDP too") {
