@@ -1,14 +1,17 @@
 """Rank processes that do what the benchmark asks, and end with the first one's error.
 
-The benchmark's own process conducts: it asks all ranks for one thing, waits for all answers, asks
-for the next. Between two questions a rank sleeps in a pipe and takes no processor time from
-whatever else is measured, another program included.
+Ranks are processes of this host, or of the hosts of a lab. The benchmark's own process conducts:
+it asks all ranks for one thing, waits for all answers, asks for the next. Between two questions a
+rank sleeps in a pipe and takes no processor time from whatever else is measured, another program
+included.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import traceback
@@ -20,7 +23,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
+
+from slackline.lab import Lab
 
 ANSWER_TIMEOUT = timedelta(minutes=2)
 GRACE = timedelta(seconds=1)
@@ -41,36 +46,25 @@ class RankFailedError(RuntimeError):
     """A rank raised, died or did not answer in time. All ranks of its group are stopped."""
 
 
-class Ranks:
-    """`size` processes, each holding one `performer(place)`.
+class Member(Protocol):
+    """A rank's process as its conductor knows it."""
 
-    Use as a context manager: leaving it stops every process. `performer` is a class or function of
-    an importable module; `environment` is set in each process before `performer` is called.
-    """
+    def end(self, patience: timedelta) -> int | None:
+        """Its exit code; a process that has not left after `patience` is killed."""
+        ...
 
-    def __init__(
-        self,
-        performer: Callable[[Place], Any],
-        size: int,
-        *,
-        environment: Mapping[str, str],
-    ) -> None:
-        context = multiprocessing.get_context("forkserver")
-        # One import of torch for all ranks; the server itself never opens a group.
-        context.set_forkserver_preload(["torch.distributed"])
+
+class Conductor:
+    """Asks ranks; leaving its context stops every process."""
+
+    def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="slackline-benchmark-")
         self._connections: list[Connection] = []
-        self._processes: list[BaseProcess] = []
-        for rank in range(size):
-            ours, theirs = context.Pipe()
-            place = Place(rank=rank, size=size, store=Path(self._folder.name, "store"))
-            process = context.Process(
-                target=_serve, args=(performer, place, dict(environment), theirs), daemon=True
-            )
-            process.start()
-            theirs.close()
-            self._connections.append(ours)
-            self._processes.append(process)
+        self._members: list[Member] = []
+
+    def place(self, rank: int, size: int) -> Place:
+        """What rank `rank` is told about itself."""
+        return Place(rank=rank, size=size, store=Path(self._folder.name, "store"))
 
     def ask(self, method: str, *arguments: object) -> list[Any]:
         """What `method(*arguments)` returned at each rank, in rank order.
@@ -113,9 +107,7 @@ class Ranks:
         try:
             failed, answer = self._connections[rank].recv()
         except (EOFError, OSError):
-            process = self._processes[rank]
-            process.join(timeout=5)
-            return True, f"died with exit code {process.exitcode}"
+            return True, f"died with exit code {self._members[rank].end(timedelta(seconds=5))}"
         return failed, answer
 
     def __enter__(self) -> Self:
@@ -129,16 +121,104 @@ class Ranks:
     ) -> None:
         for connection in self._connections:
             connection.close()
-        for process in self._processes:
-            # A rank whose pipe is closed leaves by itself, unless an error left it inside a call.
-            process.join(timeout=5 if error is None else 0)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        # A rank whose pipe is closed leaves by itself, unless an error left it inside a call.
+        patience = timedelta(seconds=5 if error is None else 0)
+        for member in self._members:
+            member.end(patience)
         self._folder.cleanup()
 
 
-def _serve(
+class Ranks(Conductor):
+    """`size` processes of this host, each holding one `performer(place)`.
+
+    Use as a context manager. `performer` is a class or function of an importable module;
+    `environment` is set in each process before `performer` is called.
+    """
+
+    def __init__(
+        self,
+        performer: Callable[[Place], Any],
+        size: int,
+        *,
+        environment: Mapping[str, str],
+    ) -> None:
+        super().__init__()
+        context = multiprocessing.get_context("forkserver")
+        # One import of torch for all ranks; the server itself never opens a group.
+        context.set_forkserver_preload(["torch.distributed"])
+        for rank in range(size):
+            ours, theirs = context.Pipe()
+            place = self.place(rank, size)
+            process = context.Process(
+                target=serve, args=(performer, place, dict(environment), theirs), daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._connections.append(ours)
+            self._members.append(_Forked(process))
+
+
+class LabRanks(Conductor):
+    """One process on each host of a lab, each holding one `performer(place)`.
+
+    Use as a context manager, within the lab's. `performer` and `environment` as for `Ranks`; the
+    processes start with that environment.
+    """
+
+    def __init__(
+        self,
+        performer: Callable[[Place], Any],
+        lab: Lab,
+        *,
+        environment: Mapping[str, str],
+    ) -> None:
+        super().__init__()
+        size = lab.options.hosts
+        for rank in range(size):
+            ours, theirs = multiprocessing.Pipe()
+            with theirs:
+                program = [sys.executable, str(Path(__file__).with_name("lab_rank.py"))]
+                process = subprocess.Popen(
+                    lab.command(rank, [*program, str(theirs.fileno())]),
+                    pass_fds=[theirs.fileno()],
+                    env={**os.environ, **environment},
+                )
+            # The path first: it is what makes the performer's module known.
+            ours.send(sys.path)
+            ours.send((performer, self.place(rank, size)))
+            self._connections.append(ours)
+            self._members.append(_Started(process))
+
+
+@dataclass(frozen=True)
+class _Forked:
+    """A process of multiprocessing."""
+
+    process: BaseProcess
+
+    def end(self, patience: timedelta) -> int | None:
+        self.process.join(timeout=patience.total_seconds())
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        return self.process.exitcode
+
+
+@dataclass(frozen=True)
+class _Started:
+    """A program on a host of a lab."""
+
+    process: subprocess.Popen[bytes]
+
+    def end(self, patience: timedelta) -> int | None:
+        try:
+            return self.process.wait(timeout=patience.total_seconds())
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+def serve(
     performer: Callable[[Place], Any],
     place: Place,
     environment: Mapping[str, str],

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-import pattern
 import torch
 import torch.distributed as dist
+from _harness import pattern
 from _harness.ranks import Place
 
 import slackline.backend  # registers the backend "slackline"

@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from _harness import pattern
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "allreduce-latency-bandwidth"
 COUNT = 5000
@@ -23,7 +24,6 @@ def load(name: str) -> ModuleType:
 
 
 cases = load("cases")
-pattern = load("pattern")
 
 
 def buffers_after(size: int, calls: int, salt: int) -> list[torch.Tensor]:

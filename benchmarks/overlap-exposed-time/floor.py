@@ -1,0 +1,91 @@
+"""The least communication that any schedule leaves exposed: a step on an ideal wire. Pure.
+
+The layers are 1..n in the order of the forward pass. Layer i computes forward for f_i and backward
+for b_i; its gradients take c_i of the wire, all of it, when nothing else is on it.
+
+    backward   |b_n|b_n-1| ... |b_1|
+    forward                         |f_1|f_2| ... |f_n|     of the next step
+    wire           |   n's .. 1's gradients, most urgent first   |
+
+Two rules bind every schedule: layer i's gradients are there when b_i has ended, not before, and f_i
+begins when its parameters have been stepped, that is when its gradients are reduced. The wire can
+be shared as one likes, without a pause and without latency. Then the best one can do is to give
+the whole wire at every moment to the lowest layer whose gradients wait: an exchange of two pieces
+of the wire's time that brings a lower layer forward delays only layers that are needed later.
+
+Backward n begins when forward n has ended, and forward n has waited for everything, so that the
+wire is empty at the beginning of each backward pass: one step alone says what all of them take.
+
+What follows from it, in the words of wire time less overlappable time: all gradients are to be
+there before f_n, and nothing is on the wire before b_n has ended, so that
+
+    exposed >= sum(c) - (sum(b) - b_n) - (sum(f) - f_n)
+
+where the brackets are what can be overlapped: the backward pass after the first gradient, and the
+next forward pass but for its last layer. The same holds for every part of the model that begins
+with layer 1: exposed >= c_1 at least, since b_1 is the last to end and f_1 the first to begin.
+`exposed_floor` carries the best schedule out and so takes the largest of all these bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """What one layer takes, in seconds."""
+
+    forward: float
+    backward: float
+    wire: float
+
+
+def exposed_floor(layers: Sequence[Layer]) -> float:
+    """Seconds of a step in which an ideal schedule computes nothing."""
+    ready = _emitted(layers)
+    left = [layer.wire for layer in layers]
+    clock = 0.0
+    finished = [0.0] * len(layers)
+    while any(work > 0 for work in left):
+        waiting = [i for i, work in enumerate(left) if work > 0 and ready[i] <= clock]
+        coming = min(
+            (at for at, work in zip(ready, left, strict=True) if work > 0 and at > clock),
+            default=None,
+        )
+        if not waiting:
+            assert coming is not None
+            clock = coming
+            continue
+        first = waiting[0]
+        ends = clock + left[first]
+        if coming is not None and coming < ends:
+            left[first] -= coming - clock
+            clock = coming
+        else:
+            left[first] = 0.0
+            clock = finished[first] = ends
+    now = sum(layer.backward for layer in layers)
+    exposed = 0.0
+    for layer, done in zip(layers, finished, strict=True):
+        exposed += max(0.0, done - now)
+        now = max(now, done) + layer.forward
+    return exposed
+
+
+def whole_model_bound(layers: Sequence[Layer]) -> float:
+    """max(0, wire time less overlappable time) of the model as a whole; never above the floor."""
+    wire = sum(layer.wire for layer in layers)
+    backward = sum(layer.backward for layer in layers[:-1])
+    forward = sum(layer.forward for layer in layers[:-1])
+    return max(0.0, wire - backward - forward)
+
+
+def _emitted(layers: Sequence[Layer]) -> list[float]:
+    """When each layer's gradients are there, from the begin of the backward pass."""
+    clock, ready = 0.0, [0.0] * len(layers)
+    for index in reversed(range(len(layers))):
+        clock += layers[index].backward
+        ready[index] = clock
+    return ready

@@ -1,0 +1,70 @@
+"""How much of communication the training waits for: PCCO, DDP over gloo, blocking allreduces.
+
+Four hosts of a lab with one NIC of 1 Gbit/s each train the same model. All contestants of a case
+are alive in the same processes and take turns.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from _harness.machine import describe_machine
+from _harness.options import Options, parse
+from _harness.ranks import LabRanks
+from _harness.report import Report
+from cases import CASES, HOSTS, RATE, REAL, Case
+from performer import Performer
+from results import Results
+
+from slackline.errors import UsageError
+from slackline.lab import Lab, LabOptions
+
+ROUNDS, QUICK_ROUNDS = 5, 1
+STEPS, QUICK_STEPS = 5, 2
+WARM_UP = 1
+QUICK_CASES = CASES[:1]
+
+
+def play(ranks: LabRanks, case: Case, results: Results, options: Options) -> None:
+    """Every contestant's turns; every other round in reversed order."""
+    names = ranks.ask("prepare", case)[0]
+    steps = QUICK_STEPS if options.quick else STEPS
+    for number in range(QUICK_ROUNDS if options.quick else ROUNDS):
+        for name in names if number % 2 == 0 else reversed(names):
+            results.record(case, name, ranks.ask("turn", name, WARM_UP, steps))
+    ranks.ask("check")
+
+
+def main() -> None:
+    options = parse("communication that training waits for: PCCO, DDP over gloo, blocking")
+    results = Results()
+    machine = describe_machine()
+    environment = {
+        "SLACKLINE_RAILS": "tcp",
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "eth0",
+    }
+    cases = QUICK_CASES if options.quick else (*CASES, REAL)
+    try:
+        with (
+            Lab(LabOptions(hosts=HOSTS, rate=RATE)) as lab,
+            LabRanks(Performer, lab, environment=environment) as ranks,
+        ):
+            for case in cases:
+                play(ranks, case, results, options)
+            ranks.ask("close")
+    except UsageError as error:
+        for case in cases:
+            results.skip(case, str(error))
+    for case in (*CASES, REAL):
+        if case not in cases:
+            results.skip(case, "left out by --quick")
+    report = Report(machine=machine, rows=results.rows(), targets=results.targets())
+    report.print(results.tables(), options, notes=results.notes())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Two models with the same parameters: one waits where the other computes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from cases import BIAS_COUNT, LAYERS, WEIGHT_COUNT
+from floor import Layer
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+GRADIENT_UNIT = 2.0**-3
+LEARNING_RATE = 2.0**-4
+PERIOD = 16
+
+
+class _Timed(torch.autograd.Function):
+    """Takes its time, and gives its core away meanwhile, as an accelerator's host thread may."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, layer: TimedLayer) -> Tensor:
+        time.sleep(layer.times.forward)
+        ctx.layer = layer
+        return x + 1
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        time.sleep(ctx.layer.times.backward)
+        return gradient, ctx.layer.weight_gradient, ctx.layer.bias_gradient, None
+
+
+class TimedLayer(nn.Module):
+    """A weight and a bias, and the time that work with them takes.
+
+    Its gradients are the same in every step: `steps` of SGD leave exactly `expected(steps)`.
+    """
+
+    def __init__(self, times: Layer, rank: int) -> None:
+        super().__init__()
+        self.times = times
+        self.weight = nn.Parameter(torch.zeros(WEIGHT_COUNT))
+        self.bias = nn.Parameter(torch.zeros(BIAS_COUNT))
+        self.weight_gradient = gradient(WEIGHT_COUNT, rank + 1)
+        self.bias_gradient = gradient(BIAS_COUNT, rank + 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _Timed.apply(x, self.weight, self.bias, self)  # type: ignore[no-any-return]
+
+
+def gradient(count: int, factor: float) -> Tensor:
+    """Small multiples of a power of two: sums and averages over four ranks are exact."""
+    return torch.arange(count).remainder_(PERIOD).float().mul_(GRADIENT_UNIT * factor)
+
+
+def timed_model(layers: Sequence[Layer], rank: int) -> nn.Module:
+    """A model that only waits."""
+    return nn.Sequential(*(TimedLayer(times, rank) for times in layers))
+
+
+def check_timed(model: nn.Module, steps: int, ranks: int) -> None:
+    """Raise ArithmeticError unless `model` has taken `steps` steps of averaged gradients."""
+    average = (ranks + 1) / 2
+    for name, parameter in model.named_parameters():
+        wanted = gradient(parameter.numel(), -LEARNING_RATE * steps * average)
+        if not torch.equal(parameter.detach(), wanted):
+            raise ArithmeticError(f"{name} is not what {steps} steps of {ranks} ranks leave")
+
+
+REAL_WIDTH, REAL_BATCH = 724, 256
+"""724 x 724 weights: 2 MB, as in the timed model."""
+
+
+def real_model() -> nn.Module:
+    """A model that computes, of about the same size."""
+    torch.manual_seed(0)
+    parts: list[nn.Module] = []
+    for _ in range(LAYERS):
+        parts += [nn.Linear(REAL_WIDTH, REAL_WIDTH), nn.ReLU()]
+    return nn.Sequential(*parts)

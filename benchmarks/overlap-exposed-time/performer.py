@@ -1,0 +1,160 @@
+"""What one rank does: turns of some steps, with each of the contestants."""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from _harness.ranks import Place
+from cases import DDP_BUCKETS_MB, REAL, Case
+from contestants import Alone, Blocking, Build, Ddp, Pcco, sgd
+from models import (
+    LEARNING_RATE,
+    REAL_BATCH,
+    REAL_WIDTH,
+    check_timed,
+    real_model,
+    timed_model,
+)
+
+TIMEOUT = timedelta(seconds=60)
+REAL_LEARNING_RATE = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What a step took at one rank."""
+
+    step_s: float
+    main_cpu_s: float
+    """Processor time of the training thread."""
+    cpu_s: float
+    """Processor time of the process."""
+    wake_ups: float
+    """How often a thread of the process went to sleep."""
+    wire_bytes: float
+    """What the NIC sent."""
+
+
+class Performer:
+    """A rank with a slackline group and a gloo group beside it."""
+
+    def __init__(self, place: Place) -> None:
+        torch.set_num_threads(1)
+        self._place = place
+        # Torch exports it at run time, but not to the type checker.
+        store = dist.FileStore(  # type: ignore[attr-defined]
+            str(place.store), place.size
+        )
+        dist.init_process_group(
+            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
+        )
+        world = dist.group.WORLD
+        assert world is not None
+        self._ours = world
+        self._gloo = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        self._contestants: dict[str, Alone] = {}
+        self._steps: dict[str, int] = {}
+
+    def prepare(self, case: Case) -> list[str]:
+        """Make every contestant's model; who there is."""
+        self._leave()
+        real = case == REAL
+        build = self._real if real else self._timed(case)
+        self._x = torch.randn(REAL_BATCH, REAL_WIDTH) if real else torch.ones(1, requires_grad=True)
+        self._contestants = {
+            "alone": Alone(build),
+            "PCCO over slackline": Pcco(build, self._ours),
+            "blocking over slackline": Blocking(build, self._ours),
+            f"DDP over slackline, {DDP_BUCKETS_MB[0]} MB": Ddp(
+                build, self._ours, DDP_BUCKETS_MB[0]
+            ),
+        }
+        for bucket_mb in DDP_BUCKETS_MB:
+            name = f"DDP over gloo, {bucket_mb} MB"
+            self._contestants[name] = Ddp(build, self._gloo, bucket_mb)
+        self._steps = dict.fromkeys(self._contestants, 0)
+        self._checked = not real
+        return list(self._contestants)
+
+    def turn(self, name: str, warm_up: int, steps: int) -> Turn:
+        """`steps` steps in the middle of training.
+
+        The clock starts and ends between two steps, and nobody waits there: what a step leaves to
+        the next one is left to it by the last warm-up step too.
+        """
+        contestant = self._contestants[name]
+        dist.barrier()
+        for _ in range(warm_up):
+            contestant.step(self._x)
+        before = _Counts.now()
+        for _ in range(steps):
+            contestant.step(self._x)
+        after = _Counts.now()
+        contestant.finish()
+        dist.barrier()
+        self._steps[name] += warm_up + steps
+        return after.since(before, steps)
+
+    def check(self) -> None:
+        """Raise unless every contestant has the parameters that its steps leave."""
+        for name, contestant in self._contestants.items():
+            contestant.finish()
+            if self._checked and name != "alone":
+                check_timed(contestant.plain, self._steps[name], self._place.size)
+
+    def close(self) -> None:
+        """Leave the groups."""
+        self._leave()
+        dist.destroy_process_group()
+
+    def _timed(self, case: Case) -> Build:
+        layers = case.layers()
+        return lambda: sgd(timed_model(layers, self._place.rank), LEARNING_RATE)
+
+    @staticmethod
+    def _real() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        return sgd(real_model(), REAL_LEARNING_RATE)
+
+    def _leave(self) -> None:
+        for contestant in self._contestants.values():
+            if isinstance(contestant, Pcco):
+                contestant.close()
+        self._contestants.clear()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Counts:
+    """What had been used up at one moment."""
+
+    time_s: float
+    main_cpu_s: float
+    cpu_s: float
+    switches: int
+    sent: int
+
+    @classmethod
+    def now(cls) -> _Counts:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(
+            time_s=time.perf_counter(),
+            main_cpu_s=time.thread_time(),
+            cpu_s=used.ru_utime + used.ru_stime,
+            switches=used.ru_nvcsw,
+            sent=int(Path("/sys/class/net/eth0/statistics/tx_bytes").read_text()),
+        )
+
+    def since(self, before: _Counts, steps: int) -> Turn:
+        """A step's share of what was used since `before`."""
+        return Turn(
+            step_s=(self.time_s - before.time_s) / steps,
+            main_cpu_s=(self.main_cpu_s - before.main_cpu_s) / steps,
+            cpu_s=(self.cpu_s - before.cpu_s) / steps,
+            wake_ups=(self.switches - before.switches) / steps,
+            wire_bytes=(self.sent - before.sent) / steps,
+        )

@@ -1,0 +1,167 @@
+"""What came out: rows for JSON, targets, and the tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from _harness.ideal import goodput_bps
+from _harness.report import Row, Scalar, Target
+from _harness.summary import percentile
+from cases import CASES, DDP_BUCKETS_MB, FLOOR_RATIO, HALF, LAYERS, RATE, REAL, REMOVED, Case
+from floor import exposed_floor, whole_model_bound
+from performer import Turn
+from rich.table import Table
+
+ALONE, PCCO, BLOCKING = "alone", "PCCO over slackline", "blocking over slackline"
+GLOO = "DDP over gloo"
+
+
+@dataclass(kw_only=True)
+class Results:
+    """Everything measured so far."""
+
+    turns: dict[tuple[Case, str], list[list[Turn]]] = field(default_factory=dict)
+    """By case and contestant: for each round what every rank took."""
+    skipped: list[Row] = field(default_factory=list)
+
+    def record(self, case: Case, name: str, ranks: list[Turn]) -> None:
+        """One turn of one contestant."""
+        self.turns.setdefault((case, name), []).append(ranks)
+
+    def skip(self, case: Case, reason: str) -> None:
+        """A case that was not measured."""
+        self.skipped.append(Row(labels={"case": case.name}, skipped=reason))
+
+    def steps(self, case: Case, name: str) -> list[float]:
+        """The slowest rank's time of a step, seconds, by round."""
+        return [max(turn.step_s for turn in ranks) for ranks in self.turns.get((case, name), [])]
+
+    def exposed(self, case: Case, name: str) -> list[float]:
+        """A step less the same round's step alone, seconds."""
+        pairs = zip(self.steps(case, name), self.steps(case, ALONE), strict=True)
+        return [step - alone for step, alone in pairs]
+
+    def names(self, case: Case) -> list[str]:
+        """The contestants, without the one that trains alone."""
+        return [name for where, name in self.turns if where == case and name != ALONE]
+
+    def best_gloo(self, case: Case) -> str | None:
+        """DDP over gloo with the bucket size that exposes least."""
+        names = [name for name in self.names(case) if name.startswith(GLOO)]
+        return min(names, key=lambda name: percentile(self.exposed(case, name), 50), default=None)
+
+    def removed(self, case: Case, other: str) -> float | None:
+        """Percent of the time that `other` exposes which PCCO hides; rounds pairwise."""
+        if PCCO not in self.names(case):
+            return None
+        pairs = zip(self.exposed(case, PCCO), self.exposed(case, other), strict=True)
+        return percentile([100 * (1 - ours / theirs) for ours, theirs in pairs], 50)
+
+    def rows(self) -> list[Row]:
+        return [*(self._row(case, name) for case, name in self.turns), *self.skipped]
+
+    def targets(self) -> list[Target]:
+        targets = []
+        for case in CASES:
+            measured = self.exposed(case, PCCO) if PCCO in self.names(case) else None
+            ratio = None
+            if measured is not None:
+                ratio = round(percentile(measured, 50) / exposed_floor(case.layers()), 3)
+            targets.append(
+                Target(
+                    name=f"communication {case.name} of computation: PCCO's exposed over the floor",
+                    target=FLOOR_RATIO,
+                    measured=ratio,
+                    bound="at most",
+                )
+            )
+            if case.share <= HALF:
+                removed = self.removed(case, BLOCKING)
+                targets.append(
+                    Target(
+                        name=f"communication {case.name}: % of blocking's overhead removed",
+                        target=REMOVED,
+                        measured=None if removed is None else round(removed, 2),
+                    )
+                )
+        return targets
+
+    def tables(self) -> list[Table]:
+        """One table a case."""
+        cases = dict.fromkeys(case for case, _ in self.turns)
+        return [self._table(case) for case in cases]
+
+    def notes(self) -> list[str]:
+        """What PCCO removes, and what was left out."""
+        notes = []
+        for case in dict.fromkeys(case for case, _ in self.turns):
+            best = self.best_gloo(case)
+            others = [BLOCKING, f"{GLOO}, {DDP_BUCKETS_MB[0]} MB", *([best] if best else [])]
+            told = [f"{self.removed(case, other):.1f} % of {other}" for other in others]
+            notes.append(f"{case.name}: PCCO removes {', '.join(told)} (the best bucket size last)")
+        return [*notes, *(f"{row.labels['case']} skipped: {row.skipped}" for row in self.skipped)]
+
+    def _row(self, case: Case, name: str) -> Row:
+        rounds = self.turns[case, name]
+        values: dict[str, Scalar] = {**_spread("step", self.steps(case, name))}
+        if name != ALONE:
+            values |= _spread("exposed", self.exposed(case, name))
+        labels: dict[str, Scalar] = {"case": case.name, "contestant": name, "layers": LAYERS}
+        if case != REAL:
+            layers = case.layers()
+            values["floor_ms"] = round(exposed_floor(layers) * 1e3, 3)
+            values["whole_model_bound_ms"] = round(whole_model_bound(layers) * 1e3, 3)
+            values["wire_ms"] = round(sum(layer.wire for layer in layers) * 1e3, 3)
+        return Row(labels=labels, values={**values, **_profile(rounds), "rounds": len(rounds)})
+
+    def _table(self, case: Case) -> Table:
+        title = f"communication {case.name} of computation"
+        if case == REAL:
+            title = "real computation"
+        else:
+            layers = case.layers()
+            title += (
+                f": wire {sum(layer.wire for layer in layers) * 1e3:.0f} ms, "
+                f"floor {exposed_floor(layers) * 1e3:.1f} ms"
+            )
+        table = Table(
+            *("contestant", "step ms", "exposed ms", "wire busy %"),
+            *("main thread cpu ms", "process cpu ms", "sleeps"),
+            title=f"{title}; median (p10-p90) of a step",
+        )
+        for name in [ALONE, *self.names(case)]:
+            profile = _profile(self.turns[case, name])
+            exposed = "" if name == ALONE else _text(self.exposed(case, name))
+            table.add_row(
+                name,
+                _text(self.steps(case, name)),
+                exposed,
+                *(f"{value}" for value in profile.values()),
+            )
+        return table
+
+
+def _profile(rounds: Sequence[Sequence[Turn]]) -> dict[str, Scalar]:
+    """Where a step's time went: medians over ranks and rounds."""
+    turns = [turn for ranks in rounds for turn in ranks]
+    busy = [100 * turn.wire_bytes * 8 / goodput_bps(RATE) / turn.step_s for turn in turns]
+    return {
+        "wire_busy_percent": round(percentile(busy, 50), 1),
+        "main_thread_cpu_ms": round(percentile([t.main_cpu_s for t in turns], 50) * 1e3, 2),
+        "process_cpu_ms": round(percentile([t.cpu_s for t in turns], 50) * 1e3, 2),
+        "sleeps": round(percentile([t.wake_ups for t in turns], 50), 1),
+    }
+
+
+def _spread(name: str, seconds: Sequence[float]) -> dict[str, Scalar]:
+    return {
+        f"{name}_ms": round(percentile(seconds, 50) * 1e3, 3),
+        f"{name}_p10_ms": round(percentile(seconds, 10) * 1e3, 3),
+        f"{name}_p90_ms": round(percentile(seconds, 90) * 1e3, 3),
+    }
+
+
+def _text(seconds: Sequence[float]) -> str:
+    median, low, high = (percentile(seconds, percent) * 1e3 for percent in (50, 10, 90))
+    return f"{median:.1f} ({low:.1f}-{high:.1f})"

@@ -1,0 +1,107 @@
+"""How much of the wire allreduces use: four hosts of a lab, slackline over TCP and UDP, gloo.
+
+Also when something is wrong with the wire: a NIC is cut and comes back, packets are lost.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from _harness.machine import describe_machine
+from _harness.options import Options, parse
+from _harness.report import Report
+from cases import GBIT, HOSTS, SIZES, Wire
+from losses import lossy
+from outages import cut_and_back, cut_in_the_middle
+from results import Results
+from wires import System, ceiling, crew, use
+
+from slackline.errors import UsageError
+from slackline.lab import Lab, LabOptions
+
+ROUNDS, QUICK_ROUNDS = 5, 1
+FAST = 5 * GBIT
+LOSSY = GBIT // 5
+"""What the lab's own switch forwards with room to spare on two cores."""
+
+
+def one_nic(wire: Wire, results: Results, options: Options) -> None:
+    """Every system on a wire of one NIC."""
+    rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    with (
+        Lab(LabOptions(hosts=HOSTS, rate=wire.rate)) as lab,
+        crew(lab, gloo=True, RAILS="tcp") as tcp,
+        crew(lab, RAILS="udp") as udp,
+    ):
+        systems = {
+            "slackline tcp": System(ranks=tcp, group="slackline"),
+            "slackline udp": System(ranks=udp, group="slackline"),
+            "gloo": System(ranks=tcp, group="gloo"),
+        }
+        for _ in range(rounds):
+            ceiling(lab, wire, tcp, results)
+        for size in SIZES[:2] if options.quick else SIZES:
+            use(wire, size, systems, results, rounds)
+
+
+def two_nics(wire: Wire, results: Results) -> None:
+    """Both NICs beside one; then one is cut."""
+    both = "eth0,eth1"
+    with Lab(LabOptions(hosts=HOSTS, nics=wire.nics, rate=wire.rate)) as lab:
+        with (
+            crew(lab, gloo=True, RAILS="tcp", INTERFACE="eth0") as one,
+            crew(lab, gloo=True, RAILS="tcp", INTERFACE=both) as two,
+        ):
+            # Percent of one NIC for those that have one.
+            systems = {
+                "slackline tcp, one NIC": System(ranks=one, group="slackline"),
+                "slackline tcp, both NICs": System(ranks=two, group="slackline", nics=2),
+                "gloo, one NIC": System(ranks=one, group="gloo"),
+                "gloo, both NICs": System(ranks=two, group="gloo", nics=2),
+            }
+            use(wire, SIZES[-1], systems, results, ROUNDS)
+        for rails in ("tcp", "udp"):
+            # Sums in rank order have the same bits whatever way the bytes took.
+            with crew(lab, RAILS=rails, INTERFACE=both, ORDER="rank") as ranks:
+                system = f"slackline {rails}"
+                cut_in_the_middle(lab, wire, system, ranks, results, ROUNDS)
+                cut_and_back(lab, wire, system, ranks, results, ROUNDS)
+
+
+def faulty_links(wire: Wire, results: Results) -> None:
+    """Packets are lost, repeated, reordered and damaged."""
+    with (
+        Lab(LabOptions(hosts=HOSTS, rate=wire.rate, switch="user")) as lab,
+        crew(lab, RAILS="udp", ORDER="rank") as ranks,
+    ):
+        lossy(lab, wire, "slackline udp", ranks, results, ROUNDS)
+
+
+def main() -> None:
+    options = parse("the share of the wire that allreduces use, and what faults cost")
+    results = Results()
+    machine = describe_machine()
+    slow = Wire(rate=GBIT)
+    parts = {
+        f"{slow}": lambda: one_nic(slow, results, options),
+        "5 Gbit/s": lambda: one_nic(Wire(rate=FAST), results, options),
+        "two NICs": lambda: two_nics(Wire(rate=GBIT, nics=2), results),
+        "faulty links": lambda: faulty_links(Wire(rate=LOSSY, switch="user"), results),
+    }
+    for name, part in parts.items():
+        if options.quick and name != str(slow):
+            results.skip(name, "left out by --quick")
+            continue
+        try:
+            part()
+        except UsageError as error:
+            results.skip(name, str(error))
+    report = Report(machine=machine, rows=results.rows(), targets=results.targets())
+    report.print(results.tables(), options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""What one rank does: streams of allreduces, through slackline or gloo, and plain TCP.
+
+All times are of CLOCK_MONOTONIC, which the hosts of a lab share.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from _harness import pattern
+from _harness.ranks import Place
+from plain_tcp import PlainTcp
+from watch import Sample, Watch, sent_bytes
+
+TIMEOUT = timedelta(seconds=60)
+EXERCISE_COUNT = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """When a rank began and ended."""
+
+    start_ns: int
+    end_ns: int
+
+
+class Performer(PlainTcp):
+    """A rank with a slackline group and, after `open_gloo`, a gloo group beside it."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.rank)
+        torch.set_num_threads(1)
+        self._place = place
+        # Torch exports it at run time, but not to the type checker.
+        store = dist.FileStore(  # type: ignore[attr-defined]
+            str(place.store), place.size
+        )
+        dist.init_process_group(
+            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
+        )
+        self._groups = {"slackline": dist.group.WORLD}
+        self._watch: Watch | None = None
+
+    def open_gloo(self) -> None:
+        """Join the gloo group."""
+        self._groups["gloo"] = dist.new_group(backend="gloo", timeout=TIMEOUT)
+
+    def prepare(self, count: int, buffers: int) -> None:
+        """Allocate `buffers` tensors of `count` elements; what was there before is freed."""
+        self._buffers: list[torch.Tensor] = []
+        self._arbitrary = self._expected = torch.empty(0)
+        self._contribution = pattern.contribution(self._place.rank, count)
+        self._total = pattern.total(self._place.size, count)
+        self._buffers = [torch.empty(count) for _ in range(buffers)]
+
+    def stream(self, group: str, warm_up: int, passes: int, outstanding: int, salt: int) -> Span:
+        """`passes` times an allreduce of each buffer, at most `outstanding` of them under way.
+
+        With 1 each call blocks. Raises where a result is wrong.
+        """
+        for buffer in self._buffers:
+            pattern.fill(buffer, self._contribution, salt)
+        self._run(group, warm_up * len(self._buffers), outstanding)
+        dist.barrier(group=self._groups[group])
+        start_ns = time.monotonic_ns()
+        self._run(group, passes * len(self._buffers), outstanding)
+        end_ns = time.monotonic_ns()
+        # No rank checks, and takes processor time, while another is still being timed.
+        dist.barrier(group=self._groups[group])
+        self._check(warm_up + passes, salt)
+        return Span(start_ns=start_ns, end_ns=end_ns)
+
+    def one_at_a_time(self, group: str, calls: int, salt: int) -> Span:
+        """`calls` allreduces of the first buffer, each when the one before has ended."""
+        buffer = self._buffers[0]
+        done, start_ns, end_ns = 0, 0, 0
+        spent_ns = 0
+        while done < calls:
+            # The contents of a buffer stay exact for a limited number of calls.
+            some = min(calls - done, 100)
+            pattern.fill(buffer, self._contribution, salt)
+            dist.barrier(group=self._groups[group])
+            start_ns = time.monotonic_ns()
+            for _ in range(some):
+                dist.all_reduce(buffer, group=self._groups[group])
+            end_ns = time.monotonic_ns()
+            dist.barrier(group=self._groups[group])
+            pattern.check(buffer, self._total, self._place.size, some, salt)
+            spent_ns += end_ns - start_ns
+            done += some
+        return Span(start_ns=end_ns - spent_ns, end_ns=end_ns)
+
+    def series(self, passes: int, outstanding: int, salt: int, start_ns: int) -> list[int]:
+        """As `stream`, beginning at `start_ns`; when each of the allreduces had ended."""
+        for buffer in self._buffers:
+            pattern.fill(buffer, self._contribution, salt)
+        dist.barrier()
+        _sleep_until(start_ns)
+        ended_ns = self._run("slackline", passes * len(self._buffers), outstanding)
+        dist.barrier()
+        self._check(passes, salt)
+        return ended_ns
+
+    def prepare_arbitrary(self, count: int) -> None:
+        """Values whose sum depends on the order, and what their sum is when nothing is wrong."""
+        generator = torch.Generator().manual_seed(self._place.rank)
+        self._arbitrary = torch.randn(count, generator=generator)
+        self._expected = self._arbitrary.clone()
+        dist.all_reduce(self._expected)
+        self._buffers = [torch.empty_like(self._arbitrary)]
+
+    def arbitrary(self, start_ns: int) -> tuple[Span, bool]:
+        """A blocking allreduce of those values at `start_ns`, and whether its bits are right."""
+        (buffer,) = self._buffers
+        buffer.copy_(self._arbitrary)
+        dist.barrier()
+        _sleep_until(start_ns)
+        began_ns = time.monotonic_ns()
+        dist.all_reduce(buffer)
+        ended_ns = time.monotonic_ns()
+        dist.barrier()
+        same = torch.equal(buffer.view(torch.int32), self._expected.view(torch.int32))
+        return Span(start_ns=began_ns, end_ns=ended_ns), same
+
+    def exercise(self, nics: int) -> list[int]:
+        """What each NIC of this host sends, in bytes, for a few allreduces."""
+        before = sent_bytes(nics)
+        values = torch.zeros(EXERCISE_COUNT)
+        for _ in range(5):
+            dist.all_reduce(values)
+        dist.barrier()
+        return [after - old for after, old in zip(sent_bytes(nics), before, strict=True)]
+
+    def watch(self, rank: int, nics: int) -> None:
+        """Sample the NICs of the host of `rank` until `watched`."""
+        if self._place.rank == rank:
+            self._watch = Watch(nics)
+
+    def watched(self) -> list[Sample]:
+        """What was sampled; nothing where nobody watched."""
+        if self._watch is None:
+            return []
+        samples, self._watch = self._watch.end(), None
+        return samples
+
+    def close(self) -> None:
+        """Leave the groups."""
+        dist.destroy_process_group()
+
+    def _run(self, group: str, calls: int, outstanding: int) -> list[int]:
+        """Allreduces of the buffers in turn; when each had ended."""
+        where = self._groups[group]
+        under_way: deque[dist.Work] = deque()
+        ended_ns: list[int] = []
+        for number in range(calls):
+            if len(under_way) == outstanding:
+                under_way.popleft().wait()
+                ended_ns.append(time.monotonic_ns())
+            buffer = self._buffers[number % len(self._buffers)]
+            work = dist.all_reduce(buffer, group=where, async_op=True)
+            assert work is not None
+            under_way.append(work)
+        for work in under_way:
+            work.wait()
+            ended_ns.append(time.monotonic_ns())
+        return ended_ns
+
+    def _check(self, calls: int, salt: int) -> None:
+        for buffer in self._buffers:
+            pattern.check(buffer, self._total, self._place.size, calls, salt)
+
+
+def _sleep_until(moment_ns: int) -> None:
+    left_ns = moment_ns - time.monotonic_ns()
+    if left_ns > 0:
+        time.sleep(left_ns / 1e9)
