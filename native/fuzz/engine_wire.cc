@@ -88,7 +88,7 @@ struct Wires : Play {
       peer.rank = rank;
       for (int rail = 0; rail < rank; ++rail) {
         const auto [ours, theirs] = test::socket_pair();
-        engine.add_stream_rail(links.back(), ours, kJobCode);
+        engine.add_rail(links.back(), rail, RailKind::kTcp, ours, kJobCode);
         peer.rails.push_back(std::make_unique<Far>(theirs));
       }
     }

@@ -69,7 +69,6 @@ TEST("a link with redial waits for a new rail, and the frame goes again over tha
   const auto job = p.engine.post(*p.group, send_to(1, sent.data(), sent.size()), false);
   const Frame first = p.hand().expect(wire::FrameKind::kData);
   p.hand().write(Bytes(64));  // nonsense: the engine gives the rail up
-  CHECK_EQUAL(p.hand().expect(wire::FrameKind::kRetire).header.chunk, 0);
   CHECK(!p.engine.wait(*job, kSecond / 50));
   CHECK(p.engine.link_alive(p.link));
   Hand& again = p.add_rail(0);
@@ -82,14 +81,13 @@ TEST("a link with redial waits for a new rail, and the frame goes again over tha
   finish(p.engine, job);
 }
 
-TEST("a rail of an index that is taken replaces the old one, which says that it goes") {
+TEST("a rail of an index that is taken replaces the old one") {
   Played p(1, small_engine(), true);
   const Bytes sent = words();
   const auto job = p.engine.post(*p.group, send_to(1, sent.data(), sent.size()), false);
   p.hand().expect(wire::FrameKind::kData);
   Hand& other = p.add_rail(0);
   CHECK_EQUAL(other.expect(wire::FrameKind::kData).payload.size(), sent.size());
-  CHECK_EQUAL(p.hand().expect(wire::FrameKind::kRetire).header.chunk, 0);
   CHECK(!p.hand().read());
   CHECK_EQUAL(p.engine.rails().size(), 1u);
 }
@@ -100,8 +98,6 @@ TEST("without a rail an operation ends at its own deadline, as a failure of the 
   Operation operation = receive_from(1, got.data(), got.size());
   operation.timeout_ns = kSecond / 5;
   const auto job = p.engine.post(*p.group, operation, false);
-  wire::Header retire = header_of(wire::FrameKind::kRetire);
-  p.hand().write(seal(retire));
   p.hand().end();
   CHECK(p.engine.wait(*job, 10 * kSecond));
   CHECK(job->failure.fault == Fault::kLink);
@@ -109,8 +105,8 @@ TEST("without a rail an operation ends at its own deadline, as a failure of the 
   CHECK(job->failure.message.find("the connection was closed") != std::string::npos);
 }
 
-TEST("a stream that ends unannounced is the end of the peer, at once, redial or not") {
-  Played p(1, small_engine(), true);
+TEST("a stream that ends is the end of the peer where nobody dials again") {
+  Played p(1, small_engine());
   Bytes got(1000);
   const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
   p.hand().end();

@@ -64,7 +64,6 @@ enum class FrameKind : std::uint8_t {
   kHello = 7,
   kRelease = 8,
   kProbe = 9,
-  kRetire = 10,
 };
 
 inline constexpr std::uint16_t kFlagPartial = 1;

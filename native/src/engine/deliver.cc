@@ -70,9 +70,6 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
     case wire::FrameKind::kProbe:
       link.on_probe(header, now_ns());
       break;
-    case wire::FrameKind::kRetire:
-      link.on_retire(header);
-      break;
     case wire::FrameKind::kAck:
     case wire::FrameKind::kHello:
       break;

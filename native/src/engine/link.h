@@ -91,7 +91,6 @@ class Link {
   // operations are open and each rail is asked for a sign of life now and then.
   void watch(std::int64_t now_ns, bool probing);
   void on_probe(const wire::Header& header, std::int64_t now_ns);
-  void on_retire(const wire::Header& header);
   // The peer's process is known to be gone.
   bool give_up(const std::string& reason);
   // What an operation that waits for the peer can say about it.
@@ -147,7 +146,6 @@ class Link {
   bool has_allowance(LinkRail& rail);
   bool another_is_well(const LinkRail& rail, std::int64_t now_ns) const;
   void probe(LinkRail& rail, std::int64_t now_ns);
-  void say_retire(LinkRail& rail);
   void send_unnumbered(LinkRail& rail, wire::Header header);
   void put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* payload, std::byte* owned,
                    std::uint32_t length, std::shared_ptr<Job> job);
@@ -160,7 +158,6 @@ class Link {
   std::unique_ptr<ShmRail> shm_;
   const bool redial_;
   std::vector<std::unique_ptr<LinkRail>> rails_;
-  bool ended_ = false;  // a stream ended that the peer had not given up
   std::uint64_t picks_ = 0;
   std::int64_t bare_since_ns_ = 0;  // when the last rail was lost
   std::map<int, std::deque<SendItem>> ready_;

@@ -39,7 +39,6 @@ struct LinkRail {
   const std::string name;
   std::unique_ptr<WireRail> wire;
   RailState state = RailState::kUp;
-  bool retired = false;  // the peer gave it up and lives
 
   // Bandwidth, measured while more waits than the rail takes: an idle one tells nothing.
   double rate = 0;  // bytes per nanosecond

@@ -303,19 +303,6 @@ void Link::on_probe(const wire::Header& header, std::int64_t now_ns) {
   if (rail->state == RailState::kSuspect) restore(*rail);
 }
 
-// So that the peer does not take the end of the rail for the end of this process.
-void Link::say_retire(LinkRail& rail) {
-  wire::Header header = engine_.blank_header(wire::FrameKind::kRetire);
-  header.chunk = static_cast<std::uint16_t>(rail.index);
-  header.job = rail.wire->job();
-  header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
-  rail.wire->last_words(header);
-}
-
-void Link::on_retire(const wire::Header& header) {
-  if (LinkRail* rail = this->rail(header.chunk)) rail->retired = true;
-}
-
 bool Link::give_up(const std::string& reason) {
   if (down) return false;
   failure = Failure{Fault::kPeer, reason, -1, -1, -1, -1};
@@ -352,18 +339,14 @@ bool Link::reap() {
     rails_.erase(rails_.begin() + static_cast<std::ptrdiff_t>(i));
     ++counters.rails_lost;
     failure = dead->wire->failure();
-    if (failure.fault != Fault::kPeer) say_retire(*dead);
     engine_.rail_removed(dead->wire->fd());
     dead->wire->abandon(engine_);
-    // Its process has ended: a peer that gives up a rail and lives says so before.
-    ended_ = ended_ || (failure.fault == Fault::kPeer && !dead->retired &&
-                        dead->wire->kind() == RailKind::kTcp);
     engine_.announce(*this, dead->index, "lost", dead->name + ": " + failure.message);
     move_frames(dead.get());
   }
   if (bare || !rails_.empty()) return false;
   bare_since_ns_ = now_ns();
-  if (redial_ && !said_bye && !ended_) return false;
+  if (redial_ && !said_bye) return false;
   down = true;
   engine_.announce(*this, -1, "down", failure.message);
   return true;

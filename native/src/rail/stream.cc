@@ -174,12 +174,6 @@ void StreamRail::keep_back() {
                sizeof kUnsentBytes);  // refused by other stream sockets, whose buffers are short
 }
 
-void StreamRail::last_words(const wire::Header& header) {
-  // In the middle of a frame nobody would understand it; a full socket has no room: all the same.
-  if (front_sent_ == 0 && !at_end_)
-    ::send(fd_, &header, sizeof header, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 bool StreamRail::check(const wire::Header& header) {
   if (header.magic != wire::kMagic || header.version != wire::kVersion) {
     fail(Fault::kFrame, "a frame began with magic " + std::to_string(header.magic) + " version " +

@@ -32,7 +32,6 @@ class StreamRail final : public WireRail {
   void abandon(FrameSink& sink) override;
   Confirmation confirmation(std::int64_t now_ns) override;
   void inject(const std::optional<FaultState>& state) override;
-  void last_words(const wire::Header& header) override;
   void keep_back() override;
   // Whether the peer's address is another host's.
   bool leaves_host() const;

@@ -90,8 +90,6 @@ class WireRail {
 
   // It is one of several now: what waits should wait here, where it can still take another rail.
   virtual void keep_back() {}
-  // Writes one more frame past all that waits, if that can be done, before the rail goes.
-  virtual void last_words(const wire::Header&) {}
   // Ends the rail from this side.
   void give_up(std::string reason) { fail(Fault::kLink, std::move(reason)); }
   // The first failure ends the rail for good.

@@ -128,7 +128,6 @@ class MemoryRail final : public WireRail {
     }
     in_->frames.clear();
   }
-  void last_words(const wire::Header& header) override { enqueue(header, nullptr, 0); }
   Confirmation confirmation(std::int64_t now_ns) override {
     Confirmation c;
     c.in_flight = quiet;

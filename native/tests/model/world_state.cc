@@ -22,7 +22,6 @@ struct LinkView {
     }
     put('|');
     put(link.bulk_unacknowledged_);
-    put(link.ended_);
     for (const auto& [priority, queue] : link.ready_) put(queue.size());
   }
 };
@@ -63,7 +62,6 @@ std::string World::state() {
       if (here == nullptr) continue;
       const LinkRail& known = *end.link->rail(r);
       put(state, known.state);
-      put(state, known.retired);
       put(state, known.probe_sent_ns != 0);
       put(state, here->in().writer_gone);
       put(state, here->out().reader_gone);

@@ -136,6 +136,7 @@ def carry(
         if plan.kind == "udp":
             rail = terms.take_udp(session.theirs.port)
             line = site.keeper.spawn(_watch_life_line(sock, carrier))
+            line.add_done_callback(lambda _: sock.close())  # it may be cancelled before it begins
             carrier.on_close(line.cancel)
         elif isinstance(sock, ssl.SSLSocket):
             assert site.relay is not None
@@ -161,11 +162,10 @@ def _carry_memory(
 
 async def _watch_life_line(sock: socket.socket, carrier: Carrier) -> None:
     """Tell the engine when the peer's end of a UDP rail, or its process, is gone."""
-    with sock:
-        await ready(sock)
-        try:
-            said = sock.recv(1)
-            why = "closed" if not said else "broke the protocol on"
-        except OSError as error:
-            why = f"lost, with {error.strerror},"
+    await ready(sock)
+    try:
+        said = sock.recv(1)
+        why = "closed" if not said else "broke the protocol on"
+    except OSError as error:
+        why = f"lost, with {error.strerror},"
         carrier.broke(f"the peer {why} the connection beside the rail")

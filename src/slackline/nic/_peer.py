@@ -40,6 +40,8 @@ _TALK_S = 3.0
 _REASON_LETTERS = 500
 _SETTLED_S = 0.5
 """How long a peer whom nobody has reached yet may seem gone."""
+_UNPROVEN_S = 3.0
+"""How long one may whose door was never found open, but who has called: a firewall may refuse."""
 
 Way = tuple[str, tuple[tuple[str, int], ...]]
 """Where to dial from, and to."""
@@ -286,9 +288,10 @@ class Peer:
         if known:
             gone = any(rail.refused for rail in known)
         else:
+            patience = _UNPROVEN_S if any(rail.added for rail in rails) else _SETTLED_S
             since = max(rail.lost_at for rail in rails)
-            gone = all(rail.refused and not rail.added for rail in rails)
-            gone = gone and time.monotonic() - since > _SETTLED_S
+            gone = all(rail.refused for rail in rails)
+            gone = gone and time.monotonic() - since > patience
         if not gone:
             return
         self._give_up(f"its process has ended ({self.missing()})")

@@ -97,8 +97,6 @@ class FrameKind(IntEnum):
     PROBE = 9
     """Asks the peer's engine for an answer on the same rail, whose index is in `chunk`. Offset
     tells when it was sent, in the answer total when it was received, tag when it was answered."""
-    RETIRE = 10
-    """The sender gives up the rail that this comes on and stays alive: `chunk` is its index."""
 
 
 class FrameFlag(IntFlag):
