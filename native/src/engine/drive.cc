@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <limits>
+#include <span>
 #include <thread>
 
 #include "clock.h"
@@ -51,9 +52,10 @@ void Engine::watch_fd(int fd, std::uint64_t token, bool write) {
     ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event);
 }
 
-void Engine::rail_removed(int fd) {
-  unwatch_fd(fd);
+void Engine::rail_removed(const WireRail& wire) {
+  unwatch_fd(wire.fd());
   --wire_rails_;
+  if (wire.far()) --far_rails_;
 }
 
 void Engine::unwatch_fd(int fd) { ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
@@ -80,8 +82,8 @@ void Engine::drain_dirty() {
     dirty_.clear();
     for (Link* link : links) link->pump();
     for (Link* link : links) link->settle();
-    // Who sleeps already would not learn that a socket was full just now.
-    if (asleep_) {
+    // Who asks epoll, or sleeps already, would not learn that a socket was full just now.
+    if (asleep_ || asks_which()) {
       for (Link* link : links) watch_room(*link);
     }
   }
@@ -109,20 +111,34 @@ bool Engine::poll_rail(Link& link, WireRail& wire) {
   return true;
 }
 
-// Reads from every rail that epoll says has something. Doorbells are left to the sleeper.
-bool Engine::poll_readable() {
-  std::array<epoll_event, 32> events;
-  const int n = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), 0);
+// Asking which of many sockets have something is one system call, trying each is many.
+bool Engine::asks_which() const { return wire_rails_ > kFewRails; }
+
+// Reads from the rails that epoll names, and lets those write that were full. Doorbells are left to
+// the sleeper.
+bool Engine::serve_events(std::span<const epoll_event> events) {
   bool any = false;
-  for (int i = 0; i < n; ++i) {
-    const std::uint64_t token = events[static_cast<std::size_t>(i)].data.u64;
+  for (const epoll_event& event : events) {
+    const std::uint64_t token = event.data.u64;
     if (token == kDoorbellToken || (token & kControlToken) != 0) continue;
     Link& link = *links_[token & kLinkMask];
     if (link.down) continue;
-    if (LinkRail* rail = link.rail(static_cast<int>(token >> kRailShift)))
+    LinkRail* rail = link.rail(static_cast<int>(token >> kRailShift));
+    if (rail == nullptr) continue;
+    if ((event.events & ~static_cast<std::uint32_t>(EPOLLIN)) != 0) {
+      rail->wire->writable();
+      mark_dirty(link);
+    }
+    if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0)
       any = poll_rail(link, *rail->wire) || any;
   }
   return any;
+}
+
+bool Engine::poll_sockets() {
+  std::array<epoll_event, 32> events;
+  const int n = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), 0);
+  return n > 0 && serve_events(std::span(events.data(), static_cast<std::size_t>(n)));
 }
 
 // Timers, full sockets and failures of a link's rails; reads from them too with `poll`.
@@ -139,7 +155,10 @@ bool Engine::serve_rails(Link& link, bool poll) {
         mark_dirty(link);
       }
     }
-    if (wire.blocked()) mark_dirty(link);
+    if (poll && wire.blocked()) {
+      wire.writable();
+      mark_dirty(link);
+    }
     failed = failed || wire.failure();
   }
   if (failed && link.reap()) {
@@ -157,9 +176,13 @@ bool Engine::progress() try {
     start(job);
     any = true;
   }
-  // Asking which of many sockets have something is one system call, trying each is many.
-  const bool ask_which = wire_rails_ > kFewRails;
-  if (ask_which) any = poll_readable() || any;
+  const bool ask_which = asks_which();
+  if (!woken_by_.empty()) {
+    any = serve_events(woken_by_) || any;
+    woken_by_.clear();
+  } else if (ask_which) {
+    any = poll_sockets() || any;
+  }
   for (std::size_t i = 0; i < links_.size(); ++i) {
     Link& link = *links_[i];
     if (link.down) continue;
@@ -265,10 +288,9 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
         unwatch_fd(link.shm()->control_fd());
         link_lost(link);
       }
-    } else {
-      mark_dirty(*links_[token & kLinkMask]);
     }
   }
+  woken_by_.assign(events.begin(), events.begin() + std::max(n, 0));
 }
 
 void Engine::make_room(Lock& lock) {
@@ -292,7 +314,9 @@ void Engine::drive(Lock& lock, Job& job, std::int64_t until_ns) {
     }
     const std::int64_t now = now_ns();
     if (now >= until_ns && now < job.deadline_ns) break;
-    if (spin_until == 0) spin_until = now + options_.spin_microseconds * 1000;
+    // What comes over a wire takes longer than one should keep a processor for it.
+    if (spin_until == 0)
+      spin_until = now + (far_rails_ == 0 ? options_.spin_microseconds * 1000 : 0);
     const bool long_since = spin_until - now < (options_.spin_microseconds - 2) * 1000;
     if (now < spin_until) {
       lock.unlock();

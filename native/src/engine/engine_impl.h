@@ -5,6 +5,8 @@
 // docs/design.md, "Who drives the engine".
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -93,7 +95,7 @@ class Engine final : public FrameSink {
   bool answered(const Job& job, std::uint32_t chunk, std::uint32_t segment, int peer) const;
   void forget_answer(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer);
   void mark_dirty(Link& link);
-  void rail_removed(int fd);
+  void rail_removed(const WireRail& wire);
   void announce(const Link& link, int rail, const char* what, std::string reason);
 
   // --- under the lock: FrameSink ---
@@ -183,7 +185,9 @@ class Engine final : public FrameSink {
     return static_cast<std::uint64_t>(link) | static_cast<std::uint64_t>(rail) << kRailShift;
   }
   bool poll_rail(Link& link, WireRail& wire);
-  bool poll_readable();
+  bool asks_which() const;
+  bool poll_sockets();
+  bool serve_events(std::span<const epoll_event> events);
   bool serve_rails(Link& link, bool poll);
   void drive(Lock& lock, Job& job, std::int64_t until_ns);
   std::int64_t next_deadline() const;
@@ -224,6 +228,8 @@ class Engine final : public FrameSink {
 
   std::vector<std::unique_ptr<Link>> links_;
   int wire_rails_ = 0;
+  int far_rails_ = 0;
+  std::vector<epoll_event> woken_by_;
   std::vector<Link*> dirty_;
   std::unordered_map<std::uint32_t, std::shared_ptr<Group>> groups_;
   std::set<std::uint32_t> closed_epochs_;

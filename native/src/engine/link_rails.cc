@@ -307,7 +307,7 @@ bool Link::give_up(const std::string& reason) {
   if (down) return false;
   failure = Failure{Fault::kPeer, reason, -1, -1, -1, -1};
   for (auto& rail : rails_) {
-    engine_.rail_removed(rail->wire->fd());
+    engine_.rail_removed(*rail->wire);
     rail->wire->abandon(engine_);
   }
   rails_.clear();
@@ -339,7 +339,7 @@ bool Link::reap() {
     rails_.erase(rails_.begin() + static_cast<std::ptrdiff_t>(i));
     ++counters.rails_lost;
     failure = dead->wire->failure();
-    engine_.rail_removed(dead->wire->fd());
+    engine_.rail_removed(*dead->wire);
     dead->wire->abandon(engine_);
     engine_.announce(*this, dead->index, "lost", dead->name + ": " + failure.message);
     move_frames(dead.get());

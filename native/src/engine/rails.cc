@@ -30,6 +30,7 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
   if (target.down) return;
   watch_fd(fd, rail_token(link, rail), false);
   ++wire_rails_;
+  if (wire->far()) ++far_rails_;
   target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
   wake();
 }

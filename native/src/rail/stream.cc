@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "../engine/clock.h"
+#include "far.h"
 #include "slackline/crc32c.h"
 
 namespace slackline {
@@ -26,12 +27,15 @@ constexpr int kUnsentBytes = 128 << 10;
 }  // namespace
 
 StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums)
-    : WireRail(job, checksums), fd_(fd), buffer_(new std::byte[kBufferBytes]) {
+    : WireRail(job, checksums),
+      fd_(fd),
+      far_(leaves_host(fd)),
+      buffer_(new std::byte[kBufferBytes]) {
   ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_NONBLOCK);
   const int on = 1;
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on,
                sizeof on);  // refused by other stream sockets, which have no delay
-  if (leaves_host()) {
+  if (far_) {
     queue_bytes_ = kFarQueueBytes;
     keep_back();
   }
@@ -113,7 +117,7 @@ void StreamRail::release(std::uint32_t sequence) {
 
 void StreamRail::flush(std::int64_t now_ns) {
   held_ = false;
-  while (!queue_.empty() && !failure()) {
+  while (!queue_.empty() && !full_ && !failure()) {
     held_ = front_sent_ == 0 && queue_.front().release_ns > now_ns;
     if (held_) return;
     std::array<iovec, 32> parts;
@@ -138,7 +142,8 @@ void StreamRail::flush(std::int64_t now_ns) {
     ++counters_.system_calls;
     if (n < 0) {
       if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      full_ = errno == EAGAIN || errno == EWOULDBLOCK;
+      if (full_) return;
       fail(Fault::kLink, std::string("sending failed: ") + std::strerror(errno));
       return;
     }
@@ -152,21 +157,6 @@ void StreamRail::flush(std::int64_t now_ns) {
       queue_.pop_front();
     }
   }
-}
-
-bool StreamRail::leaves_host() const {
-  sockaddr_storage here{};
-  sockaddr_storage there{};
-  socklen_t here_size = sizeof here;
-  socklen_t there_size = sizeof there;
-  if (::getsockname(fd_, reinterpret_cast<sockaddr*>(&here), &here_size) != 0 ||
-      ::getpeername(fd_, reinterpret_cast<sockaddr*>(&there), &there_size) != 0)
-    return false;  // not connected any more: the first use of it will say so
-  if (here.ss_family != AF_INET || there.ss_family != AF_INET) return false;
-  const auto host = [](const sockaddr_storage& address) {
-    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr);
-  };
-  return host(there) >> 24 != 127 && host(there) != host(here);
 }
 
 void StreamRail::keep_back() {
@@ -295,6 +285,17 @@ void StreamRail::parse(Link& link, FrameSink& sink) {
   if (begin_ == end_) begin_ = end_ = 0;
 }
 
+// Nothing can be done with a part of a payload: on a wire that brings it bit by bit the engine
+// sleeps until a good deal of it is there.
+void StreamRail::await_payload() {
+  const std::size_t rest = in_bulk_ && !failure() ? bulk_.header.length - bulk_.got : 1;
+  const int wanted = static_cast<int>(std::min(rest, kMostAwaited));
+  if (wanted == awaited_) return;
+  awaited_ = wanted;
+  ::setsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
+  ++counters_.system_calls;
+}
+
 bool StreamRail::poll(Link& link, FrameSink& sink, std::int64_t) {
   bool any = false;
   bool drained = false;
@@ -304,6 +305,7 @@ bool StreamRail::poll(Link& link, FrameSink& sink, std::int64_t) {
     if (in_bulk_ && bulk_.got == bulk_.header.length) finish_bulk(link, sink);
     if (!in_bulk_) parse(link, sink);
   }
+  if (far_ && drained) await_payload();
   return any;
 }
 

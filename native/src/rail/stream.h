@@ -24,7 +24,8 @@ class StreamRail final : public WireRail {
   void repoint(std::uint32_t sequence, const std::byte* to) override;
   void release(std::uint32_t sequence) override;
   void flush(std::int64_t now_ns) override;
-  bool blocked() const override { return !queue_.empty() && !held_; }
+  bool blocked() const override { return full_; }
+  void writable() override { full_ = false; }
   std::int64_t due_ns() const override { return held_ ? queue_.front().release_ns : kNever; }
   void tick(std::int64_t now_ns) override { flush(now_ns); }
   bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) override;
@@ -33,8 +34,7 @@ class StreamRail final : public WireRail {
   Confirmation confirmation(std::int64_t now_ns) override;
   void inject(const std::optional<FaultState>& state) override;
   void keep_back() override;
-  // Whether the peer's address is another host's.
-  bool leaves_host() const;
+  bool far() const override { return far_; }
   bool at_end() const { return at_end_; }
 
  private:
@@ -43,6 +43,7 @@ class StreamRail final : public WireRail {
   static constexpr std::size_t kFarQueueBytes = 64u << 10;
   static constexpr std::size_t kBufferBytes = 160u << 10;
   static constexpr std::size_t kPeekBytes = 4096;
+  static constexpr std::size_t kMostAwaited = 64u << 10;
   static constexpr std::size_t kBulkBytes = 16u
                                             << 10;  // longer payloads are read to where they belong
 
@@ -65,21 +66,25 @@ class StreamRail final : public WireRail {
   void copy_payload(Outgoing& out);
   bool read_some(bool* drained);
   void parse(Link& link, FrameSink& sink);
+  void await_payload();
   void finish_bulk(Link& link, FrameSink& sink);
   bool check(const wire::Header& header);
   bool check_payload(const wire::Header& header, const std::byte* data);
 
   int fd_;
+  const bool far_;
   std::size_t queue_bytes_ = kQueueBytes;
   std::deque<Outgoing> queue_;
   std::size_t queued_bytes_ = 0;
   std::size_t front_sent_ = 0;
+  bool full_ = false;  // the socket is
   bool held_ = false;  // the first frame may not leave yet
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   bool in_bulk_ = false;
   Bulk bulk_;
+  int awaited_ = 1;  // bytes
   bool at_end_ = false;
   std::uint64_t confirmed_ = 0;
   std::int64_t quiet_since_ns_ = 0;

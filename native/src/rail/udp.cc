@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "far.h"
+
 namespace slackline {
 namespace {
 
@@ -23,7 +25,8 @@ UdpRail::UdpRail(int fd, std::uint32_t job, std::size_t most_packet_bytes)
       socket_(fd),
       protocol_(
           {job, std::min(most_packet_bytes_, socket_.packet_bytes()), socket_.receive_window(), 0}),
-      packet_bytes_(std::min(most_packet_bytes_, socket_.packet_bytes())) {}
+      packet_bytes_(std::min(most_packet_bytes_, socket_.packet_bytes())),
+      far_(leaves_host(fd)) {}
 
 UdpRail::~UdpRail() {
   if (failure().fault == Fault::kPeer) return;
@@ -122,8 +125,7 @@ void UdpRail::let_go(std::int64_t now_ns) {
 
 void UdpRail::flush(std::int64_t now_ns) {
   last_ns_ = now_ns;
-  if (failure() || now_ns < retry_ns_) return;
-  blocked_ = false;
+  if (failure() || blocked_ || now_ns < retry_ns_) return;
   let_go(now_ns);
   while (!failure() && !blocked_ && now_ns >= retry_ns_) {
     std::size_t count = 0;

@@ -40,6 +40,8 @@ class UdpRail final : public WireRail {
   void release(std::uint32_t sequence) override { protocol_.sender().release(sequence); }
   void flush(std::int64_t now_ns) override;
   bool blocked() const override { return blocked_; }
+  void writable() override { blocked_ = false; }
+  bool far() const override { return far_; }
   std::int64_t due_ns() const override;
   // Call poll() first: what has come already may be what this would wait for.
   void tick(std::int64_t now_ns) override;
@@ -82,6 +84,7 @@ class UdpRail final : public WireRail {
   std::array<UdpPacket, UdpSocket::kBatch> packets_;
   std::size_t packet_bytes_;
   bool blocked_ = false;
+  const bool far_;
   std::vector<Held> held_;  // a heap, the first to leave on top
   std::uint64_t held_order_ = 0;
   std::int64_t retry_ns_ = 0;

@@ -49,6 +49,8 @@ class WireRail {
 
   virtual RailKind kind() const = 0;
   virtual int fd() const = 0;  // for epoll: readable, and writable while blocked()
+  // The peer is on another host: what it says takes a while.
+  virtual bool far() const { return false; }
   std::uint32_t job() const { return job_; }
   // Whether the payload checksum in the frame's header is used; headers always have theirs.
   bool checksums() const { return checksums_; }
@@ -68,8 +70,10 @@ class WireRail {
   // still to be sent of it here need not arrive.
   virtual void release(std::uint32_t sequence) = 0;
   virtual void flush(std::int64_t now_ns) = 0;
-  // The socket refused what there is to send: flush again when it is writable.
+  // The socket refused what there is to send: flush() does nothing until writable().
   virtual bool blocked() const = 0;
+  // The socket may take more again.
+  virtual void writable() = 0;
   // When tick() wants to be called: for retransmission and pacing. kNever when nothing is due.
   virtual std::int64_t due_ns() const = 0;
   virtual void tick(std::int64_t now_ns) = 0;

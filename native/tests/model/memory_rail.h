@@ -94,6 +94,7 @@ class MemoryRail final : public WireRail {
   }
   void flush(std::int64_t) override {}
   bool blocked() const override { return false; }
+  void writable() override {}
   std::int64_t due_ns() const override { return kNever; }
   void tick(std::int64_t) override {}
   bool poll(Link& link, FrameSink& sink, std::int64_t) override {

@@ -134,7 +134,8 @@ class PlanBook:
                 ).time_ns
                 for t in timings
             }
-            return fastest(timings, nbytes, expected)
+            preferred = "mesh" if self._all_shared else "ring"
+            return fastest(timings, nbytes, expected, preferred=preferred)
         return choose(
             collective,
             self.ranks,

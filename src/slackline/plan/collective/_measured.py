@@ -14,7 +14,6 @@ from slackline.units import format_bytes
 __all__ = ["Timing", "fastest"]
 
 
-_PREFERRED = "mesh"
 _TIE = 1.2
 
 
@@ -36,11 +35,18 @@ class Timing:
         return self.short_ns + max(0.0, slope) * max(0, nbytes - self.short_bytes)
 
 
-def fastest(timings: Sequence[Timing], nbytes: int, expected_ns: Mapping[str, float]) -> Choice:
+def fastest(
+    timings: Sequence[Timing],
+    nbytes: int,
+    expected_ns: Mapping[str, float],
+    *,
+    preferred: str = "mesh",
+) -> Choice:
     """The plan with the smallest product of measured and expected time.
 
-    `expected_ns` is what the model says for each plan and `nbytes`. "mesh" is taken where it is
-    within a fifth of the best: with the fewest copies it suffers least when processors get busy.
+    `expected_ns` is what the model says for each plan and `nbytes`. `preferred` is taken where it
+    is within a fifth of the best. In memory that is "mesh", which with the fewest copies suffers
+    least when processors get busy; on wires "ring", where nobody is sent to by several at once.
     """
     if not timings:
         raise UsageError("a choice needs at least one timing, not 0")
@@ -48,7 +54,7 @@ def fastest(timings: Sequence[Timing], nbytes: int, expected_ns: Mapping[str, fl
     limit = _TIE * min(products.values())
     ranked = sorted(
         timings,
-        key=lambda t: 0 if t.name == _PREFERRED and products[t.name] <= limit else products[t.name],
+        key=lambda t: 0 if t.name == preferred and products[t.name] <= limit else products[t.name],
     )
     told = [f"{timing.name} {_microseconds(timing.at(nbytes))}" for timing in ranked]
     best, *others = told

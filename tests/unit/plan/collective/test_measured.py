@@ -40,6 +40,14 @@ def test_of_near_equals_the_mesh_is_taken() -> None:
     assert fastest(far, 1088, alike).name == "ring"
 
 
+def test_of_near_equals_the_ring_is_taken_where_it_is_preferred() -> None:
+    alike = {"ring": 1.0, "mesh": 1.0}
+    near = [timing("ring", 1000, 3590), timing("mesh", 1000, 3000)]
+    assert fastest(near, 1088, alike, preferred="ring").name == "ring"
+    far = [timing("ring", 1000, 3610), timing("mesh", 1000, 3000)]
+    assert fastest(far, 1088, alike, preferred="ring").name == "mesh"
+
+
 def test_the_reason_tells_what_each_took() -> None:
     tried = [timing("direct", 1000, 9000), timing("mesh", 2000, 3024)]
     choice = fastest(tried, 1088, {"direct": 1.0, "mesh": 1.0})
