@@ -20,6 +20,8 @@ class Wire:
     """Bits a second of each NIC."""
     nics: int = 1
     switch: str = "kernel"
+    burst: int | None = None
+    """Bytes that a NIC may send ahead of its rate; None: what the lab takes for the rate."""
     faults: str = ""
     """What is wrong with it: "1 % loss"."""
 
@@ -29,6 +31,8 @@ class Wire:
         if self.rate < GBIT:
             speed = f"{self.rate / 1e6:g} Mbit/s"
         name = speed if self.nics == 1 else f"{self.nics} x {speed}"
+        if self.burst is not None:
+            name = f"{name} in bursts of {self.burst >> 10} KiB"
         return f"{name}, {self.faults}" if self.faults else name
 
 

@@ -79,6 +79,7 @@ void send(int fd, std::size_t packet_bytes, double seconds) {
       rail.enqueue(data_header(++sequence, kFrame), payload.data(), kFrame);
       any = true;
     }
+    rail.writable();
     rail.flush(now_ns());
     if (!any) sleep_for(rail);
   }

@@ -80,6 +80,7 @@ TEST("a stream gives the frames that went in, in order, whatever their sizes") {
       }
       writer.enqueue(h, payload.data(), h.length);
     }
+    writer.writable();
     writer.flush(0);
     rail.poll(reader.link, reader.sink, 0);
   }

@@ -35,6 +35,7 @@ struct UdpEnd {
       rail->enqueue(data_header(next, bytes), payload_of(next), bytes);
       ++next;
     }
+    rail->writable();
     rail->flush(now);
   }
 

@@ -15,7 +15,7 @@ import typer
 
 from slackline.errors import UsageError
 from slackline.faults import parse_all
-from slackline.units import format_rate, parse_rate
+from slackline.units import format_rate, parse_bytes, parse_rate
 
 __all__ = ["HELP", "app"]
 
@@ -35,6 +35,9 @@ def up(
     rate: Annotated[
         str | None, typer.Option(help="Of each NIC in each direction: 1Gbit. Default: unlimited.")
     ] = None,
+    burst: Annotated[
+        str | None, typer.Option(help="Sent ahead of the rate: 32KiB. Default: by the rate.")
+    ] = None,
     mtu: Annotated[int, typer.Option(help="Bytes of the largest packet.")] = 1500,
     switch: Annotated[
         str, typer.Option(help="kernel, or user for faults of links; auto is kernel.")
@@ -48,6 +51,7 @@ def up(
         hosts=hosts,
         nics=nics,
         rate=None if rate is None else parse_rate(rate),
+        burst=None if burst is None else parse_bytes(burst),
         mtu=mtu,
         switch=switch,
     )

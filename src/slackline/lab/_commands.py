@@ -51,9 +51,10 @@ class Shaping:
     that a full wire holds its sender up and drops nothing; four senders to one port fit too."""
 
 
-def shape(rate: int) -> Shaping:
-    """The bucket for a rate in bits per second."""
-    burst = min(max(16 << 10, rate * 105 // 8_000_000), 160 << 10)
+def shape(rate: int, burst: int | None = None) -> Shaping:
+    """The bucket for a rate in bits per second, of `burst` bytes if that is given."""
+    if burst is None:
+        burst = min(max(16 << 10, rate * 105 // 8_000_000), 160 << 10)
     return Shaping(
         burst=burst,
         gso=min(max(12_000, burst * 3 // 4), 65_536),
@@ -91,12 +92,12 @@ def kernel_up(lab: str, options: LabOptions) -> Iterator[Batch]:
             )
             links.append(f"link set {port} addrgenmode none master {names.bridge(nic)}")
             links.append(f"link set {port} type bridge_slave learning off flood off")
-            links.append(f"link set {port}{_gso(options.rate)} up")
+            links.append(f"link set {port}{_gso(options)} up")
             known.append(f"fdb add {mac} dev {port} master static")
     yield Batch("ip", home, tuple(links))
     yield Batch("bridge", home, tuple(known))
     ports = [names.port(host, nic) for nic in range(options.nics) for host in range(options.hosts)]
-    yield from rate_changes(home, ports, None, options.rate)
+    yield from rate_changes(home, ports, None, options.rate, options.burst)
 
 
 def user_up(lab: str, options: LabOptions) -> Iterator[Batch]:
@@ -126,7 +127,7 @@ def configure_host(lab: str, options: LabOptions, host: int) -> Iterator[Batch]:
     lines = ["link set lo up"]
     for nic in range(options.nics):
         name = names.interface(nic)
-        lines.append(f"link set {name} addrgenmode none{_gso(options.rate)}")
+        lines.append(f"link set {name} addrgenmode none{_gso(options)}")
         lines.append(f"link set {name} up")
         lines.append(f"address add {names.address(host, nic)}/24 dev {name}")
         lines += [
@@ -137,11 +138,15 @@ def configure_host(lab: str, options: LabOptions, host: int) -> Iterator[Batch]:
         ]
     yield Batch("ip", home, tuple(lines))
     interfaces = [names.interface(nic) for nic in range(options.nics)]
-    yield from rate_changes(home, interfaces, None, options.rate)
+    yield from rate_changes(home, interfaces, None, options.rate, options.burst)
 
 
 def rate_changes(
-    home: str, devices: Iterable[str], before: int | None, after: int | None
+    home: str,
+    devices: Iterable[str],
+    before: int | None,
+    after: int | None,
+    burst: int | None = None,
 ) -> Iterator[Batch]:
     """Give devices in one namespace another rate in what they send; None is no limit."""
     if before == after:
@@ -149,7 +154,7 @@ def rate_changes(
     if after is None:
         lines = tuple(f"qdisc delete dev {device} root" for device in devices)
     else:
-        bucket = shape(after)
+        bucket = shape(after, burst)
         lines = tuple(
             f"qdisc replace dev {device} root tbf rate {after}bit "
             f"burst {bucket.burst} limit {bucket.limit}"
@@ -158,5 +163,7 @@ def rate_changes(
     yield Batch("tc", home, lines)
 
 
-def _gso(rate: int | None) -> str:
-    return "" if rate is None else f" gso_max_size {shape(rate).gso}"
+def _gso(options: LabOptions) -> str:
+    if options.rate is None:
+        return ""
+    return f" gso_max_size {shape(options.rate, options.burst).gso}"

@@ -112,10 +112,11 @@ class _Rates:
             before = self._now.get((host, nic), base)
             after = wanted.get((host, nic), base)
             home, name = names.namespace(self._lab, host), names.interface(nic)
-            batches += rate_changes(home, [name], before, after)
+            batches += rate_changes(home, [name], before, after, self._options.burst)
             if ports:
                 port = names.port(host, nic)
-                batches += rate_changes(names.fabric(self._lab), [port], before, after)
+                fabric = names.fabric(self._lab)
+                batches += rate_changes(fabric, [port], before, after, self._options.burst)
         self._now = wanted
         return batches
 

@@ -14,6 +14,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 _MOST_HOSTS = 250
 _MOST_NICS = 16
 _SLOWEST = 1_000_000
+_LEAST_BURST, _MOST_BURST = 16 << 10, 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,9 @@ class LabOptions:
     """NICs of each host, numbered from 0. NIC i of a host reaches NIC i of the others."""
     rate: int | None = None
     """Bits a second of each NIC in each direction; None is what this machine can carry."""
+    burst: int | None = None
+    """Bytes that a NIC may send ahead of its rate; None is what suits the rate. More takes fewer
+    timers of the processor, and lets messages of that size ride for free."""
     mtu: int = 1500
     """Bytes of the largest IP packet."""
     switch: str = "auto"
@@ -37,6 +41,8 @@ class LabOptions:
         _between("mtu", self.mtu, 576, 9000)
         if self.rate is not None and self.rate < _SLOWEST:
             raise UsageError(f"a rate must be at least 1Mbit, not {self.rate}bit")
+        if self.burst is not None:
+            _between("burst", self.burst, _LEAST_BURST, _MOST_BURST)
         if self.switch not in SWITCHES:
             raise UsageError(f"a switch must be one of {', '.join(SWITCHES)}, not {self.switch!r}")
 

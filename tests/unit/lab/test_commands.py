@@ -2,6 +2,7 @@
 
 import pytest
 
+from slackline.errors import UsageError
 from slackline.lab import LabOptions
 from slackline.lab._commands import (
     Batch,
@@ -121,3 +122,16 @@ def test_a_rate_changes_where_it_differs() -> None:
 )
 def test_buckets_grow_with_the_rate(rate: int, bucket: Shaping) -> None:
     assert shape(rate) == bucket
+
+
+def test_a_bucket_may_be_given() -> None:
+    assert shape(10**9, 32 << 10) == Shaping(burst=32768, gso=24576, limit=4166666)
+    options = LabOptions(hosts=2, rate=10**9, burst=32 << 10)
+    lines = [line for batch in configure_host("x", options, 0) for line in batch.lines]
+    assert any("gso_max_size 24576" in line for line in lines)
+    assert any("burst 32768" in line for line in lines)
+
+
+def test_a_bucket_must_be_of_a_sensible_size() -> None:
+    with pytest.raises(UsageError, match=r"^burst must be between 16384 and 1048576, not 1500$"):
+        LabOptions(burst=1500)
