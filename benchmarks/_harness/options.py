@@ -17,11 +17,21 @@ class Options:
     json: bool
     """Print one JSON object instead of tables."""
 
+    part: str | None = None
+    """The only part to run; None is all of them."""
 
-def parse(description: str, arguments: Sequence[str] | None = None) -> Options:
-    """The options in `arguments` (the process's own where None); a wrong one ends the process."""
+
+def parse(
+    description: str, arguments: Sequence[str] | None = None, *, parts: Sequence[str] = ()
+) -> Options:
+    """The options in `arguments` (the process's own where None); a wrong one ends the process.
+
+    `parts`: the names of what can be run alone.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="few rounds, under 50 s on two cores")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    if parts:
+        parser.add_argument("--part", choices=parts, help="run this part only")
     known = parser.parse_args(arguments)
-    return Options(quick=known.quick, json=known.json)
+    return Options(quick=known.quick, json=known.json, part=known.part if parts else None)

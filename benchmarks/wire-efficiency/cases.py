@@ -105,6 +105,7 @@ WIRE_TARGETS = {1: (98.5, 98.5, 98.5, 98.5), 5: (99.0, 99.0, 92.0, 92.0)}
 PUBLISHED_GLOO = {1: (11, 82, 93, 97), 5: (3, 39, 64, 68)}
 
 TWO_NICS_OVER_ONE = 1.95
+TWO_NIC_RATES = (GBIT, GBIT // 5)
 CUT_OVER_ALLOWED = 1.1
 """Of the time that the bandwidth allows which is left after a NIC was cut in the middle."""
 RECOVERY_SECONDS = 2.0

@@ -27,7 +27,7 @@ from slackline.units import format_duration_ns
 CUT_HOST, CUT_NIC = 1, 1
 LEAD_NS = 1_000_000_000
 """Between the question and the moment at which the ranks begin."""
-SERIES_SIZE = SIZES[2]
+SERIES_SIZE = SIZES[1]
 SERIES_SECONDS = 8.0
 """That the series would take on both NICs."""
 DOWN_NS, UP_NS = 2_500_000_000, 4_500_000_000

@@ -118,7 +118,7 @@ class Door:
         except TimeoutError:
             self._turned_away(line, why)
         except (OSError, SlacklineError) as error:
-            if not line.silent:  # a peer that knocks only wants to know that somebody is here
+            if not line.left:  # a peer that only wants to know that somebody is here, or ends
                 self._turned_away(line, str(error))
         finally:
             if not taken:

@@ -68,8 +68,8 @@ class Line:
         self.sock = sock
         self._fds: list[int] = []
         self._released = False
-        self.silent = True
-        """Whether nothing was ever heard on it."""
+        self.left = False
+        """Whether the other end closed it between two frames, as who changed his mind does."""
 
     async def say(self, said: Said, job: int) -> None:
         data, fds = frame(said.payload, job), said.fds
@@ -115,8 +115,8 @@ class Line:
                 await ready(self.sock)
                 continue
             if not got:
+                self.left = not data
                 raise LinkError("the connection was closed during the handshake")
-            self.silent = False
             data += got
         return data
 
