@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../src/rail/stream.h"
+#include "keeper.h"
 #include "target.h"
 
 namespace slackline::fuzz {
@@ -46,39 +47,6 @@ Reading slow_reading(const Bytes& bytes, bool checksums) {
   if (at < bytes.size()) reading.fault = Fault::kFrame;
   return reading;
 }
-
-// Keeps what comes, lends memory that ends where the payload ends.
-struct Keeper final : FrameSink {
-  std::byte* landing(Link&, const wire::Header& header, Job** job) override {
-    CHECK(header.length <= kMaxPayload);
-    if (!lands) return nullptr;
-    *job = &owner;
-    landings.push_back(std::make_unique<std::byte[]>(header.length));
-    return landings.back().get();
-  }
-  void arrive(Link&, const wire::Header& header, const Payload& payload) override {
-    CHECK_EQUAL(payload.length, header.length);
-    frames.push_back(Frame{header, Bytes(payload.data, payload.data + payload.length)});
-    if (payload.owned != nullptr) give_buffer(payload.owned);
-  }
-  std::byte* take_buffer(std::size_t bytes) override {
-    CHECK(bytes <= kMaxPayload);
-    ++buffers_out;
-    return new std::byte[bytes];
-  }
-  void give_buffer(std::byte* buffer) override {
-    --buffers_out;
-    delete[] buffer;
-  }
-  bool hurried() const override { return hurries; }
-
-  bool lands = false;
-  bool hurries = false;
-  Job owner;
-  std::vector<Frame> frames;
-  std::vector<std::unique_ptr<std::byte[]>> landings;
-  int buffers_out = 0;
-};
 
 enum Act : std::uint8_t { kAnyBytes, kFrame, kClaim, kDamage, kCut, kForget, kTurn, kActs };
 
@@ -162,11 +130,8 @@ void run(Choices& choices) {
   const Reading reading = slow_reading(fed.written, fed.rail->checksums());
   CHECK(fed.rail->failure().fault == reading.fault);
   CHECK_EQUAL(fed.keeper.frames.size(), reading.frames.size());
-  for (std::size_t i = 0; i < reading.frames.size(); ++i) {
-    const Frame& got = fed.keeper.frames[i];
-    CHECK(std::memcmp(&got.header, &reading.frames[i].header, sizeof got.header) == 0);
-    CHECK(got.payload == reading.frames[i].payload);
-  }
+  for (std::size_t i = 0; i < reading.frames.size(); ++i)
+    check_same(fed.keeper.frames[i], reading.frames[i]);
   CHECK_EQUAL(fed.rail->counters().frames_received, reading.frames.size());
   fed.rail->abandon(fed.keeper);
   CHECK_EQUAL(fed.keeper.buffers_out, 0);

@@ -46,9 +46,11 @@ _DURATIONS = {
     "min": 60 * 10**9,
     "h": 3600 * 10**9,
 }
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)", re.ASCII)
+_QUANTITY = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)([A-Za-z]+)", re.ASCII)
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
 _FACTOR = re.compile(r"(\d+(?:\.\d+)?)x", re.ASCII)
+_LARGEST = (1 << 63) - 1
+"""Quantities are 64-bit integers wherever they end up."""
 
 
 def parse_bytes(text: str) -> int:
@@ -124,6 +126,8 @@ def _parse(text: str, what: str, units: Mapping[str, int], base: str) -> int:
     value = Fraction(match[1]) * units[match[2]]
     if value.denominator != 1:
         raise UsageError(f"a {what} must be a whole number of {base}, not {text!r}")
+    if value > _LARGEST:
+        raise UsageError(f"a {what} must be at most {_LARGEST} {base}, not {text!r}")
     return value.numerator
 
 

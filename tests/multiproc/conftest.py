@@ -1,6 +1,7 @@
 """Jobs of real ranks: `job(size, function)` runs a function of the test's file as processes."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -8,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from slackline.errors import UsageError
+from slackline.lab import require
 
 ZYGOTE = Path(__file__).with_name("torch_zygote.py")
 
@@ -82,3 +86,20 @@ def job() -> Iterator[Jobs]:
     jobs = Jobs()
     yield jobs
     jobs.close()
+
+
+@pytest.fixture(scope="session")
+def lab_allowed() -> None:
+    """Labs need Linux, root, iproute2 and a machine that lets them make namespaces and TAP devices;
+    without them the test is skipped with the reason."""
+    try:
+        require()
+    except UsageError as error:
+        pytest.skip(str(error))
+    probe = ["ip", "netns", "exec", f"slackline-probe-{os.getpid()}", "test", "-c", "/dev/net/tun"]
+    try:
+        for verb in ("add", "delete"):
+            subprocess.run([*probe[:2], verb, probe[3]], check=True, capture_output=True, text=True)
+        subprocess.run(probe[4:], check=True)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"this machine does not allow labs: {error}, {error.stderr}")

@@ -1,8 +1,12 @@
+import contextlib
 import re
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slackline.env import Environment
 from slackline.errors import UsageError
@@ -83,3 +87,22 @@ WRONG = {
 def test_a_wrong_variable_is_refused_with_its_name_and_value(variable: str, text: str) -> None:
     with pytest.raises(UsageError, match=f"^{re.escape(WRONG[variable, text])}$"):
         Environment.read({variable: text})
+
+
+VALUES = st.text(max_size=20) | st.lists(
+    st.sampled_from(
+        ("shm", "tcp", ",", "rank", "require", "64KiB", "1us", "9" * 30 + "h", "99999999h")
+    ),
+    max_size=4,
+).map("".join)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([f"SLACKLINE_{field.name.upper()}" for field in fields(Environment)]),
+        VALUES,
+    )
+)
+def test_any_values_are_settings_or_a_usage_error(values: dict[str, str]) -> None:
+    with contextlib.suppress(UsageError):
+        Environment.read(values)

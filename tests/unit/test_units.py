@@ -1,4 +1,6 @@
+import contextlib
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -56,6 +58,38 @@ def test_other_quantities_are_refused_by_name_too() -> None:
         match=r"^a duration must be a number and one of ns, us, ms, s, min, h, not '30'$",
     ):
         units.parse_duration_ns("30")
+
+
+def test_a_quantity_that_no_64_bits_hold_is_refused() -> None:
+    assert units.parse_duration_ns(f"{(1 << 63) - 1}ns") == (1 << 63) - 1
+    with pytest.raises(
+        UsageError,
+        match=r"^a duration must be at most 9223372036854775807 nanoseconds, not '2562048h'$",
+    ):
+        units.parse_duration_ns("2562048h")
+
+
+NUMBERS = st.from_regex(r"\A[0-9]{1,40}(\.[0-9]{1,40})?\Z")
+UNITS = st.sampled_from(("B", "KiB", "TiB", "bit", "Tbit", "ns", "min", "h", "%", "x", "kb", ""))
+TEXTS = (
+    st.text(max_size=40)
+    | st.builds(str.__add__, NUMBERS, UNITS)
+    | st.builds(lambda digits, unit: "9" * digits + unit, st.integers(1, 6000), UNITS)
+)
+PARSERS = (
+    units.parse_bytes,
+    units.parse_rate,
+    units.parse_duration_ns,
+    units.parse_percent,
+    units.parse_factor,
+)
+
+
+@pytest.mark.parametrize("parse", PARSERS, ids=lambda parse: parse.__name__)
+@given(text=TEXTS)
+def test_any_text_is_a_quantity_or_a_usage_error(parse: Callable[[str], float], text: str) -> None:
+    with contextlib.suppress(UsageError):
+        assert parse(text) >= 0
 
 
 def test_a_fraction_of_the_base_unit_is_refused() -> None:

@@ -1,31 +1,17 @@
-"""Labs need Linux, root, iproute2 and a machine that lets them make namespaces and TAP devices;
-without them these tests are skipped with the reason."""
+"""Programs on the hosts of labs."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from slackline.errors import UsageError
 from slackline.lab import Lab
-from slackline.lab._system import require
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _able() -> None:
-    try:
-        require()
-    except UsageError as error:
-        pytest.skip(str(error))
-    probe = ["ip", "netns", "exec", f"slackline-probe-{os.getpid()}", "test", "-c", "/dev/net/tun"]
-    try:
-        for verb in ("add", "delete"):
-            subprocess.run([*probe[:2], verb, probe[3]], check=True, capture_output=True, text=True)
-        subprocess.run(probe[4:], check=True)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"this machine does not allow labs: {error}, {error.stderr}")
+@pytest.fixture(autouse=True)
+def _able(lab_allowed: None) -> None:
+    """Every test here needs one."""
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 from slackline.nic import NicOptions
 
-__all__ = ["CELLS", "QUICK_CELLS", "Cell", "Rails"]
+__all__ = ["CELLS", "FAULTS", "QUICK_CELLS", "RAILS", "Cell", "Rails"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,8 @@ FAULTS = {
     "down-for-a-while": ("link 0-1 down for 400ms", _ANY_RAIL),
     "down-one-way-for-a-while": ("link 1>0 down for 400ms", _ANY_RAIL),
     "nic-down": ("nic 0.1 down", _TWO_NICS),
-    "nic-flaps": ("nic 1.0 flap 150ms", _TWO_NICS),
+    "nic-down-for-a-while": ("nic 0.0 down for 400ms", _WIRES),
+    "nic-flaps": ("nic 1.0 flap 150ms for 900ms", _WIRES),
     "nic-slow": ("nic 1.1 rate 20Mbit", _TWO_NICS),
 }
 

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import signal
-import subprocess
+from pathlib import Path
 
 import torch
 from torch import nn, optim
@@ -12,6 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 from slackline.overlap import DataParallel
 
 STEPS = 8
+MIDDLE = 3
+VICTIM = 1
 
 
 def model():
@@ -26,9 +28,11 @@ def batch(rank, step):
     return torch.randn(16, 64, generator=generator), torch.randn(16, 8, generator=generator)
 
 
-def steps(wrap, rank):
+def steps(wrap, rank, count=STEPS, in_the_middle=lambda: None):
     wrapped, optimizer = wrap(model())
-    for step in range(STEPS):
+    for step in range(count):
+        if step == MIDDLE:
+            in_the_middle()
         inputs, targets = batch(rank, step)
         nn.functional.mse_loss(wrapped(inputs), targets).backward()
         optimizer.step()
@@ -52,27 +56,32 @@ def trains_both_ways(rank, size):
     return [steps(with_ddp, rank), steps(with_overlap, rank)]
 
 
-def stops_in_the_middle(rank, size):
-    """Rank 1 stands still for a while, as a host does that swaps or is being moved."""
-    if rank == 1:
-        pause = f"sleep 0.2; kill -STOP {os.getpid()}; sleep 0.7; kill -CONT {os.getpid()}"
-        with subprocess.Popen(["sh", "-c", pause]):
-            return trains_both_ways(rank, size)
-    return trains_both_ways(rank, size)
+def suffers_in_the_middle(rank, size):
+    """The victim goes on when it was stopped once and let go; the others wait for its gradients."""
+
+    def suffer():
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        signal.signal(signal.SIGCONT, lambda number, frame: None)
+        signal.set_wakeup_fd(writing)
+        publish_pid()
+        os.read(reading, 1)
+
+    in_the_middle = suffer if rank == VICTIM else lambda: None
+    return [steps(with_ddp, rank, STEPS, in_the_middle), steps(with_overlap, rank)]
 
 
 def dies_in_the_middle(rank, size):
-    """What the survivors are told."""
-    bare = model()
-    wrapped, optimizer = with_ddp(bare)
+    """What the survivors are told; without an end of its own."""
     try:
-        for step in range(1000):
-            if (rank, step) == (1, 3):
-                os.kill(os.getpid(), signal.SIGKILL)
-            inputs, targets = batch(rank, step)
-            nn.functional.mse_loss(wrapped(inputs), targets).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        steps(with_ddp, rank, 1000, publish_pid if rank == VICTIM else lambda: None)
     except RuntimeError as error:
         return str(error)
     return "nothing"
+
+
+def publish_pid():
+    path = Path(os.environ["MATRIX_PID"])
+    part = path.with_name("part")
+    part.write_text(str(os.getpid()))
+    part.rename(path)

@@ -1,10 +1,16 @@
 """Training through faults ends with the parameters of training without: DDP and DataParallel."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import cache
 
 import pytest
 from matrix_table import CELLS, RAILS
-from matrix_training import dies_in_the_middle, stops_in_the_middle, trains_both_ways
+from matrix_training import VICTIM, dies_in_the_middle, suffers_in_the_middle, trains_both_ways
+
+from slackline.faults import parse_all
+from slackline.lab import Executor
 
 RANKS = 3
 
@@ -48,17 +54,31 @@ def test_training_through_any_fault_ends_with_the_same_bits(job, cell):
     check(job, cell)
 
 
+def through(job, tmp_path, fault, rail, function, **details):
+    """What the ranks of a job return whose victim meets a fault once it says that it is there."""
+    pid = tmp_path / "pid"
+    environment = ORDERED | RAILS[rail].environment | {"MATRIX_PID": str(pid)}
+    with ThreadPoolExecutor(1) as pool, closing(Executor()) as executor:
+        running = pool.submit(job, RANKS, function, environment=environment, **details)
+        while not pid.exists() and not running.done():
+            time.sleep(0.005)
+        if running.done():
+            return running.result()
+        with executor.inject(parse_all(fault), processes=lambda: {VICTIM: [int(pid.read_text())]}):
+            return running.result()
+
+
 @pytest.mark.parametrize("rail", ["shm", "tcp", "udp"])
-def test_a_rank_that_stands_still_for_a_while_changes_no_bit(job, rail):
-    environment = ORDERED | RAILS[rail].environment
-    answers = job(RANKS, stops_in_the_middle, environment=environment)
+@pytest.mark.parametrize("fault", ["stop for 700ms", "slow 4x"])
+def test_a_rank_that_stands_still_or_is_slow_changes_no_bit(job, tmp_path, fault, rail):
+    answers = through(job, tmp_path, f"rank {VICTIM} {fault}", rail, suffers_in_the_middle)
     assert answers == [without_faults(job)] * RANKS
 
 
 @pytest.mark.parametrize("rail", RAILS)
-def test_a_rank_that_is_killed_is_missed_at_once_not_at_the_timeout(job, rail):
-    environment = ORDERED | RAILS[rail].environment
-    answers = job(RANKS, dies_in_the_middle, environment=environment, dying=(1,))
+def test_a_rank_that_is_killed_is_missed_at_once_not_at_the_timeout(job, tmp_path, rail):
+    fault = f"rank {VICTIM} kill"
+    answers = through(job, tmp_path, fault, rail, dies_in_the_middle, dying=(VICTIM,))
     for rank in (0, 2):
         assert "PeerError" in answers[rank], answers[rank]
         assert " closed " in answers[rank]

@@ -137,6 +137,25 @@ def test_every_fault_reads_back_from_its_text(fault: Fault) -> None:
     assert parse(str(fault)) == fault
 
 
+WORDS = st.sampled_from(
+    (
+        *("link", "nic", "rank", "0-1", "1>0", "2-2", "0.1", "1", "-1", "99999999", "kill", "stop"),
+        *("slow", "2x", "1x", "nanx", "delay", "jitter", "rate", "loss", "duplicate", "reorder"),
+        *("corrupt", "down", "flap", "seed", "from", "for", "5ms", "0s", "9" * 40 + "h", "1Gbit"),
+        *("3%", "101%", "7", "9" * 30, ";", "", "\u0663ms", "\x00"),
+    )
+)
+
+
+@given(st.lists(WORDS, max_size=12).map(" ".join) | st.text(max_size=60))
+def test_any_words_are_faults_or_a_usage_error(text: str) -> None:
+    try:
+        plan = parse_all(text)
+    except UsageError:
+        return
+    assert parse_all(str(plan)) == plan
+
+
 @given(st.lists(FAULTS, max_size=4))
 def test_every_plan_reads_back_from_its_text(faults: list[Fault]) -> None:
     plan = Plan(tuple(faults))

@@ -1,0 +1,49 @@
+// What a rail under a fuzzer hands its frames to.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "choices.h"
+
+namespace slackline::fuzz {
+
+// Keeps what comes, lends memory that ends where the payload ends.
+struct Keeper final : FrameSink {
+  std::byte* landing(Link&, const wire::Header& header, Job** job) override {
+    CHECK(header.length <= kMaxPayload);
+    if (!lands) return nullptr;
+    *job = &owner;
+    landings.push_back(std::make_unique<std::byte[]>(header.length));
+    return landings.back().get();
+  }
+  void arrive(Link&, const wire::Header& header, const Payload& payload) override {
+    CHECK_EQUAL(payload.length, header.length);
+    frames.push_back(test::Frame{header, Bytes(payload.data, payload.data + payload.length)});
+    if (payload.owned != nullptr) give_buffer(payload.owned);
+  }
+  std::byte* take_buffer(std::size_t bytes) override {
+    CHECK(bytes <= kMaxPayload);
+    ++buffers_out;
+    return new std::byte[bytes];
+  }
+  void give_buffer(std::byte* buffer) override {
+    --buffers_out;
+    delete[] buffer;
+  }
+  bool hurried() const override { return hurries; }
+
+  bool lands = false;
+  bool hurries = false;
+  Job owner;
+  std::vector<test::Frame> frames;
+  std::vector<std::unique_ptr<std::byte[]>> landings;
+  int buffers_out = 0;
+};
+
+inline void check_same(const test::Frame& got, const test::Frame& expected) {
+  CHECK(std::memcmp(&got.header, &expected.header, sizeof got.header) == 0);
+  CHECK(got.payload == expected.payload);
+}
+
+}  // namespace slackline::fuzz

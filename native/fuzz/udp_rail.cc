@@ -1,0 +1,392 @@
+// What a UDP rail reads: fragments cut as they should be, spoiled and damaged ones, fragments that
+// contradict each other, acknowledgements of anything, and any bytes; while it sends frames of its
+// own. A second, slow reading says what comes out, and what it may believe to have arrived.
+#include <array>
+#include <memory>
+
+#include "../src/rail/udp_protocol.h"
+#include "keeper.h"
+#include "target.h"
+#include "udp_model.h"
+
+namespace slackline::fuzz {
+namespace {
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+constexpr std::size_t kMostEnqueued = 1u << 20;
+constexpr std::array<std::int64_t, 4> kFirstNumbers = {0, 5, 0xFFFF'FFF0, 0x7FFF'FFF8};
+constexpr std::array<std::uint16_t, 4> kUnits = {512, 1000, 1448, 8948};
+constexpr std::array<std::size_t, 8> kLengths = {0, 1, 448, 1384, 3000, 20'000, 70'000, 1u << 20};
+
+// A frame of the peer; the variant makes it contradict others of the same number.
+Bytes frame_bytes(std::uint32_t number, std::uint8_t variant) {
+  wire::Header h = test::header_of(wire::FrameKind::kData);
+  h.sequence = number;
+  h.tag = variant;
+  return test::seal(h, test::pattern(kLengths[variant % kLengths.size()], number + variant));
+}
+
+Bytes flat(const UdpPacket& packet) {
+  Bytes bytes(sizeof packet.header);
+  std::memcpy(bytes.data(), &packet.header, sizeof packet.header);
+  for (const auto& part : packet.parts) bytes.insert(bytes.end(), part.begin(), part.end());
+  return bytes;
+}
+
+Bytes body_of(const Bytes& datagram) { return Bytes(datagram.begin() + 24, datagram.end()); }
+
+Bytes sealed(const UdpHeader& header, const Bytes& body) {
+  UdpPacket packet;
+  packet.header = header;
+  packet.parts[0] = body;
+  packet.seal(test::kJobCode);
+  return flat(packet);
+}
+
+enum Act : std::uint8_t {
+  kFragment,
+  kOthers,  // all fragments of a frame but one
+  kSpoiled,
+  kDamaged,
+  kAnyBytes,
+  kSkip,
+  kAck,
+  kClose,
+  kEnqueue,
+  kRelease,
+  kSend,
+  kRefuse,
+  kWait,
+  kForget,
+  kTurn,
+  kActs
+};
+
+struct Course {
+  Course(Choices& given, std::int64_t first)
+      : choices(given),
+        first_number(first),
+        protocol({.job = test::kJobCode,
+                  .packet_bytes = 1472,
+                  .first_number = static_cast<std::uint64_t>(first)}),
+        arrivals(first),
+        sent(first) {}
+
+  // --- the peer's packets ---
+
+  // Next to those that came; now and then any.
+  std::uint32_t packet_number() {
+    const std::uint8_t choice = choices.byte();
+    if (choice >= 250) return static_cast<std::uint32_t>(choices.number(4));
+    const std::uint32_t number = static_cast<std::uint32_t>(first_number) + peer_packets;
+    if (choice >= 200) return number - choice % 32;
+    peer_packets += choice >= 190 ? 9000 : 1;
+    return number;
+  }
+  std::uint32_t frame_number() {
+    const std::uint8_t choice = choices.byte();
+    const auto near = static_cast<std::uint32_t>(first_number) + choice % 16;
+    return choice >= 250 ? near + static_cast<std::uint32_t>(choices.number(2)) : near;
+  }
+  UdpHeader fragment(const Bytes& frame, std::uint32_t number, std::uint16_t unit,
+                     std::size_t index) {
+    UdpHeader header;
+    header.unit = unit;
+    header.number = packet_number();
+    header.frame = number;
+    header.total = static_cast<std::uint32_t>(frame.size());
+    header.offset = static_cast<std::uint32_t>(index * unit);
+    return header;
+  }
+  static Bytes piece(const Bytes& frame, const UdpHeader& header) {
+    const std::size_t from = std::min<std::size_t>(header.offset, frame.size());
+    const std::size_t to = std::min<std::size_t>(from + header.unit, frame.size());
+    return Bytes(frame.begin() + static_cast<std::ptrdiff_t>(from),
+                 frame.begin() + static_cast<std::ptrdiff_t>(to));
+  }
+  void receive_fragments(Act act) {
+    const std::uint32_t number = frame_number();
+    const Bytes frame = frame_bytes(number, choices.byte() % 32);
+    const std::uint16_t unit = choices.one_of(kUnits);
+    const std::size_t count = (frame.size() + unit - 1) / unit;
+    const std::size_t chosen = choices.number(2) % count;
+    if (act == kOthers) {
+      for (std::size_t i = 0; i < count; ++i) {
+        if (i == chosen) continue;
+        const UdpHeader header = fragment(frame, number, unit, i);
+        receive(sealed(header, piece(frame, header)));
+      }
+      return;
+    }
+    UdpHeader header = fragment(frame, number, unit, chosen);
+    Bytes body = piece(frame, header);
+    if (act == kSpoiled) spoil(&header, &body);
+    Bytes datagram = sealed(header, body);
+    if (act == kDamaged) {
+      const std::size_t at = choices.number(2) % datagram.size();
+      datagram[at] ^= static_cast<std::byte>(1u << choices.byte() % 8);
+      if (choices.byte() % 4 == 0) datagram.resize(at);
+    }
+    receive(datagram);
+  }
+  void spoil(UdpHeader* header, Bytes* body) {
+    const auto value = static_cast<std::uint32_t>(choices.number(4));
+    switch (choices.byte() % 6) {
+      case 0:
+        header->unit = static_cast<std::uint16_t>(value);
+        break;
+      case 1:
+        header->total = value;
+        break;
+      case 2:
+        header->offset = value;
+        break;
+      case 3:  // a long frame that has only begun: as many of them as the peer likes
+        header->total = kMaxPayload - value % 4;
+        header->offset = header->unit;
+        body->resize(header->unit);
+        break;
+      case 4:
+        body->resize(value % 9000);
+        break;
+      default:
+        if (!body->empty()) (*body)[value % body->size()] ^= std::byte{1};
+    }
+  }
+  Bytes acknowledgement() {
+    UdpHeader header;
+    header.kind = UdpKind::kAck;
+    const std::uint8_t how = choices.byte();
+    const auto newest =
+        static_cast<std::uint32_t>(first_number + static_cast<std::int64_t>(sent.packets()) - 1);
+    header.number = how >= 240 ? static_cast<std::uint32_t>(choices.number(4)) : newest - how % 16;
+    header.unit = static_cast<std::uint16_t>(choices.number(2));
+    if (how % 2 == 0) header.unit %= 64;
+    header.frame = static_cast<std::uint32_t>(choices.number(how % 4));
+    header.total = static_cast<std::uint32_t>(choices.number(4));
+    const std::size_t bytes = how % 32 == 31 ? choices.byte() : (header.unit + 7u) / 8;
+    const auto pattern = static_cast<std::byte>(choices.byte());
+    return sealed(header, Bytes(bytes, pattern));
+  }
+  Bytes any_bytes() {
+    Bytes bytes = choices.piece(24 + choices.byte());
+    if (bytes.size() < 24 || choices.byte() % 4 == 0) return bytes;
+    bytes[4] = std::byte{kUdpMagic};
+    const std::uint32_t sum = crc32c(test::kJobCode, bytes.data() + 4, bytes.size() - 4);
+    std::memcpy(bytes.data(), &sum, sizeof sum);
+    return bytes;
+  }
+
+  void receive(const Bytes& datagram) {
+    const std::uint64_t taken = protocol.taken(), refused = protocol.refused(),
+                        repeated = protocol.duplicates();
+    protocol.receive(datagram, now_ns, now_ns, link, keeper);
+    UdpHeader header;
+    using Verdict = UdpArrivalsModel::Verdict;
+    Verdict verdict = Verdict::kRefused;
+    if (udp_open(datagram, test::kJobCode, &header)) {
+      const Bytes body = body_of(datagram);
+      if (header.kind == UdpKind::kData || header.kind == UdpKind::kSkip) {
+        verdict = arrivals.read(header, body);
+      } else if (header.kind == UdpKind::kAck) {
+        if (sent.read(header, body)) verdict = Verdict::kTaken;
+        CHECK(protocol.sender().unconfirmed_bytes() >= sent.unconfirmed_bytes());
+      } else if (header.kind == UdpKind::kClose && body.empty() && header.number <= 1) {
+        closed = static_cast<UdpClose>(header.number);
+        verdict = Verdict::kTaken;
+      }
+    }
+    CHECK_EQUAL(protocol.refused() - refused, verdict == Verdict::kRefused ? 1u : 0u);
+    CHECK_EQUAL(protocol.taken() - taken, verdict == Verdict::kRefused ? 0u : 1u);
+    CHECK_EQUAL(protocol.duplicates() - repeated, verdict == Verdict::kRepeated ? 1u : 0u);
+    CHECK(protocol.closed() == closed);
+    CHECK_EQUAL(protocol.receiver().held_bytes(), arrivals.held_bytes());
+    CHECK(protocol.receiver().held_bytes() <= kUdpOpenBytes);
+    CHECK_EQUAL(protocol.receiver().frames(), arrivals.frames.size());
+    CHECK_EQUAL(keeper.frames.size(), arrivals.frames.size());
+    for (; compared < keeper.frames.size(); ++compared)
+      check_same(keeper.frames[compared], arrivals.frames[compared]);
+  }
+
+  // --- our own frames ---
+
+  void enqueue() {
+    const std::size_t length = kLengths[choices.byte() % (kLengths.size() - 1)];
+    if (enqueued + length > kMostEnqueued) return;
+    enqueued += length;
+    const std::uint32_t sequence = ++sequences;
+    wire::Header h = test::header_of(wire::FrameKind::kData);
+    h.sequence = sequence;
+    const Bytes bytes = test::seal(h, test::pattern(length, sequence));
+    std::memcpy(&h, bytes.data(), sizeof h);
+    auto& payload = payloads[sequence];
+    payload = std::make_unique<std::byte[]>(length);
+    if (length > 0) std::memcpy(payload.get(), bytes.data() + sizeof h, length);
+    sent.enqueue(sequence, bytes);
+    protocol.sender().enqueue(h, payload.get(), static_cast<std::uint32_t>(length));
+  }
+  void release() {
+    const std::uint32_t sequence = 1 + choices.byte();
+    if (!payloads.contains(sequence)) return;
+    protocol.sender().release(sequence);
+    sent.release(sequence);
+    payloads.erase(sequence);
+  }
+  bool send() {
+    UdpPacket packet;
+    if (!protocol.next(packet, now_ns)) return false;
+    const Bytes datagram = flat(packet);
+    UdpHeader header;
+    CHECK(udp_open(datagram, test::kJobCode, &header));
+    if (header.kind == UdpKind::kAck) {
+      arrivals.check_told(header, body_of(datagram));
+    } else {
+      sent.send(header, body_of(datagram));
+    }
+    last = packet;
+    return true;
+  }
+  void wait(std::int64_t ns) {
+    now_ns += ns;
+    protocol.tick(now_ns);
+  }
+  // Whatever was said before: a peer that is honest from now on gets everything.
+  void finish() {
+    const UdpSender& sender = protocol.sender();
+    for (int turn = 0; sender.in_flight() || sender.queued_bytes() > 0; ++turn) {
+      CHECK(turn < 20'000);
+      while (send()) {
+      }
+      if (sent.packets() > 0) {
+        UdpHeader header;
+        header.kind = UdpKind::kAck;
+        header.number = static_cast<std::uint32_t>(first_number) +
+                        static_cast<std::uint32_t>(sent.packets()) - 1;
+        header.unit = static_cast<std::uint16_t>(std::min(sent.packets(), kUdpMapBits));
+        header.total = 1u << 20;
+        receive(sealed(header, Bytes((header.unit + 7u) / 8, std::byte{0xFF})));
+      }
+      const std::int64_t due = protocol.due_ns();
+      wait(due == UdpSender::kNever ? kMillisecond : std::max(kMillisecond, due - now_ns));
+    }
+    CHECK_EQUAL(sender.unconfirmed_bytes(), 0u);
+    protocol.receiver().abandon(keeper);
+    CHECK_EQUAL(protocol.receiver().held_bytes(), 0u);
+    CHECK_EQUAL(keeper.buffers_out, 0);
+  }
+
+  void act(Act act) {
+    switch (act) {
+      case kFragment:
+      case kOthers:
+      case kSpoiled:
+      case kDamaged:
+        return receive_fragments(act);
+      case kAnyBytes:
+        return receive(any_bytes());
+      case kSkip: {
+        UdpHeader header;
+        header.kind = UdpKind::kSkip;
+        header.number = packet_number();
+        header.frame = frame_number();
+        return receive(sealed(header, Bytes(choices.byte() % 8 == 7 ? 1 : 0)));
+      }
+      case kAck:
+        return receive(acknowledgement());
+      case kClose: {
+        UdpHeader header;
+        header.kind = UdpKind::kClose;
+        header.number = choices.byte() % 3;
+        return receive(sealed(header, Bytes(choices.byte() % 8 == 7 ? 1 : 0)));
+      }
+      case kEnqueue:
+        return enqueue();
+      case kRelease:
+        return release();
+      case kSend:
+        for (std::size_t left = choices.byte(); left > 0 && send();) --left;
+        return;
+      case kRefuse:
+        if (!send()) return;
+        protocol.take_back(last);
+        if (last.header.kind != UdpKind::kAck) sent.take_back();
+        return;
+      case kWait:
+        return wait(static_cast<std::int64_t>(choices.number(1 + choices.byte() % 4)));
+      case kForget:
+        protocol.receiver().forget(&keeper.owner, keeper);
+        keeper.landings.clear();
+        return;
+      case kTurn:
+      case kActs:
+        keeper.lands = !keeper.lands;
+    }
+  }
+
+  Choices& choices;
+  const std::int64_t first_number;
+  Link& link = some_link();
+  Keeper keeper;
+  UdpProtocol protocol;
+  UdpArrivalsModel arrivals;
+  UdpSentModel sent;
+  std::map<std::uint32_t, std::unique_ptr<std::byte[]>> payloads;  // by sequence
+  std::optional<UdpClose> closed;
+  UdpPacket last;
+  std::int64_t now_ns = test::kSecond;
+  std::uint32_t peer_packets = 0;
+  std::uint32_t sequences = 0;
+  std::size_t enqueued = 0;
+  std::size_t compared = 0;
+};
+
+void run(Choices& choices) {
+  const std::uint8_t how = choices.byte();
+  Course course(choices, kFirstNumbers[how % kFirstNumbers.size()]);
+  course.keeper.lands = (how & 4) != 0;
+  while (!choices.used_up()) course.act(static_cast<Act>(choices.byte() % kActs));
+  course.finish();
+}
+
+}  // namespace
+
+std::vector<Bytes> seeds() {
+  std::vector<Bytes> all;
+  for (std::uint64_t how = 0; how < 8; ++how) {
+    Script whole;  // each frame but a fragment, then that one; and one that is skipped
+    whole.byte(how);
+    for (std::uint64_t frame = 0; frame < 7; ++frame) {
+      const std::size_t unit = kUnits[frame % kUnits.size()];
+      const std::size_t fragments = (64 + kLengths[frame] + unit - 1) / unit;
+      for (const Act act : {kOthers, kFragment}) {
+        whole.byte(act).byte(frame).byte(frame).byte(frame % kUnits.size()).number(0, 2);
+        whole.piece(Bytes(act == kOthers ? fragments - 1 : 1));
+      }
+    }
+    whole.byte(kSkip).byte(0).byte(7).byte(0).byte(kSend).byte(3).byte(kForget).byte(kTurn);
+    all.push_back(whole.bytes());
+    Script ours;  // frames sent, some of them released, a packet refused, ACKs of a part
+    ours.byte(how);
+    for (std::uint64_t length = 0; length < 7; ++length) ours.byte(kEnqueue).byte(length);
+    ours.byte(kSend).byte(40).byte(kRefuse).byte(kRelease).byte(4).byte(kWait).byte(3).number(1, 4);
+    ours.byte(kAck).byte(2).number(30, 2).number(0, 2).number(1u << 20, 4).byte(0x5A);
+    ours.byte(kSend).byte(40).byte(kWait).byte(3).number(60'000'000, 4).byte(kSend).byte(9);
+    ours.byte(kAck).byte(241).number(7, 4).number(300, 2).number(0, 1).number(0, 4).byte(0xFF);
+    all.push_back(ours.bytes());
+    Script liar;
+    liar.byte(how).byte(kSpoiled).byte(1).byte(3).byte(0).number(0, 2).byte(0).number(9, 4).byte(3);
+    liar.byte(kDamaged).byte(1).byte(3).byte(0).number(0, 2).byte(0).number(99, 2).byte(1).byte(1);
+    liar.byte(kAnyBytes).byte(40).piece(test::pattern(64, 3)).byte(1);
+    liar.byte(kClose).byte(1).byte(0).byte(kClose).byte(2).byte(0);
+    all.push_back(liar.bytes());
+  }
+  return all;
+}
+
+}  // namespace slackline::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  slackline::fuzz::Choices choices(data, size);
+  slackline::fuzz::run(choices);
+  return 0;
+}

@@ -1,0 +1,136 @@
+"""The matrix on real packets: each rank on a host of a lab, the faults are those of its switch.
+
+What is damaged there is dropped by the receiving kernel, so TCP repairs it. Needs root; without it
+the tests are skipped with the reason.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from matrix_table import CELLS, Cell
+
+from slackline.faults import parse_all
+from slackline.lab import Lab, LabOptions
+
+RANKS = 3
+ROUNDS = 2
+
+
+class LabJob:
+    """Ranks joined by one kind of rails, each on a host of its own, that work when asked to."""
+
+    def __init__(self, rail: str, nics: int, folder: Path, stack: ExitStack) -> None:
+        self.lab = stack.enter_context(Lab(LabOptions(hosts=RANKS, nics=nics, switch="user")))
+        program = [sys.executable, str(Path(__file__).with_name("matrix_lab_rank.py"))]
+        self._ranks = [
+            stack.enter_context(
+                subprocess.Popen(
+                    self.lab.command(rank, [*program, str(rank), str(RANKS), str(folder), rail]),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for rank in range(RANKS)
+        ]
+        stack.callback(self._stop)
+        self._answers()
+
+    def work(self) -> list[dict[str, int]]:
+        """The counters of each rank; the bits were right, or this fails."""
+        for rank in self._ranks:
+            assert rank.stdin is not None
+            print(ROUNDS, file=rank.stdin, flush=True)
+        return self._answers()
+
+    def switch_counted(self) -> dict[str, int]:
+        """What the switch did to packets so far, over all paths."""
+        rows = self.lab.counters()
+        return {name: sum(getattr(row, name) for row in rows) for name in SIGNS.values()}
+
+    def _answers(self) -> list[dict[str, int]]:
+        answers = []
+        for number, rank in enumerate(self._ranks):
+            assert rank.stdout is not None
+            line = rank.stdout.readline()
+            assert line, f"rank {number} ended with {rank.wait(10)}"
+            answers.append(json.loads(line))
+        return answers
+
+    def _stop(self) -> None:
+        """Ranks that wait for others that failed are not waited for."""
+        for rank in self._ranks:
+            assert rank.stdin is not None
+            rank.stdin.close()
+        for rank in self._ranks:
+            try:
+                rank.wait(10)
+            except subprocess.TimeoutExpired:
+                rank.kill()
+
+
+Jobs = Callable[[Cell], LabJob]
+
+
+@pytest.fixture(scope="module")
+def jobs(lab_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """jobs(cell): ranks with the rails of the cell; cells of the same rails share them."""
+    made: dict[str, LabJob] = {}
+    with ExitStack() as stack:
+
+        def get(cell: Cell) -> LabJob:
+            if cell.rail not in made:
+                folder = tmp_path_factory.mktemp(cell.rail)
+                made[cell.rail] = LabJob(cell.rail, cell.rails.nics, folder, stack)
+                made[cell.rail].work()
+            return made[cell.rail]
+
+        yield get
+
+
+SIGNS = {
+    "loss": "lost",
+    "duplicate": "duplicated",
+    "reorder": "reordered",
+    "corrupt": "corrupted",
+    "all-at-once": "corrupted",
+    "down-for-a-while": "unplugged",
+    "down-one-way-for-a-while": "unplugged",
+}
+"""What the switch must have counted, for it shows that the fault was there."""
+
+LAB_CELLS = [cell for cell in CELLS if cell.rail != "shm"]
+_QUICK = {
+    ("loss", "udp"),
+    ("all-at-once", "udp"),
+    ("down-for-a-while", "tcp"),
+    ("delay", "tcp"),
+    ("nic-down", "two-tcp-nics"),
+}
+QUICK = [cell for cell in LAB_CELLS if (cell.fault, cell.rail) in _QUICK]
+
+
+def check(jobs: Jobs, cell: Cell) -> None:
+    job = jobs(cell)
+    before = job.switch_counted()
+    with job.lab.inject(parse_all(cell.text)):
+        job.work()
+        after = job.switch_counted()
+    sign = SIGNS.get(cell.fault)
+    assert sign is None or after[sign] > before[sign], f"the fault was not there: {after}"
+
+
+@pytest.mark.parametrize("cell", QUICK, ids=str)
+def test_no_fault_of_real_packets_changes_a_bit(jobs: Jobs, cell: Cell) -> None:
+    check(jobs, cell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", [cell for cell in LAB_CELLS if cell not in QUICK], ids=str)
+def test_no_fault_of_real_packets_changes_a_bit_on_any_rails(jobs: Jobs, cell: Cell) -> None:
+    check(jobs, cell)
