@@ -30,7 +30,8 @@ class UdpArrivalsModel {
   Verdict read(const UdpHeader& packet, const Bytes& body) {
     const std::int64_t number = number_near(packet.number, next_packet_);
     const bool forgotten =
-        number < next_packet_ && (packets_.empty() || next_packet_ - number > kRemembered);
+        number < 0 ||
+        (number < next_packet_ && (packets_.empty() || next_packet_ - number > kRemembered));
     if (forgotten || packets_.contains(number)) return Verdict::kRepeated;
     if (!(packet.kind == UdpKind::kSkip ? skip(packet, body) : take(packet, body)))
       return Verdict::kRefused;
@@ -79,12 +80,11 @@ class UdpArrivalsModel {
     return true;
   }
   bool take(const UdpHeader& packet, const Bytes& body) {
-    const bool possible = packet.unit >= kUdpMinUnit && packet.unit <= kUdpMaxPacket &&
-                          packet.total >= kFrameHeader &&
-                          packet.total <= kFrameHeader + kMaxPayload &&
-                          packet.offset < packet.total && packet.offset % packet.unit == 0 &&
-                          body.size() == std::min<std::uint32_t>(packet.unit,
-                                                                 packet.total - packet.offset);
+    const bool possible =
+        packet.unit >= kUdpMinUnit && packet.unit <= kUdpMaxPacket &&
+        packet.total >= kFrameHeader && packet.total <= kFrameHeader + kMaxPayload &&
+        packet.offset < packet.total && packet.offset % packet.unit == 0 &&
+        body.size() == std::min<std::uint32_t>(packet.unit, packet.total - packet.offset);
     if (!possible) return false;
     const std::int64_t frame = number_near(packet.frame, first_frame_);
     bool taken = false;
@@ -136,7 +136,7 @@ class UdpSentModel {
   struct Sent {
     std::uint32_t sequence;
     std::int64_t offset;
-    std::size_t bytes;    // of the frame
+    std::size_t bytes;  // of the frame
     bool confirmed = false;
   };
 
@@ -177,7 +177,8 @@ class UdpSentModel {
       const std::int64_t n = number - ack.unit + 1 + i;
       const bool told =
           (map[static_cast<std::size_t>(i / 8)] >> (i % 8) & std::byte{1}) != std::byte{0};
-      if (told && n >= first_packet_) packets_[static_cast<std::size_t>(n - first_packet_)].confirmed = true;
+      if (told && n >= first_packet_)
+        packets_[static_cast<std::size_t>(n - first_packet_)].confirmed = true;
     }
     return true;
   }

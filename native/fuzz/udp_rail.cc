@@ -8,6 +8,7 @@
 #include "keeper.h"
 #include "target.h"
 #include "udp_model.h"
+#include "udp_peer.h"
 
 namespace slackline::fuzz {
 namespace {
@@ -15,33 +16,6 @@ namespace {
 constexpr std::int64_t kMillisecond = 1'000'000;
 constexpr std::size_t kMostEnqueued = 1u << 20;
 constexpr std::array<std::int64_t, 4> kFirstNumbers = {0, 5, 0xFFFF'FFF0, 0x7FFF'FFF8};
-constexpr std::array<std::uint16_t, 4> kUnits = {512, 1000, 1448, 8948};
-constexpr std::array<std::size_t, 8> kLengths = {0, 1, 448, 1384, 3000, 20'000, 70'000, 1u << 20};
-
-// A frame of the peer; the variant makes it contradict others of the same number.
-Bytes frame_bytes(std::uint32_t number, std::uint8_t variant) {
-  wire::Header h = test::header_of(wire::FrameKind::kData);
-  h.sequence = number;
-  h.tag = variant;
-  return test::seal(h, test::pattern(kLengths[variant % kLengths.size()], number + variant));
-}
-
-Bytes flat(const UdpPacket& packet) {
-  Bytes bytes(sizeof packet.header);
-  std::memcpy(bytes.data(), &packet.header, sizeof packet.header);
-  for (const auto& part : packet.parts) bytes.insert(bytes.end(), part.begin(), part.end());
-  return bytes;
-}
-
-Bytes body_of(const Bytes& datagram) { return Bytes(datagram.begin() + 24, datagram.end()); }
-
-Bytes sealed(const UdpHeader& header, const Bytes& body) {
-  UdpPacket packet;
-  packet.header = header;
-  packet.parts[0] = body;
-  packet.seal(test::kJobCode);
-  return flat(packet);
-}
 
 enum Act : std::uint8_t {
   kFragment,
@@ -70,113 +44,12 @@ struct Course {
                   .packet_bytes = 1472,
                   .first_number = static_cast<std::uint64_t>(first)}),
         arrivals(first),
-        sent(first) {}
+        sent(first),
+        peer(given, first) {}
 
-  // --- the peer's packets ---
-
-  // Next to those that came; now and then any.
-  std::uint32_t packet_number() {
-    const std::uint8_t choice = choices.byte();
-    if (choice >= 250) return static_cast<std::uint32_t>(choices.number(4));
-    const std::uint32_t number = static_cast<std::uint32_t>(first_number) + peer_packets;
-    if (choice >= 200) return number - choice % 32;
-    peer_packets += choice >= 190 ? 9000 : 1;
-    return number;
+  void receive(const std::vector<Bytes>& datagrams) {
+    for (const Bytes& datagram : datagrams) receive(datagram);
   }
-  std::uint32_t frame_number() {
-    const std::uint8_t choice = choices.byte();
-    const auto near = static_cast<std::uint32_t>(first_number) + choice % 16;
-    return choice >= 250 ? near + static_cast<std::uint32_t>(choices.number(2)) : near;
-  }
-  UdpHeader fragment(const Bytes& frame, std::uint32_t number, std::uint16_t unit,
-                     std::size_t index) {
-    UdpHeader header;
-    header.unit = unit;
-    header.number = packet_number();
-    header.frame = number;
-    header.total = static_cast<std::uint32_t>(frame.size());
-    header.offset = static_cast<std::uint32_t>(index * unit);
-    return header;
-  }
-  static Bytes piece(const Bytes& frame, const UdpHeader& header) {
-    const std::size_t from = std::min<std::size_t>(header.offset, frame.size());
-    const std::size_t to = std::min<std::size_t>(from + header.unit, frame.size());
-    return Bytes(frame.begin() + static_cast<std::ptrdiff_t>(from),
-                 frame.begin() + static_cast<std::ptrdiff_t>(to));
-  }
-  void receive_fragments(Act act) {
-    const std::uint32_t number = frame_number();
-    const Bytes frame = frame_bytes(number, choices.byte() % 32);
-    const std::uint16_t unit = choices.one_of(kUnits);
-    const std::size_t count = (frame.size() + unit - 1) / unit;
-    const std::size_t chosen = choices.number(2) % count;
-    if (act == kOthers) {
-      for (std::size_t i = 0; i < count; ++i) {
-        if (i == chosen) continue;
-        const UdpHeader header = fragment(frame, number, unit, i);
-        receive(sealed(header, piece(frame, header)));
-      }
-      return;
-    }
-    UdpHeader header = fragment(frame, number, unit, chosen);
-    Bytes body = piece(frame, header);
-    if (act == kSpoiled) spoil(&header, &body);
-    Bytes datagram = sealed(header, body);
-    if (act == kDamaged) {
-      const std::size_t at = choices.number(2) % datagram.size();
-      datagram[at] ^= static_cast<std::byte>(1u << choices.byte() % 8);
-      if (choices.byte() % 4 == 0) datagram.resize(at);
-    }
-    receive(datagram);
-  }
-  void spoil(UdpHeader* header, Bytes* body) {
-    const auto value = static_cast<std::uint32_t>(choices.number(4));
-    switch (choices.byte() % 6) {
-      case 0:
-        header->unit = static_cast<std::uint16_t>(value);
-        break;
-      case 1:
-        header->total = value;
-        break;
-      case 2:
-        header->offset = value;
-        break;
-      case 3:  // a long frame that has only begun: as many of them as the peer likes
-        header->total = kMaxPayload - value % 4;
-        header->offset = header->unit;
-        body->resize(header->unit);
-        break;
-      case 4:
-        body->resize(value % 9000);
-        break;
-      default:
-        if (!body->empty()) (*body)[value % body->size()] ^= std::byte{1};
-    }
-  }
-  Bytes acknowledgement() {
-    UdpHeader header;
-    header.kind = UdpKind::kAck;
-    const std::uint8_t how = choices.byte();
-    const auto newest =
-        static_cast<std::uint32_t>(first_number + static_cast<std::int64_t>(sent.packets()) - 1);
-    header.number = how >= 240 ? static_cast<std::uint32_t>(choices.number(4)) : newest - how % 16;
-    header.unit = static_cast<std::uint16_t>(choices.number(2));
-    if (how % 2 == 0) header.unit %= 64;
-    header.frame = static_cast<std::uint32_t>(choices.number(how % 4));
-    header.total = static_cast<std::uint32_t>(choices.number(4));
-    const std::size_t bytes = how % 32 == 31 ? choices.byte() : (header.unit + 7u) / 8;
-    const auto pattern = static_cast<std::byte>(choices.byte());
-    return sealed(header, Bytes(bytes, pattern));
-  }
-  Bytes any_bytes() {
-    Bytes bytes = choices.piece(24 + choices.byte());
-    if (bytes.size() < 24 || choices.byte() % 4 == 0) return bytes;
-    bytes[4] = std::byte{kUdpMagic};
-    const std::uint32_t sum = crc32c(test::kJobCode, bytes.data() + 4, bytes.size() - 4);
-    std::memcpy(bytes.data(), &sum, sizeof sum);
-    return bytes;
-  }
-
   void receive(const Bytes& datagram) {
     const std::uint64_t taken = protocol.taken(), refused = protocol.refused(),
                         repeated = protocol.duplicates();
@@ -278,27 +151,21 @@ struct Course {
   void act(Act act) {
     switch (act) {
       case kFragment:
+        return receive(peer.fragments(false, UdpPeer::Harm::kNone));
       case kOthers:
+        return receive(peer.fragments(true, UdpPeer::Harm::kNone));
       case kSpoiled:
+        return receive(peer.fragments(false, UdpPeer::Harm::kSpoiled));
       case kDamaged:
-        return receive_fragments(act);
+        return receive(peer.fragments(false, UdpPeer::Harm::kDamaged));
       case kAnyBytes:
-        return receive(any_bytes());
-      case kSkip: {
-        UdpHeader header;
-        header.kind = UdpKind::kSkip;
-        header.number = packet_number();
-        header.frame = frame_number();
-        return receive(sealed(header, Bytes(choices.byte() % 8 == 7 ? 1 : 0)));
-      }
+        return receive(peer.any_bytes());
+      case kSkip:
+        return receive(peer.skip());
       case kAck:
-        return receive(acknowledgement());
-      case kClose: {
-        UdpHeader header;
-        header.kind = UdpKind::kClose;
-        header.number = choices.byte() % 3;
-        return receive(sealed(header, Bytes(choices.byte() % 8 == 7 ? 1 : 0)));
-      }
+        return receive(peer.acknowledgement(sent.packets()));
+      case kClose:
+        return receive(peer.close());
       case kEnqueue:
         return enqueue();
       case kRelease:
@@ -330,11 +197,11 @@ struct Course {
   UdpProtocol protocol;
   UdpArrivalsModel arrivals;
   UdpSentModel sent;
+  UdpPeer peer;
   std::map<std::uint32_t, std::unique_ptr<std::byte[]>> payloads;  // by sequence
   std::optional<UdpClose> closed;
   UdpPacket last;
   std::int64_t now_ns = test::kSecond;
-  std::uint32_t peer_packets = 0;
   std::uint32_t sequences = 0;
   std::size_t enqueued = 0;
   std::size_t compared = 0;
