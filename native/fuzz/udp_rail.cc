@@ -14,7 +14,7 @@ namespace slackline::fuzz {
 namespace {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
-constexpr std::size_t kMostEnqueued = 1u << 20;
+constexpr std::size_t kMostEnqueued = 128u << 10;
 constexpr std::array<std::int64_t, 4> kFirstNumbers = {0, 5, 0xFFFF'FFF0, 0x7FFF'FFF8};
 
 enum Act : std::uint8_t {

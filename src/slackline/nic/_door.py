@@ -14,6 +14,7 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from slackline.errors import SlacklineError
 from slackline.nic._keeper import Keeper
@@ -94,11 +95,14 @@ class Door:
                 continue
             if len(self._guests) >= _MOST_STRANGERS:
                 self._guests.popleft().cancel()
-            guest = keeper.spawn(self._welcome(Line(caller), greet))
+            line = Line(caller)
+            guest = keeper.spawn(self._welcome(line, greet))
             self._guests.append(guest)
-            guest.add_done_callback(self._gone)
+            guest.add_done_callback(partial(self._gone, line))
 
-    def _gone(self, guest: asyncio.Task[None]) -> None:
+    def _gone(self, line: Line, guest: asyncio.Task[None]) -> None:
+        if guest.cancelled():
+            line.close()  # it may have been cancelled before it began
         with contextlib.suppress(ValueError):  # it was pushed out
             self._guests.remove(guest)
 

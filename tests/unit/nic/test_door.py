@@ -1,0 +1,32 @@
+"""Who knocks at an engine's door, and what is left of the connection."""
+
+import asyncio
+import socket
+
+from slackline.nic._door import Door
+from slackline.nic._keeper import Keeper
+from slackline.nic._line import Line
+from slackline.nic._messages import Hello
+
+
+async def nobody_is_expected(line: Line, code: int, payload: bytes, hello: Hello) -> bool:
+    return False
+
+
+def test_a_caller_who_comes_as_the_nic_closes_is_hung_up_on() -> None:
+    async def close_before_the_welcome(caller: socket.socket) -> None:
+        door = Door("engine", (), chosen=True)
+        door.open(Keeper(), nobody_is_expected)
+        caller.connect(door.unix_name)
+        while not door._guests:
+            await asyncio.sleep(0)  # one turn of the loop: the guest's task has not begun
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        door.close()
+
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(5)
+        asyncio.run(close_before_the_welcome(caller))
+        assert caller.recv(1) == b""
