@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import slackline._native as _native
 from slackline.nic._calibration import parameters_from, timings_from
@@ -134,7 +135,7 @@ class PlanBook:
                 ).time_ns
                 for t in timings
             }
-            preferred = "mesh" if self._all_shared else "ring"
+            preferred: Literal["mesh", "ring"] = "mesh" if self._all_shared else "ring"
             return fastest(timings, nbytes, expected, preferred=preferred)
         return choose(
             collective,
