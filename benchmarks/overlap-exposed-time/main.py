@@ -22,8 +22,8 @@ from results import Results
 from slackline.errors import UsageError
 from slackline.lab import Lab, LabOptions
 
-ROUNDS, QUICK_ROUNDS = 5, 1
-STEPS, QUICK_STEPS = 5, 2
+ROUNDS, QUICK_ROUNDS = 2, 1
+STEPS, QUICK_STEPS = 3, 2
 WARM_UP = 1
 QUICK_CASES = CASES[:1]
 
