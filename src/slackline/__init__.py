@@ -5,6 +5,7 @@
     faults                    what goes wrong on a network, as data
     nic, telemetry            the engine that moves and reduces bytes, and what it counts
     health                    which link is slow, in which direction, since when and why
+    sim                       a discrete-event model that runs the same plans
     lab                       a network on one machine: hosts as namespaces, rates, faults
     backend                   torch.distributed's backend "slackline"
     overlap                   training that reduces each parameter as it is ready
@@ -26,7 +27,7 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "errors", "register"]
 
 _ROOMS = frozenset({"backend", "faults", "lab", "nic", "overlap", "plan", "telemetry", "testing"})
-_ROOMS |= {"health", "units", "wire"}
+_ROOMS |= {"health", "sim", "units", "wire"}
 
 if "torch" in sys.modules:
     register()

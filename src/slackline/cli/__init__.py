@@ -4,6 +4,7 @@
     run.py        slackline run: a script on several ranks, and a table of what communication cost
     lab.py        slackline lab: a network on this machine
     plan.py       slackline plan: print and check plans
+    _pipeline*.py its `pipeline`: input, reports; _gantt.py draws
     doctor.py     slackline doctor: is a machine or a cluster fit for a run
     _agent.py     the process under `run` that is torchrun
     _launch.py    a job: its files, its ranks, how it ended

@@ -1,6 +1,6 @@
-"""`slackline plan`: the plans as text, checked, with what they cost in steps and bytes.
+"""`slackline plan`: the plans as text, checked, with what they cost in steps and bytes, or in time.
 
-Bytes and messages are those of the busiest rank.
+A collective's bytes and messages are those of the busiest rank; pipelines are in `_pipeline.py`.
 """
 
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from slackline.cli._pipeline import pipeline
 from slackline.errors import UsageError
 from slackline.plan.collective import (
     Collective,
@@ -28,6 +29,9 @@ app = typer.Typer(help="Print and check plans.", no_args_is_help=True, add_compl
 
 _COUNT_ONLY = CostParameters(latency_ns=0, bytes_per_second=1, reduce_bytes_per_second=1)
 """For the terms that depend on no machine."""
+
+
+app.command()(pipeline)
 
 
 @app.callback()

@@ -1,0 +1,68 @@
+"""A pipeline plan as a picture: a bar for each computation, a row for each rank."""
+
+from pathlib import Path
+
+from slackline.errors import UsageError
+from slackline.plan.pipeline import PS_PER_MS, Kind, PipelinePlan, Scenario, replay
+
+__all__ = ["draw"]
+
+_COLOURS = {Kind.F: "#4c78a8", Kind.B: "#e45756", Kind.W: "#72b7b2", Kind.BW: "#b279a2"}
+_FORMATS = (".png", ".svg")
+_LABELLED = 700
+"""With more bars the numbers would be too small to read."""
+
+
+def draw(plan: PipelinePlan, scenario: Scenario, path: Path) -> None:
+    """Writes the picture; the same plan gives the same SVG."""
+    if path.suffix.lower() not in _FORMATS:
+        raise UsageError(f"--plot must end in {' or '.join(_FORMATS)}, not {path.name!r}")
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UsageError("--plot needs matplotlib: pip install 'slackline[plot]'") from None
+    timing = replay(plan, scenario)
+    labelled = sum(map(len, plan.programs)) <= _LABELLED
+    with rc_context({"svg.hashsalt": "slackline", "font.size": 7}):
+        figure = Figure(figsize=(14, 1 + 0.45 * plan.ranks), layout="constrained")
+        axes = figure.add_subplot()
+        for rank, program in enumerate(plan.programs):
+            for each, start, end in zip(
+                program, timing.start_ps[rank], timing.end_ps[rank], strict=True
+            ):
+                left, width = start / PS_PER_MS, (end - start) / PS_PER_MS
+                dark = each.stage != plan.placement[each.stage]
+                axes.barh(
+                    rank,
+                    width,
+                    left=left,
+                    height=0.8,
+                    color=_COLOURS[each.kind],
+                    alpha=0.6 if dark else 1.0,
+                    edgecolor="white",
+                    linewidth=0.4,
+                )
+                if labelled:
+                    axes.text(
+                        left + width / 2,
+                        rank,
+                        str(each.microbatch),
+                        ha="center",
+                        va="center",
+                        color="white",
+                    )
+        for kind in _COLOURS:
+            if any(each.kind is kind for _, _, each in plan.cells()):
+                axes.barh(0, 0, color=_COLOURS[kind], label=kind.value)
+        axes.set_yticks(range(plan.ranks), [f"rank {rank}" for rank in range(plan.ranks)])
+        axes.invert_yaxis()
+        axes.set_xlim(0, timing.makespan_ps / PS_PER_MS)
+        axes.set_xlabel("ms")
+        axes.set_title(f"{plan}: {timing.makespan_ps / PS_PER_MS:.6g} ms")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=4, frameon=False)
+        metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+        try:
+            figure.savefig(path, metadata=metadata, dpi=150)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,117 @@
+"""The scenario that the options of `slackline plan pipeline` describe."""
+
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+from slackline.errors import UsageError
+from slackline.plan.pipeline import PS_PER_MS, Scenario, StageMemory, parse_scenario
+from slackline.units import parse_bytes, parse_duration_ns
+
+__all__ = ["Input", "scenario_of"]
+
+_PS_PER_NS = 1000
+_NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What was given; None where it was not."""
+
+    stages: int | None
+    microbatches: int | None
+    times: str | None
+    link_delays: tuple[str, ...]
+    memory: str | None
+    activation: str | None
+    freed_at_backward: str | None
+    file: Path | None
+
+
+def scenario_of(given: Input) -> Scenario:
+    """The file's scenario or that of the options; raises UsageError that names the wrong value."""
+    if given.file is not None:
+        return _from_file(given, given.file)
+    for name, value in (("--stages", given.stages), ("--microbatches", given.microbatches)):
+        if value is None:
+            raise UsageError(f"{name} is needed where there is no --scenario")
+    assert given.stages is not None
+    assert given.microbatches is not None
+    if given.stages < 1:
+        raise UsageError(f"stages must be a positive integer, not {given.stages}")
+    scenario = Scenario.uniform(given.stages, given.microbatches, _times(given.times))
+    for text in given.link_delays:
+        link, forward, backward = _link_delay(text)
+        scenario = scenario.delayed(link, forward, backward)
+    return replace(scenario, memory=_memory(given, given.stages))
+
+
+def _from_file(given: Input, path: Path) -> Scenario:
+    for name in ("stages", "microbatches", "times", "link_delays", "memory", "activation"):
+        if getattr(given, name):
+            option = "--" + name.removesuffix("s" if name == "link_delays" else "")
+            raise UsageError(f"{option.replace('_', '-')} is the --scenario's to say")
+    if given.freed_at_backward is not None:
+        raise UsageError("--freed-at-backward is the --scenario's to say")
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not text") from None
+    return parse_scenario(text)
+
+
+def _times(text: str | None) -> tuple[int, int, int]:
+    parts = [] if text is None else text.split(",")
+    if len(parts) != 3:
+        raise UsageError(f"--times must be F,B,W like 10ms,10ms,10ms, not {text!r}")
+    forward, backward, weight = (_picoseconds(part.strip()) for part in parts)
+    return forward, backward, weight
+
+
+def _link_delay(text: str) -> tuple[int, int, int]:
+    link, colon, delays = text.partition(":")
+    forward, slash, backward = delays.partition("/")
+    if not colon or not link.isdecimal():
+        raise UsageError(f"--link-delay must be LINK:DELAY like 2:60ms, not {text!r}")
+    there = _picoseconds(forward)
+    return int(link), there, _picoseconds(backward) if slash else there
+
+
+def _memory(given: Input, stages: int) -> tuple[StageMemory, ...]:
+    freed = _number(given.freed_at_backward or "0", "--freed-at-backward")
+    caps = [] if given.memory is None else [each.strip() for each in given.memory.split(",")]
+    if caps and len(caps) not in (1, stages):
+        raise UsageError(f"--memory must be one cap or one for each of {stages} stages, not {caps}")
+    if len(caps) < stages:
+        caps = caps * stages
+    if not any(cap[-1:] == "B" for cap in caps):
+        if given.activation is not None:
+            raise UsageError("--activation is for a --memory in bytes")
+        limits: list[Fraction | None] = [_number(cap, "--memory") for cap in caps]
+        limits = limits or [None] * stages
+        return tuple(StageMemory.of_microbatches(limit, freed) for limit in limits)
+    if given.activation is None:
+        raise UsageError("--memory in bytes needs --activation")
+    size = parse_bytes(given.activation)
+    if not 0 <= freed <= 1:
+        raise UsageError(f"freed_at_backward must be between 0 and 1, not {float(freed):g}")
+    return tuple(
+        StageMemory(activation=size, freed_at_backward=int(freed * size), cap=parse_bytes(cap))
+        for cap in caps
+    )
+
+
+def _number(text: str, option: str) -> Fraction:
+    if _NUMBER.fullmatch(text) is None:
+        raise UsageError(f"{option} must be a number, not {text!r}")
+    return Fraction(text)
+
+
+def _picoseconds(text: str) -> int:
+    """A plain number is milliseconds."""
+    if _NUMBER.fullmatch(text):
+        return round(Fraction(text) * PS_PER_MS)
+    return parse_duration_ns(text) * _PS_PER_NS

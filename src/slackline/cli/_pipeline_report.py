@@ -1,0 +1,156 @@
+"""What `slackline plan pipeline` says about a plan: as text, as JSON's values, as tables."""
+
+import itertools
+from fractions import Fraction
+
+from slackline.errors import UsageError
+from slackline.plan.pipeline import (
+    PS_PER_MS,
+    SCHEDULES,
+    Kind,
+    Options,
+    PipelinePlan,
+    Scenario,
+    auto,
+    check,
+    link_slacks,
+    lower_bound_ps,
+    replay,
+    timetable,
+)
+
+__all__ = ["compared", "memory_curve", "report", "table", "text"]
+
+Row = dict[str, object]
+
+
+def report(plan: PipelinePlan, scenario: Scenario) -> Row:
+    """Figures and orders, as JSON has them; peaks are per stage, orders per rank."""
+    timing = replay(plan, scenario)
+    return {
+        "schedule": plan.name,
+        "stages": plan.stages,
+        "ranks": plan.ranks,
+        "microbatches": plan.microbatches,
+        "makespan_ms": timing.makespan_ps / PS_PER_MS,
+        "lower_bound_ms": lower_bound_ps(scenario, plan.placement) / PS_PER_MS,
+        "bubble_share": float(timing.bubble_share),
+        "peak_activations": [_count(each) for each in timing.peak_activations],
+        "orders": plan.orders(),
+    }
+
+
+def text(plan: PipelinePlan, scenario: Scenario) -> str:
+    """The timetable, the figures, and each link's slack where there is one stage a rank."""
+    timing = replay(plan, scenario)
+    bound = lower_bound_ps(scenario, plan.placement)
+    peaks = ", ".join(f"{float(each):g}" for each in timing.peak_activations)
+    lines = [
+        str(plan),
+        timetable(plan, timing),
+        "",
+        f"makespan: {_ms(timing.makespan_ps)}",
+        f"lower bound: {_ms(bound)}; the plan is {timing.makespan_ps / bound - 1:.1%} above it",
+        f"bubble share: {float(timing.bubble_share):.1%}",
+        f"peak activations: {peaks}",
+    ]
+    return "\n".join([*lines, *_slack_lines(plan, scenario)])
+
+
+def compared(scenario: Scenario, options: Options) -> list[Row]:
+    """A row for each schedule, the shortest first, the ones that do not fit last."""
+    rows = []
+    for name, schedule in SCHEDULES.items():
+        row: Row = {"schedule": name, "ranks": None, "makespan_ms": None, "bubble_share": None}
+        row |= {"peak_activations": None, "fits": False, "reason": schedule.about}
+        try:
+            plan = schedule.make(scenario, options)
+            fault = check(plan, scenario)
+        except UsageError as error:
+            rows.append(row | {"reason": str(error)})
+            continue
+        timing = replay(plan, scenario)
+        row |= {
+            "ranks": plan.ranks,
+            "makespan_ms": timing.makespan_ps / PS_PER_MS,
+            "bubble_share": float(timing.bubble_share),
+            "peak_activations": _count(max(timing.peak_activations)),
+            "fits": fault is None,
+        }
+        rows.append(row if fault is None else row | {"reason": str(fault)})
+
+    def place(row: Row) -> tuple[bool, float]:
+        shown = row["makespan_ms"]
+        return not row["fits"], shown if isinstance(shown, float) else float("inf")
+
+    return sorted(rows, key=place)
+
+
+def memory_curve(scenario: Scenario, options: Options) -> list[Row]:
+    """Auto under every cap from 1 to 3 S activations, or to N; larger caps are never slower."""
+    rows: list[Row] = []
+    best = None
+    most = min(3 * scenario.stages, scenario.microbatches)
+    for cap in range(1, most + 1):
+        found = auto(
+            scenario.capped([cap] * scenario.stages), effort=options.effort, stop=options.stop
+        )
+        best = found.makespan_ps if best is None else min(best, found.makespan_ps)
+        rows.append(
+            {
+                "activation_cap": cap,
+                "makespan_ms": best / PS_PER_MS,
+                "lower_bound_ms": found.lower_bound_ps / PS_PER_MS,
+            }
+        )
+    return rows
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as columns under their keys."""
+    heads = [key.replace("_", " ") for key in rows[0]]
+    cells = [heads, *([_cell(key, value) for key, value in row.items()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    )
+
+
+def _slack_lines(plan: PipelinePlan, scenario: Scenario) -> list[str]:
+    """For each link the slack that the plan's warm-up gives it, and what its delay asks for."""
+    if plan.ranks < plan.stages or plan.stages == 1:
+        return []
+    x = [
+        next(place for place, each in enumerate(program) if each.kind in (Kind.B, Kind.BW))
+        for program in plan.programs
+    ]
+    if any(above < below for above, below in itertools.pairwise(x)):
+        return []
+    lines = []
+    for each in link_slacks(scenario, x):
+        absorbs = f"link {each.link}: slack {each.slack} absorbs {_ms(max(0, each.tolerance_ps))}"
+        if each.delay_ps == 0:
+            lines.append(absorbs)
+        else:
+            verdict = "more than that" if each.broken else "within that"
+            lines.append(f"{absorbs}; its delay of {_ms(each.delay_ps)} is {verdict}")
+    return lines
+
+
+def _cell(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.1%}" if key.endswith("share") else f"{value:.6g}"
+    return str(value)
+
+
+def _count(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def _ms(time_ps: int) -> str:
+    return f"{time_ps / PS_PER_MS:.6g} ms"

@@ -1,0 +1,232 @@
+"""The best plan that can be found under the memory there is, in bounded time.
+
+No rule is the best everywhere, so many are tried and the shortest order is kept:
+
+    1. plain readiness, every other schedule that fits the caps, and a list of settings of the rule
+    2. a descent from the best settings, one knob of one stage at a time
+    3. annealing of the best orders, one operation at a time (only where orders are short enough)
+
+The plan is therefore never longer than plain readiness or any other schedule with one stage a rank.
+The search draws from one seed and counts its work in operations, not in seconds: the same scenario
+and effort give the same plan on every machine, unless `stop` cuts the search short.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+
+from slackline.errors import UsageError
+from slackline.plan.pipeline._adaptra import adaptra_plan
+from slackline.plan.pipeline._anneal import anneal, timed
+from slackline.plan.pipeline._bound import lower_bound_ps
+from slackline.plan.pipeline._fixed import gpipe, one_f_one_b
+from slackline.plan.pipeline._list import KINDS, Knobs, Orders, Work, list_schedule
+from slackline.plan.pipeline._plan import PipelinePlan, plan_of_orders
+from slackline.plan.pipeline._scenario import PS_PER_MS, Scenario
+from slackline.plan.pipeline._search import Found, descend, settings
+from slackline.plan.pipeline._slack import slack_plan
+from slackline.plan.pipeline._zero_bubble import zb_h1, zb_h2, zero_bubble
+
+__all__ = ["AutoPlan", "auto", "ready_plan"]
+
+_LEAST, _SHARE, _MOST = 400_000, 110, 10_000_000
+"""Operations timed at effort 1: so many, or so many times those of the scenario, up to the last."""
+_ANNEALED = 6_000
+"""Orders with more operations are not annealed: too few moves would fit the budget."""
+_FIXED = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zero-bubble", "slack", "adaptra")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoPlan:
+    """What was found."""
+
+    plan: PipelinePlan
+    makespan_ps: int
+    lower_bound_ps: int
+    """No order is shorter."""
+    reason: str
+    """A sentence that is shown as it is."""
+
+
+def ready_plan(scenario: Scenario) -> PipelinePlan:
+    """Whatever is ready, B before F before W, F within the caps: what needs no planning."""
+    _, orders = list_schedule(Work.of(scenario), Knobs.plain(scenario.stages))
+    return _plan("ready", orders)
+
+
+def auto(
+    scenario: Scenario, *, effort: float = 1.0, stop: Callable[[], bool] | None = None
+) -> AutoPlan:
+    """The shortest plan found, one stage a rank, never over a cap.
+
+    `effort` multiplies the search, and math.inf goes on until `stop` says so; a plan as short as
+    the lower bound ends it before.
+    `stop` is asked between candidates whether time is up; what must be tried is tried first.
+    """
+    if not effort > 0:
+        raise UsageError(f"effort must be positive, not {effort:g}")
+    if math.isinf(effort) and stop is None:
+        raise UsageError("a search without end needs something that stops it")
+    search = _Search(scenario, effort, stop or _never)
+    search.run()
+    best = search.best
+    shown = f"auto: {best.makespan / PS_PER_MS:.6g} ms by {search.source}"
+    if best.makespan == search.floor:
+        reason = f"{shown}; no order is shorter"
+    else:
+        above = 100 * (best.makespan - search.floor) / search.floor
+        reason = (
+            f"{shown}, the best of {search.tried} candidates, "
+            f"at most {above:.2g} % above the optimum"
+        )
+    return AutoPlan(
+        plan=_plan("auto", best.orders),
+        makespan_ps=best.makespan,
+        lower_bound_ps=search.floor,
+        reason=reason,
+    )
+
+
+class _Search:
+    def __init__(self, scenario: Scenario, effort: float, stop: Callable[[], bool]) -> None:
+        self.scenario = scenario
+        self.work = Work.of(scenario)
+        self.floor = lower_bound_ps(scenario)
+        self.stop = stop
+        self.endless = math.isinf(effort)
+        share = min(_SHARE * self.work.operations, _MOST)
+        self.budget = int((1 if self.endless else effort) * max(_LEAST, share))
+        self.random = Random(0)
+        self.tried = 0
+        self.source = "plain readiness"
+        self.best = self._listed(Knobs.plain(scenario.stages))
+
+    def run(self) -> None:
+        self._fixed()
+        anneals = self.work.operations <= _ANNEALED
+        found = self._settings(self.budget // (8 if anneals else 3))
+        part = self.budget // (8 if anneals else 2)
+        for each in found[:2]:
+            found.append(self._descend(each, part // 2))
+        if anneals:
+            for orders in self._starts(found):
+                self._anneal(orders, 3 * self.budget // 8)
+        while self.endless and not self._done():
+            self.budget += self.budget // 2
+            if anneals:
+                self._anneal(self.best.orders, self.budget)
+            else:
+                found.append(self._descend(min(found, key=_makespan), self.budget))
+
+    def _fixed(self) -> None:
+        """Every schedule with a name that has one stage a rank."""
+        scenario = self.scenario
+        stages, count = scenario.stages, scenario.microbatches
+        makers: tuple[Callable[[], PipelinePlan], ...] = (
+            lambda: one_f_one_b(stages, count),
+            lambda: gpipe(stages, count),
+            lambda: zb_h1(stages, count),
+            lambda: zb_h2(stages, count),
+            lambda: zero_bubble(stages, count),
+            lambda: slack_plan(scenario),
+            lambda: adaptra_plan(scenario),
+        )
+        for name, make in zip(_FIXED, makers, strict=True):
+            if self.best.makespan <= self.floor:
+                return
+            self.tried += 1
+            orders = _orders(make())
+            if not _fits(self.work, orders):
+                continue
+            found = timed(self.work, orders)
+            assert found is not None, "named schedules run to their end"
+            knobs = self.best.knobs
+            self._take(Found(found.makespan, knobs, orders), f"the order of {name}")
+
+    def _settings(self, budget: int) -> list[Found]:
+        """The settings tried within the budget, at least eight, the best first."""
+        found: list[Found] = []
+        most = max(8, budget // self.work.operations)
+        for number, knobs in enumerate(settings(self.scenario)):
+            if number == most or self._done():
+                break
+            found.append(self._listed(knobs))
+            self._take(found[-1], f"setting {number} of readiness")
+        return sorted(found, key=_makespan)
+
+    def _descend(self, start: Found, operations: int) -> Found:
+        rounds = operations // self.work.operations
+        if self._done():
+            return start
+        self.tried += rounds
+        better = descend(
+            self.scenario,
+            self.work,
+            start,
+            rounds=rounds,
+            floor=self.floor,
+            random=self.random,
+            stop=self.stop,
+        )
+        self._take(better, "a descent over its knobs")
+        return better
+
+    def _starts(self, found: Iterable[Found]) -> list[Orders]:
+        """The best orders and the next best others."""
+        starts = [self.best.orders]
+        starts += [each.orders for each in sorted(found, key=_makespan)]
+        return [starts[0], *(each for each in starts if each != starts[0])][:2]
+
+    def _anneal(self, orders: Orders, operations: int) -> None:
+        if self._done():
+            return
+        makespan, better, _ = anneal(
+            self.work,
+            orders,
+            operations=operations,
+            floor=self.floor,
+            random=self.random,
+            stop=self.stop,
+        )
+        self.tried += 1
+        self._take(Found(makespan, self.best.knobs, better), "annealing")
+
+    def _listed(self, knobs: Knobs) -> Found:
+        self.tried += 1
+        makespan, orders = list_schedule(self.work, knobs)
+        return Found(makespan, knobs, orders)
+
+    def _take(self, found: Found, source: str) -> None:
+        if found.makespan < self.best.makespan:
+            self.best, self.source = found, source
+
+    def _done(self) -> bool:
+        return self.best.makespan <= self.floor or self.stop()
+
+
+def _plan(name: str, orders: Orders) -> PipelinePlan:
+    return plan_of_orders(name, [[KINDS[code] for code in order] for order in orders])
+
+
+def _orders(plan: PipelinePlan) -> Orders:
+    codes = {kind: code for code, kind in enumerate(KINDS)}
+    return [bytearray(codes[each.kind] for each in program) for program in plan.programs]
+
+
+def _fits(work: Work, orders: Orders) -> bool:
+    for order, held, cap in zip(orders, work.held, work.caps, strict=True):
+        used = 0
+        for code in order:
+            used += held[code]
+            if used > cap:
+                return False
+    return True
+
+
+def _makespan(found: Found) -> int:
+    return found.makespan
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,114 @@
+"""What no order can beat, whatever it does.
+
+Times of a microbatch, with c the delays:
+
+    head_i   until its F can start on stage i: sum over j < i of tF_j + c_j
+    trip_i   from the end of its F on stage i until its B can start there: 0 at the last stage, else
+             c_i + tF_{i+1} + trip_{i+1} + tB_{i+1} + c_i
+    tail_i   from the end of its B on stage i until the microbatch is done there and above: the
+             longest, over j <= i, of the Bs and delays up to stage j and then tW_j
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from slackline.plan.pipeline._scenario import Scenario
+
+__all__ = ["Trips", "lower_bound_ps", "trips"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trips:
+    """How long a microbatch that never waits for a stage is under way, for each stage."""
+
+    head_ps: tuple[int, ...]
+    trip_ps: tuple[int, ...]
+    tail_ps: tuple[int, ...]
+
+
+def trips(scenario: Scenario) -> Trips:
+    """The three times of this page for each stage."""
+    forward, backward = scenario.forward_ps, scenario.backward_input_ps
+    weight = scenario.backward_weight_ps
+    down, up = scenario.forward_delay_ps, scenario.backward_delay_ps
+    head, tail, trip = [0], [weight[0]], [0]
+    for i in range(1, scenario.stages):
+        head.append(head[-1] + forward[i - 1] + down[i - 1])
+        tail.append(max(weight[i], up[i - 1] + backward[i - 1] + tail[-1]))
+    for i in reversed(range(scenario.stages - 1)):
+        trip.append(down[i] + forward[i + 1] + trip[-1] + backward[i + 1] + up[i])
+    return Trips(head_ps=tuple(head), trip_ps=tuple(reversed(trip)), tail_ps=tuple(tail))
+
+
+def lower_bound_ps(scenario: Scenario, placement: Sequence[int] | None = None) -> int:
+    """A time below which no order of these stages can be; the largest of three bounds.
+
+    Work: stage i starts no earlier than head_i, computes all its N (tF + tB + tW), and when its
+    last B ends, tail_i is still to come, of which its own last W may be a part:
+
+        head_i + N (tF + tB) + max(N tW, tail_i)
+
+    First trip: its first B ends no earlier than head_i + tF + trip_i + tB, and until then it has
+    done no more forwards than the cap holds, k; the rest comes after:
+
+        head_i + tF + trip_i + tB + (N - k) tF + (N - 1) tB + max(N tW, tail_i)
+
+    Without a cap k is N. The W's in that sum are right because none comes before the first B.
+
+    Memory: an activation is held for at least tF + trip_i + tB, and after its B what is not freed
+    for at least tW. All N of them together take N times that area, and a stage has cap (T - head_i)
+    to give; up to the end of the last B, and of whole activations alone, cap (T - head_i - tail_i).
+
+    With a `placement` of several stages on a rank their links take no time, and a rank computes
+    all that its stages do.
+    """
+    if placement is not None and len(set(placement)) < len(placement):
+        return _shared_bound_ps(scenario, placement)
+    count = scenario.microbatches
+    known = trips(scenario)
+    best = 0
+    for i, memory in enumerate(scenario.memory):
+        forward, backward = scenario.forward_ps[i], scenario.backward_input_ps[i]
+        weight = scenario.backward_weight_ps[i]
+        head, tail = known.head_ps[i], known.tail_ps[i]
+        rest = max(count * weight, tail)
+        best = max(best, head + count * (forward + backward) + rest)
+        under_way = forward + known.trip_ps[i] + backward
+        most = count if memory.cap is None else min(count, memory.cap // memory.activation)
+        after = (count - most) * forward + (count - 1) * backward
+        best = max(best, head + under_way + after + rest)
+        if memory.cap is not None:
+            whole = count * memory.activation * under_way
+            left = count * (memory.activation - memory.freed_at_backward) * weight
+            best = max(best, head + -(-(whole + left) // memory.cap))
+            best = max(best, head + tail + -(-whole // memory.cap))
+    return best
+
+
+def _shared_bound_ps(scenario: Scenario, placement: Sequence[int]) -> int:
+    near = [a == b for a, b in itertools.pairwise(placement)]
+    known = trips(
+        replace(
+            scenario,
+            forward_delay_ps=tuple(
+                0 if same else each
+                for same, each in zip(near, scenario.forward_delay_ps, strict=True)
+            ),
+            backward_delay_ps=tuple(
+                0 if same else each
+                for same, each in zip(near, scenario.backward_delay_ps, strict=True)
+            ),
+        )
+    )
+    heads: dict[int, int] = {}
+    work: dict[int, int] = {}
+    longest = 0
+    for stage, rank in enumerate(placement):
+        forward, backward = scenario.forward_ps[stage], scenario.backward_input_ps[stage]
+        once = forward + known.trip_ps[stage] + backward + known.tail_ps[stage]
+        longest = max(longest, known.head_ps[stage] + once)
+        heads[rank] = min(heads.get(rank, known.head_ps[stage]), known.head_ps[stage])
+        each = forward + backward + scenario.backward_weight_ps[stage]
+        work[rank] = work.get(rank, 0) + scenario.microbatches * each
+    return max(longest, *(heads[rank] + work[rank] for rank in work))

@@ -1,0 +1,163 @@
+"""When everything happens if each rank keeps to its program, and what memory that takes.
+
+An instruction starts when the one before it on its rank has ended and its message is there:
+
+    start(F s m) = max(end of the one before, end(F s-1 m) + forward delay of link s-1)
+    start(B s m) = max(end of the one before, end(B s+1 m) + backward delay of link s)
+
+Messages between stages of the same rank take no time.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from fractions import Fraction
+
+from slackline.errors import UsageError
+from slackline.plan.pipeline._instruction import Instruction, Kind
+from slackline.plan.pipeline._plan import PipelinePlan
+from slackline.plan.pipeline._scenario import Scenario
+
+__all__ = ["Timing", "Walk", "duration_ps", "message_delay_ps", "needs", "replay", "walk"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """A plan in time: [rank][index] is where an instruction stands in its program."""
+
+    start_ps: tuple[tuple[int, ...], ...]
+    end_ps: tuple[tuple[int, ...], ...]
+    makespan_ps: int
+    """From 0 to the end of the last instruction."""
+    bubble_share: Fraction
+    """The part of all ranks' time up to the makespan in which they compute nothing."""
+    peak_activations: tuple[Fraction, ...]
+    """For each stage, the most activations at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """As far as a plan runs."""
+
+    start_ps: tuple[tuple[int, ...], ...]
+    end_ps: tuple[tuple[int, ...], ...]
+    """Shorter than the program where the rank waits for ever."""
+
+    def blocked(self, plan: PipelinePlan) -> list[tuple[int, int]]:
+        """The (rank, index) that wait for ever, at most one for each rank."""
+        return [
+            (rank, len(ends))
+            for rank, ends in enumerate(self.end_ps)
+            if len(ends) < len(plan.programs[rank])
+        ]
+
+
+def needs(instruction: Instruction, stages: int) -> list[tuple[int, bool, int]]:
+    """What must be done before: (stage, whether it is a backward, microbatch).
+
+    The backward for the input in the case of W, whether it is a B or a BW.
+    """
+    stage, microbatch = instruction.stage, instruction.microbatch
+    if instruction.kind is Kind.F:
+        return [(stage - 1, False, microbatch)] if stage else []
+    if instruction.kind is Kind.W:
+        return [(stage, True, microbatch)]
+    below = [(stage + 1, True, microbatch)] if stage + 1 < stages else []
+    return [(stage, False, microbatch), *below]
+
+
+def duration_ps(instruction: Instruction, scenario: Scenario) -> int:
+    """How long the instruction computes."""
+    stage = instruction.stage
+    match instruction.kind:
+        case Kind.F:
+            return scenario.forward_ps[stage]
+        case Kind.B:
+            return scenario.backward_input_ps[stage]
+        case Kind.W:
+            return scenario.backward_weight_ps[stage]
+    return scenario.backward_input_ps[stage] + scenario.backward_weight_ps[stage]
+
+
+def message_delay_ps(sender: int, receiver: int, plan: PipelinePlan, scenario: Scenario) -> int:
+    """What a message needs from one stage to another."""
+    if plan.placement[sender] == plan.placement[receiver]:
+        return 0
+    if sender < receiver:
+        return scenario.forward_delay_ps[sender]
+    return scenario.backward_delay_ps[receiver]
+
+
+def replay(plan: PipelinePlan, scenario: Scenario) -> Timing:
+    """The plan in time; it must be one that `validate` lets pass but for its memory."""
+    result = walk(plan, scenario)
+    if blocked := result.blocked(plan):
+        rank, index = blocked[0]
+        raise UsageError(f"{plan}: {plan.programs[rank][index]} waits for ever", rank=rank)
+    makespan = max(ends[-1] for ends in result.end_ps if ends)
+    busy = sum(duration_ps(instruction, scenario) for _, _, instruction in plan.cells())
+    return Timing(
+        start_ps=result.start_ps,
+        end_ps=result.end_ps,
+        makespan_ps=makespan,
+        bubble_share=1 - Fraction(busy, makespan * plan.ranks),
+        peak_activations=_peaks(plan, scenario),
+    )
+
+
+def walk(plan: PipelinePlan, scenario: Scenario) -> Walk:
+    """Runs the plan as far as it goes, in time in proportion to its instructions."""
+    if plan.stages != scenario.stages:
+        raise UsageError(f"the plan has {plan.stages} stages, the scenario {scenario.stages}")
+    done: dict[tuple[int, bool, int], int] = {}
+    starts: list[list[int]] = [[] for _ in plan.programs]
+    ends: list[list[int]] = [[] for _ in plan.programs]
+    ready = deque(range(plan.ranks))
+    waiting: dict[tuple[int, bool, int], list[int]] = {}
+    while ready:
+        rank = ready.popleft()
+        program, mine = plan.programs[rank], ends[rank]
+        while len(mine) < len(program):
+            instruction = program[len(mine)]
+            start = mine[-1] if mine else 0
+            for needed in needs(instruction, plan.stages):
+                end = done.get(needed)
+                if end is None:
+                    waiting.setdefault(needed, []).append(rank)
+                    break
+                delay = message_delay_ps(needed[0], instruction.stage, plan, scenario)
+                start = max(start, end + delay)
+            else:
+                end = start + duration_ps(instruction, scenario)
+                starts[rank].append(start)
+                mine.append(end)
+                if instruction.kind is not Kind.W:
+                    name = (instruction.stage, instruction.kind.backward, instruction.microbatch)
+                    done.setdefault(name, end)
+                    ready.extend(waiting.pop(name, ()))
+                continue
+            break
+    return Walk(start_ps=tuple(map(tuple, starts)), end_ps=tuple(map(tuple, ends)))
+
+
+def held_after(instruction: Instruction, scenario: Scenario) -> int:
+    """By how much the stage's memory has grown once the instruction is done; F's at its start."""
+    memory = scenario.memory[instruction.stage]
+    match instruction.kind:
+        case Kind.F:
+            return memory.activation
+        case Kind.B:
+            return -memory.freed_at_backward
+        case Kind.W:
+            return memory.freed_at_backward - memory.activation
+    return -memory.activation
+
+
+def _peaks(plan: PipelinePlan, scenario: Scenario) -> tuple[Fraction, ...]:
+    held, peak = [0] * plan.stages, [0] * plan.stages
+    for _, _, instruction in plan.cells():
+        stage = instruction.stage
+        held[stage] += held_after(instruction, scenario)
+        peak[stage] = max(peak[stage], held[stage])
+    return tuple(
+        memory.activations(most) for memory, most in zip(scenario.memory, peak, strict=True)
+    )

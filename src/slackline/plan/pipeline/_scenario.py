@@ -1,0 +1,172 @@
+"""What a pipeline has to work with: the time of each stage, the delay of each link, memory.
+
+Times are integers of picoseconds. An activation occupies memory from the start of its F; at the end
+of its B a part of it is freed, at the end of its W the rest:
+
+    memory of one microbatch     F............B-----W
+                                 activation   activation - freed_at_backward
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Self
+
+from slackline.errors import UsageError
+
+__all__ = ["PS_PER_MS", "Scenario", "StageMemory"]
+
+PS_PER_MS = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """What one stage's activations take, in bytes or in any other unit; integers."""
+
+    activation: int = 1
+    """Of one microbatch, from the start of its F."""
+    freed_at_backward: int = 0
+    """The part that the end of B frees; the end of W frees the rest."""
+    cap: int | None = None
+    """What all activations together may take; None where there is no limit."""
+
+    def __post_init__(self) -> None:
+        if self.activation < 1:
+            raise UsageError(f"activation must be positive, not {self.activation}")
+        if not 0 <= self.freed_at_backward <= self.activation:
+            raise UsageError(
+                f"freed_at_backward must be between 0 and the activation's {self.activation}, "
+                f"not {self.freed_at_backward}"
+            )
+
+    @classmethod
+    def of_microbatches(cls, cap: Fraction | int | None, freed: Fraction | int = 0) -> Self:
+        """The cap counted in activations, and the share of one that B frees."""
+        share, limit = Fraction(freed), None if cap is None else Fraction(cap)
+        if not 0 <= share <= 1:
+            raise UsageError(f"freed_at_backward must be between 0 and 1, not {float(share):g}")
+        unit = math.lcm(share.denominator, 1 if limit is None else limit.denominator)
+        return cls(
+            activation=unit,
+            freed_at_backward=int(share * unit),
+            cap=None if limit is None else int(limit * unit),
+        )
+
+    def activations(self, amount: int) -> Fraction:
+        """The amount counted in activations."""
+        return Fraction(amount, self.activation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Stages joined by links: link i is between stages i and i + 1."""
+
+    microbatches: int
+    forward_ps: tuple[int, ...]
+    """tF of each stage."""
+    backward_input_ps: tuple[int, ...]
+    """tB of each stage."""
+    backward_weight_ps: tuple[int, ...]
+    """tW of each stage."""
+    forward_delay_ps: tuple[int, ...]
+    """What an activation needs over each link, from the end of F to where it can be used."""
+    backward_delay_ps: tuple[int, ...]
+    """The same for a gradient."""
+    memory: tuple[StageMemory, ...]
+    """One for each stage."""
+
+    def __post_init__(self) -> None:
+        if self.microbatches < 1:
+            raise UsageError(f"microbatches must be a positive integer, not {self.microbatches}")
+        if not self.forward_ps:
+            raise UsageError("stages must be a positive integer, not 0")
+        stages = len(self.forward_ps)
+        for name in ("forward_ps", "backward_input_ps", "backward_weight_ps", "memory"):
+            if len(getattr(self, name)) != stages:
+                raise UsageError(
+                    f"{name} must have one value for each of the {stages} stages, "
+                    f"not {len(getattr(self, name))}"
+                )
+        for name in ("forward_delay_ps", "backward_delay_ps"):
+            if len(getattr(self, name)) != stages - 1:
+                raise UsageError(
+                    f"{name} must have one value for each of the {stages - 1} links, "
+                    f"not {len(getattr(self, name))}"
+                )
+        for name, lowest in (
+            ("forward_ps", 1),
+            ("backward_input_ps", 1),
+            ("backward_weight_ps", 0),
+            ("forward_delay_ps", 0),
+            ("backward_delay_ps", 0),
+        ):
+            for place, value in enumerate(getattr(self, name)):
+                if value < lowest:
+                    raise UsageError(f"{name}[{place}] must be at least {lowest}, not {value}")
+        for stage, memory in enumerate(self.memory):
+            if memory.cap is not None and memory.cap < memory.activation:
+                cap = float(memory.activations(memory.cap))
+                raise UsageError(f"stage {stage}, F0: needs 1 activation, but the cap is {cap:g}")
+
+    @classmethod
+    def uniform(
+        cls,
+        stages: int,
+        microbatches: int,
+        times_ps: tuple[int, int, int] = (1, 1, 1),
+        *,
+        cap: Fraction | int | None = None,
+        freed: Fraction | int = 0,
+    ) -> Self:
+        """All stages alike, with times (tF, tB, tW), and links without delay."""
+        if stages < 1:
+            raise UsageError(f"stages must be a positive integer, not {stages}")
+        forward, backward, weight = times_ps
+        return cls(
+            microbatches=microbatches,
+            forward_ps=(forward,) * stages,
+            backward_input_ps=(backward,) * stages,
+            backward_weight_ps=(weight,) * stages,
+            forward_delay_ps=(0,) * (stages - 1),
+            backward_delay_ps=(0,) * (stages - 1),
+            memory=(StageMemory.of_microbatches(cap, freed),) * stages,
+        )
+
+    @property
+    def stages(self) -> int:
+        """How many parts the model has."""
+        return len(self.forward_ps)
+
+    def delayed(self, link: int, forward_ps: int, backward_ps: int | None = None) -> Self:
+        """The same with another delay on a link, in both directions unless told otherwise."""
+        back = forward_ps if backward_ps is None else backward_ps
+        return replace(
+            self,
+            forward_delay_ps=_with(self.forward_delay_ps, link, forward_ps),
+            backward_delay_ps=_with(self.backward_delay_ps, link, back),
+        )
+
+    def capped(self, caps: Sequence[Fraction | int | None]) -> Self:
+        """The same with another cap for each stage, counted in its activations."""
+        if len(caps) != self.stages:
+            raise UsageError(f"{self.stages} stages need {self.stages} caps, not {len(caps)}")
+        memory = []
+        for each, cap in zip(self.memory, caps, strict=True):
+            limit = None if cap is None else Fraction(cap)
+            scale = 1 if limit is None else (limit * each.activation).denominator
+            memory.append(
+                StageMemory(
+                    activation=each.activation * scale,
+                    freed_at_backward=each.freed_at_backward * scale,
+                    cap=None if limit is None else int(limit * each.activation * scale),
+                )
+            )
+        return replace(self, memory=tuple(memory))
+
+
+def _with(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
+    if not 0 <= place < len(values):
+        last = len(values) - 1
+        raise UsageError(f"link must be from 0 to {last}, not {place}")
+    return (*values[:place], value, *values[place + 1 :])

@@ -1,0 +1,121 @@
+"""The table of schedules: a variant is a row."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from slackline.errors import UsageError
+from slackline.plan.pipeline._adaptra import adaptra_plan
+from slackline.plan.pipeline._auto import auto, ready_plan
+from slackline.plan.pipeline._fixed import gpipe, interleaved_1f1b, one_f_one_b
+from slackline.plan.pipeline._plan import PipelinePlan
+from slackline.plan.pipeline._scenario import Scenario
+from slackline.plan.pipeline._slack import slack_plan
+from slackline.plan.pipeline._validate import validate
+from slackline.plan.pipeline._zero_bubble import zb_h1, zb_h2, zb_v, zero_bubble
+
+__all__ = ["SCHEDULES", "Options", "Schedule", "generate", "names"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What some schedules can be told; the others do not ask."""
+
+    full_backward: bool = False
+    """B and W in one piece: gpipe, 1f1b, interleaved."""
+    stages_per_rank: int = 2
+    """interleaved."""
+    effort: float = 1.0
+    """How long auto searches, as a factor."""
+    stop: Callable[[], bool] | None = None
+    """Whether auto's time is up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """One row."""
+
+    make: Callable[[Scenario, Options], PipelinePlan]
+    about: str
+    one_stage_a_rank: bool = True
+
+
+SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
+    {
+        "auto": Schedule(
+            make=lambda scenario, options: (
+                auto(scenario, effort=options.effort, stop=options.stop).plan
+            ),
+            about="the shortest that is found under the caps",
+        ),
+        "ready": Schedule(
+            make=lambda scenario, options: ready_plan(scenario),
+            about="whatever is ready, B before F before W, within the caps",
+        ),
+        "slack": Schedule(
+            make=lambda scenario, options: slack_plan(scenario),
+            about="readiness with as many microbatches in flight as the delays ask for",
+        ),
+        "adaptra": Schedule(
+            make=lambda scenario, options: adaptra_plan(scenario),
+            about="Adaptra's plan as published; its adaptation knows no cap",
+        ),
+        "gpipe": Schedule(
+            make=lambda scenario, options: gpipe(
+                scenario.stages, scenario.microbatches, full_backward=options.full_backward
+            ),
+            about="all forwards, then all backwards",
+        ),
+        "1f1b": Schedule(
+            make=lambda scenario, options: one_f_one_b(
+                scenario.stages, scenario.microbatches, full_backward=options.full_backward
+            ),
+            about="one forward, one backward",
+        ),
+        "zb-h1": Schedule(
+            make=lambda scenario, options: zb_h1(scenario.stages, scenario.microbatches),
+            about="zero bubble with the memory of 1F1B",
+        ),
+        "zb-h2": Schedule(
+            make=lambda scenario, options: zb_h2(scenario.stages, scenario.microbatches),
+            about="zero bubble with twice the memory",
+        ),
+        "zero-bubble": Schedule(
+            make=lambda scenario, options: zero_bubble(scenario.stages, scenario.microbatches),
+            about="ZB-H2's warm-up, then B before F before W; knows neither delays nor caps",
+        ),
+        "interleaved": Schedule(
+            make=lambda scenario, options: interleaved_1f1b(
+                scenario.stages,
+                scenario.microbatches,
+                stages_per_rank=options.stages_per_rank,
+                full_backward=options.full_backward,
+            ),
+            about="1F1B with several stages a rank, round and round",
+            one_stage_a_rank=False,
+        ),
+        "zb-v": Schedule(
+            make=lambda scenario, options: zb_v(scenario.stages, scenario.microbatches),
+            about="zero bubble with two stages a rank, down and up again",
+            one_stage_a_rank=False,
+        ),
+    }
+)
+"""Every schedule there is."""
+
+
+def names() -> tuple[str, ...]:
+    """The names of all schedules, in the order of the table."""
+    return tuple(SCHEDULES)
+
+
+def generate(name: str, scenario: Scenario, options: Options | None = None) -> PipelinePlan:
+    """The plan of that name for the scenario, validated.
+
+    Raises UsageError that names the wrong value, or the stage and the operation for which the
+    memory does not suffice.
+    """
+    schedule = SCHEDULES.get(name)
+    if schedule is None:
+        raise UsageError(f'there is no schedule "{name}"; schedules are {", ".join(SCHEDULES)}')
+    return validate(schedule.make(scenario, options or Options()), scenario)

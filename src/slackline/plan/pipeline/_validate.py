@@ -1,0 +1,151 @@
+"""Whether a pipeline plan can run to its end within memory, and the first reason why not.
+
+Complete: each stage does F, and B and W or BW, of each microbatch once. Ordered: F before B before
+W. Free of deadlock: run in time, nobody waits for ever. Within memory: on each rank all activations
+at once fit the caps of its stages together.
+"""
+
+from dataclasses import dataclass
+
+from slackline.errors import UsageError
+from slackline.plan.pipeline._grid import grid
+from slackline.plan.pipeline._instruction import Instruction, Kind
+from slackline.plan.pipeline._plan import PipelinePlan
+from slackline.plan.pipeline._replay import held_after, needs, walk
+from slackline.plan.pipeline._scenario import Scenario
+
+__all__ = ["Fault", "check", "validate"]
+
+_ROWS = 60
+"""Longer grids are not worth a place in a message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What is wrong with a plan, and where."""
+
+    stage: int
+    rank: int
+    index: int | None
+    """The instruction in the rank's program; None where one is missing."""
+    instruction: str
+    """Its token without the stage."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"stage {self.stage}, {self.instruction}: {self.reason}"
+
+
+def validate(plan: PipelinePlan, scenario: Scenario | None = None) -> PipelinePlan:
+    """The plan itself; raises UsageError with the first fault, and a grid that points at it."""
+    fault = check(plan, scenario)
+    if fault is None:
+        return plan
+    shown = ""
+    if fault.index is not None and max(map(len, plan.programs)) <= _ROWS:
+        shown = "\n" + grid(plan, (fault.rank, fault.index))
+    raise UsageError(f"{plan}: {fault}{shown}", rank=fault.rank)
+
+
+def check(plan: PipelinePlan, scenario: Scenario | None = None) -> Fault | None:
+    """The first fault, or None; without a scenario memory is not looked at."""
+    if scenario is not None:
+        for name, mine, theirs in (
+            ("stages", plan.stages, scenario.stages),
+            ("microbatches", plan.microbatches, scenario.microbatches),
+        ):
+            if mine != theirs:
+                raise UsageError(f"{plan}: the plan has {mine} {name}, the scenario {theirs}")
+    return _incomplete(plan) or _deadlock(plan) or (scenario and _memory(plan, scenario)) or None
+
+
+def _incomplete(plan: PipelinePlan) -> Fault | None:
+    seen: set[tuple[int, Kind, int]] = set()
+    for rank, index, instruction in plan.cells():
+        stage, kind, microbatch = instruction.stage, instruction.kind, instruction.microbatch
+        reason = None
+        if stage >= plan.stages:
+            reason = f"the plan has stages 0 to {plan.stages - 1}"
+        elif plan.placement[stage] != rank:
+            reason = f"stands on rank {rank}, but the stage is on rank {plan.placement[stage]}"
+        elif microbatch >= plan.microbatches:
+            reason = f"the plan has microbatches 0 to {plan.microbatches - 1}"
+        elif (stage, kind, microbatch) in seen:
+            reason = "runs twice"
+        else:
+            both = {Kind.BW: (Kind.B, Kind.W), Kind.B: (Kind.BW,), Kind.W: (Kind.BW,)}
+            for other in both.get(kind, ()):
+                if (stage, other, microbatch) in seen:
+                    reason = f"repeats a part of {other}{microbatch}"
+            before = {Kind.W: Kind.B, Kind.B: Kind.F, Kind.BW: Kind.F}.get(kind)
+            if reason is None and before is not None and (stage, before, microbatch) not in seen:
+                reason = f"runs before {before}{microbatch}"
+        if reason is not None:
+            return _fault(rank, index, instruction, reason)
+        seen.add((stage, kind, microbatch))
+    for stage, rank in enumerate(plan.placement):
+        for microbatch in range(plan.microbatches):
+            whole = (stage, Kind.BW, microbatch) in seen
+            for kind in (Kind.F,) if whole else (Kind.F, Kind.B, Kind.W):
+                if (stage, kind, microbatch) not in seen:
+                    missing = Instruction(stage, kind, microbatch)
+                    return _fault(rank, None, missing, f"is missing on rank {rank}")
+    return None
+
+
+def _deadlock(plan: PipelinePlan) -> Fault | None:
+    blocked = dict(walk(plan, Scenario.uniform(plan.stages, plan.microbatches)).blocked(plan))
+    if not blocked:
+        return None
+    at = {}
+    for rank, index, instruction in plan.cells():
+        if instruction.kind is not Kind.W:
+            name = (instruction.stage, instruction.kind.backward, instruction.microbatch)
+            at[name] = (rank, index)
+    rank = min(blocked)
+    path: list[tuple[int, tuple[int, int]]] = []
+    while rank not in [each for each, _ in path]:
+        waiting = plan.programs[rank][blocked[rank]]
+        awaited = next(
+            cell
+            for cell in (at[name] for name in needs(waiting, plan.stages))
+            if cell[1] >= blocked.get(cell[0], len(plan.programs[cell[0]]))
+        )
+        path.append((rank, awaited))
+        rank = awaited[0]
+    ring = path[[each for each, _ in path].index(rank) :]
+    first = ring[0][0]
+    links = []
+    for _, (there, index) in ring:
+        behind = plan.programs[there][blocked[there]]
+        links.append(f"waits for {plan.programs[there][index]}, which stands behind {behind}")
+    reason = ", which ".join(links) + ": no one can go on"
+    return _fault(first, blocked[first], plan.programs[first][blocked[first]], reason)
+
+
+def _memory(plan: PipelinePlan, scenario: Scenario) -> Fault | None:
+    for rank, program in enumerate(plan.programs):
+        mine = [stage for stage, place in enumerate(plan.placement) if place == rank]
+        caps = [memory.cap for stage in mine if (memory := scenario.memory[stage])]
+        limits = [cap for cap in caps if cap is not None]
+        if len(limits) < len(caps):
+            continue
+        unit = scenario.memory[mine[0]]
+        held = 0
+        for index, instruction in enumerate(program):
+            held += held_after(instruction, scenario)
+            if held > sum(limits):
+                need, cap = (float(unit.activations(amount)) for amount in (held, sum(limits)))
+                reason = f"needs {need:g} activations, but the cap is {cap:g}"
+                return _fault(rank, index, instruction, reason)
+    return None
+
+
+def _fault(rank: int, index: int | None, instruction: Instruction, reason: str) -> Fault:
+    return Fault(
+        stage=instruction.stage,
+        rank=rank,
+        index=index,
+        instruction=instruction.in_stage,
+        reason=reason,
+    )

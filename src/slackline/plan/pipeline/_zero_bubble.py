@@ -1,0 +1,123 @@
+"""Zero-bubble orders: B apart from W, so that the stage above waits less and W fills the holes.
+
+Qi et al., Zero Bubble Pipeline Parallelism, 2023 (sections 2, 3 and 6). They are made for stages
+that are alike, tF = tB = tW = t, and links without delay; there each takes (3 N + S - 1) t.
+"""
+
+from collections.abc import Callable
+
+from slackline.errors import UsageError
+from slackline.plan.pipeline._instruction import Instruction, Kind
+from slackline.plan.pipeline._list import KINDS, Knobs, Work, list_schedule
+from slackline.plan.pipeline._plan import PipelinePlan, plan_of_orders, vee
+from slackline.plan.pipeline._scenario import Scenario
+
+__all__ = ["zb_h1", "zb_h2", "zb_v", "zero_bubble"]
+
+
+def zb_h1(stages: int, microbatches: int) -> PipelinePlan:
+    """Warm-up S - i as in 1F1B, and i microbatches between B and W: holds S activations."""
+    return _trailing("zb-h1", stages, microbatches, lambda stage: stages - stage)
+
+
+def zb_h2(stages: int, microbatches: int) -> PipelinePlan:
+    """Warm-up 2 (S - i) - 1, slack 2, and 2 i microbatches between B and W: holds 2 S - 1."""
+    return _trailing("zb-h2", stages, microbatches, lambda stage: 2 * (stages - stage) - 1)
+
+
+def zero_bubble(stages: int, microbatches: int) -> PipelinePlan:
+    """The warm-up of ZB-H2, then whatever is ready, B before F before W, in equal times.
+
+    Nothing limits memory, so W's stay behind as long as there is anything else to do. This is the
+    zero-bubble order that delays are measured against in Adaptra's paper (arXiv 2504.19232).
+    """
+    unit = Scenario.uniform(stages, microbatches)
+    warm_up = [min(2 * (stages - stage) - 1, microbatches) for stage in range(stages)]
+    return greedy("zero-bubble", unit, warm_up)
+
+
+def greedy(name: str, scenario: Scenario, warm_up: list[int]) -> PipelinePlan:
+    """So many forwards first on each stage, then B before F before W, within the caps."""
+    knobs = Knobs.with_warm_up(warm_up)
+    _, orders = list_schedule(Work.of(scenario), knobs)
+    return plan_of_orders(name, [[KINDS[code] for code in order] for order in orders])
+
+
+def zb_v(stages: int, microbatches: int) -> PipelinePlan:
+    """Two stages a rank in the shape of a V: the memory of 1F1B, and the bubble of ZB-H2.
+
+    Rank r has stages r and S - 1 - r, so the last forward and the first backward are on rank 0.
+    """
+    ranks = len(set(vee(stages)))
+    padded = max(2 * ranks - 1, microbatches)
+    programs = []
+    for rank in range(ranks):
+        program = _Counting((rank, stages - 1 - rank))
+        for _ in range(2 * (ranks - rank) - 1):
+            program.do("F", 0)
+        for _ in range(rank):
+            program.do("F", 1)
+            program.do("F", 0)
+        for _ in range(ranks - rank):
+            program.do("FBW", 1)
+        while program.count("F", 1) < program.count("F", 0) or program.count("F", 0) < padded:
+            if program.count("F", 0) < padded:
+                program.do("F", 0)
+            program.do("BW", 0)
+            program.do("FBW", 1)
+        for _ in range(rank):
+            program.do("B", 0)
+            program.do("B", 1)
+        for _ in range(ranks - rank):
+            program.do("BW", 0)
+        for side in (1, 0):
+            while program.count("W", side) < program.count("B", side):
+                program.do("W", side)
+        kept = (each for each in program.instructions if each.microbatch < microbatches)
+        programs.append(tuple(kept))
+    return PipelinePlan(
+        name="zb-v", microbatches=microbatches, placement=vee(stages), programs=tuple(programs)
+    )
+
+
+class _Counting:
+    """A rank's program while it is written, each kind of each stage in microbatch order."""
+
+    def __init__(self, stages: tuple[int, int]) -> None:
+        self.instructions: list[Instruction] = []
+        self._stages = stages
+        self._counts: dict[tuple[str, int], int] = {}
+
+    def count(self, kind: str, side: int) -> int:
+        return self._counts.get((kind, side), 0)
+
+    def do(self, kinds: str, side: int) -> None:
+        for kind in kinds:
+            done = self.count(kind, side)
+            self.instructions.append(Instruction(self._stages[side], Kind(kind), done))
+            self._counts[kind, side] = done + 1
+
+
+def _trailing(
+    name: str, stages: int, microbatches: int, warm_up: Callable[[int], int]
+) -> PipelinePlan:
+    """The warm-up, then B, W of the microbatch that is `lag` behind, F; at last the W's left.
+
+    With x forwards of warm-up and a lag of x_0 - x every stage holds x_0 activations at most.
+    """
+    if stages < 1 or microbatches < 1:
+        raise UsageError(f"{name} needs stages and microbatches, not {stages} and {microbatches}")
+    orders = []
+    for stage in range(stages):
+        ahead = warm_up(stage)
+        lag = warm_up(0) - ahead
+        order = [Kind.F] * min(ahead, microbatches)
+        for microbatch in range(microbatches):
+            order.append(Kind.B)
+            if microbatch >= lag:
+                order.append(Kind.W)
+            if ahead + microbatch < microbatches:
+                order.append(Kind.F)
+        order += [Kind.W] * min(lag, microbatches)
+        orders.append(order)
+    return plan_of_orders(name, orders)

@@ -1,0 +1,169 @@
+"""Channels: what happens to a message between two stages, in one direction.
+
+    sent            leaves                 arrives
+      |--- queue ---|--- size / rate ---|--- latency ---|
+
+A channel sends one message at a time, in order, and delivers in order: a message never arrives
+before one that was sent earlier, even where the latency has fallen meanwhile.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal, Self
+
+from slackline.errors import UsageError
+from slackline.faults import NOTHING, Effects, Plan
+from slackline.plan.pipeline import Scenario
+
+__all__ = ["Channel", "Direction", "Network"]
+
+Direction = Literal["forward", "backward"]
+
+_PS_PER_S = 10**12
+_PS_PER_NS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """One direction of a link."""
+
+    latency_ps: int = 0
+    """From the last byte's leaving to its arrival, at the start."""
+    changes: tuple[tuple[int, int], ...] = ()
+    """(from when, latency) in order of time; a message has the latency of when it leaves."""
+    jitter_ps: int = 0
+    """Up to so much more latency, drawn for each message."""
+    bytes_per_second: int | None = None
+    """None where size does not matter."""
+
+    def __post_init__(self) -> None:
+        for name in ("latency_ps", "jitter_ps"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
+        if self.bytes_per_second is not None and self.bytes_per_second < 1:
+            raise UsageError(f"bytes_per_second must be positive, not {self.bytes_per_second}")
+        times = [time for time, _ in self.changes]
+        if times != sorted(set(times)):
+            raise UsageError(f"changes must be in order of time, not at {times}")
+        for time, latency in self.changes:
+            if latency < 0:
+                raise UsageError(f"the latency from {time} ps must not be negative, not {latency}")
+
+    def latency_at(self, time_ps: int) -> int:
+        """The latency of a message that leaves then."""
+        place = bisect_right(self.changes, time_ps, key=lambda change: change[0])
+        return self.changes[place - 1][1] if place else self.latency_ps
+
+    def sending_ps(self, size_bytes: int) -> int:
+        """How long a message takes to leave, rounded up."""
+        if self.bytes_per_second is None:
+            return 0
+        return -(-size_bytes * _PS_PER_S // self.bytes_per_second)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """All links of a pipeline."""
+
+    forward: tuple[Channel, ...]
+    """What activations take, one for each link."""
+    backward: tuple[Channel, ...]
+    """What gradients take."""
+    message_bytes: tuple[int, ...] = ()
+    """The size of an activation, and of its gradient, on each link; zeros where left out."""
+    head_of_line: bool = False
+    """Whether a rank stands still while it has more than `queue_depth` messages of one direction
+    under way, as ranks do whose computations wait behind a blocked send."""
+    queue_depth: int = 1
+    seed: int = 0
+    """Of jitter: one seed, one trace."""
+
+    def __post_init__(self) -> None:
+        links = len(self.forward)
+        if len(self.backward) != links:
+            raise UsageError(f"{links} links need {links} channels back, not {len(self.backward)}")
+        if self.message_bytes and len(self.message_bytes) != links:
+            raise UsageError(f"{links} links need {links} sizes, not {len(self.message_bytes)}")
+        if self.queue_depth < 1:
+            raise UsageError(f"queue_depth must be a positive integer, not {self.queue_depth}")
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Self:
+        """The scenario's delays, for ever."""
+        return cls(
+            forward=tuple(Channel(latency_ps=each) for each in scenario.forward_delay_ps),
+            backward=tuple(Channel(latency_ps=each) for each in scenario.backward_delay_ps),
+        )
+
+    def changing(
+        self, link: int, changes: Sequence[tuple[int, int]], direction: Direction | None = None
+    ) -> Self:
+        """The same with latencies that change over time: (from when, latency); both directions."""
+        if not 0 <= link < len(self.forward):
+            raise UsageError(f"link must be from 0 to {len(self.forward) - 1}, not {link}")
+
+        def changed(channels: tuple[Channel, ...]) -> tuple[Channel, ...]:
+            new = replace(channels[link], changes=tuple(changes))
+            return (*channels[:link], new, *channels[link + 1 :])
+
+        return replace(
+            self,
+            forward=self.forward if direction == "backward" else changed(self.forward),
+            backward=self.backward if direction == "forward" else changed(self.backward),
+        )
+
+    def with_faults(self, faults: Plan, until_ps: int) -> Self:
+        """The same with the delays of a fault plan added, stage i on rank i with one NIC.
+
+        Delays only; what a lost or damaged packet costs is the engine's affair: UsageError.
+        """
+        times = [0]
+        for time_ns in faults.changes():
+            if time_ns * _PS_PER_NS > until_ps:
+                break
+            times.append(time_ns)
+        stages = len(self.forward) + 1
+        effects = {time_ns: faults.links(time_ns, stages, 1) for time_ns in times}
+        for found in effects.values():
+            for effect in found.values():
+                if effect != Effects(delay_ns=effect.delay_ns, seed=effect.seed):
+                    raise UsageError(f'the simulator knows delays alone, not "{effect}"')
+
+        def delayed(channel: Channel, source: int, target: int) -> Channel:
+            moments = {time_ns * _PS_PER_NS for time_ns in times}
+            moments |= {time_ps for time_ps, _ in channel.changes}
+            steps = []
+            for time_ps in sorted(moments):
+                known = max(each for each in times if each * _PS_PER_NS <= time_ps)
+                extra = effects[known].get((source, target, 0), NOTHING).delay_ns * _PS_PER_NS
+                steps.append((time_ps, channel.latency_at(time_ps) + extra))
+            return replace(channel, changes=tuple(steps))
+
+        return replace(
+            self,
+            forward=tuple(delayed(each, i, i + 1) for i, each in enumerate(self.forward)),
+            backward=tuple(delayed(each, i + 1, i) for i, each in enumerate(self.backward)),
+        )
+
+
+class ChannelState:
+    """A channel while a simulation runs."""
+
+    def __init__(self, channel: Channel, random: Random) -> None:
+        self.under_way = 0
+        self._channel = channel
+        self._random = random
+        self._free_ps = 0
+        self._last_ps = 0
+
+    def send(self, now_ps: int, size_bytes: int) -> int:
+        """When a message that is sent now arrives."""
+        channel = self._channel
+        self._free_ps = max(now_ps, self._free_ps) + channel.sending_ps(size_bytes)
+        jitter = self._random.randint(0, channel.jitter_ps) if channel.jitter_ps else 0
+        arrival = self._free_ps + channel.latency_at(self._free_ps) + jitter
+        self._last_ps = max(self._last_ps, arrival)
+        self.under_way += 1
+        return self._last_ps

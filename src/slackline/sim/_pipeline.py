@@ -1,0 +1,181 @@
+"""A pipeline plan run on ranks and channels, in its fixed order or as readiness finds it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from random import Random
+
+from slackline.errors import UsageError
+from slackline.plan.pipeline import (
+    Dispatcher,
+    Instruction,
+    Kind,
+    Order,
+    PipelinePlan,
+    Scenario,
+    duration_ps,
+    held_after,
+)
+from slackline.sim._events import EventQueue
+from slackline.sim._network import ChannelState, Network
+
+__all__ = ["Run", "Span", "simulate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An instruction that was computed."""
+
+    instruction: Instruction
+    start_ps: int
+    end_ps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What happened."""
+
+    spans: tuple[tuple[Span, ...], ...]
+    """For each rank what it computed, in order."""
+    makespan_ps: int
+    """To the end of the last instruction."""
+    bubble_share: Fraction
+    """The part of all ranks' time up to the makespan in which they computed nothing."""
+    peak_activations: tuple[Fraction, ...]
+    """For each stage, the most activations at once."""
+    blocked_ps: tuple[int, ...]
+    """For each rank, how long it stood still behind a send (head-of-line blocking)."""
+
+
+def simulate(
+    plan: PipelinePlan,
+    scenario: Scenario,
+    network: Network | None = None,
+    *,
+    order: Order = "fixed",
+    in_flight: Sequence[int] | None = None,
+) -> Run:
+    """Runs the plan; without a network on the scenario's delays. Deterministic.
+
+    The plan must be valid. In order "ready" it says what there is to do and how stages are placed.
+    """
+    if plan.stages != scenario.stages:
+        raise UsageError(f"the plan has {plan.stages} stages, the scenario {scenario.stages}")
+    if network is None:
+        network = Network.of(scenario)
+    if len(network.forward) != plan.stages - 1:
+        raise UsageError(
+            f"{plan.stages} stages need {plan.stages - 1} links, not {len(network.forward)}"
+        )
+    return _Simulation(plan, scenario, network, order, in_flight).run()
+
+
+class _Simulation:
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        scenario: Scenario,
+        network: Network,
+        order: Order,
+        in_flight: Sequence[int] | None,
+    ) -> None:
+        self._plan, self._scenario, self._network = plan, scenario, network
+        self._events = EventQueue()
+        self._dispatchers = [
+            Dispatcher(plan, rank, scenario, order, in_flight) for rank in range(plan.ranks)
+        ]
+        random = Random(network.seed)
+        links = range(plan.stages - 1)
+        self._down = [ChannelState(network.forward[link], random) for link in links]
+        self._up = [ChannelState(network.backward[link], random) for link in links]
+        self._spans: list[list[Span]] = [[] for _ in range(plan.ranks)]
+        self._busy = [False] * plan.ranks
+        self._behind: list[tuple[ChannelState, int] | None] = [None] * plan.ranks
+        self._blocked_ps = [0] * plan.ranks
+        self._awake = set(range(plan.ranks))
+
+    def run(self) -> Run:
+        self._settle()
+        self._events.run(self._settle)
+        for dispatcher in self._dispatchers:
+            if not dispatcher.finished:
+                raise dispatcher.stuck()
+        makespan = max(span.end_ps for spans in self._spans for span in spans)
+        busy = sum(span.end_ps - span.start_ps for spans in self._spans for span in spans)
+        return Run(
+            spans=tuple(map(tuple, self._spans)),
+            makespan_ps=makespan,
+            bubble_share=1 - Fraction(busy, makespan * self._plan.ranks),
+            peak_activations=self._peaks(),
+            blocked_ps=tuple(self._blocked_ps),
+        )
+
+    def _settle(self) -> None:
+        """Every rank to which something has happened decides."""
+        while self._awake:
+            for rank in sorted(self._awake):
+                self._awake.remove(rank)
+                self._go_on(rank)
+
+    def _go_on(self, rank: int) -> None:
+        """Starts what the rank does next, if it is free and there is something."""
+        if self._busy[rank] or self._behind[rank] is not None:
+            return
+        instruction = self._dispatchers[rank].next()
+        if instruction is None:
+            return
+        now = self._events.now_ps
+        end = now + duration_ps(instruction, self._scenario)
+        self._busy[rank] = True
+        self._spans[rank].append(Span(instruction, now, end))
+        self._events.at(end, lambda: self._ended(rank, instruction))
+
+    def _ended(self, rank: int, instruction: Instruction) -> None:
+        self._busy[rank] = False
+        self._dispatchers[rank].done(instruction)
+        self._awake.add(rank)
+        self._send(rank, instruction)
+
+    def _send(self, rank: int, instruction: Instruction) -> None:
+        stage = instruction.stage
+        if instruction.kind is Kind.F and stage + 1 < self._plan.stages:
+            to, link, channel = stage + 1, stage, self._down
+        elif instruction.kind.backward and stage > 0:
+            to, link, channel = stage - 1, stage - 1, self._up
+        else:
+            return
+        receiver = self._plan.placement[to]
+        if receiver == rank:
+            return
+        sizes = self._network.message_bytes
+        state = channel[link]
+        arrival = state.send(self._events.now_ps, sizes[link] if sizes else 0)
+        if arrival == self._events.now_ps:
+            self._arrived(receiver, instruction, state)
+            return
+        self._events.at(arrival, lambda: self._arrived(receiver, instruction, state))
+        if self._network.head_of_line and state.under_way > self._network.queue_depth:
+            self._behind[rank] = (state, self._events.now_ps)
+
+    def _arrived(self, receiver: int, instruction: Instruction, state: ChannelState) -> None:
+        state.under_way -= 1
+        self._dispatchers[receiver].arrived(instruction)
+        sender = self._plan.placement[instruction.stage]
+        behind = self._behind[sender]
+        if behind is not None and behind[0] is state:
+            self._behind[sender] = None
+            self._blocked_ps[sender] += self._events.now_ps - behind[1]
+            self._awake.add(sender)
+        self._awake.add(receiver)
+
+    def _peaks(self) -> tuple[Fraction, ...]:
+        scenario = self._scenario
+        held, peak = [0] * scenario.stages, [0] * scenario.stages
+        for spans in self._spans:
+            for span in spans:
+                stage = span.instruction.stage
+                held[stage] += held_after(span.instruction, scenario)
+                peak[stage] = max(peak[stage], held[stage])
+        return tuple(
+            memory.activations(most) for memory, most in zip(scenario.memory, peak, strict=True)
+        )

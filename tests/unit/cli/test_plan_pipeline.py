@@ -1,0 +1,218 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackline.cli.plan import run
+from slackline.errors import UsageError
+
+SMALL = ["pipeline", "--stages", "4", "--microbatches", "12", "--times", "10ms,10ms,10ms"]
+SCENARIO = {
+    "stages": 3,
+    "microbatches": 6,
+    "forward_ms": [10, 12, 9.5],
+    "backward_input_ms": [11, 10, 10],
+    "backward_weight_ms": [8, 9, 10],
+    "link_forward_delay_ms": [0, 30],
+    "link_backward_delay_ms": [5, 0],
+    "activation_cap": [4, 4, 3],
+    "freed_at_backward": 0.5,
+}
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def scenario(tmp_path: Path, **change: object) -> str:
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps(SCENARIO | change))
+    return str(path)
+
+
+@pytest.mark.parametrize(("delay", "makespan"), [("0ms", 390), ("10ms", 400), ("20ms", 440)])
+def test_the_published_times_come_out(
+    capsys: pytest.CaptureFixture[str], delay: str, makespan: int
+) -> None:
+    found = answer(capsys, *SMALL, "--schedule", "zero-bubble", "--link-delay", f"0:{delay}")
+    assert found["makespan_ms"] == makespan
+
+
+def test_json_has_figures_and_orders(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, *SMALL, "--schedule", "zb-h1", "--memory", "4")
+    assert {key: found[key] for key in found if key != "orders"} == {
+        "schedule": "zb-h1",
+        "stages": 4,
+        "ranks": 4,
+        "microbatches": 12,
+        "makespan_ms": 390.0,
+        "lower_bound_ms": 390.0,
+        "bubble_share": pytest.approx(30 / 390),
+        "peak_activations": [4, 4, 4, 4],
+    }
+    assert [order[:6] for order in found["orders"]] == [
+        ["F0", "F1", "F2", "F3", "B0", "W0"],
+        ["F0", "F1", "F2", "B0", "F3", "B1"],
+        ["F0", "F1", "B0", "F2", "B1", "F3"],
+        ["F0", "B0", "F1", "B1", "F2", "B2"],
+    ]
+
+
+def test_auto_stays_under_the_cap_and_beats_1f1b(capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*SMALL, "--link-delay", "2:60ms", "--memory", "8"]
+    found = answer(capsys, *options)
+    assert found["schedule"] == "auto"
+    assert max(found["peak_activations"]) <= 8
+    assert found["lower_bound_ms"] <= found["makespan_ms"]
+    other = answer(capsys, *options, "--schedule", "1f1b")
+    assert found["makespan_ms"] * 2 < other["makespan_ms"]
+    assert answer(capsys, *options, "--schedule", "ready")["makespan_ms"] == 550
+
+
+def test_a_scenario_file_says_everything(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = answer(capsys, "pipeline", "--scenario", scenario(tmp_path))
+    assert all(peak <= cap for peak, cap in zip(found["peak_activations"], [4, 4, 3], strict=True))
+    for order in found["orders"]:
+        assert sorted(order) == sorted(f"{kind}{m}" for kind in "FBW" for m in range(6))
+
+
+def test_the_example_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[3] / "examples" / "slow_link.json"
+    found = answer(capsys, "pipeline", "--scenario", str(example))
+    assert max(found["peak_activations"]) <= 8
+    assert found["makespan_ms"] <= 1.1 * found["lower_bound_ms"]
+
+
+def test_the_plan_is_printed_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["pipeline", "--stages", "2", "--microbatches", "2", "--times", "10,10,5"]
+    assert run([*call, "--schedule", "1f1b", "--link-delay", "0:3ms/1ms"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "1f1b, 2 stages, 2 microbatches",
+        " ms  rank 0  rank 1",
+        "  0  F0",
+        " 10  F1",
+        " 13  |       F0",
+        " 23          B0",
+        " 33          W0",
+        " 34  B0      |",
+        " 38  |       F1",
+        " 44  W0      |",
+        " 48  |       B1",
+        " 58          W1",
+        " 59  B1      |",
+        " 69  W1",
+        "",
+        "makespan: 74 ms",
+        "lower bound: 69 ms; the plan is 7.2% above it",
+        "bubble share: 32.4%",
+        "peak activations: 2, 1",
+        "link 0: slack 1 absorbs 0 ms; its delay of 2 ms is more than that",
+    ]
+
+
+def test_all_schedules_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, *SMALL, "--memory", "4", "--compare", "--effort", "0.1")["schedules"]
+    by_name = {row["schedule"]: row for row in found}
+    assert found[0]["makespan_ms"] == by_name["auto"]["makespan_ms"] == 390
+    assert by_name["zb-h1"]["fits"]
+    assert not by_name["zb-h2"]["fits"]
+    assert by_name["zb-h2"]["reason"] == "stage 0, F4: needs 5 activations, but the cap is 4"
+    assert by_name["zb-v"]["ranks"] == 2
+    assert run([*SMALL, "--memory", "4", "--compare", "--effort", "0.1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["schedule", "ranks", "makespan", "ms", *lines[0].split()[4:]]
+    assert len(lines) == 1 + len(found)
+
+
+def test_more_memory_is_never_slower(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--link-delay", "2:60ms", "--memory-curve", "--effort", "0.05"]
+    found = answer(capsys, *SMALL, *options)["memory_curve"]
+    times = [row["makespan_ms"] for row in found]
+    assert [row["activation_cap"] for row in found] == list(range(1, 13))
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 2 * times[-1]
+
+
+@pytest.mark.parametrize(("name", "start"), [("plan.png", b"\x89PNG"), ("plan.svg", b"<?xml")])
+def test_the_plan_is_drawn(tmp_path: Path, name: str, start: bytes) -> None:
+    path = tmp_path / name
+    assert run([*SMALL, "--schedule", "1f1b", "--plot", str(path)]) == 0
+    assert path.read_bytes().startswith(start)
+
+
+def test_a_picture_of_another_kind_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^--plot must end in \.png or \.svg, not 'plan\.txt'$"):
+        run([*SMALL, "--schedule", "1f1b", "--plot", "plan.txt"])
+
+
+def test_a_plan_goes_out_and_comes_back_as_pytorchs_csv(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.csv"
+    first = answer(capsys, *SMALL, "--schedule", "zb-h2", "--write-csv", str(path))
+    second = answer(capsys, *SMALL, "--csv", str(path))
+    assert second["schedule"] == "mine"
+    assert second["orders"] == first["orders"]
+
+
+def test_memory_may_be_in_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--memory", "4GiB", "--activation", "1GiB", "--schedule", "ready"]
+    assert max(answer(capsys, *SMALL, *options)["peak_activations"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pipeline"], "--stages is needed where there is no --scenario"),
+        (["pipeline", "--stages", "4"], "--microbatches is needed where there is no --scenario"),
+        ([*SMALL, "--times", "10ms"], "--times must be F,B,W like 10ms,10ms,10ms, not '10ms'"),
+        (
+            [*SMALL, "--link-delay", "60ms"],
+            "--link-delay must be LINK:DELAY like 2:60ms, not '60ms'",
+        ),
+        ([*SMALL, "--link-delay", "3:60ms"], "link must be from 0 to 2, not 3"),
+        ([*SMALL, "--memory", "many"], "--memory must be a number, not 'many'"),
+        ([*SMALL, "--memory", "4GiB"], "--memory in bytes needs --activation"),
+        ([*SMALL, "--memory", "0"], "stage 0, F0: needs 1 activation, but the cap is 0"),
+        ([*SMALL, "--activation", "1GiB"], "--activation is for a --memory in bytes"),
+        (
+            [*SMALL, "--memory", "1,2"],
+            "--memory must be one cap or one for each of 4 stages, not ['1', '2']",
+        ),
+        ([*SMALL, "--effort", "0"], "effort must be positive, not 0"),
+        ([*SMALL, "--scenario", "x.json"], "--stages is the --scenario's to say"),
+        (
+            ["pipeline", "--scenario", "nowhere.json"],
+            "cannot read nowhere.json: No such file or directory",
+        ),
+        ([*SMALL, "--csv", "nowhere.csv"], "cannot read nowhere.csv: No such file or directory"),
+    ],
+)
+def test_a_wrong_option_is_named(arguments: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        run(arguments)
+    assert str(error.value) == message
+
+
+def test_an_unknown_schedule_and_one_that_does_not_fit_are_named() -> None:
+    with pytest.raises(UsageError, match=r'^there is no schedule "2f2b"; schedules are auto, '):
+        run([*SMALL, "--schedule", "2f2b"])
+    with pytest.raises(UsageError) as error:
+        run([*SMALL, "--schedule", "gpipe", "--memory", "8"])
+    assert str(error.value).startswith(
+        "gpipe, 4 stages, 12 microbatches: stage 0, F8: needs 9 activations, but the cap is 8"
+    )
+
+
+def test_a_csv_for_another_scenario_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "two.csv"
+    path.write_text("0F0,0B0\n1F0,1B0\n")
+    with pytest.raises(UsageError) as error:
+        run([*SMALL, "--csv", str(path)])
+    assert str(error.value) == (
+        "two, 2 stages, 1 microbatches: the plan has 2 stages, the scenario 4"
+    )
