@@ -59,6 +59,28 @@ TEST("messages of one tag keep their order, those of different tags need none") 
   }
 }
 
+TEST(
+    "a send that is done at once and held back by a fault leaves in time, though everybody "
+    "sleeps") {
+  for (const Kind kind : {Kind::kStream, Kind::kDatagram, Kind::kShared}) {
+    Ranks ranks(2, kind);
+    FaultState late;
+    late.delay_ns = 3'000'000;
+    ranks.engine(0).set_fault(ranks.link(0, 1), -1, late);
+    for (int turn = 0; turn < 5; ++turn) {
+      const std::uint64_t before = ranks.engine(0).counters()["sleeps"];
+      Bytes got(100);
+      const auto in =
+          ranks.engine(1).post(ranks.group(1), receive_from(0, got.data(), got.size()), false);
+      until([&] { return ranks.engine(0).counters()["sleeps"] > before || turn > 0; }, "a sleep");
+      const Bytes words = pattern(100, static_cast<unsigned>(turn));
+      ranks.engine(0).post(ranks.group(0), send_to(1, words.data(), words.size()), false);
+      until([&] { return in->finished(); }, "the message");
+      CHECK(got == words);
+    }
+  }
+}
+
 TEST("sends that are done at once reach a slow reader, though nobody waits for them") {
   Ranks ranks(2, Kind::kStream);
   const Bytes words = pattern(60'000, 1);

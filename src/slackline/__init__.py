@@ -8,6 +8,7 @@
     sim                       a discrete-event model that runs the same plans
     lab                       a network on one machine: hosts as namespaces, rates, faults
     backend                   torch.distributed's backend "slackline"
+    pipeline                  pipeline plans run on torch's stages, by readiness
     overlap                   training that reduces each parameter as it is ready
     testing, cli              public fakes, and the `slackline` command
 
@@ -27,7 +28,7 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "errors", "register"]
 
 _ROOMS = frozenset({"backend", "faults", "lab", "nic", "overlap", "plan", "telemetry", "testing"})
-_ROOMS |= {"health", "sim", "units", "wire"}
+_ROOMS |= {"health", "pipeline", "sim", "units", "wire"}
 
 if "torch" in sys.modules:
     register()

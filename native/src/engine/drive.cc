@@ -76,6 +76,7 @@ void Engine::wake() {
 }
 
 void Engine::drain_dirty() {
+  std::int64_t due = kForever;
   // Pumping one link may make others dirty (a freed slot, a finished operation).
   for (int rounds = 0; !dirty_.empty() && rounds < 64; ++rounds) {
     std::vector<Link*> links = std::move(dirty_);
@@ -86,8 +87,12 @@ void Engine::drain_dirty() {
     if (asleep_ || asks_which()) {
       for (Link* link : links) watch_room(*link);
     }
+    if (asleep_) {
+      for (Link* link : links) due = std::min(due, next_timer(*link, now_ns()));
+    }
   }
-  if (asleep_ && !dirty_.empty()) ring();
+  // The sleeper knows only of the timers that there were when it fell asleep.
+  if (asleep_ && (!dirty_.empty() || due < asleep_until_)) ring();
 }
 
 // Has epoll tell when a full socket takes more, and stop telling when there is nothing to write.
@@ -224,15 +229,18 @@ std::int64_t Engine::next_deadline() const {
   return next;
 }
 
-// When a rail wants its tick() or a link to be looked after.
+// When a rail of the link wants its tick(), or the link to be looked after.
+std::int64_t Engine::next_timer(const Link& link, std::int64_t now) const {
+  if (link.down) return kForever;
+  std::int64_t next = link.watch_due_ns(now, probing());
+  if (link.shm() != nullptr) next = std::min(next, link.shm()->due_ns());
+  for (const auto& rail : link.rails()) next = std::min(next, rail->wire->due_ns());
+  return next;
+}
+
 std::int64_t Engine::next_timer(std::int64_t now) const {
   std::int64_t next = kForever;
-  for (const auto& link : links_) {
-    if (link->down) continue;
-    if (link->shm() != nullptr) next = std::min(next, link->shm()->due_ns());
-    next = std::min(next, link->watch_due_ns(now, probing()));
-    for (const auto& rail : link->rails()) next = std::min(next, rail->wire->due_ns());
-  }
+  for (const auto& link : links_) next = std::min(next, next_timer(*link, now));
   return next;
 }
 
@@ -265,6 +273,7 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   ++sleeps_;
   const std::int64_t now = now_ns();
   const std::int64_t until = std::min({until_ns, next_deadline(), next_timer(now)});
+  asleep_until_ = until;
   const std::int64_t left = until == kForever ? -1 : std::max<std::int64_t>(0, until - now);
   lock.unlock();
   std::array<epoll_event, 32> events;

@@ -192,6 +192,7 @@ class Engine final : public FrameSink {
   void drive(Lock& lock, Job& job, std::int64_t until_ns);
   std::int64_t next_deadline() const;
   std::int64_t next_timer(std::int64_t now) const;
+  std::int64_t next_timer(const Link& link, std::int64_t now) const;
   bool probing() const { return !jobs_.empty() || !any_source_.empty(); }
   Key key_of(const wire::Header& header) const;
   std::shared_ptr<Job> find(const Key& key) const;
@@ -218,7 +219,8 @@ class Engine final : public FrameSink {
   int waiters_ = 0;
   std::uint64_t inline_operations_ = 0;
   std::size_t async_open_ = 0;
-  bool asleep_ = false;         // somebody is in epoll_wait
+  bool asleep_ = false;  // somebody is in epoll_wait
+  std::int64_t asleep_until_ = 0;
   bool caller_asleep_ = false;  // and it is a caller, not the progress thread
   std::atomic<int> wanting_{
       0};  // posting threads that want the lock: the driver makes room for them

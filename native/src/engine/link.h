@@ -56,7 +56,9 @@ class Link {
   const std::string& name() const { return name_; }
   bool shared_memory() const { return shm_ != nullptr; }
   ShmRail* shm() { return shm_.get(); }
+  const ShmRail* shm() const { return shm_.get(); }
   std::vector<std::unique_ptr<LinkRail>>& rails() { return rails_; }
+  const std::vector<std::unique_ptr<LinkRail>>& rails() const { return rails_; }
   void set_shm(std::unique_ptr<ShmRail> rail) { shm_ = std::move(rail); }
   // A rail with an index that is taken replaces the one that has it.
   void add_rail(int index, std::string name, std::unique_ptr<WireRail> rail);

@@ -22,7 +22,7 @@ from slackline.backend._context import Context, create
 from slackline.backend._elastic import ElasticState
 from slackline.backend._failures import failure_of
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._memory import counters, empty, group_of, zeros
+from slackline.backend._memory import counters, empty, group_of, slackline_group, zeros
 from slackline.backend._shrink import Shrunk, shrink
 
 __all__ = [
@@ -37,5 +37,6 @@ __all__ = [
     "group_of",
     "register",
     "shrink",
+    "slackline_group",
     "zeros",
 ]

@@ -188,7 +188,9 @@ def test_what_does_not_belong_together_is_refused() -> None:
         simulate(gpipe(4, 12), EVEN, Network(forward=(Channel(),), backward=(Channel(),)))
     with pytest.raises(UsageError, match=r"^changes must be in order of time, not at \[5, 2\]$"):
         Channel(changes=((5, 1), (2, 1)))
-    with pytest.raises(UsageError, match=r'^order must be "fixed" or "ready", not "free"$'):
+    with pytest.raises(
+        UsageError, match=r'^order must be "fixed", "ready" or "planned", not "free"$'
+    ):
         simulate(gpipe(4, 12), EVEN, order="free")  # type: ignore[arg-type]
 
 

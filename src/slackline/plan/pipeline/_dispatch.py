@@ -2,7 +2,9 @@
 
 In order "fixed" a rank keeps to its program and waits where an input is missing. In order "ready"
 it takes, of what has its inputs, a B before an F before a W, each stage's in microbatch order,
-among stages what comes first in the program; an F only while the stage's cap has room for one more.
+among stages what comes first in the program; an F only while the stage's cap has room for one
+more. In order "planned" it takes the program's next where that can start, and else what "ready"
+would: the plan as long as its times hold, readiness where they do not.
 """
 
 from collections.abc import Sequence
@@ -11,12 +13,12 @@ from typing import Literal
 from slackline.errors import InternalError, UsageError
 from slackline.plan.pipeline._instruction import Instruction, Kind
 from slackline.plan.pipeline._plan import PipelinePlan
-from slackline.plan.pipeline._replay import held_after
+from slackline.plan.pipeline._replay import held_after, needs
 from slackline.plan.pipeline._scenario import Scenario
 
 __all__ = ["Dispatcher", "Order"]
 
-Order = Literal["fixed", "ready"]
+Order = Literal["fixed", "ready", "planned"]
 
 _RANKING = {Kind.B: 0, Kind.BW: 0, Kind.F: 1, Kind.W: 2}
 
@@ -28,8 +30,8 @@ class Dispatcher:
     that the message which an F or a backward of this rank needs is there. Whatever the calls' order
     in time, each stage's W's come in microbatch order, so gradients are added in the same order.
 
-    Never stuck, in order "ready": of the microbatches with no W yet take the first one; see
-    `list_schedule`, whose argument asks only that every stage's cap holds one activation.
+    Never stuck, in orders "ready" and "planned": of the microbatches with no W yet take the first
+    one; see `list_schedule`, whose argument asks only that every stage's cap holds one activation.
     """
 
     def __init__(
@@ -40,15 +42,16 @@ class Dispatcher:
         order: Order = "ready",
         in_flight: Sequence[int] | None = None,
     ) -> None:
-        """`in_flight`, for each stage, bounds the microbatches between F and B in order "ready"."""
-        if order not in ("fixed", "ready"):
-            raise UsageError(f'order must be "fixed" or "ready", not "{order}"')
+        """`in_flight`: of each stage at most so many microbatches between F and B; not "fixed"."""
+        if order not in ("fixed", "ready", "planned"):
+            raise UsageError(f'order must be "fixed", "ready" or "planned", not "{order}"')
         if not 0 <= rank < plan.ranks:
             raise UsageError(f"rank must be from 0 to {plan.ranks - 1}, not {rank}")
         self._plan, self._rank, self._scenario, self._order = plan, rank, scenario, order
         self._program = plan.programs[rank]
         self._in_flight = in_flight
         self._position = 0
+        self._started = [False] * len(self._program)
         self._queues: dict[tuple[int, int], list[tuple[int, Instruction]]] = {}
         for index, each in enumerate(self._program):
             self._queues.setdefault((each.stage, _RANKING[each.kind]), []).append((index, each))
@@ -83,7 +86,10 @@ class Dispatcher:
 
     def next(self) -> Instruction | None:
         """What to start now; None when everything that is left waits for a message or memory."""
-        taken = self._next_fixed() if self._order == "fixed" else self._next_ready()
+        if self._order == "fixed":
+            taken = self._next_fixed()
+        else:
+            taken = self._next_planned() or self._next_ready()
         if taken is None:
             return None
         self._left -= 1
@@ -101,6 +107,20 @@ class Dispatcher:
         self._position += 1
         return instruction
 
+    def _next_planned(self) -> Instruction | None:
+        if self._order != "planned":
+            return None
+        while self._position < len(self._program) and self._started[self._position]:
+            self._position += 1
+        if self._position == len(self._program):
+            return None
+        instruction = self._program[self._position]
+        queue = self._queues[instruction.stage, _RANKING[instruction.kind]]
+        if queue[-1][0] != self._position or not self._may_start(instruction):
+            return None
+        self._started[self._position] = True
+        return queue.pop()[1]
+
     def _next_ready(self) -> Instruction | None:
         best: tuple[int, int] | None = None
         source: list[tuple[int, Instruction]] | None = None
@@ -110,7 +130,11 @@ class Dispatcher:
             index, instruction = queue[-1]
             if (best is None or (ranking, index) < best) and self._may_start(instruction):
                 best, source = (ranking, index), queue
-        return None if source is None else source.pop()[1]
+        if source is None:
+            return None
+        index, taken = source.pop()
+        self._started[index] = True
+        return taken
 
     def _may_start(self, instruction: Instruction) -> bool:
         if not self._has_inputs(instruction):
@@ -136,6 +160,19 @@ class Dispatcher:
 
     def _stages(self) -> list[int]:
         return [stage for stage, rank in enumerate(self._plan.placement) if rank == self._rank]
+
+    def awaited(self) -> list[str]:
+        """The messages that what is left could start with, by what sends them: "2F0"."""
+        if self._order == "fixed":
+            heads = [self._program[self._position]]
+        else:
+            heads = [queue[-1][1] for queue in self._queues.values() if queue]
+        return [
+            str(Instruction(stage, Kind.B if backward else Kind.F, microbatch))
+            for head in heads
+            for stage, backward, microbatch in needs(head, self._plan.stages)
+            if (stage, backward, microbatch) not in self._there and stage != head.stage
+        ]
 
     def stuck(self) -> InternalError:
         """The error to raise when nothing computes or travels any more and work is left."""

@@ -1,0 +1,193 @@
+"""A message between stages: what its tensors look like, and where they lie in its bytes.
+
+    0                HEADER_BYTES                                  capacity
+    | header          | tensor 0 | tensor 1 | ...  | unused ........|
+                      each at a multiple of 64 bytes
+
+Shapes travel with the values, so they may differ from one microbatch to the next. Strides travel
+too where a tensor fills its memory: a kernel that adds in the order of the strides gives the same
+bits on both sides.
+"""
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from slackline.errors import InternalError, UsageError
+
+__all__ = [
+    "HEADER_BYTES",
+    "Entry",
+    "Label",
+    "entries_of",
+    "pack",
+    "read_label",
+    "unpack",
+    "write_label",
+]
+
+HEADER_BYTES = 1024
+_WORDS = HEADER_BYTES // 8
+_LINE = 64
+_MAGIC = 0x534C4B50
+_FIXED = 6
+_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+)
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_ABSENT, _NEEDS_GRAD = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor of a message."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    needs_grad: bool
+    absent: bool
+    """There is no such gradient; shape and stride are empty."""
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in the message."""
+        if self.absent:
+            return 0
+        count = self.dtype.itemsize
+        for size in self.shape:
+            count *= size
+        return -(-count // _LINE) * _LINE
+
+    def __str__(self) -> str:
+        kind = str(self.dtype).removeprefix("torch.")
+        return "none" if self.absent else f"{kind} {list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A message's header."""
+
+    sent_ns: int
+    step: int
+    microbatch: int
+    entries: tuple[Entry, ...]
+
+    @property
+    def body_bytes(self) -> int:
+        """What the tensors take."""
+        return sum(entry.nbytes for entry in self.entries)
+
+
+def entries_of(tensors: Sequence[Tensor | None], what: str) -> tuple[Entry, ...]:
+    """How the tensors are described; raises UsageError, which begins with `what`, for others."""
+    found = []
+    for place, tensor in enumerate(tensors):
+        if tensor is None:
+            found.append(Entry(torch.uint8, (), (), False, True))
+            continue
+        if not isinstance(tensor, Tensor):
+            kind = type(tensor).__name__
+            raise UsageError(f"{what}: output {place} must be a tensor, not a {kind}")
+        if tensor.layout is not torch.strided:
+            raise UsageError(f"{what}: tensor {place} must be dense, not {tensor.layout}")
+        if tensor.dtype not in _CODES:
+            raise UsageError(f"{what}: tensor {place} is {tensor.dtype}, which cannot be sent")
+        shape = tuple(tensor.shape)
+        stride = tuple(tensor.stride()) if _is_dense(tensor) else _contiguous(shape)
+        found.append(Entry(tensor.dtype, shape, stride, tensor.requires_grad, False))
+    words = _FIXED + sum(3 + 2 * len(entry.shape) for entry in found)
+    if words > _WORDS:
+        raise UsageError(
+            f"{what}: {len(found)} tensors of so many dimensions need {words * 8} bytes to be "
+            f"described, but a message has {HEADER_BYTES}"
+        )
+    return tuple(found)
+
+
+def write_label(address: int, label: Label) -> None:
+    """The header into memory."""
+    words = [
+        _MAGIC,
+        label.sent_ns,
+        label.step,
+        label.microbatch,
+        len(label.entries),
+        label.body_bytes,
+    ]
+    for entry in label.entries:
+        flags = entry.absent * _ABSENT | entry.needs_grad * _NEEDS_GRAD
+        words += (_CODES[entry.dtype], flags, len(entry.shape), *entry.shape, *entry.stride)
+    memory = (ctypes.c_char * HEADER_BYTES).from_address(address)
+    struct.pack_into(f"<{len(words)}q", memory, 0, *words)
+
+
+def read_label(address: int) -> Label:
+    """The header in memory."""
+    words = struct.unpack(f"<{_WORDS}q", ctypes.string_at(address, HEADER_BYTES))
+    if words[0] != _MAGIC:
+        raise InternalError(f"a pipeline message begins with {words[0]:#x}, not {_MAGIC:#x}")
+    entries, at = [], _FIXED
+    for _ in range(words[4]):
+        code, flags, dimensions = words[at : at + 3]
+        at += 3
+        shape = words[at : at + dimensions]
+        stride = words[at + dimensions : at + 2 * dimensions]
+        at += 2 * dimensions
+        absent, needs_grad = bool(flags & _ABSENT), bool(flags & _NEEDS_GRAD)
+        entries.append(Entry(_DTYPES[code], shape, stride, needs_grad, absent))
+    return Label(words[1], words[2], words[3], tuple(entries))
+
+
+def pack(body: Tensor, entries: Sequence[Entry], tensors: Sequence[Tensor | None]) -> None:
+    """Copies the tensors into `body`, bytes on the host; from a device without waiting for it."""
+    for place, tensor in zip(unpack(body, entries), tensors, strict=True):
+        if place is not None and tensor is not None:
+            place.copy_(tensor.detach(), non_blocking=True)
+
+
+def unpack(body: Tensor, entries: Sequence[Entry]) -> list[Tensor | None]:
+    """The tensors that lie in `body`, without a copy."""
+    found: list[Tensor | None] = []
+    at = 0
+    for entry in entries:
+        if entry.absent:
+            found.append(None)
+            continue
+        flat = body[at : at + entry.nbytes].view(entry.dtype)
+        found.append(flat.as_strided(entry.shape, entry.stride))
+        at += entry.nbytes
+    return found
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return tensor.numel() > 0
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))

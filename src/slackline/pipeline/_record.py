@@ -1,0 +1,154 @@
+"""What happened in a step, on one rank: what ran when, what it waited for, what it held.
+
+Times are nanoseconds since the step began on this rank.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from slackline.plan.pipeline import Instruction, Kind
+
+__all__ = ["Came", "Span", "StepRecord", "Wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An instruction that was computed."""
+
+    instruction: Instruction
+    start_ns: int
+    end_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        """How long it took."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The rank stood still: nothing was ready."""
+
+    start_ns: int
+    end_ns: int
+    before: str
+    """The instruction that was started then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """A message from another rank."""
+
+    sender: Instruction
+    """What computed it."""
+    arrived_ns: int
+    delay_ns: int
+    """Since it was computed, between the clocks of the two hosts."""
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One step of one rank."""
+
+    rank: int
+    """In the pipeline's group."""
+    step: int
+    time_ns: int
+    """Unix time when the step began."""
+    wall_ns: int
+    plan: str
+    policy: str
+    order: str
+    spans: tuple[Span, ...]
+    waits: tuple[Wait, ...]
+    came: tuple[Came, ...]
+    sent_bytes: int
+    sending_ns: int
+    """What handing messages to the engine cost this rank; a part of neither spans nor waits."""
+    peak_held: tuple[tuple[int, float], ...]
+    """(stage, activations held at most)."""
+    reductions_ns: tuple[tuple[int, int], ...] = ()
+    """(stage, when its first parameter's reduction over the replicas started)."""
+    change: str = ""
+    """Why the plan is another one than in the step before; empty where it is not."""
+
+    @property
+    def computing_ns(self) -> int:
+        """Time in which the rank computed."""
+        return sum(span.duration_ns for span in self.spans)
+
+    @property
+    def waiting_ns(self) -> int:
+        """Time in which nothing was ready."""
+        return sum(wait.end_ns - wait.start_ns for wait in self.waits)
+
+    def times_ns(self, stage: int) -> tuple[int, int, int]:
+        """The median F, B and W of a stage; BW counts as B; 0 where there was none."""
+        found = []
+        for kinds in ((Kind.F,), (Kind.B, Kind.BW), (Kind.W,)):
+            each = [
+                span.duration_ns
+                for span in self.spans
+                if span.instruction.stage == stage and span.instruction.kind in kinds
+            ]
+            found.append(round(median(each)) if each else 0)
+        return found[0], found[1], found[2]
+
+    def delay_ns(self, stage: int, *, backward: bool) -> int | None:
+        """The median delay of the activations (or gradients) that came to a stage; None: none."""
+        above = stage + 1 if backward else stage - 1
+        each = [
+            came.delay_ns
+            for came in self.came
+            if came.sender.stage == above and came.sender.kind.backward == backward
+        ]
+        return round(median(each)) if each else None
+
+    def order_of(self) -> list[str]:
+        """The tokens in the order in which they were computed."""
+        return [str(span.instruction) for span in self.spans]
+
+    def __str__(self) -> str:
+        lines = [
+            f"rank {self.rank}, step {self.step}: {_ms(self.wall_ns)}, computing "
+            f"{_ms(self.computing_ns)}, waiting {_ms(self.waiting_ns)} "
+            f"({self.plan}, policy {self.policy})"
+        ]
+        if self.change:
+            lines.append(f"  changed: {self.change}")
+        for stage, most in self.peak_held:
+            forward, backward, weights = map(_ms, self.times_ns(stage))
+            lines.append(
+                f"  stage {stage}: F {forward}, B {backward}, W {weights}, "
+                f"at most {most:g} activations"
+            )
+            for towards, name in ((False, "activations"), (True, "gradients")):
+                delay = self.delay_ns(stage, backward=towards)
+                if delay is not None:
+                    above = stage + 1 if towards else stage - 1
+                    lines.append(f"    {name} from stage {above} under way for {_ms(delay)}")
+        longest = sorted(self.waits, key=lambda wait: wait.start_ns - wait.end_ns)[:3]
+        lines += [
+            f"  waited {_ms(wait.end_ns - wait.start_ns)} for {wait.before}, "
+            f"from {_ms(wait.start_ns)}"
+            for wait in longest
+        ]
+        return "\n".join(lines)
+
+
+def _ms(value_ns: int) -> str:
+    return f"{value_ns / 1e6:.3f} ms"
+
+
+def overview(records: Sequence[StepRecord]) -> str:
+    """Several steps, a line each."""
+    lines = []
+    for record in records:
+        line = (
+            f"step {record.step}: {_ms(record.wall_ns)}, computing {_ms(record.computing_ns)}, "
+            f"waiting {_ms(record.waiting_ns)}, {record.plan}"
+        )
+        lines.append(f"{line}; changed: {record.change}" if record.change else line)
+    return "\n".join(lines)

@@ -1,0 +1,252 @@
+"""The interpreter: one rank's part of one step, driven by the dispatcher and by what arrives.
+
+loop    arrivals mark instructions ready
+the dispatcher names what to start; the stage computes it; its message is handed over
+nothing to start: block until something arrives
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from slackline.errors import TimeoutError
+from slackline.pipeline._mail import Arrival, Mail, name_of
+from slackline.pipeline._record import Came, Span, StepRecord, Wait
+from slackline.pipeline._worker import Worker
+from slackline.plan.pipeline import (
+    Dispatcher,
+    Instruction,
+    Kind,
+    Order,
+    PipelinePlan,
+    Scenario,
+    held_after,
+)
+
+__all__ = ["Inputs", "Marching", "Pace", "Runner"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marching:
+    """How a step is to be run: the plan and how strictly it is kept."""
+
+    plan: PipelinePlan
+    order: Order
+    scenario: Scenario
+    """What its memory says; times and delays do not matter here."""
+    policy: str
+    change: str = ""
+    """Why it is not what the last step had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What the caller gave, microbatch by microbatch."""
+
+    arguments: Sequence[tuple[Any, ...]]
+    """Of the first stage; empty on ranks that do not have it."""
+    keywords: Sequence[Mapping[str, Any]]
+    targets: Sequence[Any]
+
+
+class Pace(Protocol):
+    """Keeps decisions close to what the device is doing."""
+
+    def started(self) -> None:
+        """An instruction has been given to the device."""
+
+    def catch_up(self) -> None:
+        """Blocks while the device has more than one instruction to do."""
+
+
+class NoPace:
+    """The CPU has done what was asked of it when the call returns."""
+
+    def started(self) -> None:
+        pass
+
+    def catch_up(self) -> None:
+        pass
+
+
+class Runner:
+    """One rank of a pipeline."""
+
+    def __init__(
+        self,
+        rank: int,
+        workers: Mapping[int, Worker],
+        mail: Mail,
+        pace: Pace,
+        timeout: timedelta,
+    ) -> None:
+        """`timeout`: how long to stand still for a message."""
+        self._rank = rank
+        self._workers = workers
+        self._mail = mail
+        self._pace = pace
+        self._timeout = timeout
+        self.inline: dict[int, bool] = {}
+        """By the other stage of a link's rank: whether this rank sends there by itself."""
+        self._reductions: dict[int, int] = {}
+        self._begin_ns = 0
+
+    def reduction_started(self, stage: int) -> None:
+        """The first of a stage's parameters is complete."""
+        self._reductions[stage] = time.monotonic_ns() - self._begin_ns
+
+    def run(self, step: int, marching: Marching, inputs: Inputs, *, training: bool) -> StepRecord:
+        """Runs one step; what goes wrong says where."""
+        plan = marching.plan
+        dispatcher = Dispatcher(plan, self._rank, marching.scenario, marching.order)
+        begin, unix = time.monotonic_ns(), time.time_ns()
+        self._begin_ns = begin
+        self._reductions.clear()
+        spans: list[Span] = []
+        waits: list[Wait] = []
+        came: list[Came] = []
+        sent = sending = 0
+        held, peak = dict.fromkeys(self._workers, 0), dict.fromkeys(self._workers, 0)
+        idle_since: int | None = None
+        for worker in self._workers.values():
+            worker.begin(training=training)
+        try:
+            self._mail.begin(step, self._channels(marching, training=training))
+            while True:
+                self._pace.catch_up()
+                came += [self._note(each, dispatcher, begin) for each in self._mail.poll()]
+                instruction = dispatcher.next()
+                if instruction is None:
+                    if dispatcher.finished:
+                        break
+                    if idle_since is None:
+                        idle_since = time.monotonic_ns()
+                    came += [self._note(each, dispatcher, begin) for each in self._wait(dispatcher)]
+                    continue
+                start = time.monotonic_ns()
+                if idle_since is not None:
+                    waits.append(Wait(idle_since - begin, start - begin, str(instruction)))
+                    idle_since = None
+                stage = instruction.stage
+                if instruction.kind is Kind.F:
+                    held[stage] += held_after(instruction, marching.scenario)
+                    peak[stage] = max(peak[stage], held[stage])
+                message = self._compute(instruction, inputs, training=training)
+                self._pace.started()
+                end = time.monotonic_ns()
+                spans.append(Span(instruction, start - begin, end - begin))
+                if message is not None:
+                    sent += self._send(instruction, message, plan)
+                    sending += time.monotonic_ns() - end
+                if instruction.kind is not Kind.F:
+                    held[stage] += held_after(instruction, marching.scenario)
+                dispatcher.done(instruction)
+        finally:
+            for worker in self._workers.values():
+                worker.end()
+        memory = marching.scenario.memory
+        return StepRecord(
+            rank=self._rank,
+            step=step,
+            time_ns=unix,
+            wall_ns=time.monotonic_ns() - begin,
+            plan=plan.name,
+            policy=marching.policy,
+            order=marching.order,
+            spans=tuple(spans),
+            waits=tuple(waits),
+            came=tuple(came),
+            sent_bytes=sent,
+            sending_ns=sending,
+            peak_held=tuple(
+                (stage, float(memory[stage].activations(most))) for stage, most in peak.items()
+            ),
+            reductions_ns=tuple(sorted(self._reductions.items())),
+            change=marching.change,
+        )
+
+    def _compute(
+        self, instruction: Instruction, inputs: Inputs, *, training: bool
+    ) -> Sequence[Tensor | None] | None:
+        """Computes; returns the message for the neighbour, None where there is none."""
+        worker = self._workers[instruction.stage]
+        microbatch, stage = instruction.microbatch, instruction.stage
+        try:
+            if instruction.kind is Kind.F:
+                if worker.first:
+                    given = inputs.arguments[microbatch]
+                else:
+                    given = tuple(self._mail.take((stage, False, microbatch)))
+                outputs = worker.forward(
+                    microbatch,
+                    given,
+                    inputs.keywords[microbatch],
+                    inputs.targets[microbatch],
+                    training=training,
+                )
+                return None if worker.last else outputs
+            if instruction.kind is Kind.W:
+                worker.weights(microbatch)
+                return None
+            gradients = None if worker.last else self._mail.take((stage, True, microbatch))
+            found = worker.backward(instruction, gradients)
+            return None if worker.first else found
+        except Exception as error:
+            error.add_note(f"while rank {self._rank} computed {name_of(instruction)}")
+            raise
+
+    def _send(
+        self, instruction: Instruction, message: Sequence[Tensor | None], plan: PipelinePlan
+    ) -> int:
+        backward = instruction.kind.backward
+        to = instruction.stage + (-1 if backward else 1)
+        address = (to, backward, instruction.microbatch)
+        if plan.placement[to] == self._rank:
+            self._mail.hand_over(address, message)
+            return 0
+        link = min(to, instruction.stage)
+        return self._mail.send(address, message, inline=self.inline.get(link, False))
+
+    def _wait(self, dispatcher: Dispatcher) -> list[Arrival]:
+        try:
+            return self._mail.wait(self._timeout)
+        except TimeoutError as error:
+            awaited = ", ".join(dispatcher.awaited())
+            raise TimeoutError(
+                f"rank {self._rank} Timed out after {self._timeout}: nothing has come of {awaited}",
+                rank=self._rank,
+            ) from error
+
+    def _note(self, arrival: Arrival, dispatcher: Dispatcher, begin: int) -> Came:
+        dispatcher.arrived(arrival.sender)
+        return Came(
+            arrival.sender,
+            arrival.arrived_ns - begin,
+            arrival.arrived_ns - arrival.sent_ns,
+            arrival.nbytes,
+        )
+
+    def _channels(self, marching: Marching, *, training: bool) -> dict[tuple[int, bool], list[int]]:
+        """For each channel from another rank the microbatches as its sender sends them."""
+        plan = marching.plan
+        found: dict[tuple[int, bool], list[int]] = {}
+        for stage in self._workers:
+            for other, backward in ((stage - 1, False), (stage + 1, True)):
+                if not 0 <= other < plan.stages or plan.placement[other] == self._rank:
+                    continue
+                if backward and not training:
+                    continue
+                program = plan.programs[plan.placement[other]]
+                order = [
+                    each.microbatch
+                    for each in program
+                    if each.stage == other
+                    and each.kind is not Kind.W
+                    and each.kind.backward == backward
+                ]
+                found[stage, backward] = order if marching.order == "fixed" else sorted(order)
+        return found

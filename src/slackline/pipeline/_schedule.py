@@ -1,0 +1,290 @@
+"""The schedule that the user sees, used like one of torch.distributed.pipelining."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from slackline.backend import SlacklineGroup, slackline_group
+from slackline.errors import ClosedError, UsageError
+from slackline.pipeline._batches import check_microbatches, merge, split
+from slackline.pipeline._lane import HostLane
+from slackline.pipeline._mail import Mail
+from slackline.pipeline._plans import (
+    Memory,
+    forward_only,
+    own_caps,
+    plan_for,
+    scenario_for,
+)
+from slackline.pipeline._policy import Policy, policy_of
+from slackline.pipeline._record import StepRecord, overview
+from slackline.pipeline._runner import Inputs, Marching, NoPace, Runner
+from slackline.pipeline._tags import take_tags
+from slackline.pipeline._terms import Terms, agree, checked_stages, clock_name
+from slackline.pipeline._worker import LossFunction, Worker
+from slackline.plan.pipeline import PipelinePlan, Scenario
+
+__all__ = ["Schedule"]
+
+_log = logging.getLogger("slackline.pipeline")
+
+
+class Schedule:
+    """A pipeline's schedule: runs what is ready, under a plan that follows the network.
+
+        stage = PipelineStage(module, rank, ranks, device)
+        schedule = slackline.pipeline.Schedule(stage, n_microbatches=12, loss_fn=loss_fn)
+        schedule.step(x)                          # on the first stage
+        losses = []
+        schedule.step(target=y, losses=losses)    # on the last one
+
+    Every rank of the stages' group makes it at the same time and calls `step` equally often. One
+    thread uses it. Gradients have the bits of the same microbatches run one after the other in one
+    process. An error in a step ends the group on every rank, since nobody could know what the
+    others still wait for.
+    """
+
+    def __init__(
+        self,
+        stages: Any,
+        n_microbatches: int,
+        loss_fn: LossFunction | None = None,
+        *,
+        schedule: str | PipelinePlan = "auto",
+        policy: str | None = None,
+        memory: Memory = None,
+        scale_grads: bool = True,
+        full_backward: bool = False,
+        split_backward: bool | None = None,
+        args_chunk_spec: Any = None,
+        kwargs_chunk_spec: Any = None,
+        output_merge_spec: Any = None,
+        plan_effort: float = 0.25,
+        keep_records: int = 64,
+    ) -> None:
+        """`stages`: torch's PipelineStage, or several of this rank.
+
+        `loss_fn(output, target)`: given on every rank; None: `step` runs forwards only.
+        `schedule`: a name of slackline.plan.pipeline.SCHEDULES, or a plan.
+        `policy`: "fixed", "ready", "adaptra" or "auto"; None: "auto" for the schedule "auto",
+        "adaptra" for "adaptra", else "ready".
+        `memory`: activations that a stage may hold, for all stages or for each; None: what the
+        plan itself holds, and no limit for "auto", "ready" and "adaptra".
+        `scale_grads`: gradients are divided by the number of microbatches, as torch does.
+        `full_backward`: "gpipe", "1f1b" and "interleaved" with backwards in one piece.
+        `split_backward`: whether B is apart from W; None: where that does not compute twice.
+        `plan_effort`: how long "auto" searches, as a factor.
+        `keep_records`: steps that `records` keeps.
+
+        Raises UsageError for what cannot be, MismatchError where the ranks differ.
+        """
+        if n_microbatches < 1:
+            raise UsageError(f"n_microbatches must be a positive integer, not {n_microbatches}")
+        mine = checked_stages(stages)
+        self._policy: Policy = policy_of(policy, schedule)
+        self._microbatches = n_microbatches
+        self._loss_fn = loss_fn
+        self._asked = schedule
+        self._specs = args_chunk_spec, kwargs_chunk_spec, output_merge_spec
+        self._group: SlacklineGroup = slackline_group(mine[0].group)
+        self._nic = self._group.nic
+        count = mine[0].num_stages
+        terms = Terms(
+            num_stages=count,
+            microbatches=n_microbatches,
+            schedule=schedule if isinstance(schedule, str) else repr(schedule),
+            policy=self._policy.name,
+            memory=str(memory),
+            has_loss=loss_fn is not None,
+            full_backward=full_backward,
+            effort=plan_effort,
+            mine=tuple(stage.stage_index for stage in mine),
+            clock=clock_name(),
+        )
+        placement, self._clocks = agree(terms, mine[0].group)
+        scenario = scenario_for(count, n_microbatches, memory)
+        plan = plan_for(
+            schedule, placement, scenario, full_backward=full_backward, effort=plan_effort
+        )
+        if self._policy.within_plan(schedule):
+            scenario = own_caps(plan, scenario)
+        self._scenario = scenario
+        self._plan = plan
+        self._forwards = forward_only(placement, n_microbatches)
+        first_tag = take_tags(self._nic, Mail.tags(count, n_microbatches))
+        self._lane = HostLane(mine[0].group)
+        self._mail = Mail(self._nic, self._lane, placement, n_microbatches, first_tag)
+        self._workers = {
+            stage.stage_index: Worker(
+                stage,
+                n_microbatches,
+                loss_fn=loss_fn,
+                scale=scale_grads,
+                split=split_backward,
+                completed=self._completed(stage.stage_index),
+            )
+            for stage in mine
+        }
+        self._runner = Runner(
+            self._nic.rank, self._workers, self._mail, NoPace(), self._group.default_timeout
+        )
+        self._last = self._workers.get(count - 1)
+        self._step = 0
+        self._records: list[StepRecord] = []
+        self._keep = keep_records
+        self._ended = ""
+
+    @property
+    def plan(self) -> PipelinePlan:
+        """What the next step will follow."""
+        return self._plan
+
+    @property
+    def policy(self) -> str:
+        """The name of the policy."""
+        return self._policy.name
+
+    @property
+    def scenario(self) -> Scenario:
+        """What the plan was made for: times, delays, memory."""
+        return self._scenario
+
+    @property
+    def records(self) -> Sequence[StepRecord]:
+        """What happened in the last steps on this rank, oldest first."""
+        return tuple(self._records)
+
+    def report(self) -> str:
+        """The last step in detail and the others in a line each, to print."""
+        if not self._records:
+            return "no step has been taken"
+        return f"{self._records[-1]}\n{overview(self._records)}"
+
+    def step(
+        self,
+        *args: Any,
+        target: Any = None,
+        losses: list[Tensor] | None = None,
+        return_outputs: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """One step on a whole batch, which is cut into microbatches along dimension 0.
+
+        The first stage's rank gives `args`, the last one's `target`; `kwargs` go to the stages of
+        the rank that gives them. `losses` is filled on the last stage's rank with each
+        microbatch's. Returns the last stage's outputs, merged, on its rank; None elsewhere.
+        """
+        return self._batch(args, kwargs, target, losses, return_outputs, training=True)
+
+    def eval(
+        self,
+        *args: Any,
+        target: Any = None,
+        losses: list[Tensor] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As `step`, forwards only and without gradients."""
+        return self._batch(args, kwargs, target, losses, True, training=False)
+
+    def step_microbatches(
+        self,
+        inputs: Sequence[Any] | None = None,
+        *,
+        targets: Sequence[Any] | None = None,
+        keywords: Sequence[Mapping[str, Any]] | None = None,
+        losses: list[Tensor] | None = None,
+    ) -> list[Any] | None:
+        """One step on microbatches that the caller has made; they may differ in shape.
+
+        Each of `inputs` is a tensor or a tuple of arguments. Returns the last stage's outputs as a
+        list on its rank.
+        """
+        with self._ending_on_error():
+            given = check_microbatches(self._microbatches, inputs, keywords, targets)
+            outputs: list[Any] | None = self._run(given, losses, training=True)
+        return outputs
+
+    def _batch(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        target: Any,
+        losses: list[Tensor] | None,
+        return_outputs: bool,
+        *,
+        training: bool,
+    ) -> Any:
+        with self._ending_on_error():
+            args_spec, kwargs_spec, merge_spec = self._specs
+            given = split(
+                args,
+                kwargs,
+                target,
+                self._microbatches,
+                args_spec=args_spec,
+                kwargs_spec=kwargs_spec,
+            )
+            outputs = self._run(given, losses, training=training)
+        if outputs is None or not return_outputs:
+            return None
+        return merge(outputs, merge_spec)
+
+    def _run(self, given: Inputs, losses: list[Tensor] | None, *, training: bool) -> Any:
+        self._check(given, losses)
+        training = training and self._loss_fn is not None
+        step, self._step = self._step, self._step + 1
+        marching = self._marching() if training else self._forward_marching()
+        record = self._runner.run(step, marching, given, training=training)
+        if training:
+            self._keep_record(record)
+        if self._last is None:
+            return None
+        if losses is not None:
+            losses.clear()
+            losses.extend(loss for loss in self._last.losses if loss is not None)
+        return list(self._last.outputs)
+
+    def _check(self, given: Inputs, losses: list[Tensor] | None) -> None:
+        if 0 in self._workers and not (given.arguments[0] or given.keywords[0]):
+            raise UsageError("the first stage's rank must give step its inputs")
+        if self._last is None or self._loss_fn is None:
+            return
+        if losses is not None and not isinstance(losses, list):
+            raise UsageError(f"losses must be a list to fill, not a {type(losses).__name__}")
+
+    def _marching(self) -> Marching:
+        return Marching(
+            plan=self._plan,
+            order=self._policy.order,
+            scenario=self._scenario,
+            policy=self._policy.name,
+        )
+
+    def _forward_marching(self) -> Marching:
+        unlimited = self._scenario.capped([None] * self._scenario.stages)
+        return Marching(
+            plan=self._forwards, order="ready", scenario=unlimited, policy=self._policy.name
+        )
+
+    def _keep_record(self, record: StepRecord) -> None:
+        self._records.append(record)
+        del self._records[: -self._keep]
+
+    def _completed(self, stage: int) -> Callable[[], None]:
+        return lambda: self._runner.reduction_started(stage)
+
+    @contextmanager
+    def _ending_on_error(self) -> Iterator[None]:
+        """Nobody goes on alone: what ends a step here ends it on every rank of the group."""
+        if self._ended:
+            raise ClosedError(f"the schedule ended: {self._ended}", rank=self._nic.rank)
+        try:
+            yield
+        except BaseException as error:
+            self._ended = f"step {self._step - 1} failed with {type(error).__name__}: {error}"
+            if self._nic.size > 1:
+                self._nic.abort(f"rank {self._nic.rank} has left a pipeline step: {error}")
+            raise

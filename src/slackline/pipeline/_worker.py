@@ -1,0 +1,244 @@
+"""What one stage computes: F, B, W and BW of its module, one microbatch at a time.
+
+    F     the module, and on the last stage the loss
+    B     the gradients of what the stage received; what the weights need is kept
+    W     the gradients of the weights, from what was kept
+    BW    both at once
+
+The first stage has nobody to send gradients to: its B is nothing, its W the whole backward. A graph
+that gives all its gradients at once, as compiled code and reentrant checkpoints do, would be run
+twice: there B is the whole backward and W nothing. A stage with a `dw_builder` does in B what its
+own backward does, and in W what the builder has given.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slackline.errors import UsageError
+from slackline.pipeline._gradients import Gradients, Reducer
+from slackline.pipeline._parcel import entries_of
+from slackline.pipeline._torch import (
+    Groups,
+    Stage,
+    backward_of,
+    inputs_backward,
+    opaque_nodes,
+    weights_backward,
+    weights_of,
+)
+from slackline.plan.pipeline import Instruction, Kind
+
+__all__ = ["LossFunction", "Worker"]
+
+LossFunction = Callable[..., Tensor]
+
+
+class _Kept:
+    """What F leaves for B, and B for W."""
+
+    __slots__ = ("gradients", "groups", "inputs", "outputs", "runner")
+
+    def __init__(self, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self.gradients: list[Tensor] | None = None
+        self.groups: Groups | None = None
+        self.runner: Callable[[], None] | None = None
+
+
+class Worker:
+    """One stage of this rank."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        microbatches: int,
+        *,
+        loss_fn: LossFunction | None,
+        scale: bool,
+        split: bool | None,
+        completed: Callable[[], None],
+    ) -> None:
+        """`split`: whether W is apart from B; None: where that does not compute things twice."""
+        self.index = stage.stage_index
+        self.first = stage.stage_index == 0
+        self.last = stage.stage_index == stage.num_stages - 1
+        self._stage = stage
+        self._module = stage.submod
+        self._loss_fn = loss_fn
+        self._split = split
+        self._reducer = self._module if isinstance(self._module, Reducer) else None
+        self._parameters = list(self._module.parameters())
+        self._gradients = Gradients(
+            self._parameters,
+            microbatches,
+            scale=scale,
+            reducer=self._reducer,
+            completed=completed,
+        )
+        self._kept: dict[int, _Kept] = {}
+        self._synchronizes = True
+        self.losses: list[Tensor | None] = [None] * microbatches
+        self.outputs: list[Any] = [None] * microbatches
+
+    def begin(self, *, training: bool) -> None:
+        """A step begins."""
+        self._kept.clear()
+        self.losses = [None] * len(self.losses)
+        self.outputs = [None] * len(self.outputs)
+        if training:
+            self._gradients.begin()
+        if self._reducer is not None:
+            self._synchronizes = self._reducer.require_backward_grad_sync
+            self._reducer.require_backward_grad_sync = False
+
+    def end(self) -> None:
+        """The step has ended, well or badly."""
+        self._kept.clear()
+        if self._reducer is not None:
+            self._reducer.require_backward_grad_sync = self._synchronizes
+
+    def forward(
+        self,
+        microbatch: int,
+        inputs: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        target: Any,
+        *,
+        training: bool,
+    ) -> tuple[Tensor, ...]:
+        """The module's outputs, as a tuple; keeps what the backward needs."""
+        with torch.set_grad_enabled(training):
+            output = self._module(*inputs, **keywords)
+            outputs = tuple(output) if isinstance(output, tuple | list) else (output,)
+            if self.last:
+                self.outputs[microbatch] = _detached(output)
+                if self._loss_fn is not None:
+                    loss = self._loss(microbatch, output, target)
+                    self.losses[microbatch] = loss.detach()
+                    outputs = (loss,)
+        if not self.last:
+            entries_of(outputs, f"stage {self.index}, F{microbatch}")
+        if training:
+            # In-place detaching, which torch does at the end of B, is refused to views.
+            outputs = tuple(each.clone() if each._is_view() else each for each in outputs)
+            self._kept[microbatch] = _Kept(inputs, outputs)
+            if self._split is None:
+                self._split = not opaque_nodes(outputs)
+        return outputs
+
+    def backward(
+        self, instruction: Instruction, received: Sequence[Tensor | None] | None
+    ) -> list[Tensor | None]:
+        """B or BW with the gradients of the outputs; gives those of the inputs."""
+        microbatch = instruction.microbatch
+        kept = self._kept[microbatch]
+        self._choose(instruction, kept, received)
+        inputs = [each for each in kept.inputs if isinstance(each, Tensor)]
+        whole = instruction.kind is Kind.BW
+        builder = self._stage.dw_builder
+        if builder is not None:
+            self._gradients.open()
+        with self._plainly():
+            if whole or builder is not None or not (self.first or self._split):
+                with self._gradients.turn(microbatch) if builder is None else nullcontext():
+                    found = backward_of(kept.outputs, kept.gradients, inputs)
+                kept.outputs = kept.inputs = ()
+                if builder is not None:
+                    kept.runner = builder()
+                    if whole:
+                        self.weights(microbatch)
+            elif self.first:
+                found = [None] * len(inputs)
+            elif kept.outputs:
+                found, kept.groups = inputs_backward(
+                    kept.outputs, kept.gradients, inputs, self._parameters
+                )
+                kept.outputs = ()
+            else:
+                found, kept.groups = [None] * len(inputs), []
+        if whole:
+            self._kept.pop(microbatch, None)
+        return found
+
+    def weights(self, microbatch: int) -> None:
+        """W."""
+        kept = self._kept.pop(microbatch)
+        with self._plainly():
+            if kept.runner is not None:
+                with self._gradients.turn(microbatch):
+                    kept.runner()
+            elif kept.groups is not None:
+                with self._gradients.turn(microbatch) as completes:
+                    self._add(kept.groups, completes)
+            elif self.first and kept.outputs:
+                with self._gradients.turn(microbatch):
+                    backward_of(kept.outputs, kept.gradients, ())
+
+    def _add(self, groups: Groups, completes: bool) -> None:
+        if not completes:
+            weights_backward(self._parameters, groups)
+            return
+        members = [weights_of(group) for group in groups]
+        for place, weights in enumerate(members):
+            weights_backward(weights, [groups[place]])
+            later = {id(each) for rest in members[place + 1 :] for each in rest}
+            self._gradients.complete(each for each in weights if id(each) not in later)
+
+    def _choose(
+        self, instruction: Instruction, kept: _Kept, received: Sequence[Tensor | None] | None
+    ) -> None:
+        """Leaves the outputs that have gradients, with these."""
+        if received is None:
+            loss = kept.outputs[0]
+            kept.outputs = (loss,) if loss.requires_grad else ()
+            return
+        if len(received) != len(kept.outputs):
+            raise UsageError(
+                f"stage {self.index}, {instruction.in_stage}: {len(received)} gradients have come "
+                f"for {len(kept.outputs)} outputs"
+            )
+        chosen = []
+        for output, gradient in zip(kept.outputs, received, strict=True):
+            if gradient is None or not output.requires_grad:
+                continue
+            if gradient.shape != output.shape:
+                raise UsageError(
+                    f"stage {self.index}, {instruction.in_stage}: a gradient of shape "
+                    f"{list(gradient.shape)} has come for an output of {list(output.shape)}"
+                )
+            chosen.append((output, gradient))
+        kept.outputs = tuple(output for output, _ in chosen)
+        kept.gradients = [gradient for _, gradient in chosen]
+
+    def _loss(self, microbatch: int, output: Any, target: Any) -> Tensor:
+        assert self._loss_fn is not None
+        loss = self._loss_fn(output, target)
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            shown = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            raise UsageError(
+                f"stage {self.index}, F{microbatch}: loss_fn must return a tensor of one element, "
+                f"not {shown}"
+            )
+        return loss
+
+    def _plainly(self) -> AbstractContextManager[Any]:
+        """Backward runs in the types that forward has chosen, not in autocast's."""
+        kind = self._stage.device.type
+        if torch.is_autocast_enabled(kind):
+            return torch.autocast(kind, enabled=False)
+        return nullcontext()
+
+
+def _detached(output: Any) -> Any:
+    if isinstance(output, Tensor):
+        return output.detach()
+    if isinstance(output, tuple | list):
+        return type(output)(map(_detached, output))
+    if isinstance(output, dict):
+        return {key: _detached(value) for key, value in output.items()}
+    return output

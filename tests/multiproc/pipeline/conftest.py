@@ -1,0 +1,7 @@
+"""The helpers are modules beside the tests: their folder joins the path here."""
+
+import sys
+from pathlib import Path
+
+if str(Path(__file__).parent) not in sys.path:
+    sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,110 @@
+"""What ranks do in the pipeline's tests: gradients are compared with one process's to the bit."""
+
+import torch
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+
+from slackline.pipeline import Schedule
+from slackline.plan.pipeline import looped, one_each, vee
+
+WIDTH = 12
+CPU = torch.device("cpu")
+
+
+def part(index):
+    torch.manual_seed(100 + index)
+    return nn.Sequential(
+        nn.Linear(WIDTH, 3 * WIDTH), nn.GELU(), nn.Linear(3 * WIDTH, WIDTH), nn.LayerNorm(WIDTH)
+    )
+
+
+def batch(step, samples):
+    generator = torch.Generator().manual_seed(step)
+    return (
+        torch.randn(samples, WIDTH, generator=generator),
+        torch.randn(samples, WIDTH, generator=generator),
+    )
+
+
+def alone(parts, microbatches, loss_fn=nn.functional.mse_loss):
+    """The losses, and the gradients added one microbatch after the other, in one process."""
+    model = nn.Sequential(*parts)
+    model.zero_grad()
+    losses = []
+    for inputs, targets in microbatches:
+        loss = loss_fn(model(inputs), targets)
+        loss.backward()
+        losses.append(loss.detach())
+    for parameter in model.parameters():
+        if parameter.grad is not None and len(microbatches) > 1:
+            parameter.grad.div_(len(microbatches))
+    return losses
+
+
+def same_bits(mine, reference):
+    for (name, got), wanted in zip(mine.named_parameters(), reference.parameters(), strict=True):
+        assert (got.grad is None) == (wanted.grad is None), name
+        if got.grad is not None:
+            assert got.grad.numpy().tobytes() == wanted.grad.numpy().tobytes(), name
+
+
+def stages_of(rank, size, placement, make=part, **details):
+    count = len(placement)
+    return [
+        PipelineStage(make(index), index, count, CPU, **details)
+        for index in range(count)
+        if placement[index] == rank
+    ]
+
+
+def steps(rank, size, *, placement=None, count=8, samples=16, turns=3, make=part, **options):
+    """Takes steps and compares; returns the schedule."""
+    placement = one_each(size) if placement is None else placement
+    stages = stages_of(rank, size, placement, make)
+    schedule = Schedule(stages, count, nn.functional.mse_loss, **options)
+    has_first, has_last = placement[0] == rank, placement[-1] == rank
+    for turn in range(turns):
+        x, y = batch(turn, samples)
+        for stage in stages:
+            stage.submod.zero_grad()
+        losses = []
+        given = (x,) if has_first else ()
+        schedule.step(*given, target=y if has_last else None, losses=losses)
+        parts = [make(index) for index in range(len(placement))]
+        microbatches = list(zip(x.tensor_split(count), y.tensor_split(count), strict=True))
+        expected = alone(parts, microbatches)
+        for stage in stages:
+            same_bits(stage.submod, parts[stage.stage_index])
+        if has_last:
+            assert [loss.item() for loss in losses] == [loss.item() for loss in expected]
+    return schedule
+
+
+ONE_STAGE = [
+    ("1f1b", "fixed", {}),
+    ("gpipe", "ready", {"full_backward": True}),
+    ("zb-h1", "ready", {}),
+    ("zb-h2", "fixed", {}),
+    ("zero-bubble", "ready", {}),
+    ("ready", "ready", {"memory": 2}),
+    ("slack", "fixed", {}),
+    ("adaptra", "adaptra", {}),
+    ("auto", "auto", {"memory": 5}),
+]
+
+
+def one_stage_a_rank(rank, size):
+    for schedule, policy, options in ONE_STAGE:
+        steps(rank, size, turns=2, schedule=schedule, policy=policy, **options)
+
+
+def several_stages_a_rank(rank, size):
+    for schedule, policy, placement in (
+        ("interleaved", "fixed", looped(2 * size, 2)),
+        ("interleaved", "ready", looped(2 * size, 2)),
+        ("zb-v", "fixed", vee(2 * size)),
+        ("zb-v", "ready", vee(2 * size)),
+        ("auto", "auto", vee(2 * size)),
+        ("ready", "ready", (0, 0, 1, 1)),
+    ):
+        steps(rank, size, turns=2, placement=placement, schedule=schedule, policy=policy)

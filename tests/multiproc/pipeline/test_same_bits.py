@@ -1,0 +1,21 @@
+"""Whatever the schedule, the policy and the network: the bits are those of one process."""
+
+import pytest
+from pipeline_work import one_stage_a_rank, several_stages_a_rank
+
+WIRES = {
+    "shm": {},
+    "tcp": {"SLACKLINE_RAILS": "tcp"},
+    "slow": {"SLACKLINE_FAULTS": "link 1-2 delay 5ms jitter 4ms seed 1; link 1>0 delay 3ms"},
+    "udp that loses": {"SLACKLINE_RAILS": "udp", "SLACKLINE_FAULTS": "link 0-1 loss 2% seed 1"},
+}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_every_schedule_and_policy_gives_the_gradients_of_one_process(job, wire):
+    job(3, one_stage_a_rank, environment=WIRES[wire])
+
+
+@pytest.mark.parametrize("wire", ["shm", "tcp"])
+def test_several_stages_a_rank_give_the_gradients_of_one_process(job, wire):
+    job(2, several_stages_a_rank, environment=WIRES[wire])
