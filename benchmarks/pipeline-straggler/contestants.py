@@ -1,0 +1,156 @@
+"""Who runs the pipeline: a table, and PyTorch's schedules as one of its kinds."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from cases import Shape
+from torch import Tensor
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleInterleavedZeroBubble,
+)
+
+from slackline.pipeline import Schedule
+from slackline.testing.timed_stage import TimedStage
+
+ONE_F_ONE_B, ZERO_BUBBLE = "1F1B", "zero bubble"
+GLOO_1F1B, GLOO_ZB = "1F1B over gloo", "zero bubble over gloo"
+OURS_1F1B, OURS_ZB = "1F1B over slackline", "zero bubble over slackline"
+FIXED, ADAPTRA, READY = "fixed zero bubble", "adaptra", "ready"
+AUTO, AUTO_UNCAPPED = "auto", "auto, no cap"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A row of the table."""
+
+    name: str
+    backend: str = "slackline"
+    torch: str | None = None
+    """Which of PyTorch's schedules, or None for this project's."""
+    schedule: str = ""
+    policy: str | None = None
+    capped: bool = False
+    quick: bool = False
+    """Whether a quick run has it too."""
+    warm_up: int = 1
+    """Iterations under a case's faults before the clock counts."""
+
+
+ENTRIES = (
+    Entry(name=GLOO_1F1B, backend="gloo", torch=ONE_F_ONE_B, quick=True),
+    Entry(name=GLOO_ZB, backend="gloo", torch=ZERO_BUBBLE),
+    Entry(name=OURS_1F1B, torch=ONE_F_ONE_B, quick=True),
+    Entry(name=OURS_ZB, torch=ZERO_BUBBLE),
+    Entry(name=FIXED, schedule="zero-bubble", policy="fixed", quick=True),
+    Entry(name=ADAPTRA, schedule="adaptra", policy="adaptra", warm_up=4),
+    Entry(name=READY, schedule="ready", policy="ready", capped=True),
+    Entry(name=AUTO, schedule="auto", policy="auto", capped=True, quick=True, warm_up=4),
+    Entry(name=AUTO_UNCAPPED, schedule="auto", policy="auto", warm_up=4),
+)
+"""PyTorch's zero bubble is ScheduleInterleavedZeroBubble with one stage a rank. A cap is twice as
+many activations as there are stages; the fixed order holds that many less one by itself."""
+
+
+class Contestant(Protocol):
+    """One rank's part of a pipeline."""
+
+    def step(self) -> None:
+        """One iteration, forward and backward."""
+        ...
+
+    def order(self) -> str | None:
+        """Every rank's order as PyTorch's CSV, where PyTorch made one."""
+        ...
+
+
+class Data:
+    """What goes in and what is wanted: integers, so that every gradient is exact.
+
+    The loss of microbatch m is sum(out * target). Its gradient is the target itself, m + 1, so that
+    a microbatch that is lost or doubled changes the weight's gradient, sum over m of batch * (m+1).
+    """
+
+    def __init__(self, shape: Shape, rank: int) -> None:
+        self.first, self.last = rank == 0, rank == shape.stages - 1
+        count, batch = shape.microbatches, shape.batch
+        self.x = torch.ones(count * batch, shape.width)
+        marks = torch.arange(1, count + 1, dtype=torch.float32).repeat_interleave(batch)
+        self.target = marks[:, None].expand(-1, shape.width).contiguous()
+        self.gradient = batch * count * (count + 1) / 2
+
+    def check(self, stage: TimedStage) -> None:
+        """Raise ArithmeticError unless every microbatch of one step counted exactly once."""
+        gradient = stage.weight.grad
+        wanted = torch.full_like(stage.weight, self.gradient)
+        if gradient is None or not torch.equal(gradient, wanted):
+            got = "missing" if gradient is None else f"{gradient[0].item()}"
+            raise ArithmeticError(f"the weight's gradient is {got}, not {self.gradient}")
+
+
+def loss(out: Tensor, target: Tensor) -> Tensor:
+    """Its gradient is the target."""
+    return (out * target).sum()
+
+
+class OurPipeline:
+    """A schedule of slackline.pipeline."""
+
+    def __init__(
+        self, entry: Entry, stage: TimedStage, shape: Shape, data: Data, group: dist.ProcessGroup
+    ) -> None:
+        self._data = data
+        part = PipelineStage(stage, group.rank(), group.size(), torch.device("cpu"), group=group)
+        self._schedule = Schedule(
+            part,
+            shape.microbatches,
+            loss,
+            schedule=entry.schedule,
+            policy=entry.policy,
+            memory=shape.cap if entry.capped else None,
+            scale_grads=False,
+        )
+
+    def step(self) -> None:
+        given = (self._data.x,) if self._data.first else ()
+        target = self._data.target if self._data.last else None
+        self._schedule.step(*given, target=target, return_outputs=False)
+
+    def order(self) -> str | None:
+        return None
+
+
+class TorchPipeline:
+    """A schedule of torch.distributed.pipelining."""
+
+    def __init__(
+        self, entry: Entry, stage: TimedStage, shape: Shape, data: Data, group: dist.ProcessGroup
+    ) -> None:
+        self._data = data
+        part = PipelineStage(stage, group.rank(), group.size(), torch.device("cpu"), group=group)
+        count = shape.microbatches
+        self._schedule: Schedule1F1B | ScheduleInterleavedZeroBubble
+        if entry.torch == ONE_F_ONE_B:
+            self._schedule = Schedule1F1B(part, count, loss, scale_grads=False)
+        else:
+            self._schedule = ScheduleInterleavedZeroBubble([part], count, loss, scale_grads=False)
+
+    def step(self) -> None:
+        given = (self._data.x,) if self._data.first else ()
+        target = self._data.target if self._data.last else None
+        self._schedule.step(*given, target=target, return_outputs=False)
+
+    def order(self) -> str | None:
+        if isinstance(self._schedule, Schedule1F1B):
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "order.csv")
+            self._schedule._dump_csv(str(path), format="compute_only")
+            return path.read_text()

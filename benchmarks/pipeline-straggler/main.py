@@ -1,0 +1,125 @@
+"""A pipeline over a slow link: PyTorch's schedules over two backends, and this project's.
+
+Each rank is a host of a lab and one stage of the pipeline. Stages wait where they would compute, so
+that eight of them fit on two cores; autograd, messages and runtimes are real. Every iteration
+begins at the same moment on all ranks, and ends with the last one.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import replay
+from _harness.machine import describe_machine
+from _harness.options import Options, parse
+from _harness.ranks import LabRanks
+from _harness.report import Report
+from cases import CASES, LARGE, MS, PARTS, QUICK_CASES, Case, Shape
+from contestants import AUTO, AUTO_UNCAPPED, ENTRIES, OURS_1F1B, OURS_ZB, Entry
+from performer import Performer
+from predictions import simulated_ms
+from results import Results
+from targets import targets
+
+from slackline.errors import UsageError
+from slackline.faults import parse_all
+from slackline.lab import Lab, LabOptions
+
+ROUNDS, QUICK_ROUNDS = 3, 1
+LEAD_MS = 40
+"""Between the question and the moment at which the ranks begin."""
+TRACED = (OURS_1F1B, OURS_ZB, AUTO, AUTO_UNCAPPED)
+ENVIRONMENT = {"SLACKLINE_RAILS": "tcp", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+
+
+def iterations(lab: Lab, ranks: LabRanks, case: Case, entry: Entry, rounds: int) -> list[list]:
+    """What the ranks did in each round, after the warm-up, while the case's faults are there."""
+    found = []
+    warm_up = entry.warm_up if rounds > QUICK_ROUNDS or entry.torch is None else 0
+    for number in range(warm_up + rounds):
+        plan = parse_all(case.faults(LEAD_MS))
+        with lab.inject(plan, started=False) as injection:
+            start_ns = time.monotonic_ns() + LEAD_MS * MS
+            injection.start()
+            answers = ranks.ask("iterate", entry.name, start_ns)
+        if number >= warm_up:
+            found.append(answers)
+    return found
+
+
+def play(
+    shape: Shape, rate: int | None, cases: list[Case], results: Results, options: Options
+) -> None:
+    """All contestants' iterations in all cases of one shape, in a lab of its own."""
+    entries = [entry for entry in ENTRIES if entry.quick or not options.quick]
+    rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    with (
+        Lab(LabOptions(hosts=shape.stages, rate=rate, switch="user")) as lab,
+        LabRanks(Performer, lab, environment=ENVIRONMENT) as ranks,
+    ):
+        orders = ranks.ask("prepare", shape, [entry.name for entry in entries])[0]
+        for entry in entries:
+            # The first iteration of all finds out shapes; that is not to happen over a slow link.
+            ranks.ask("iterate", entry.name, time.monotonic_ns() + LEAD_MS * MS)
+        for case in cases:
+            for entry in entries:
+                print(f"{case}: {entry.name}", file=sys.stderr)
+                rounds_of = iterations(lab, ranks, case, entry, rounds)
+                simulated = simulated_ms(entry, case, orders.get(entry.name))
+                results.record(case, entry.name, rounds_of, simulated)
+        ranks.ask("close")
+
+
+def play_trace(results: Results) -> None:
+    """The recorded run, by each of a few contestants in the same lab: two NICs a host."""
+    options = LabOptions(hosts=LARGE.stages, nics=2, switch="user")
+    with Lab(options) as lab:
+
+        def start() -> LabRanks:
+            return LabRanks(Performer, lab, environment=ENVIRONMENT)
+
+        restart_s = replay.restart_seconds(start, OURS_1F1B)
+        for name in TRACED:
+            ours = name not in (OURS_1F1B, OURS_ZB)
+            with start() as ranks:
+                ranks.ask("prepare", LARGE, [name])
+                ranks.ask("train", name, 1, time.monotonic_ns())
+                phases = replay.run(lab, ranks, name, nic_fails=ours)
+                results.replayed(name, phases, 0.0 if ours else restart_s, replay.SCALE)
+                ranks.ask("close")
+
+
+def chosen(options: Options) -> list[Case]:
+    cases = QUICK_CASES if options.quick else CASES
+    return [case for case in cases if options.part in (None, case.part)]
+
+
+def main() -> None:
+    options = parse("pipelines over slow links", parts=PARTS)
+    results = Results()
+    machine = describe_machine()
+    cases = chosen(options)
+    replays = options.part in (None, "trace")
+    try:
+        for (shape, rate), of_shape in groupby(cases, key=attrgetter("shape", "rate")):
+            play(shape, rate, list(of_shape), results, options)
+        if replays and not options.quick:
+            play_trace(results)
+    except UsageError as error:
+        for case in cases:
+            results.skip_case(case, str(error))
+    for part in PARTS:
+        if options.quick and options.part in (None, part) and part != PARTS[0]:
+            results.skip({"part": part}, "left out by --quick")
+    report = Report(machine=machine, rows=results.rows(), targets=targets(results))
+    report.print(results.tables(), options, notes=results.notes())
+
+
+if __name__ == "__main__":
+    main()

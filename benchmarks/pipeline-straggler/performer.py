@@ -1,0 +1,129 @@
+"""What one rank does: iterations of each contestant's pipeline, all beginning at one moment."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from _harness.ranks import Place
+from cases import MS, Shape
+from contestants import ENTRIES, Contestant, Data, Entry, OurPipeline, TorchPipeline
+
+from slackline.testing.timed_stage import TimedStage, Wait
+
+TIMEOUT = timedelta(seconds=60)
+_SET_TIMER_SLACK = 29
+"""Of prctl: how much later than asked a sleep may end, 50 us unless told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iteration:
+    """One rank's part of an iteration; CLOCK_MONOTONIC, which all hosts of a lab share."""
+
+    start_ns: int
+    end_ns: int
+    waits: tuple[Wait, ...]
+    """What it computed."""
+
+
+class Performer:
+    """A rank with a slackline group, a gloo group, and a pipeline for each contestant."""
+
+    def __init__(self, place: Place) -> None:
+        torch.set_num_threads(1)
+        # Threads inherit it: compute is to take its time and not the kernel's convenience.
+        ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)
+        self._place = place
+        self._before_others = _before_others()
+        # Torch exports it at run time, but not to the type checker.
+        store = dist.FileStore(  # type: ignore[attr-defined]
+            str(place.store), place.size
+        )
+        dist.init_process_group(
+            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
+        )
+        self._stages: dict[str, TimedStage] = {}
+        self._contestants: dict[str, Contestant] = {}
+
+    def prepare(self, shape: Shape, names: list[str]) -> dict[str, str]:
+        """Make these contestants' pipelines; the orders that PyTorch made, as CSV."""
+        self._data = Data(shape, self._place.rank)
+        self._stages.clear()
+        self._contestants.clear()
+        for entry in ENTRIES:
+            if entry.name in names:
+                self._stages[entry.name] = _stage(shape)
+                self._contestants[entry.name] = self._contestant(entry, shape)
+        orders = {name: each.order() for name, each in self._contestants.items()}
+        return {name: order for name, order in orders.items() if order is not None}
+
+    def _contestant(self, entry: Entry, shape: Shape) -> Contestant:
+        stage = self._stages[entry.name]
+        group = dist.new_group(backend=entry.backend, timeout=TIMEOUT)
+        if entry.torch is None:
+            return OurPipeline(entry, stage, shape, self._data, group)
+        return TorchPipeline(entry, stage, shape, self._data, group)
+
+    def before_others(self) -> bool:
+        """Whether this rank goes before what else runs on the machine."""
+        return self._before_others
+
+    def iterate(self, name: str, start_ns: int) -> Iteration:
+        """One iteration that begins at `start_ns` on every rank; its gradients are checked."""
+        stage, contestant = self._stages[name], self._contestants[name]
+        stage.weight.grad = None
+        stage.waits.clear()
+        _sleep_until(start_ns)
+        began_ns = time.monotonic_ns()
+        contestant.step()
+        ended_ns = time.monotonic_ns()
+        self._data.check(stage)
+        return Iteration(start_ns=began_ns, end_ns=ended_ns, waits=tuple(stage.waits))
+
+    def train(self, name: str, iterations: int, start_ns: int) -> tuple[int, list[int]]:
+        """Iterations one after the other: when the first began and when each ended."""
+        stage, contestant = self._stages[name], self._contestants[name]
+        _sleep_until(start_ns)
+        began_ns, ended_ns = time.monotonic_ns(), []
+        for _ in range(iterations):
+            stage.weight.grad = None
+            contestant.step()
+            self._data.check(stage)
+            ended_ns.append(time.monotonic_ns())
+        stage.waits.clear()
+        return began_ns, ended_ns
+
+    def close(self) -> None:
+        """Leave the groups."""
+        self._contestants.clear()
+        dist.destroy_process_group()
+
+
+def _before_others() -> bool:
+    """Makes this thread, and those it will start, run before all ordinary programs.
+
+    Each host of a lab stands for a machine of its own: what else runs on this one is not to be
+    measured. False where a container forbids it.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        return False
+    return True
+
+
+def _stage(shape: Shape) -> TimedStage:
+    each = shape.time_ms * MS
+    return TimedStage(shape.width, forward_ns=each, backward_input_ns=each, backward_weight_ns=each)
+
+
+def _sleep_until(moment_ns: int) -> None:
+    """Returns at once where the moment is past; then whoever asked left too little time."""
+    left_ns = moment_ns - time.monotonic_ns()
+    if left_ns > 0:
+        time.sleep(left_ns / 1e9)

@@ -1,0 +1,73 @@
+"""What the simulator says of the same iteration."""
+
+from __future__ import annotations
+
+from cases import MOST_MS, Case
+from contestants import ONE_F_ONE_B, Entry
+
+from slackline.plan.pipeline import (
+    PS_PER_MS,
+    Order,
+    PipelinePlan,
+    Scenario,
+    StageMemory,
+    from_torch_csv,
+    generate,
+    one_f_one_b,
+)
+from slackline.sim import Network, simulate
+
+EXPECTED_MS = MOST_MS // 2
+"""Of a delay that is drawn anew, on average."""
+
+
+def scenario(case: Case, cap: int | None = None) -> Scenario:
+    """The pipeline with the delays that last; redrawn ones count with what is expected of them.
+
+    The first stage sends no gradient, so that its B is nothing and its W the whole backward, here
+    as in every runtime.
+    """
+    each, stages = case.shape.time_ms * PS_PER_MS, case.shape.stages
+    found = Scenario(
+        microbatches=case.shape.microbatches,
+        forward_ps=(each,) * stages,
+        backward_input_ps=(1, *(each,) * (stages - 1)),
+        backward_weight_ps=(2 * each, *(each,) * (stages - 1)),
+        forward_delay_ps=(0,) * (stages - 1),
+        backward_delay_ps=(0,) * (stages - 1),
+        memory=(StageMemory.of_microbatches(cap, 0),) * stages,
+    )
+    for link, ms in (*case.delays_ms, *((link, EXPECTED_MS) for link in case.redrawn)):
+        found = found.delayed(link, ms * PS_PER_MS)
+    return found
+
+
+def network(case: Case) -> Network:
+    """What really happens to messages: delays over time."""
+    found = Network.of(scenario(case))
+    for link in case.redrawn:
+        steps = [(at * PS_PER_MS, ms * PS_PER_MS) for at, ms in case.steps(link)]
+        found = found.changing(link, steps)
+    return found
+
+
+def simulated_ms(entry: Entry, case: Case, order: str | None) -> float:
+    """The simulator's time of an iteration; `order` is the CSV of the order PyTorch made.
+
+    A policy that follows the network is taken to know it: its plan is made for the case's delays.
+    """
+    known = scenario(case, case.shape.cap if entry.capped else None)
+    how: Order = "ready" if entry.policy == "ready" else "fixed"
+    run = simulate(_plan(entry, known, order), known, network(case), order=how)
+    return run.makespan_ps / PS_PER_MS
+
+
+def _plan(entry: Entry, known: Scenario, order: str | None) -> PipelinePlan:
+    if entry.torch == ONE_F_ONE_B:
+        return one_f_one_b(known.stages, known.microbatches, full_backward=True)
+    if entry.torch is not None:
+        assert order is not None
+        return from_torch_csv(order)
+    if entry.policy == "fixed":
+        return generate(entry.schedule, Scenario.uniform(known.stages, known.microbatches))
+    return generate(entry.schedule, known)

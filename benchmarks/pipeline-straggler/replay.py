@@ -1,0 +1,106 @@
+"""A recorded run of slow links and a dead NIC, played again at a tenth of its length.
+
+The events are those that Adaptra's authors replayed (arXiv 2504.19232, the large-scale run): 1,200
+iterations, each slow phase 70 of them long, at the end a NIC that fails. Here the iterations of a
+phase follow each other without a pause, delays change between phases, and the cable of a NIC is
+pulled in the middle of an iteration.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from _harness.ranks import LabRanks
+from cases import LARGE, MS, Case
+
+from slackline.faults import parse_all
+from slackline.lab import Lab
+
+SCALE = 10
+"""Of all iterations one in so many is played."""
+ITERATIONS, LASTS, NIC_FAILS = 1200, 70, 1030
+EVENTS: tuple[tuple[int, tuple[int, ...], int], ...] = (
+    (15, (2,), 30),
+    (120, (0, 5), 40),
+    (230, (6,), 20),
+    (340, (2, 3, 6), 50),
+    (450, (5,), 60),
+    (560, (1, 6), 60),
+    (670, (0, 4), 20),
+    (780, (0, 1, 2), 40),
+    (890, (4, 5), 50),
+)
+"""(iteration, links, delay in ms)."""
+FAILING_HOST = 4
+FAILS_AFTER_MS = 400
+"""From the begin of its phase: in the middle of an iteration."""
+LEAD_MS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """Iterations under the same conditions."""
+
+    case: Case
+    iterations: int
+    nic_fails: bool = False
+
+    def __str__(self) -> str:
+        return "a NIC fails" if self.nic_fails else f"{self.case.where} {self.case.delay_ms} ms"
+
+
+def phases(scale: int = SCALE) -> list[Phase]:
+    """The whole run in order."""
+    found, now = [], 0
+    for at, links, ms in EVENTS:
+        found.append(_phase((), 0, (at - now) / scale))
+        found.append(_phase(links, ms, LASTS / scale))
+        now = at + LASTS
+    found.append(_phase((), 0, (NIC_FAILS - now) / scale))
+    last = _phase((), 0, (ITERATIONS - NIC_FAILS) / scale)
+    found.append(Phase(case=last.case, iterations=last.iterations, nic_fails=True))
+    return found
+
+
+def _phase(links: Sequence[int], ms: int, iterations: float) -> Phase:
+    where = "links " + ", ".join(map(str, links)) if links else "healthy"
+    delays = tuple((link, ms) for link in links)
+    case = Case(part="trace", shape=LARGE, where=where, delays_ms=delays)
+    return Phase(case=case, iterations=max(1, round(iterations)))
+
+
+def run(lab: Lab, ranks: LabRanks, name: str, *, nic_fails: bool) -> list[float]:
+    """Seconds of each phase for a contestant; unless `nic_fails` it is spared the last event."""
+    found = []
+    for phase in phases():
+        print(f"trace, {name}: {phase.iterations} iterations, {phase}", file=sys.stderr)
+        faults = phase.case.faults(0)
+        if phase.nic_fails and nic_fails:
+            faults.append(f"nic {FAILING_HOST}.0 down from {LEAD_MS + FAILS_AFTER_MS}ms")
+        with lab.inject(parse_all(faults), started=False) as injection:
+            start_ns = time.monotonic_ns() + LEAD_MS * MS
+            injection.start()
+            answers = ranks.ask("train", name, phase.iterations, start_ns)
+        began = min(start for start, _ in answers)
+        ended = max(ends[-1] for _, ends in answers)
+        found.append((ended - began) / 1e9)
+    return found
+
+
+def restart_seconds(start: Callable[[], LabRanks], name: str) -> float:
+    """What a new start of all ranks takes until their first iteration begins.
+
+    Processes, imports, groups, and the iteration in which a schedule learns its shapes. Not
+    counted, in favour of whoever restarts: noticing the failure, loading a checkpoint, and the
+    iterations since the last one.
+    """
+    began = time.monotonic()
+    with start() as ranks:
+        ranks.ask("prepare", LARGE, [name])
+        ranks.ask("train", name, 1, time.monotonic_ns())
+        took = time.monotonic() - began
+        ranks.ask("close")
+    return took

@@ -1,0 +1,87 @@
+"""A pipeline stage that waits where a real one computes, so that many ranks fit on few cores.
+
+    x ──[F: forward_ns]──> x + w          out
+        ──[B: backward_input_ns]──        gradient for x
+        ──[W: backward_weight_ns]──       gradient for w
+
+It is ordinary autograd: the backward for the input and the backward for the weight are nodes of
+their own below one addition. So PyTorch's split of a backward pass into the two runs each wait
+where a real stage would compute it, and a whole backward pass runs both.
+
+Values are exact: with small integers as input and gradients, so are outputs and gradients, and a
+microbatch that was lost, doubled or mixed up leaves other ones.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+__all__ = ["TimedStage", "Wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One wait; CLOCK_MONOTONIC."""
+
+    kind: Literal["F", "B", "W"]
+    start_ns: int
+    due_ns: int
+    end_ns: int
+    """Not before `due_ns`; how much later is what the machine took to wake the thread."""
+
+
+class TimedStage(nn.Module):
+    """out[batch, width] = x[batch, width] + weight[width], float32, after a wait.
+
+    An input that needs no gradient is waited for all the same: the first stage of a model passes
+    the gradient through all its layers too. `waits` holds what was waited, in order, until the
+    owner clears it. Each wait ends at its start plus its length, asleep; the GIL is free meanwhile.
+    What forward computes is computed within its time, as on a device that is given its work first.
+    """
+
+    def __init__(
+        self, width: int, *, forward_ns: int, backward_input_ns: int, backward_weight_ns: int
+    ) -> None:
+        super().__init__()
+        self.lengths_ns = {"F": forward_ns, "B": backward_input_ns, "W": backward_weight_ns}
+        self.weight = nn.Parameter(torch.zeros(width))
+        self.waits: list[Wait] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and not x.requires_grad:
+            x = x.detach().requires_grad_()
+        start_ns = time.monotonic_ns()
+        out = _passed(x, self, "B") + _passed(self.weight, self, "W")
+        self.wait("F", start_ns)
+        return out
+
+    def wait(self, kind: Literal["F", "B", "W"], start_ns: int) -> None:
+        """Blocks until `kind` has taken its time since `start_ns`."""
+        due_ns = start_ns + self.lengths_ns[kind]
+        while (left_ns := due_ns - time.monotonic_ns()) > 0:
+            time.sleep(left_ns / 1e9)
+        self.waits.append(Wait(kind, start_ns, due_ns, time.monotonic_ns()))
+
+
+class _Passed(torch.autograd.Function):
+    """The identity, whose gradient takes its time."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, stage: TimedStage, kind: Literal["B", "W"]) -> Tensor:
+        ctx.stage, ctx.kind = stage, kind
+        return x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        ctx.stage.wait(ctx.kind, time.monotonic_ns())
+        return gradient, None, None
+
+
+def _passed(x: Tensor, stage: TimedStage, kind: Literal["B", "W"]) -> Tensor:
+    passed: Tensor = _Passed.apply(x, stage, kind)  # type: ignore[no-untyped-call]
+    return passed

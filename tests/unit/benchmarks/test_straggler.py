@@ -1,0 +1,87 @@
+"""The straggler benchmark's own arithmetic: critical paths, drawn delays, the trace's length."""
+
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from slackline.faults import parse_all
+from slackline.testing.timed_stage import Wait
+
+FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "pipeline-straggler"
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> Iterator[ModuleType]:
+    """The modules by name; their neighbours' names are forgotten again afterwards."""
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        import cases
+        import path
+        import replay
+
+        found = ModuleType("benchmark")
+        found.cases, found.path, found.replay = cases, path, replay
+        yield found
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == FOLDER:
+            del sys.modules[name]
+
+
+def test_all_of_an_iteration_lies_on_its_critical_path(benchmark: ModuleType) -> None:
+    ranks = [
+        [Wait("F", 3, 13, 14), Wait("B", 99, 109, 110), Wait("W", 112, 122, 122)],
+        [Wait("F", 46, 56, 57), Wait("B", 58, 68, 68), Wait("W", 68, 78, 78)],
+    ]
+    found = benchmark.path.critical_path(ranks, 0, 125, {0: 30})
+    assert found.computing_ns == 5 * 10 + 2 * 30
+    assert found.waking_ns == 1 + 1 + 1
+    assert found.messages_ns == (46 - 14 - 30) + (99 - 68 - 30)
+    assert found.turning_ns == 3 + (58 - 57) + (112 - 110) + (125 - 122)
+    assert (found.turns, found.hops) == (3, 2)
+    assert found.total_ns == 125
+
+
+def test_a_backward_pass_of_one_piece_needs_its_gradient_at_its_begin(
+    benchmark: ModuleType,
+) -> None:
+    ranks = [
+        [Wait("F", 0, 10, 10), Wait("W", 50, 60, 60), Wait("B", 60, 70, 70)],
+        [Wait("F", 15, 25, 25), Wait("W", 25, 35, 35), Wait("B", 35, 45, 45)],
+    ]
+    found = benchmark.path.critical_path(ranks, 0, 70, {0: 5})
+    assert (found.computing_ns, found.messages_ns, found.hops) == (70, 0, 2)
+
+
+def test_drawn_delays_are_the_same_for_everyone_and_change_every_50_to_100_ms(
+    benchmark: ModuleType,
+) -> None:
+    cases = benchmark.cases
+    case = next(case for case in cases.CASES if case.redrawn)
+    (link,) = case.redrawn
+    steps = case.steps(link)
+    assert steps == case.steps(link)
+    lengths = [after - before for (before, _), (after, _) in pairwise(steps)]
+    assert min(lengths) >= 50
+    assert max(lengths) <= 100
+    assert {delay for _, delay in steps} == {0, *cases.DELAYS_MS}
+    plan = parse_all(case.faults(40))
+    for (begin, delay), length in zip(steps, lengths, strict=False):
+        middle_ns = (40 + begin + length // 2) * 1_000_000
+        effects = plan.pairs(middle_ns).get((link, link + 1))
+        assert (0 if effects is None else effects.delay_ns) == delay * 1_000_000
+
+
+def test_the_replayed_trace_keeps_the_proportions_of_the_recorded_one(
+    benchmark: ModuleType,
+) -> None:
+    replay = benchmark.replay
+    assert sum(phase.iterations for phase in replay.phases(scale=1)) == replay.ITERATIONS
+    slow = [phase for phase in replay.phases() if not phase.case.healthy]
+    assert len(slow) == len(replay.EVENTS)
+    assert {phase.iterations for phase in slow} == {replay.LASTS // replay.SCALE}
+    assert [phase.nic_fails for phase in replay.phases()].count(True) == 1
