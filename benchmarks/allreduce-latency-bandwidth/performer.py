@@ -22,8 +22,9 @@ from slackline.wire import DType, ReduceOp
 TIMEOUT = timedelta(seconds=30)
 IDLE_COUNT = 1 << 18
 """Elements reduced before the idle time: enough to wake every thread that the engine has."""
-IDLE_SETTLING_SECONDS = 0.1
-"""Between the work and the idle time, for whoever spins a little before sleeping."""
+IDLE_SETTLING_SECONDS = 1.0
+"""Between the work and the idle time: whoever spins a little sleeps by then, and the health of the
+wires has been looked at for the last time."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,9 @@ from slackline.lab import Lab, LabOptions
 
 ROUNDS, QUICK_ROUNDS = 2, 1
 STEPS, QUICK_STEPS = 3, 2
-WARM_UP = 1
+WARM_UP = 2
+"""Steps before the clock starts. Who comes after a pause finds idle connections and ranks that are
+not in step yet: the first step after a turn of others exposes up to 100 ms more."""
 QUICK_CASES = CASES[:1]
 
 

@@ -1,3 +1,5 @@
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -47,6 +49,29 @@ struct Reader {
   std::unique_ptr<StreamRail> rail;
   std::unique_ptr<Hand> hand;
 };
+
+// Both ends of a TCP connection over the loopback interface.
+std::pair<int, int> tcp_pair() {
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const address = reinterpret_cast<sockaddr*>(&place);
+  socklen_t size = sizeof place;
+  const int door = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int caller = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::bind(door, address, size) != 0 || ::listen(door, 1) != 0 ||
+      ::getsockname(door, address, &size) != 0 || ::connect(caller, address, size) != 0)
+    fail("a TCP connection over the loopback interface");
+  const int called = ::accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
+  ::close(door);
+  return {caller, called};
+}
+
+// Whether a socket has, before `limit_ms` are over, what its reader said it waits for.
+bool readable(int fd, int limit_ms = 1000) {
+  pollfd one{fd, POLLIN, 0};
+  return ::poll(&one, 1, limit_ms) == 1;
+}
 
 Bytes data_frame(std::uint32_t sequence, std::size_t bytes) {
   wire::Header h = header_of(wire::FrameKind::kData);
@@ -100,6 +125,26 @@ TEST("a long payload is stored where its owner wants it") {
   CHECK(reader.feed(data_frame(1, 100'000)) == Fault::kPeer);
   CHECK_EQUAL(reader.sink.frames.size(), 1u);
   CHECK(landing == pattern(100'000, 1));
+}
+
+TEST("who leaves something in the socket is told of it, whatever he had waited for") {
+  Reader reader;
+  const auto [ours, theirs] = tcp_pair();
+  reader.rail = std::make_unique<StreamRail>(ours, kJobCode, true, true);
+  Hand hand(theirs);
+  const Bytes frame = data_frame(1, 200'000);
+  hand.write(Bytes(frame.begin(), frame.begin() + 50'000));
+  CHECK(readable(ours));
+  reader.poll_until_quiet();  // from here on it waits for much of the payload
+  hand.write(Bytes(frame.begin() + 50'000, frame.end()));
+  hand.write(data_frame(2, 100));
+  hand.write(data_frame(3, 8'000));
+  reader.sink.others_wait = true;  // so that it reads once each time
+  while (reader.sink.frames.size() < 3) {
+    CHECK(readable(ours));
+    CHECK(reader.rail->poll(reader.link, reader.sink, 0));
+  }
+  CHECK(!readable(ours, 0));
 }
 
 TEST("a payload on its way to memory that was taken back goes to a buffer") {

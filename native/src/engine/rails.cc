@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "../rail/far.h"
 #include "../rail/stream.h"
 #include "../rail/udp.h"
 #include "clock.h"
@@ -21,7 +22,7 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
   const Lock lock = lock_for_post();
   std::unique_ptr<WireRail> wire;
   if (kind == RailKind::kTcp) {
-    wire = std::make_unique<StreamRail>(fd, job, checksums);
+    wire = std::make_unique<StreamRail>(fd, job, checksums, leaves_host(fd));
   } else {
     wire = std::make_unique<UdpRail>(fd, job);
   }

@@ -14,7 +14,6 @@
 #include <cstring>
 
 #include "../engine/clock.h"
-#include "far.h"
 #include "slackline/crc32c.h"
 
 namespace slackline {
@@ -26,11 +25,8 @@ constexpr int kUnsentBytes = 128 << 10;
 
 }  // namespace
 
-StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums)
-    : WireRail(job, checksums),
-      fd_(fd),
-      far_(leaves_host(fd)),
-      buffer_(new std::byte[kBufferBytes]) {
+StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums, bool far)
+    : WireRail(job, checksums), fd_(fd), far_(far), buffer_(new std::byte[kBufferBytes]) {
   ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_NONBLOCK);
   const int on = 1;
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on,
@@ -286,9 +282,10 @@ void StreamRail::parse(Link& link, FrameSink& sink) {
 }
 
 // Nothing can be done with a part of a payload: on a wire that brings it bit by bit the engine
-// sleeps until a good deal of it is there.
-void StreamRail::await_payload() {
-  const std::size_t rest = in_bulk_ && !failure() ? bulk_.header.length - bulk_.got : 1;
+// sleeps until a good deal of it is there. What is left in the socket unread is to be told of at
+// once, be it ever so short.
+void StreamRail::await_payload(bool drained) {
+  const std::size_t rest = drained && in_bulk_ && !failure() ? bulk_.header.length - bulk_.got : 1;
   const int wanted = static_cast<int>(std::min(rest, kMostAwaited));
   if (wanted == awaited_) return;
   awaited_ = wanted;
@@ -305,7 +302,7 @@ bool StreamRail::poll(Link& link, FrameSink& sink, std::int64_t) {
     if (in_bulk_ && bulk_.got == bulk_.header.length) finish_bulk(link, sink);
     if (!in_bulk_) parse(link, sink);
   }
-  if (far_ && drained) await_payload();
+  if (far_) await_payload(drained);
   return any;
 }
 

@@ -12,8 +12,8 @@ namespace slackline {
 class StreamRail final : public WireRail {
  public:
   // Takes ownership of `fd`, which becomes non-blocking. `job` is the job code that every frame
-  // must carry.
-  StreamRail(int fd, std::uint32_t job, bool checksums);
+  // must carry. `far`: the peer is on another host.
+  StreamRail(int fd, std::uint32_t job, bool checksums, bool far = false);
   ~StreamRail() override;
 
   RailKind kind() const override { return RailKind::kTcp; }
@@ -66,7 +66,7 @@ class StreamRail final : public WireRail {
   void copy_payload(Outgoing& out);
   bool read_some(bool* drained);
   void parse(Link& link, FrameSink& sink);
-  void await_payload();
+  void await_payload(bool drained);
   void finish_bulk(Link& link, FrameSink& sink);
   bool check(const wire::Header& header);
   bool check_payload(const wire::Header& header, const std::byte* data);

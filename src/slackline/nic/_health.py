@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -83,6 +83,19 @@ def to_sample(status: Status, rank: int, peer: int, after_ns: int) -> RailSample
     )
 
 
+_Stillness = tuple[tuple[tuple[int, int, str, int], ...], tuple[int, ...]]
+
+
+def _stillness(wires: Iterable[tuple[int, Status]], ended: Sequence[int]) -> _Stillness | None:
+    """What stays the same while nothing happens; None while something is under way."""
+    rails = []
+    for _, status in wires:
+        if status.queued_bytes or status.unconfirmed_bytes:
+            return None
+        rails.append((status.link, status.rail, status.state, status.frames_sent))
+    return tuple(rails), tuple(ended)
+
+
 class Monitor:
     """The health of one group's wires. `start` and `stop` by one thread, the rest by any."""
 
@@ -106,6 +119,7 @@ class Monitor:
         self._board = Board(self._start_ns, options)
         self._seen_ns: dict[tuple[int, int], int] = {}
         self._frames = 0
+        self._stillness: _Stillness | None = None
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -143,16 +157,20 @@ class Monitor:
 
         `now_ns` is of CLOCK_MONOTONIC.
         """
+        wires = list(self._wires())
+        ended = [peer for link, peer in self._peers.items() if not self._engine.link_alive(link)]
+        before, self._stillness = self._stillness, _stillness(wires, ended)
+        if before is not None and before == self._stillness:
+            return False  # nothing new can be known, and an idle engine costs next to nothing
         samples = []
         frames = 0
-        for peer, status in self._wires():
+        for peer, status in wires:
             key = status.link, status.rail
             sample = to_sample(status, self._rank, peer, self._seen_ns.get(key, -1))
             if sample.probes:
                 self._seen_ns[key] = sample.probes[-1].sent_ns
             samples.append(sample)
             frames += sample.frames_sent
-        ended = [peer for link, peer in self._peers.items() if not self._engine.link_alive(link)]
         with self._lock:
             news = self._board.take(now_ns, samples, ended)
         for verdict in news:

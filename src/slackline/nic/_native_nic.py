@@ -67,7 +67,8 @@ class NativeNic:
             engine = self._start(meeting)
             deadline = time.monotonic() + limit.total_seconds()
             links, shared = self._network.connect(meeting, rank, deadline)
-            book = PlanBook(rank, size, self.options, all_shared=shared)
+            one_host = len({record.host for record in meeting.records}) == 1
+            book = PlanBook(rank, size, self.options, all_shared=shared, one_host=one_host)
             native = engine.open_group(meeting.epoch, rank, links, book.order == "rank")
             assert self._completions is not None
             monitor = self._monitors.watch(engine, links, rank)

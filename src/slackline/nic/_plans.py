@@ -55,7 +55,10 @@ class Selected:
 class PlanBook:
     """Chooses and compiles plans for one group; remembers both."""
 
-    def __init__(self, rank: int, ranks: int, options: NicOptions, *, all_shared: bool) -> None:
+    def __init__(
+        self, rank: int, ranks: int, options: NicOptions, *, all_shared: bool, one_host: bool
+    ) -> None:
+        """`all_shared`: all links are shared memory; `one_host`: no rank is on another host."""
         self.rank = rank
         self.ranks = ranks
         self.order = options.order
@@ -63,6 +66,7 @@ class PlanBook:
             self.order = "rank" if all_shared and options.keeps_rank_order() else "any"
         self._asked = options.plan
         self._all_shared = all_shared
+        self._preferred: Literal["mesh", "ring"] = "mesh" if one_host else "ring"
         self._timings: tuple[Timing, ...] = ()
         self._parameters: CostParameters | None = None
         self._plans: dict[tuple[Collective, str, int | None], CollectivePlan] = {}
@@ -135,8 +139,7 @@ class PlanBook:
                 ).time_ns
                 for t in timings
             }
-            preferred: Literal["mesh", "ring"] = "mesh" if self._all_shared else "ring"
-            return fastest(timings, nbytes, expected, preferred=preferred)
+            return fastest(timings, nbytes, expected, preferred=self._preferred)
         return choose(
             collective,
             self.ranks,

@@ -48,8 +48,9 @@ def fastest(
     """The plan with the smallest product of measured and expected time.
 
     `expected_ns` is what the model says for each plan and `nbytes`. `preferred` is taken where it
-    is not much slower than the best. In memory that is "mesh", which with the fewest copies suffers
-    least when processors get busy; on wires "ring", where nobody is sent to by several at once.
+    is not much slower than the best. On one host that is "mesh", which with the fewest copies
+    suffers least when processors get busy; on wires "ring", where nobody is sent to by several at
+    once.
     """
     if not timings:
         raise UsageError("a choice needs at least one timing, not 0")
