@@ -1,6 +1,6 @@
 """The wrapper: data-parallel training that reduces each parameter's gradient as it is ready."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,6 +122,18 @@ class DataParallel(nn.Module):
     @require_backward_grad_sync.setter
     def require_backward_grad_sync(self, value: bool) -> None:
         self._watch.synchronize = value
+
+    def expect_gradients(self) -> None:
+        """Gradients are about to be added to by other hands than autograd's, within `no_sync`."""
+        self._reduction.expect()
+
+    def complete_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Nothing more is added to these gradients in this round: their reductions start now.
+
+        For a schedule that computes a step's gradients in parts, after `expect_gradients`. Every
+        rank says it once of each parameter that has a gradient.
+        """
+        self._reduction.complete(parameters)
 
     def synchronize(self) -> None:
         """Blocks until all gradients are reduced and all steps that were called for are taken."""

@@ -1,6 +1,6 @@
 """Puts a model's gradients under way: from a module and its optimizers to hooked, guarded parts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -100,6 +100,19 @@ class Reduction:
                 slots.append(Slot(index, name, number, parameter, flat, reduce))
             self.watch.owners.update({id(slot.parameter): (session, slot) for slot in slots})
             session.add(slots)
+
+    def expect(self) -> None:
+        """Gradients are about to be added to by other hands than autograd's."""
+        for session in self._sessions:
+            session.expect()
+
+    def complete(self, parameters: Iterable[Tensor]) -> None:
+        """These gradients are whole, though autograd has not said so."""
+        for parameter in parameters:
+            owner = self.watch.owners.get(id(parameter))
+            if owner is not None:
+                session, slot = owner
+                session.complete(slot)
 
     def finish(self) -> None:
         """Takes every step that is due; blocks until its gradients are there."""

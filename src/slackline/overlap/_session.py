@@ -90,6 +90,31 @@ class Session:
         self.slots.sort(key=lambda slot: -slot.index)
         self._order = InOrder([slot.index for slot in self.slots])
 
+    def expect(self) -> None:
+        """Other hands than autograd's are about to add to the gradients."""
+        for slot in self.slots:
+            if slot.due:
+                self.finish(slot)
+            if slot.phase is Phase.POSTED:
+                slot.spill()
+            elif slot.phase is Phase.REDUCED:
+                slot.reopen()
+
+    def complete(self, slot: Slot) -> None:
+        """Other hands than autograd's have brought a gradient of this round to its end."""
+        if slot.parameter.grad is None:
+            return
+        self._open()
+        if slot.posted:
+            slot.extra = True
+            self._backwards, self._agreed = max(2, self._backwards), False
+        elif not self._eager:
+            return
+        elif self._exchange.matches_by_key:
+            self._post(slot)
+        else:
+            self._post_in_order(slot)
+
     def flush(self) -> None:
         """Posts what this rank has not posted in this round; all ranks must come here once."""
         for slot in self.slots:
@@ -223,9 +248,12 @@ class Session:
         elif self._exchange.matches_by_key:
             self._post(slot)
         else:
-            by_index = {slot.index: slot for slot in self.slots}
-            for index in self._order.offer(slot.index):
-                self._post(by_index[index])
+            self._post_in_order(slot)
+
+    def _post_in_order(self, slot: Slot) -> None:
+        by_index = {slot.index: slot for slot in self.slots}
+        for index in self._order.offer(slot.index):
+            self._post(by_index[index])
 
     def _make_local(self, slot: Slot) -> None:
         self.finish(slot)

@@ -9,6 +9,7 @@ Schedule ─ _schedule            what the user sees
         _mail                   messages between stages; arrivals wake the rank
             _parcel, _tags      what a message looks like; which tags it uses
             _lane               from where the stage computes to host memory, and back
+    _follow, _adapt, _news      a plan that follows what all ranks have measured
     _record                     what happened when
     _torch                      the adapter to torch's untyped edges
 """

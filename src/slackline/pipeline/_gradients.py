@@ -47,7 +47,7 @@ class Gradients:
         self._parameters = [each for each in parameters if each.requires_grad]
         self._microbatches = microbatches
         self._scale = scale
-        self._reducer = reducer
+        self._reducer = self._usual_reducer = reducer
         self._completed = completed
         self._next = 0
         self._aside: dict[int, list[Tensor | None]] = {}
@@ -55,8 +55,9 @@ class Gradients:
         self._complete: set[int] = set()
         self._is_open = False
 
-    def begin(self) -> None:
+    def begin(self, *, reduces: bool = True) -> None:
         """A step begins; what is there is kept, and added to at the end."""
+        self._reducer = self._usual_reducer if reduces else None
         self._next = 0
         self._aside.clear()
         self._old.clear()

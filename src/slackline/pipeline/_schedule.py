@@ -10,8 +10,10 @@ from torch import Tensor
 from slackline.backend import SlacklineGroup, slackline_group
 from slackline.errors import ClosedError, UsageError
 from slackline.pipeline._batches import check_microbatches, merge, split
+from slackline.pipeline._follow import Follower, can_follow
 from slackline.pipeline._lane import HostLane
 from slackline.pipeline._mail import Mail
+from slackline.pipeline._news import News
 from slackline.pipeline._plans import (
     Memory,
     forward_only,
@@ -62,7 +64,7 @@ class Schedule:
         args_chunk_spec: Any = None,
         kwargs_chunk_spec: Any = None,
         output_merge_spec: Any = None,
-        plan_effort: float = 0.25,
+        plan_effort: float = 1.0,
         keep_records: int = 64,
     ) -> None:
         """`stages`: torch's PipelineStage, or several of this rank.
@@ -104,7 +106,7 @@ class Schedule:
             mine=tuple(stage.stage_index for stage in mine),
             clock=clock_name(),
         )
-        placement, self._clocks = agree(terms, mine[0].group)
+        placement, clocks = agree(terms, mine[0].group)
         scenario = scenario_for(count, n_microbatches, memory)
         plan = plan_for(
             schedule, placement, scenario, full_backward=full_backward, effort=plan_effort
@@ -113,6 +115,12 @@ class Schedule:
             scenario = own_caps(plan, scenario)
         self._scenario = scenario
         self._plan = plan
+        self._follower: Follower | None = None
+        if count > 1 and can_follow(self._policy, placement):
+            news = News(self._nic, placement, clocks, take_tags(self._nic, 1))
+            self._follower = Follower(
+                self._policy, plan, scenario, news, effort=plan_effort, tells=self._nic.rank == 0
+            )
         self._forwards = forward_only(placement, n_microbatches)
         first_tag = take_tags(self._nic, Mail.tags(count, n_microbatches))
         self._lane = HostLane(mine[0].group)
@@ -240,6 +248,8 @@ class Schedule:
         record = self._runner.run(step, marching, given, training=training)
         if training:
             self._keep_record(record)
+            if self._follower is not None:
+                self._follower.tell(record)
         if self._last is None:
             return None
         if losses is not None:
@@ -256,11 +266,16 @@ class Schedule:
             raise UsageError(f"losses must be a list to fill, not a {type(losses).__name__}")
 
     def _marching(self) -> Marching:
+        change = ""
+        if self._follower is not None:
+            change = self._follower.next()
+            self._plan, self._scenario = self._follower.plan, self._follower.scenario
         return Marching(
             plan=self._plan,
             order=self._policy.order,
             scenario=self._scenario,
             policy=self._policy.name,
+            change=change,
         )
 
     def _forward_marching(self) -> Marching:

@@ -90,11 +90,11 @@ class Worker:
         self._kept.clear()
         self.losses = [None] * len(self.losses)
         self.outputs = [None] * len(self.outputs)
-        if training:
-            self._gradients.begin()
         if self._reducer is not None:
             self._synchronizes = self._reducer.require_backward_grad_sync
             self._reducer.require_backward_grad_sync = False
+        if training:
+            self._gradients.begin(reduces=self._synchronizes)
 
     def end(self) -> None:
         """The step has ended, well or badly."""

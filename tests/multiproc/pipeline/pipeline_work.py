@@ -2,8 +2,10 @@
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 
+from slackline.overlap import DataParallel
 from slackline.pipeline import Schedule
 from slackline.plan.pipeline import looped, one_each, vee
 
@@ -108,3 +110,39 @@ def several_stages_a_rank(rank, size):
         ("ready", "ready", (0, 0, 1, 1)),
     ):
         steps(rank, size, turns=2, placement=placement, schedule=schedule, policy=policy)
+
+
+def replicas(rank, size):
+    """Two pipelines of two stages, whose gradients are averaged while other stages still run."""
+    mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("dp", "pp"))
+    pipeline, replica = mesh.get_group("pp"), mesh.get_local_rank("dp")
+    stages, count = size // 2, 4
+    index = mesh.get_local_rank("pp")
+    module = part(index)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    wrapped = DataParallel(module, optimizer, process_group=mesh.get_group("dp"))
+    stage = PipelineStage(wrapped, index, stages, CPU, group=pipeline)
+    schedule = Schedule(stage, count, nn.functional.mse_loss, schedule="zb-h1")
+    copies = [part(each) for each in range(stages)]
+    plain = torch.optim.SGD(nn.Sequential(*copies).parameters(), lr=0.1)
+    for step in range(4):
+        x, y = batch(10 * step + replica, 8)
+        schedule.step(*((x,) if index == 0 else ()), target=y if index == stages - 1 else None)
+        record = schedule.records[-1]
+        assert [reduced for reduced, _ in record.reductions_ns] == [index]
+        assert record.reductions_ns[0][1] < record.wall_ns
+        sums = None
+        for other in range(2):
+            x, y = batch(10 * step + other, 8)
+            alone(copies, list(zip(x.tensor_split(count), y.tensor_split(count), strict=True)))
+            found = [each.grad.clone() for each in nn.Sequential(*copies).parameters()]
+            sums = found if sums is None else [a + b for a, b in zip(sums, found, strict=True)]
+        for parameter, total in zip(nn.Sequential(*copies).parameters(), sums, strict=True):
+            parameter.grad = total / 2
+        optimizer.step()
+        optimizer.zero_grad()
+        plain.step()
+        wrapped.synchronize()
+        for mine, theirs in zip(module.parameters(), copies[index].parameters(), strict=True):
+            assert mine.detach().numpy().tobytes() == theirs.detach().numpy().tobytes()
+    wrapped.close()

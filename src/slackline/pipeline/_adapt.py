@@ -1,0 +1,191 @@
+"""Whether the plan should follow what was measured: a pure function of measurements and state.
+
+A plan knows the delays it was made for. It is made anew where a link's delay is another one by more
+than a margin, and that matters: the slack inequality of slackline.plan.pipeline (1) is broken, or a
+delay that the plan pays memory for has gone. Each has to last for some steps, so that a hiccup
+changes nothing. Times count as the median of the last three steps.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from slackline.plan.pipeline import Kind, PipelinePlan, Scenario, slack_needed, tolerance_ps
+
+__all__ = ["Adapting", "Measured", "Patience", "decide", "warm_up"]
+
+_PS_PER_NS = 1000
+_REMEMBERED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One step of all ranks, in nanoseconds."""
+
+    step: int
+    forward: tuple[int, ...]
+    backward: tuple[int, ...]
+    weights: tuple[int, ...]
+    down: tuple[int, ...]
+    """From each stage to the one below."""
+    up: tuple[int, ...]
+    """From the stage below back to each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How much has to change, and for how long."""
+
+    worse: int = 2
+    """Steps in which a link is slower than its slack absorbs."""
+    better: int = 5
+    """Steps in which a link is faster than planned."""
+    margin: float = 0.1
+    """Changes below this part of what is planned, or of a stage's F and B, are jitter."""
+    times: float = 0.25
+    """By what part a stage's own time has to change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapting:
+    """What is remembered from step to step."""
+
+    planned: Scenario
+    """What the plan was made for."""
+    warm_up: tuple[int, ...]
+    """The plan's forwards before the first backward, for each stage."""
+    follows_times: bool
+    """Whether the plan depends on the stages' times as well."""
+    measured_once: bool = False
+    """Whether the plan was made from measurements."""
+    recent: tuple[Measured, ...] = ()
+    worse: int = 0
+    better: int = 0
+    other: int = 0
+
+    def replanned(self, planned: Scenario, plan: PipelinePlan) -> "Adapting":
+        """After a new plan."""
+        return replace(
+            self,
+            planned=planned,
+            warm_up=warm_up(plan),
+            measured_once=True,
+            worse=0,
+            better=0,
+            other=0,
+        )
+
+
+def warm_up(plan: PipelinePlan) -> tuple[int, ...]:
+    """How many forwards each stage runs before its first backward."""
+    found = [0] * plan.stages
+    begun = [False] * plan.stages
+    for _, _, instruction in plan.cells():
+        if instruction.kind.backward:
+            begun[instruction.stage] = True
+        elif instruction.kind is Kind.F and not begun[instruction.stage]:
+            found[instruction.stage] += 1
+    return tuple(found)
+
+
+def decide(
+    measured: Measured, state: Adapting, patience: Patience
+) -> tuple[Adapting, Scenario | None, str]:
+    """The new state; what to plan for if the plan is to change, with the reason."""
+    recent = (*state.recent, measured)[-_REMEMBERED:]
+    now = _scenario(state.planned, recent)
+    slower, faster = _links(now, state, patience)
+    other = _times(now, state, patience) if state.follows_times else ""
+    state = replace(
+        state,
+        recent=recent,
+        worse=state.worse + 1 if slower else 0,
+        better=state.better + 1 if faster else 0,
+        other=state.other + 1 if other else 0,
+    )
+    if state.worse >= patience.worse:
+        return state, now, slower
+    if not state.measured_once and state.follows_times and len(recent) == _REMEMBERED:
+        return state, now, f"the stages' times are known: {_shown(now)}"
+    if state.better >= patience.better:
+        return state, now, faster
+    if state.other >= patience.better:
+        return state, now, other
+    return state, None, ""
+
+
+def _scenario(planned: Scenario, recent: Sequence[Measured]) -> Scenario:
+    """What the last steps say, with the memory that there is."""
+
+    def middle(name: str, least: int) -> tuple[int, ...]:
+        rows = [getattr(each, name) for each in recent]
+        columns = zip(*rows, strict=True)
+        return tuple(max(least, round(median(column)) * _PS_PER_NS) for column in columns)
+
+    return replace(
+        planned,
+        forward_ps=middle("forward", 1),
+        backward_input_ps=middle("backward", 1),
+        backward_weight_ps=middle("weights", 0),
+        forward_delay_ps=middle("down", 0),
+        backward_delay_ps=middle("up", 0),
+    )
+
+
+def _links(now: Scenario, state: Adapting, patience: Patience) -> tuple[str, str]:
+    """Why a link is slower than planned, and why one is faster; empty where none is."""
+    slower = faster = ""
+    for link in range(now.stages - 1):
+        delay, planned = _delay(now, link), _delay(state.planned, link)
+        if not state.measured_once:
+            planned = 0
+        below = now.forward_ps[link + 1] + now.backward_input_ps[link + 1]
+        margin = patience.margin * max(planned, below)
+        slack = max(0, state.warm_up[link] - state.warm_up[link + 1])
+        absorbs = tolerance_ps(now, link, slack)
+        if delay > planned + margin and delay > absorbs:
+            slower = slower or (
+                f"link {link}-{link + 1} has {_ms(delay)}, which needs a slack of "
+                f"{slack_needed(now, link)}; the plan has {slack}, which absorbs "
+                f"{_ms(max(absorbs, 0))}"
+            )
+        if delay < planned - margin:
+            faster = faster or (
+                f"link {link}-{link + 1} has {_ms(delay)}; the plan was made for {_ms(planned)}"
+            )
+    return slower, faster
+
+
+def _times(now: Scenario, state: Adapting, patience: Patience) -> str:
+    if not state.measured_once:
+        return ""
+    was, found = _whole(state.planned), _whole(now)
+    longest = max(was)
+    for stage, (before, after) in enumerate(zip(was, found, strict=True)):
+        if abs(after - before) > patience.times * longest:
+            return (
+                f"stage {stage} takes {_ms(after)} for a microbatch; the plan was made for "
+                f"{_ms(before)}"
+            )
+    return ""
+
+
+def _whole(scenario: Scenario) -> list[int]:
+    parts = (scenario.forward_ps, scenario.backward_input_ps, scenario.backward_weight_ps)
+    return [sum(each) for each in zip(*parts, strict=True)]
+
+
+def _delay(scenario: Scenario, link: int) -> int:
+    return (scenario.forward_delay_ps[link] + scenario.backward_delay_ps[link]) // 2
+
+
+def _shown(now: Scenario) -> str:
+    stages = ", ".join(f"{stage}: {_ms(whole)}" for stage, whole in enumerate(_whole(now)))
+    links = ", ".join(
+        f"{link}-{link + 1}: {_ms(_delay(now, link))}" for link in range(now.stages - 1)
+    )
+    return f"a microbatch takes on stage {stages}; delays on link {links}"
+
+
+def _ms(value_ps: float) -> str:
+    return f"{value_ps / 1e9:.2f} ms"

@@ -1,0 +1,69 @@
+"""The plan that follows the network: what was measured goes in, the next step's plan comes out."""
+
+import logging
+from collections.abc import Sequence
+
+from slackline.errors import UsageError
+from slackline.pipeline._adapt import Adapting, Patience, decide, warm_up
+from slackline.pipeline._news import News
+from slackline.pipeline._policy import Policy
+from slackline.pipeline._record import StepRecord
+from slackline.plan.pipeline import Options, PipelinePlan, Scenario, generate
+
+__all__ = ["Follower", "can_follow"]
+
+_log = logging.getLogger("slackline.pipeline")
+
+
+class Follower:
+    """One rank's; all ranks come to the same plan, since all decide from the same measurements."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        plan: PipelinePlan,
+        scenario: Scenario,
+        news: News,
+        *,
+        effort: float,
+        tells: bool,
+    ) -> None:
+        """`tells`: whether this rank writes changes to the log."""
+        self.plan, self.scenario = plan, scenario
+        self._policy = policy
+        self._news = news
+        self._effort = effort
+        self._tells = tells
+        self._patience = Patience()
+        self._state = Adapting(
+            planned=scenario, warm_up=warm_up(plan), follows_times=policy.replans == "auto"
+        )
+
+    def tell(self, record: StepRecord) -> None:
+        """A step has ended. The first one is left out: it allocates, compiles and connects."""
+        if record.step > 0:
+            self._news.tell(record)
+
+    def next(self) -> str:
+        """Chooses the plan of the next step; why it is another one, empty if it is not."""
+        measured = self._news.hear()
+        if measured is None:
+            return ""
+        self._state, scenario, reason = decide(measured, self._state, self._patience)
+        if scenario is None:
+            return ""
+        try:
+            plan = generate(self._policy.replans, scenario, Options(effort=self._effort))
+        except UsageError as error:
+            reason = f"{reason}; but its plan does not fit, so the old one stays: {error}"
+            plan = self.plan
+        self._state = self._state.replanned(scenario, plan)
+        changed, self.plan, self.scenario = plan != self.plan, plan, scenario
+        if self._tells:
+            _log.info("step %d: %s", measured.step + 2, reason.splitlines()[0])
+        return reason if changed else ""
+
+
+def can_follow(policy: Policy, placement: Sequence[int]) -> bool:
+    """Whether plans can be made anew: the search knows pipelines of one stage a rank."""
+    return bool(policy.replans) and tuple(placement) == tuple(range(len(placement)))
