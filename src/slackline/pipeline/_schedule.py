@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from slackline.backend import SlacklineGroup, slackline_group
-from slackline.errors import ClosedError, UsageError
+from slackline.errors import ClosedError, PeerError, UsageError
 from slackline.pipeline._batches import check_microbatches, merge, split
 from slackline.pipeline._follow import Follower, can_follow
 from slackline.pipeline._lane import HostLane
@@ -296,10 +296,13 @@ class Schedule:
         """Nobody goes on alone: what ends a step here ends it on every rank of the group."""
         if self._ended:
             raise ClosedError(f"the schedule ended: {self._ended}", rank=self._nic.rank)
+        step = self._step
         try:
             yield
         except BaseException as error:
-            self._ended = f"step {self._step - 1} failed with {type(error).__name__}: {error}"
+            self._ended = f"step {step} failed with {type(error).__name__}: {error}"
             if self._nic.size > 1:
-                self._nic.abort(f"rank {self._nic.rank} has left a pipeline step: {error}")
+                # Also when a peer has gone: not everybody waits for that very one.
+                here = f"rank {self._nic.rank} has left step {step} of a pipeline: "
+                self._nic.abort(f"{'' if isinstance(error, PeerError) else here}{error}")
             raise

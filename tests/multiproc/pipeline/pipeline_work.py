@@ -59,11 +59,25 @@ def stages_of(rank, size, placement, make=part, **details):
     ]
 
 
-def steps(rank, size, *, placement=None, count=8, samples=16, turns=3, make=part, **options):
+mse = nn.functional.mse_loss
+
+
+def steps(
+    rank,
+    size,
+    *,
+    placement=None,
+    count=8,
+    samples=16,
+    turns=3,
+    make=part,
+    loss_fn=mse,
+    **options,
+):
     """Takes steps and compares; returns the schedule."""
     placement = one_each(size) if placement is None else placement
     stages = stages_of(rank, size, placement, make)
-    schedule = Schedule(stages, count, nn.functional.mse_loss, **options)
+    schedule = Schedule(stages, count, loss_fn, **options)
     has_first, has_last = placement[0] == rank, placement[-1] == rank
     for turn in range(turns):
         x, y = batch(turn, samples)
@@ -74,7 +88,7 @@ def steps(rank, size, *, placement=None, count=8, samples=16, turns=3, make=part
         schedule.step(*given, target=y if has_last else None, losses=losses)
         parts = [make(index) for index in range(len(placement))]
         microbatches = list(zip(x.tensor_split(count), y.tensor_split(count), strict=True))
-        expected = alone(parts, microbatches)
+        expected = alone(parts, microbatches, loss_fn)
         for stage in stages:
             same_bits(stage.submod, parts[stage.stage_index])
         if has_last:

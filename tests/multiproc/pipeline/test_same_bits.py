@@ -1,6 +1,7 @@
 """Whatever the schedule, the policy and the network: the bits are those of one process."""
 
 import pytest
+from pipeline_models import many_steps
 from pipeline_work import one_stage_a_rank, several_stages_a_rank
 
 WIRES = {
@@ -19,3 +20,14 @@ def test_every_schedule_and_policy_gives_the_gradients_of_one_process(job, wire)
 @pytest.mark.parametrize("wire", ["shm", "tcp"])
 def test_several_stages_a_rank_give_the_gradients_of_one_process(job, wire):
     job(2, several_stages_a_rank, environment=WIRES[wire])
+
+
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_a_rail_that_is_cut_in_the_middle_of_a_step_changes_no_bit(job, kind):
+    environment = {
+        "SLACKLINE_RAILS": kind,
+        "SLACKLINE_INTERFACE": "127.0.1.1/24,127.0.2.1/24",
+        "SLACKLINE_FAULTS": "nic 0.1 down from 60ms; link 1-2 delay 2ms",
+    }
+    lost = job(3, many_steps, environment=environment)
+    assert lost[0] > 0

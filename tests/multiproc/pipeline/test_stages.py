@@ -1,0 +1,25 @@
+"""Stages as people write them: compiled, checkpointed, in mixed precision, of any shape."""
+
+import pipeline_models as models
+import pytest
+
+KINDS = (
+    models.checkpointed,
+    models.compiled_stages,
+    models.mixed_precision,
+    models.several_outputs,
+    models.shapes_that_differ,
+    models.uneven_microbatches,
+    models.gradients_that_are_kept,
+    models.evaluation,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_stages_of_every_kind_give_the_gradients_of_one_process(job, kind):
+    job(2, kind)
+
+
+@pytest.mark.parametrize("rails", ["tcp", "udp"])
+def test_shapes_that_differ_from_microbatch_to_microbatch_go_over_wires(job, rails):
+    job(2, models.shapes_that_differ, environment={"SLACKLINE_RAILS": rails})
