@@ -249,7 +249,8 @@ void Link::watch(std::int64_t now_ns, bool probing) {
     }
     if (quiet && rail.state == RailState::kUp && another_is_well(rail, now_ns))
       suspect(rail, now_ns, "silent for " + seconds(now_ns - rail.last.quiet_since_ns));
-    const bool wanted = probing || rail.state == RailState::kSuspect;
+    // What nobody has acknowledged since is asked after: then there is nothing left to look after.
+    const bool wanted = probing || !retained_.empty() || rail.state == RailState::kSuspect;
     if (wanted && rail.probe_sent_ns == 0 && now_ns >= rail.next_probe_ns) probe(rail, now_ns);
   }
 }
