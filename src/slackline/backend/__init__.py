@@ -19,14 +19,17 @@
 
 from slackline._registration import register
 from slackline.backend._context import Context, create
+from slackline.backend._cuda import CudaLane
 from slackline.backend._elastic import ElasticState
 from slackline.backend._failures import failure_of
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._memory import counters, empty, group_of, slackline_group, zeros
 from slackline.backend._shrink import Shrunk, shrink
+from slackline.backend._torch import new_event, new_stream
 
 __all__ = [
     "Context",
+    "CudaLane",
     "ElasticState",
     "Shrunk",
     "SlacklineGroup",
@@ -35,6 +38,8 @@ __all__ = [
     "empty",
     "failure_of",
     "group_of",
+    "new_event",
+    "new_stream",
     "register",
     "shrink",
     "slackline_group",

@@ -53,6 +53,6 @@ def new_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def new_event(*, blocking: bool) -> torch.cuda.Event:
+def new_event(*, blocking: bool, timing: bool = False) -> torch.cuda.Event:
     """Return an event; a blocking one lets the waiting thread sleep."""
-    return torch.cuda.Event(blocking=blocking)  # type: ignore[no-untyped-call]
+    return torch.cuda.Event(enable_timing=timing, blocking=blocking)  # type: ignore[no-untyped-call]

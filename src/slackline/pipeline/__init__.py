@@ -8,14 +8,15 @@ Schedule ─ _schedule            what the user sees
             _gradients          added in microbatch order; complete, scaled, reduced
         _mail                   messages between stages; arrivals wake the rank
             _parcel, _tags      what a message looks like; which tags it uses
-            _lane               from where the stage computes to host memory, and back
+            _lane, _device      from where the stage computes to host memory, and back
+            _delegation         who carries a message: the engine or the computing thread
     _follow, _adapt, _news      a plan that follows what all ranks have measured
     _record                     what happened when
     _torch                      the adapter to torch's untyped edges
 """
 
 from slackline.pipeline._policy import POLICIES, Policy
-from slackline.pipeline._record import Came, Span, StepRecord, Wait
+from slackline.pipeline._record import Came, Sent, Span, StepRecord, Wait
 from slackline.pipeline._schedule import Schedule
 from slackline.plan.pipeline import from_torch_csv
 
@@ -24,6 +25,7 @@ __all__ = [
     "Came",
     "Policy",
     "Schedule",
+    "Sent",
     "Span",
     "StepRecord",
     "Wait",

@@ -39,8 +39,8 @@ class Lane(Protocol):
         With `inline` the caller does all of it, and waits. Raises what an earlier send came to.
         """
 
-    def land(self, body: Tensor, entries: Sequence[Entry]) -> list[Tensor | None]:
-        """The tensors that arrived, where the stage computes."""
+    def land(self, buffer: Tensor, start: int, entries: Entries) -> list[Tensor | None]:
+        """The tensors that arrived in `buffer` from byte `start` on, where the stage computes."""
 
     def close(self) -> None:
         """No more messages."""
@@ -78,8 +78,8 @@ class HostLane:
             transfer.wait()
         self._under_way.append((transfer, buffer))
 
-    def land(self, body: Tensor, entries: Sequence[Entry]) -> list[Tensor | None]:
-        return unpack(body, entries)
+    def land(self, buffer: Tensor, start: int, entries: Entries) -> list[Tensor | None]:
+        return unpack(buffer[start:], entries)
 
     def close(self) -> None:
         self._free.clear()

@@ -174,11 +174,11 @@ class Mail:
             if nbytes > self._capacity(address):
                 self._post_receive(address, self._lane.incoming(nbytes), label)
                 return None
-            body = receive.buffer[HEADER_BYTES:]
+            start = HEADER_BYTES
         else:
-            label, body = receive.label, receive.buffer
+            label, start = receive.label, 0
         self._remember(address, label.body_bytes)
-        tensors = self._lane.land(body, label.entries)
+        tensors = self._lane.land(receive.buffer, start, label.entries)
         for tensor, entry in zip(tensors, label.entries, strict=True):
             if tensor is not None and entry.needs_grad and not address[1]:
                 tensor.requires_grad_()

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from slackline.plan.pipeline import Instruction, Kind
+from slackline.telemetry import PipelineStep
 
-__all__ = ["Came", "Span", "StepRecord", "Wait"]
+__all__ = ["Came", "Sent", "Span", "StepRecord", "Wait", "overview", "telemetry_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,29 @@ class Came:
     """Since it was computed, between the clocks of the two hosts."""
     nbytes: int
 
+    @property
+    def link(self) -> int:
+        """The one that it came over."""
+        return self.sender.stage - self.sender.kind.backward
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message to another rank."""
+
+    sender: Instruction
+    """What computed it."""
+    nbytes: int
+    cost_ns: int
+    """What handing it over cost this rank; a part of neither spans nor waits."""
+    inline: bool
+    """Whether this rank carried it by itself."""
+
+    @property
+    def link(self) -> int:
+        """The one that it went over."""
+        return self.sender.stage - self.sender.kind.backward
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
@@ -64,9 +88,7 @@ class StepRecord:
     spans: tuple[Span, ...]
     waits: tuple[Wait, ...]
     came: tuple[Came, ...]
-    sent_bytes: int
-    sending_ns: int
-    """What handing messages to the engine cost this rank; a part of neither spans nor waits."""
+    sends: tuple[Sent, ...]
     peak_held: tuple[tuple[int, float], ...]
     """(stage, activations held at most)."""
     reductions_ns: tuple[tuple[int, int], ...] = ()
@@ -78,6 +100,11 @@ class StepRecord:
     def computing_ns(self) -> int:
         """Time in which the rank computed."""
         return sum(span.duration_ns for span in self.spans)
+
+    @property
+    def sending_ns(self) -> int:
+        """Time in which the rank handed messages over."""
+        return sum(sent.cost_ns for sent in self.sends)
 
     @property
     def waiting_ns(self) -> int:
@@ -140,6 +167,27 @@ class StepRecord:
 
 def _ms(value_ns: int) -> str:
     return f"{value_ns / 1e6:.3f} ms"
+
+
+def telemetry_of(record: StepRecord) -> PipelineStep:
+    """The record as telemetry keeps it."""
+    return PipelineStep(
+        rank=record.rank,
+        step=record.step,
+        time_ns=record.time_ns,
+        wall_ns=record.wall_ns,
+        computing_ns=record.computing_ns,
+        waiting_ns=record.waiting_ns,
+        plan=record.plan,
+        policy=record.policy,
+        change=record.change,
+        tokens=tuple(record.order_of()),
+        start_ns=tuple(span.start_ns for span in record.spans),
+        end_ns=tuple(span.end_ns for span in record.spans),
+        senders=tuple(str(came.sender) for came in record.came),
+        arrived_ns=tuple(came.arrived_ns for came in record.came),
+        delays_ns=tuple(came.delay_ns for came in record.came),
+    )
 
 
 def overview(records: Sequence[StepRecord]) -> str:

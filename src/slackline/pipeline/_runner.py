@@ -6,7 +6,7 @@ nothing to start: block until something arrives
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from slackline.errors import TimeoutError
 from slackline.pipeline._mail import Arrival, Mail, name_of
-from slackline.pipeline._record import Came, Span, StepRecord, Wait
+from slackline.pipeline._record import Came, Sent, Span, StepRecord, Wait
 from slackline.pipeline._worker import Worker
 from slackline.plan.pipeline import (
     Dispatcher,
@@ -56,21 +56,39 @@ class Inputs:
 class Pace(Protocol):
     """Keeps decisions close to what the device is doing."""
 
+    def begin(self) -> None:
+        """A step begins."""
+
+    def starting(self) -> None:
+        """An instruction is about to be given to the device."""
+
     def started(self) -> None:
         """An instruction has been given to the device."""
 
     def catch_up(self) -> None:
         """Blocks while the device has more than one instruction to do."""
 
+    def times_ns(self) -> list[tuple[int, int]] | None:
+        """When each instruction ran on the device; None where the host's clock tells."""
+
 
 class NoPace:
     """The CPU has done what was asked of it when the call returns."""
+
+    def begin(self) -> None:
+        pass
+
+    def starting(self) -> None:
+        pass
 
     def started(self) -> None:
         pass
 
     def catch_up(self) -> None:
         pass
+
+    def times_ns(self) -> None:
+        return None
 
 
 class Runner:
@@ -83,15 +101,17 @@ class Runner:
         mail: Mail,
         pace: Pace,
         timeout: timedelta,
+        inline: Callable[[int], bool],
     ) -> None:
-        """`timeout`: how long to stand still for a message."""
+        """`timeout`: how long to stand still for a message. `inline`: whether this rank carries
+        what goes over a link by itself.
+        """
         self._rank = rank
         self._workers = workers
         self._mail = mail
         self._pace = pace
         self._timeout = timeout
-        self.inline: dict[int, bool] = {}
-        """By the other stage of a link's rank: whether this rank sends there by itself."""
+        self._inline = inline
         self._reductions: dict[int, int] = {}
         self._begin_ns = 0
 
@@ -103,13 +123,14 @@ class Runner:
         """Runs one step; what goes wrong says where."""
         plan = marching.plan
         dispatcher = Dispatcher(plan, self._rank, marching.scenario, marching.order)
+        self._pace.begin()
         begin, unix = time.monotonic_ns(), time.time_ns()
         self._begin_ns = begin
         self._reductions.clear()
         spans: list[Span] = []
         waits: list[Wait] = []
         came: list[Came] = []
-        sent = sending = 0
+        sends: list[Sent] = []
         held, peak = dict.fromkeys(self._workers, 0), dict.fromkeys(self._workers, 0)
         idle_since: int | None = None
         for worker in self._workers.values():
@@ -135,13 +156,13 @@ class Runner:
                 if instruction.kind is Kind.F:
                     held[stage] += held_after(instruction, marching.scenario)
                     peak[stage] = max(peak[stage], held[stage])
+                self._pace.starting()
                 message = self._compute(instruction, inputs, training=training)
                 self._pace.started()
                 end = time.monotonic_ns()
                 spans.append(Span(instruction, start - begin, end - begin))
                 if message is not None:
-                    sent += self._send(instruction, message, plan)
-                    sending += time.monotonic_ns() - end
+                    sends += self._send(instruction, message, plan)
                 if instruction.kind is not Kind.F:
                     held[stage] += held_after(instruction, marching.scenario)
                 dispatcher.done(instruction)
@@ -149,6 +170,8 @@ class Runner:
             for worker in self._workers.values():
                 worker.end()
         memory = marching.scenario.memory
+        if (times := self._pace.times_ns()) is not None:
+            spans = [Span(each.instruction, *when) for each, when in zip(spans, times, strict=True)]
         return StepRecord(
             rank=self._rank,
             step=step,
@@ -160,8 +183,7 @@ class Runner:
             spans=tuple(spans),
             waits=tuple(waits),
             came=tuple(came),
-            sent_bytes=sent,
-            sending_ns=sending,
+            sends=tuple(sends),
             peak_held=tuple(
                 (stage, float(memory[stage].activations(most))) for stage, most in peak.items()
             ),
@@ -201,15 +223,17 @@ class Runner:
 
     def _send(
         self, instruction: Instruction, message: Sequence[Tensor | None], plan: PipelinePlan
-    ) -> int:
+    ) -> list[Sent]:
+        begin = time.monotonic_ns()
         backward = instruction.kind.backward
         to = instruction.stage + (-1 if backward else 1)
         address = (to, backward, instruction.microbatch)
         if plan.placement[to] == self._rank:
             self._mail.hand_over(address, message)
-            return 0
-        link = min(to, instruction.stage)
-        return self._mail.send(address, message, inline=self.inline.get(link, False))
+            return []
+        inline = self._inline(min(to, instruction.stage))
+        nbytes = self._mail.send(address, message, inline=inline)
+        return [Sent(instruction, nbytes, time.monotonic_ns() - begin, inline)]
 
     def _wait(self, dispatcher: Dispatcher) -> list[Arrival]:
         try:

@@ -3,15 +3,20 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torch import distributed as dist
 
 from slackline.backend import SlacklineGroup, slackline_group
+from slackline.env import Environment
 from slackline.errors import ClosedError, PeerError, UsageError
 from slackline.pipeline._batches import check_microbatches, merge, split
+from slackline.pipeline._delegation import Delegation
+from slackline.pipeline._device import DeviceLane, DevicePace
 from slackline.pipeline._follow import Follower, can_follow
-from slackline.pipeline._lane import HostLane
+from slackline.pipeline._lane import HostLane, Lane
 from slackline.pipeline._mail import Mail
 from slackline.pipeline._news import News
 from slackline.pipeline._plans import (
@@ -22,12 +27,13 @@ from slackline.pipeline._plans import (
     scenario_for,
 )
 from slackline.pipeline._policy import Policy, policy_of
-from slackline.pipeline._record import StepRecord, overview
-from slackline.pipeline._runner import Inputs, Marching, NoPace, Runner
+from slackline.pipeline._record import StepRecord, overview, telemetry_of
+from slackline.pipeline._runner import Inputs, Marching, NoPace, Pace, Runner
 from slackline.pipeline._tags import take_tags
 from slackline.pipeline._terms import Terms, agree, checked_stages, clock_name
 from slackline.pipeline._worker import LossFunction, Worker
 from slackline.plan.pipeline import PipelinePlan, Scenario
+from slackline.telemetry import Writer
 
 __all__ = ["Schedule"]
 
@@ -64,7 +70,9 @@ class Schedule:
         args_chunk_spec: Any = None,
         kwargs_chunk_spec: Any = None,
         output_merge_spec: Any = None,
+        delegation: str = "auto",
         plan_effort: float = 1.0,
+        telemetry: Path | None = None,
         keep_records: int = 64,
     ) -> None:
         """`stages`: torch's PipelineStage, or several of this rank.
@@ -78,6 +86,9 @@ class Schedule:
         `scale_grads`: gradients are divided by the number of microbatches, as torch does.
         `full_backward`: "gpipe", "1f1b" and "interleaved" with backwards in one piece.
         `split_backward`: whether B is apart from W; None: where that does not compute twice.
+        `delegation`: whether messages go to the engine ("always"), are carried by the computing
+        thread ("never"), or on each link as measured costs say ("auto").
+        `telemetry`: a directory for this rank's steps; None asks SLACKLINE_TELEMETRY.
         `plan_effort`: how long "auto" searches, as a factor.
         `keep_records`: steps that `records` keeps.
 
@@ -123,7 +134,12 @@ class Schedule:
             )
         self._forwards = forward_only(placement, n_microbatches)
         first_tag = take_tags(self._nic, Mail.tags(count, n_microbatches))
-        self._lane = HostLane(mine[0].group)
+        device = mine[0].device
+        self._delegation = Delegation(delegation)
+        self._lane: Lane = HostLane(mine[0].group)
+        pace: Pace = NoPace()
+        if device.type == "cuda":
+            self._lane, pace = DeviceLane(device), DevicePace(device)
         self._mail = Mail(self._nic, self._lane, placement, n_microbatches, first_tag)
         self._workers = {
             stage.stage_index: Worker(
@@ -137,13 +153,20 @@ class Schedule:
             for stage in mine
         }
         self._runner = Runner(
-            self._nic.rank, self._workers, self._mail, NoPace(), self._group.default_timeout
+            self._nic.rank,
+            self._workers,
+            self._mail,
+            pace,
+            self._group.default_timeout,
+            self._delegation.inline,
         )
         self._last = self._workers.get(count - 1)
         self._step = 0
         self._records: list[StepRecord] = []
         self._keep = keep_records
         self._ended = ""
+        directory = Environment.read().telemetry if telemetry is None else telemetry
+        self._writer = None if directory is None else Writer(directory, dist.get_rank())
 
     @property
     def plan(self) -> PipelinePlan:
@@ -169,7 +192,10 @@ class Schedule:
         """The last step in detail and the others in a line each, to print."""
         if not self._records:
             return "no step has been taken"
-        return f"{self._records[-1]}\n{overview(self._records)}"
+        carried = "".join(
+            f"  link {link}: {reason}\n" for link, reason in self._delegation.reasons().items()
+        )
+        return f"{self._records[-1]}\n{carried}{overview(self._records)}"
 
     def step(
         self,
@@ -286,6 +312,9 @@ class Schedule:
 
     def _keep_record(self, record: StepRecord) -> None:
         self._records.append(record)
+        self._delegation.learn(record)
+        if self._writer is not None:
+            self._writer.write(telemetry_of(record))
         del self._records[: -self._keep]
 
     def _completed(self, stage: int) -> Callable[[], None]:

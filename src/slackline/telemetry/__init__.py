@@ -1,6 +1,6 @@
 """What a run tells about itself: records, the files they are written to, and sums over them.
 
-    _records   the schema: StepSummary, Counters, RunSummary, LinkVerdict
+    _records   the schema: StepSummary, Counters, RunSummary, LinkVerdict, PipelineStep
     _lines     one record as one line of JSON, and back
     _files     a directory with one file a rank: writer and reader
     _summary   many steps as one run: a pure function
@@ -13,6 +13,7 @@ from slackline.telemetry._lines import decode, encode
 from slackline.telemetry._records import (
     Counters,
     LinkVerdict,
+    PipelineStep,
     Record,
     RunSummary,
     StepSummary,
@@ -22,6 +23,7 @@ from slackline.telemetry._summary import Totals, summarize
 __all__ = [
     "Counters",
     "LinkVerdict",
+    "PipelineStep",
     "Record",
     "RunSummary",
     "StepSummary",

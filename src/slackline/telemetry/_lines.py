@@ -9,7 +9,14 @@ from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 from slackline.errors import UsageError
-from slackline.telemetry._records import Counters, LinkVerdict, Record, RunSummary, StepSummary
+from slackline.telemetry._records import (
+    Counters,
+    LinkVerdict,
+    PipelineStep,
+    Record,
+    RunSummary,
+    StepSummary,
+)
 
 __all__ = ["decode", "encode"]
 
@@ -18,6 +25,7 @@ _KINDS: dict[str, type[Record]] = {
     "counters": Counters,
     "run": RunSummary,
     "verdict": LinkVerdict,
+    "pipeline": PipelineStep,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

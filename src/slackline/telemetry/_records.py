@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Counters", "LinkVerdict", "Record", "RunSummary", "StepSummary"]
+__all__ = ["Counters", "LinkVerdict", "PipelineStep", "Record", "RunSummary", "StepSummary"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,4 +100,43 @@ class LinkVerdict:
     """The sentence, as logs and pages show it."""
 
 
-Record = StepSummary | Counters | RunSummary | LinkVerdict
+@dataclass(frozen=True, kw_only=True)
+class PipelineStep:
+    """One step of one rank of a pipeline: what it computed when, and what came when.
+
+    Times within the step count from its beginning on this rank.
+    """
+
+    rank: int
+    """In the pipeline's group."""
+    step: int
+    """The number of the step, from 0."""
+    time_ns: int
+    """Unix time when it began."""
+    wall_ns: int
+    """How long it took."""
+    computing_ns: int
+    """Time in which the rank computed."""
+    waiting_ns: int
+    """Time in which nothing was ready."""
+    plan: str
+    """The name of the plan."""
+    policy: str
+    """How strictly it was kept."""
+    change: str = ""
+    """Why the plan is another one than in the step before; empty where it is not."""
+    tokens: tuple[str, ...] = ()
+    """The instructions in the order in which they were computed: "2F0"."""
+    start_ns: tuple[int, ...] = ()
+    """When each began."""
+    end_ns: tuple[int, ...] = ()
+    """When each ended."""
+    senders: tuple[str, ...] = ()
+    """What computed each message that came from another rank."""
+    arrived_ns: tuple[int, ...] = ()
+    """When each came."""
+    delays_ns: tuple[int, ...] = ()
+    """How long each was under way, between the clocks of the two hosts."""
+
+
+Record = StepSummary | Counters | RunSummary | LinkVerdict | PipelineStep

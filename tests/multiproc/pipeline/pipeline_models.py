@@ -221,7 +221,7 @@ def bad_steps(rank, size, what):
     schedule = Schedule(stage, 4, loss_fn, schedule="1f1b")
     for samples in (8, 3) if what == "few" else (8, 8):
         x, y = batch(0, samples)[0], batch(0, 8)[1]
-        given = (x,) if rank == 0 and (what != "none" or schedule.records) else ()
+        given = (x,) if rank == 0 and (what != "none" or not schedule.records) else ()
         try:
             schedule.step(*given, target=y if rank == size - 1 else None)
         except RuntimeError as error:

@@ -96,6 +96,15 @@ def steps(
     return schedule
 
 
+def carried(rank, size):
+    """The computing threads carry the messages by themselves, or try it, or never do."""
+    for delegation in ("never", "auto", "always"):
+        schedule = steps(rank, size, schedule="zb-h1", delegation=delegation, turns=6)
+        ways = {sent.inline for record in schedule.records for sent in record.sends}
+        assert ways == {"never": {True}, "auto": ways, "always": {False}}[delegation]
+        assert all(sent.nbytes > 0 for record in schedule.records for sent in record.sends)
+
+
 ONE_STAGE = [
     ("1f1b", "fixed", {}),
     ("gpipe", "ready", {"full_backward": True}),

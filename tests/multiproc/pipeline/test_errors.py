@@ -48,7 +48,7 @@ def test_a_group_of_another_backend_is_refused(job):
         (
             models.no_inputs,
             0,
-            0,
+            1,
             "UsageError: the first stage's rank must give step its inputs",
             [],
         ),

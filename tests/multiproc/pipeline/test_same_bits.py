@@ -2,7 +2,7 @@
 
 import pytest
 from pipeline_models import many_steps
-from pipeline_work import one_stage_a_rank, several_stages_a_rank
+from pipeline_work import carried, one_stage_a_rank, several_stages_a_rank
 
 WIRES = {
     "shm": {},
@@ -20,6 +20,11 @@ def test_every_schedule_and_policy_gives_the_gradients_of_one_process(job, wire)
 @pytest.mark.parametrize("wire", ["shm", "tcp"])
 def test_several_stages_a_rank_give_the_gradients_of_one_process(job, wire):
     job(2, several_stages_a_rank, environment=WIRES[wire])
+
+
+@pytest.mark.parametrize("wire", ["shm", "slow"])
+def test_whoever_carries_the_messages_the_bits_are_the_same(job, wire):
+    job(3, carried, environment=WIRES[wire])
 
 
 @pytest.mark.parametrize("kind", ["tcp", "udp"])

@@ -1,0 +1,90 @@
+"""Who carries a message: the engine beside the computation, or the computing thread by itself.
+
+Delegated, a send costs the thread a copy and a posting. Inline, it costs whatever the link takes to
+accept it: less, where the link is as fast as memory, and all of its delay where it is not.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from statistics import median
+
+from slackline.errors import UsageError
+from slackline.pipeline._record import StepRecord
+
+__all__ = ["MODES", "Delegation"]
+
+MODES = ("always", "never", "auto")
+_FAST = 0.05
+"""A link that is slower than this part of a forward is delegated without a trial."""
+_TRIALS = 2
+_BETTER = 0.8
+"""What inline must cost at most, of the delegated send."""
+
+
+@dataclass(slots=True)
+class _Link:
+    delegated: deque[int]
+    inline: deque[int]
+    trials: int = 0
+    chosen: bool = False
+    reason: str = "not measured yet"
+
+
+class Delegation:
+    """One rank's choice for each link that it sends over, by the link's number."""
+
+    def __init__(self, mode: str) -> None:
+        if mode not in MODES:
+            raise UsageError(f'delegation must be one of {", ".join(MODES)}, not "{mode}"')
+        self._mode = mode
+        self._links: dict[int, _Link] = {}
+
+    def inline(self, link: int) -> bool:
+        """Whether the computing thread sends over it by itself."""
+        if self._mode != "auto":
+            return self._mode == "never"
+        known = self._links.get(link)
+        return known is not None and known.chosen
+
+    def learn(self, record: StepRecord) -> None:
+        """What a step's sends have cost; the first step's, which meets cold memory, count too
+        little to matter.
+        """
+        if self._mode != "auto":
+            return
+        for link in {sent.link for sent in record.sends}:
+            known = self._links.setdefault(link, _Link(deque(maxlen=8), deque(maxlen=8)))
+            costs = [sent.cost_ns for sent in record.sends if sent.link == link]
+            inline = any(sent.inline for sent in record.sends if sent.link == link)
+            (known.inline if inline else known.delegated).append(round(median(costs)))
+            self._choose(link, known, record)
+
+    def reasons(self) -> dict[int, str]:
+        """For each link a sentence that says who carries its messages, and why."""
+        if self._mode != "auto":
+            return {}
+        return {link: known.reason for link, known in sorted(self._links.items())}
+
+    def _choose(self, link: int, known: _Link, record: StepRecord) -> None:
+        forward = max(record.times_ns(stage)[0] for stage, _ in record.peak_held)
+        delays = [came.delay_ns for came in record.came if came.link == link]
+        delay = round(median(delays)) if delays else 0
+        if delay > _FAST * forward:
+            known.chosen = False
+            known.reason = f"delegated: {_us(delay)} under way, a forward takes {_us(forward)}"
+            return
+        if known.trials < _TRIALS:
+            known.trials += len(known.delegated) >= _TRIALS
+            known.chosen = known.trials > 0
+            known.reason = "being tried"
+            return
+        ours, engines = median(known.inline or (0,)), median(known.delegated)
+        known.chosen = bool(known.inline) and ours <= _BETTER * engines
+        known.reason = (
+            f"{'inline' if known.chosen else 'delegated'}: a send costs {_us(ours)} inline, "
+            f"{_us(engines)} delegated"
+        )
+
+
+def _us(value_ns: float) -> str:
+    return f"{value_ns / 1e3:.0f} us"

@@ -1,0 +1,40 @@
+"""Stages on a CUDA device: activations through pinned memory, with the bits of one process."""
+
+import pytest
+import torch
+from pipeline_work import WIDTH, part
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+
+from slackline.pipeline import Schedule
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+def on_the_device(rank, size):
+    device = torch.device("cuda", 0)
+    mine = part(rank).to(device)
+    stage = PipelineStage(mine, rank, size, device)
+    for delegation in ("always", "never", "auto"):
+        schedule = Schedule(
+            stage, 6, nn.functional.mse_loss, schedule="zb-h1", delegation=delegation
+        )
+        for turn in range(4):
+            generator = torch.Generator().manual_seed(turn)
+            x, y = (torch.randn(12, WIDTH, generator=generator).to(device) for _ in range(2))
+            mine.zero_grad()
+            schedule.step(*((x,) if rank == 0 else ()), target=y if rank == size - 1 else None)
+            parts = [part(index).to(device) for index in range(size)]
+            for a, b in zip(x.tensor_split(6), y.tensor_split(6), strict=True):
+                nn.functional.mse_loss(nn.Sequential(*parts)(a), b).backward()
+            for got, wanted in zip(mine.parameters(), parts[rank].parameters(), strict=True):
+                assert torch.equal(got.grad, wanted.grad.div_(6))
+        record = schedule.records[-1]
+        assert all(span.end_ns >= span.start_ns for span in record.spans)
+
+
+def test_stages_on_a_device_give_the_gradients_of_one_process(job):
+    job(2, on_the_device)
