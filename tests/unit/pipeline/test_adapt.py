@@ -1,0 +1,88 @@
+"""Plans change when a link breaks their slack for long enough, and say why."""
+
+from dataclasses import replace
+
+from slackline.pipeline._adapt import Adapting, Measured, Patience, decide, warm_up
+from slackline.plan.pipeline import Scenario, generate, one_f_one_b, zb_h2
+
+MS = 1_000_000
+PATIENCE = Patience()
+
+
+def measured(step, delay_ms=0.0, link=1, stages=4, forward_ms=10):
+    delays = [0] * (stages - 1)
+    delays[link] = round(delay_ms * MS)
+    return Measured(
+        step=step,
+        forward=(forward_ms * MS,) * stages,
+        backward=(10 * MS,) * stages,
+        weights=(10 * MS,) * stages,
+        down=tuple(delays),
+        up=tuple(delays),
+    )
+
+
+def start(plan, follows_times=False):
+    scenario = Scenario.uniform(plan.stages, plan.microbatches)
+    return Adapting(planned=scenario, warm_up=warm_up(plan), follows_times=follows_times)
+
+
+def run(state, delays, **details):
+    """After which steps a plan is asked for, and why."""
+    asked = []
+    for step, delay in enumerate(delays):
+        state, scenario, reason = decide(measured(step, delay, **details), state, PATIENCE)
+        if scenario is not None:
+            asked.append((step, reason))
+            state = state.replanned(scenario, generate("slack", scenario))
+    return asked
+
+
+def test_the_warm_up_is_read_off_the_plan():
+    assert warm_up(one_f_one_b(4, 8)) == (4, 3, 2, 1)
+    assert warm_up(zb_h2(4, 8)) == (7, 5, 3, 1)
+
+
+def test_a_link_within_its_slack_changes_nothing():
+    assert run(start(zb_h2(4, 12)), [9.0] * 10) == []
+
+
+def test_a_link_that_breaks_its_slack_does_after_two_steps():
+    assert run(start(zb_h2(4, 12)), [0, 0, 30, 30, 30, 30, 30]) == [
+        (
+            4,
+            "link 1-2 has 30.00 ms, which needs a slack of 4; the plan has 2, which absorbs "
+            "10.00 ms",
+        )
+    ]
+
+
+def test_one_slow_step_is_a_hiccup():
+    assert run(start(zb_h2(4, 12)), [0, 0, 0, 60, 0, 0, 0, 0]) == []
+
+
+def test_a_link_that_recovers_gives_its_slack_back_after_five_steps():
+    found = run(start(zb_h2(4, 12)), [30] * 6 + [0] * 10)
+    assert [step for step, _ in found] == [1, 11]
+    assert found[1][1] == "link 1-2 has 0.00 ms; the plan was made for 30.00 ms"
+
+
+def test_a_delay_that_wavers_by_less_than_the_margin_changes_nothing():
+    found = run(start(zb_h2(4, 12)), [30, 30, 32, 29, 31, 32, 28, 29, 30, 31])
+    assert [step for step, _ in found] == [1]
+
+
+def test_the_first_times_are_planned_for_once():
+    found = run(start(zb_h2(4, 12), follows_times=True), [0] * 8)
+    assert [step for step, _ in found] == [2]
+    assert found[0][1].startswith("the stages' times are known: a microbatch takes on stage 0: 30")
+
+
+def test_a_stage_that_becomes_slower_is_planned_for_after_five_steps():
+    state = replace(start(zb_h2(4, 12), follows_times=True), measured_once=True)
+    scenario = Scenario.uniform(4, 12, (10 * 10**9, 10 * 10**9, 10 * 10**9))
+    state = replace(state, planned=scenario)
+    for step in range(5):
+        state, wanted, reason = decide(measured(step, forward_ms=20), state, PATIENCE)
+        assert (wanted is None) == (step < 4)
+    assert reason == "stage 0 takes 40.00 ms for a microbatch; the plan was made for 30.00 ms"

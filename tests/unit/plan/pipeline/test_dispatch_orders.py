@@ -1,0 +1,47 @@
+"""The order "planned": the plan where it can be kept, else readiness, never a standstill."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackline.plan.pipeline import PS_PER_MS, Scenario, auto, generate
+from slackline.sim import Channel, Network, simulate
+
+MS = PS_PER_MS
+
+
+def test_a_plan_whose_times_hold_takes_no_longer_than_planned() -> None:
+    scenario = Scenario.uniform(4, 12, (10 * MS, 10 * MS, 10 * MS), cap=8).delayed(1, 25 * MS)
+    found = auto(scenario)
+    run = simulate(found.plan, scenario, order="planned")
+    assert run.makespan_ps <= found.makespan_ps
+
+
+def test_a_delay_that_the_plan_does_not_know_is_met_by_readiness() -> None:
+    scenario = Scenario.uniform(4, 16, (10 * MS, 10 * MS, 10 * MS), cap=6)
+    plan = generate("auto", scenario)
+    slow = scenario.delayed(2, 40 * MS)
+    fixed, planned = (
+        simulate(plan, slow, order=order).makespan_ps for order in ("fixed", "planned")
+    )
+    assert planned < fixed
+
+
+@settings(max_examples=60)
+@given(
+    stages=st.integers(2, 5),
+    microbatches=st.integers(1, 9),
+    cap=st.integers(1, 6),
+    name=st.sampled_from(["ready", "slack"]),
+    seed=st.integers(0, 1000),
+    jitter=st.integers(0, 200),
+)
+def test_it_runs_to_its_end_within_the_caps_whatever_the_network_does(
+    stages: int, microbatches: int, cap: int, name: str, seed: int, jitter: int
+) -> None:
+    scenario = Scenario.uniform(stages, microbatches, (7 * MS, 11 * MS, 5 * MS), cap=cap)
+    plan = generate(name, scenario)
+    channels = tuple(Channel(jitter_ps=jitter * MS) for _ in range(stages - 1))
+    network = Network(forward=channels, backward=channels, seed=seed)
+    run = simulate(plan, scenario, network, order="planned")
+    assert sum(map(len, run.spans)) == 3 * stages * microbatches
+    assert max(run.peak_activations) <= cap
