@@ -124,7 +124,11 @@ NB_MODULE(_native, m) {
           "Identity, as next_completion() gives it.")
       .def(
           "source", [](const BoundJob& j) { return j.job->any_source; },
-          "Who sent the message of a receive from any source, -1 if unknown.");
+          "Who sent the message of a receive from any source, -1 if unknown.")
+      .def(
+          "ended_ns",
+          [](const BoundJob& j) { return j.job->finished() ? j.job->ended_ns : std::int64_t{0}; },
+          "When it finished, in ns of the monotonic clock; 0 while it has not.");
 
   nb::class_<BoundGroup>(m, "Group", "One life of a group of ranks on an engine.")
       .def_prop_ro("rank", [](const BoundGroup& g) { return g.group->rank; })

@@ -105,6 +105,9 @@ class Job:
     def source(self) -> int:
         """Who sent the message of a receive from any source, -1 if unknown."""
 
+    def ended_ns(self) -> int:
+        """When it finished, in ns of the monotonic clock; 0 while it has not."""
+
 class Group:
     """One life of a group of ranks on an engine."""
 

@@ -26,6 +26,7 @@ void Engine::finish(Job& job, JobState state) {
   const std::shared_ptr<Job> alive = job.shared_from_this();
   retire(job);
   ++operations_;
+  job.ended_ns = now_ns();
   job.state.store(state, std::memory_order_release);
   if (job.async_counted) --async_open_;
   if (waiters_ > 0) finished_.notify_all();

@@ -113,6 +113,7 @@ struct Job : std::enable_shared_from_this<Job> {
   std::uint64_t total = 0;
   std::int64_t posted_ns = 0;
   std::int64_t deadline_ns = 0;
+  std::int64_t ended_ns = 0;        // 0: it has not
   std::vector<Chunk> chunks;        // as program->chains
   std::vector<Lane> lanes;          // by rank
   std::vector<std::byte*> scratch;  // arena blocks for partial sums

@@ -3,5 +3,6 @@
 from slackline.nic._interface import Group, Nic, Store, Transfer
 from slackline.nic._native_nic import NativeNic
 from slackline.nic._options import NicOptions
+from slackline.nic._transfer import NativeTransfer
 
-__all__ = ["Group", "NativeNic", "Nic", "NicOptions", "Store", "Transfer"]
+__all__ = ["Group", "NativeNic", "NativeTransfer", "Nic", "NicOptions", "Store", "Transfer"]

@@ -51,6 +51,14 @@ class NativeTransfer:
         rank = self._job.source()
         return None if rank < 0 else rank
 
+    @property
+    def ended_ns(self) -> int:
+        """When the engine was done with it, by the monotonic clock; 0 while it is not.
+
+        A callback may run much later: it needs Python.
+        """
+        return self._job.ended_ns()
+
     def done(self) -> bool:
         return self._job.done()
 

@@ -135,6 +135,7 @@ def _scenario(planned: Scenario, recent: Sequence[Measured]) -> Scenario:
 def _links(now: Scenario, state: Adapting, patience: Patience) -> tuple[str, str]:
     """Why a link is slower than planned, and why one is faster; empty where none is."""
     slower = faster = ""
+    most = 0
     for link in range(now.stages - 1):
         delay, planned = _delay(now, link), _delay(state.planned, link)
         if not state.measured_once:
@@ -143,8 +144,9 @@ def _links(now: Scenario, state: Adapting, patience: Patience) -> tuple[str, str
         margin = patience.margin * max(planned, below)
         slack = max(0, state.warm_up[link] - state.warm_up[link + 1])
         absorbs = tolerance_ps(now, link, slack)
-        if delay > planned + margin and delay > absorbs:
-            slower = slower or (
+        if delay > planned + margin and delay - absorbs > most:
+            most = delay - absorbs
+            slower = (
                 f"link {link}-{link + 1} has {_ms(delay)}, which needs a slack of "
                 f"{slack_needed(now, link)}; the plan has {slack}, which absorbs "
                 f"{_ms(max(absorbs, 0))}"

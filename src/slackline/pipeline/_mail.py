@@ -18,7 +18,7 @@ from functools import partial
 from torch import Tensor
 
 from slackline.errors import InternalError, TimeoutError
-from slackline.nic import Group, Transfer
+from slackline.nic import Group, NativeTransfer, Transfer
 from slackline.pipeline._lane import Lane
 from slackline.pipeline._parcel import (
     HEADER_BYTES,
@@ -205,10 +205,12 @@ class Mail:
             timeout=_NO_LIMIT,
         )
         # The callback holds the buffer as long as the engine may write to it.
-        transfer.add_done_callback(partial(self._tell, receive))
+        transfer.add_done_callback(partial(self._tell, receive, transfer))
 
-    def _tell(self, receive: _Receive, error: BaseException | None) -> None:
-        self._ended.put((receive, error, time.monotonic_ns()))
+    def _tell(self, receive: _Receive, transfer: Transfer, error: BaseException | None) -> None:
+        # Python may get round to it long after the engine has.
+        known = transfer.ended_ns if isinstance(transfer, NativeTransfer) else 0
+        self._ended.put((receive, error, known or time.monotonic_ns()))
 
     def _post(self, buffer: Tensor, peer: int, tag: int, priority: int, *, inline: bool) -> None:
         def post() -> Transfer:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import distributed as dist
 
 from slackline.errors import MismatchError, UsageError
-from slackline.pipeline._torch import Stage, is_stage
+from slackline.pipeline._torch import Stage, is_stage, sources_of
 
 __all__ = ["Terms", "agree", "checked_stages"]
 
@@ -60,6 +60,12 @@ def checked_stages(stages: object) -> list[Stage]:
                 f"stage {given[0].stage_index} is on {given[0].device}, "
                 f"stage {each.stage_index} on {each.device}"
             )
+        for above in sources_of(each):
+            if above != each.stage_index - 1:
+                raise UsageError(
+                    f"stage {each.stage_index} takes what stage {above} computes: "
+                    "a stage can send to the next one only"
+                )
     return sorted(given, key=lambda stage: stage.stage_index)
 
 

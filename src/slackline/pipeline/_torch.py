@@ -1,5 +1,6 @@
 """The adapter to torch's untyped edges: its pipeline stages and the backward in two parts."""
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 
@@ -31,6 +32,19 @@ class Stage(Protocol):
 def is_stage(value: object) -> bool:
     """Whether torch made it to be a stage."""
     return isinstance(value, PipelineStage | _PipelineStageBase)
+
+
+def sources_of(stage: Any) -> set[int]:
+    """The stages whose outputs a traced stage takes, as far as its graph tells."""
+    found: set[int] = set()
+    node = getattr(stage, "node", None)
+    for argument in () if node is None else node.args:
+        source = argument
+        while source.target is operator.getitem:
+            source = source.args[0]
+        if source.op == "call_module":
+            found.add(stage.get_stage_index_of_submod(source.name))
+    return found
 
 
 def inputs_backward(

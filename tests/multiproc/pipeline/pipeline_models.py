@@ -1,28 +1,21 @@
-"""Stages of every kind, and what goes wrong: what ranks do in the tests of both."""
+"""Stages of every kind, as ranks run them."""
 
-import os
-import queue
-import signal
 import sys
-import threading
 from pathlib import Path
 
 import torch
-from torch import distributed as dist
 from torch import nn
-from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining import PipelineStage, pipe_split, pipeline
 from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pipeline_work import CPU, WIDTH, alone, batch, part, same_bits, stages_of, steps
+from pipeline_work import CPU, alone, batch, part, same_bits, stages_of, steps, told
 
 from slackline.backend import counters
-from slackline.errors import SlacklineError
 from slackline.pipeline import Schedule
-from slackline.plan.pipeline import from_torch_csv, gpipe, one_each, vee
+from slackline.plan.pipeline import one_each, vee
 
 mse = nn.functional.mse_loss
-CYCLE = "0F0,0I0,0W0,0F1,0I1,0W1\n1F1,1I1,1W1,1F0,1I0,1W0\n"
 
 
 class Checkpointed(nn.Module):
@@ -178,154 +171,67 @@ def evaluation(rank, size):
             assert len(losses) == 4
 
 
-def told(call):
-    try:
-        call()
-    except SlacklineError as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing"
+def traced(rank, size):
+    """A model that torch has split; and one with a shortcut past a stage, which is refused."""
+
+    class Whole(nn.Module):
+        def __init__(self, shortcut):
+            super().__init__()
+            self.parts, self.shortcut = nn.ModuleList(map(part, range(3))), shortcut
+
+        def forward(self, x):
+            first = self.parts[0](x)
+            pipe_split()
+            second = self.parts[1](first)
+            pipe_split()
+            return self.parts[2](second + first if self.shortcut else second)
+
+    x, y = batch(0, 8)
+    piped = pipeline(Whole(False), mb_args=(x[:2],))
+    stage = piped.build_stage(rank, CPU)
+    schedule = Schedule(stage, 4, mse, schedule="zb-h1")
+    schedule.step(*((x,) if rank == 0 else ()), target=y if rank == size - 1 else None)
+    whole = Whole(False)
+    alone([whole], list(zip(x.tensor_split(4), y.tensor_split(4), strict=True)))
+    for mine, theirs in zip(stage.submod.parameters(), whole.parts[rank].parameters(), strict=True):
+        assert mine.grad.numpy().tobytes() == theirs.grad.numpy().tobytes()
+    around = pipeline(Whole(True), mb_args=(x[:2],)).build_stage(rank, CPU)
+    return told(lambda: Schedule(around, 4, mse)) if rank == 2 else ""
 
 
-def bad_terms(rank, size):
-    """What is refused when the schedule is made, by every rank alike."""
+def autocast_around(rank, size):
+    """The whole step within autocast: forwards in bfloat16, as in one process."""
     stage = PipelineStage(part(rank), rank, size, CPU)
-    twice = PipelineStage(part(0), 0, size, CPU)
-    odd = PipelineStage(part(rank), rank, size + 1, CPU)
-    differing = 4 + rank
-
-    return [
-        told(lambda: Schedule(stage, 0, mse)),
-        told(lambda: Schedule(part(0), 4, mse)),
-        told(lambda: Schedule(stage, 4, mse, schedule="2f2b")),
-        told(lambda: Schedule(stage, 4, mse, policy="eager")),
-        told(lambda: Schedule(stage, 4, mse, memory=0)),
-        told(lambda: Schedule(stage, 4, mse, memory=[4])),
-        told(lambda: Schedule(stage, 4, mse, schedule="gpipe", memory=2)),
-        told(lambda: Schedule(stage, 4, mse, schedule="zb-v")),
-        told(lambda: Schedule(stage, 4, mse, schedule=gpipe(size + 1, 4))),
-        told(lambda: Schedule(stage, 5, mse, schedule=gpipe(size, 4))),
-        told(lambda: Schedule(stage, 2, mse, schedule=from_torch_csv(CYCLE))),
-        told(lambda: Schedule(twice, 4, mse)),
-        told(lambda: Schedule(odd, 4, mse)),
-        told(lambda: Schedule(stage, differing, mse)),
-    ]
+    schedule = Schedule(stage, 4, mse, schedule="zb-h1")
+    x, y = batch(0, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        schedule.step(*((x,) if rank == 0 else ()), target=y if rank == size - 1 else None)
+    parts = [part(index) for index in range(size)]
+    for a, b in zip(x.tensor_split(4), y.tensor_split(4), strict=True):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = mse(nn.Sequential(*parts)(a), b)
+        loss.backward()
+    for parameter in parts[rank].parameters():
+        parameter.grad.div_(4)
+    same_bits(stage.submod, parts[rank])
 
 
-def bad_steps(rank, size, what):
-    """What ends a step on one rank ends it on all."""
-    module = part(rank)
-    if what == "shape" and rank == 1:
-        module = nn.Linear(WIDTH + 1, WIDTH)
-    stage = PipelineStage(module, rank, size, CPU)
-    loss_fn = (lambda output, target: output) if what == "loss" else mse
-    schedule = Schedule(stage, 4, loss_fn, schedule="1f1b")
-    for samples in (8, 3) if what == "few" else (8, 8):
-        x, y = batch(0, samples)[0], batch(0, 8)[1]
-        given = (x,) if rank == 0 and (what != "none" or not schedule.records) else ()
-        try:
-            schedule.step(*given, target=y if rank == size - 1 else None)
-        except RuntimeError as error:
-            found = f"{type(error).__name__}: {error}"
-            return [found, getattr(error, "__notes__", []), told(lambda: schedule.step())]
-    return "nothing"
-
-
-def few_samples(rank, size):
-    return bad_steps(rank, size, "few")
-
-
-def no_inputs(rank, size):
-    return bad_steps(rank, size, "none")
-
-
-def wrong_shape(rank, size):
-    return bad_steps(rank, size, "shape")
-
-
-def wrong_loss(rank, size):
-    return bad_steps(rank, size, "loss")
-
-
-class Dying(nn.Module):
-    def __init__(self, index, when):
-        super().__init__()
-        self.inner, self.left = part(index), when
-
-    def forward(self, x):
-        self.left -= 1
-        if self.left < 0:
-            os._exit(1)
-        return self.inner(x)
-
-
-def a_rank_dies(rank, size):
-    """Rank 1 ends in the middle of the second step; what the others are told."""
-    module = Dying(rank, 10) if rank == 1 else part(rank)
-    schedule = Schedule(PipelineStage(module, rank, size, CPU), 8, mse, schedule="1f1b")
-    x, y = batch(0, 16)
-    try:
-        for _ in range(3):
+def plans_that_follow(rank, size):
+    """Steps over a link that is slow at first and then is not; every rank's plans and reasons."""
+    stage = PipelineStage(part(rank), rank, size, CPU)
+    found = []
+    for name in ("auto", "adaptra"):
+        schedule = Schedule(stage, 12, mse, schedule=name)
+        plans = []
+        for turn in range(10):
+            x, y = batch(turn, 12)
             schedule.step(*((x,) if rank == 0 else ()), target=y if rank == size - 1 else None)
-    except SlacklineError as error:
-        return type(error).__name__
-    return "nothing"
+            plans.append(" ".join(each for order in schedule.plan.orders() for each in order))
+        found.append([plans, [record.change for record in schedule.records]])
+    return found
 
 
 def many_steps(rank, size):
     """Long enough for a rail to be cut in the middle of a step."""
     steps(rank, size, samples=256, turns=25, schedule="auto", placement=one_each(size))
     return counters()["rails_lost"] + counters()["rails_suspected"]
-
-
-def interrupted(rank, size, store):
-    """Rank 1 is interrupted as by Ctrl-C while the others wait for it."""
-    dist.init_process_group("slackline", init_method=f"file://{store}", rank=rank, world_size=size)
-    module = Interrupted(rank) if rank == 1 else part(rank)
-    schedule = Schedule(PipelineStage(module, rank, size, CPU), 8, mse, schedule="zb-h1")
-    x, y = batch(0, 16)
-    try:
-        schedule.step(*((x,) if rank == 0 else ()), target=y if rank == size - 1 else None)
-    except (SlacklineError, KeyboardInterrupt) as error:
-        return type(error).__name__
-    return "nothing"
-
-
-class Interrupted(nn.Module):
-    """Interrupts its process, whose main thread then waits for messages that do not come."""
-
-    def __init__(self, index):
-        super().__init__()
-        self.inner, self.left = part(index), 3
-
-    def forward(self, x):
-        self.left -= 1
-        if self.left == 0:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-            queue.SimpleQueue().get(timeout=20)
-        return self.inner(x)
-
-
-def waits_and_is_interrupted(rank, size, store):
-    """Rank 0 never sends; rank 1 stands in its wait when it is interrupted."""
-    dist.init_process_group("slackline", init_method=f"file://{store}", rank=rank, world_size=size)
-    schedule = Schedule(PipelineStage(part(rank), rank, size, CPU), 8, mse, schedule="zb-h1")
-    if rank == 0:
-        try:
-            dist.recv(torch.zeros(1), 1)
-        except SlacklineError as error:
-            return type(error).__name__
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    try:
-        schedule.step(target=batch(0, 16)[1])
-    except KeyboardInterrupt:
-        return "KeyboardInterrupt"
-    return "nothing"
-
-
-def on_gloo(rank, size, store):
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
-    found = told(lambda: Schedule(PipelineStage(part(rank), rank, size, CPU), 8, mse))
-    dist.destroy_process_group()
-    return found

@@ -5,12 +5,21 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 
+from slackline.errors import SlacklineError
 from slackline.overlap import DataParallel
 from slackline.pipeline import Schedule
 from slackline.plan.pipeline import looped, one_each, vee
 
 WIDTH = 12
 CPU = torch.device("cpu")
+
+
+def told(call):
+    try:
+        call()
+    except SlacklineError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
 
 
 def part(index):

@@ -1,6 +1,6 @@
 """What is refused, and what ends a step: everywhere, with stage, operation and value."""
 
-import pipeline_models as models
+import pipeline_failures as models
 import pytest
 
 REFUSED = [
@@ -87,6 +87,15 @@ def test_what_ends_a_step_on_one_rank_ends_it_on_all(job, what, culprit, step, e
 def test_the_death_of_a_rank_in_a_step_reaches_every_rank(job, rails):
     told = job(4, models.a_rank_dies, dying=(1,), environment={"SLACKLINE_RAILS": rails})
     assert told == ["PeerError", None, "PeerError", "PeerError"]
+
+
+def test_a_rank_that_waits_too_long_names_what_for(job):
+    told = job(3, models.nobody_sends, bare=True)
+    limit = "Timed out after 0:00:01.500000: nothing has come of"
+    own = {1: f"TimeoutError: rank 1 {limit} 0F0, 2B0", 2: f"TimeoutError: rank 2 {limit} 1F0"}
+    assert any(told[rank] == own[rank] for rank in own)
+    for rank in own:
+        assert told[rank] == own[rank] or told[rank].startswith("PeerError: ")
 
 
 def test_an_interrupted_rank_ends_and_so_do_the_others(job):

@@ -1,7 +1,7 @@
 """Whatever the schedule, the policy and the network: the bits are those of one process."""
 
 import pytest
-from pipeline_models import many_steps
+from pipeline_models import many_steps, plans_that_follow
 from pipeline_work import carried, one_stage_a_rank, several_stages_a_rank
 
 WIRES = {
@@ -20,6 +20,15 @@ def test_every_schedule_and_policy_gives_the_gradients_of_one_process(job, wire)
 @pytest.mark.parametrize("wire", ["shm", "tcp"])
 def test_several_stages_a_rank_give_the_gradients_of_one_process(job, wire):
     job(2, several_stages_a_rank, environment=WIRES[wire])
+
+
+def test_all_ranks_change_their_plans_at_the_same_step_and_for_the_same_reason(job):
+    environment = {"SLACKLINE_FAULTS": "link 1-2 delay 30ms"}
+    found = job(3, plans_that_follow, environment=environment)
+    assert found[1:] == found[:1] * 2
+    for _, changes in found[0]:
+        reasons = [each for each in changes if each]
+        assert any("link 1-2 has 3" in each for each in reasons)
 
 
 @pytest.mark.parametrize("wire", ["shm", "slow"])

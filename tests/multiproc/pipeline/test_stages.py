@@ -12,12 +12,21 @@ KINDS = (
     models.uneven_microbatches,
     models.gradients_that_are_kept,
     models.evaluation,
+    models.autocast_around,
 )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_stages_of_every_kind_give_the_gradients_of_one_process(job, kind):
     job(2, kind)
+
+
+def test_a_model_that_torch_has_split_runs_and_one_with_shortcuts_is_refused(job):
+    assert job(3, models.traced) == [
+        "",
+        "",
+        "UsageError: stage 2 takes what stage 0 computes: a stage can send to the next one only",
+    ]
 
 
 @pytest.mark.parametrize("rails", ["tcp", "udp"])
