@@ -139,7 +139,7 @@ def several_stages_a_rank(rank, size):
         ("zb-v", "fixed", vee(2 * size)),
         ("zb-v", "ready", vee(2 * size)),
         ("auto", "auto", vee(2 * size)),
-        ("ready", "ready", (0, 0, 1, 1)),
+        ("ready", "ready", tuple(index // 2 for index in range(2 * size))),
     ):
         steps(rank, size, turns=2, placement=placement, schedule=schedule, policy=policy)
 

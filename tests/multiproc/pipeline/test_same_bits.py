@@ -17,6 +17,23 @@ def test_every_schedule_and_policy_gives_the_gradients_of_one_process(job, wire)
     job(3, one_stage_a_rank, environment=WIRES[wire])
 
 
+ANYTHING = [
+    f"{effect} over {rails}"
+    for rails in ("shm", "tcp", "udp")
+    for effect in ("delay 20ms jitter 15ms seed 3", "rate 20Mbit", "down from 50ms for 300ms")
+] + ["loss 3% duplicate 3% reorder 3% corrupt 1% seed 5 over udp", "corrupt 1% seed 6 over tcp"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", ANYTHING)
+@pytest.mark.parametrize("work", [one_stage_a_rank, several_stages_a_rank])
+def test_in_any_trouble_the_gradients_are_those_of_one_process(job, trouble, work):
+    effects, _, rails = trouble.rpartition(" over ")
+    fault = f"link 0-1 {effects}; link 1-2 {effects}"
+    environment = {"SLACKLINE_RAILS": rails, "SLACKLINE_FAULTS": fault}
+    job(3, work, environment=environment)
+
+
 @pytest.mark.parametrize("wire", ["shm", "tcp"])
 def test_several_stages_a_rank_give_the_gradients_of_one_process(job, wire):
     job(2, several_stages_a_rank, environment=WIRES[wire])
