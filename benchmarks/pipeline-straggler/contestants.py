@@ -50,10 +50,10 @@ ENTRIES = (
     Entry(name=OURS_1F1B, torch=ONE_F_ONE_B, quick=True),
     Entry(name=OURS_ZB, torch=ZERO_BUBBLE),
     Entry(name=FIXED, schedule="zero-bubble", policy="fixed", quick=True),
-    Entry(name=ADAPTRA, schedule="adaptra", policy="adaptra", warm_up=4),
+    Entry(name=ADAPTRA, schedule="adaptra", policy="adaptra", warm_up=8),
     Entry(name=READY, schedule="ready", policy="ready", capped=True),
-    Entry(name=AUTO, schedule="auto", policy="auto", capped=True, quick=True, warm_up=4),
-    Entry(name=AUTO_UNCAPPED, schedule="auto", policy="auto", warm_up=4),
+    Entry(name=AUTO, schedule="auto", policy="auto", capped=True, quick=True, warm_up=8),
+    Entry(name=AUTO_UNCAPPED, schedule="auto", policy="auto", warm_up=8),
 )
 """PyTorch's zero bubble is ScheduleInterleavedZeroBubble with one stage a rank. A cap is twice as
 many activations as there are stages; the fixed order holds that many less one by itself."""

@@ -60,15 +60,20 @@ def critical_path(
         rank, number = place
         before = (rank, number - 1) if number else None
         since_ns = start_ns if before is None else _at(ranks, before).end_ns
-        other = needs.get(place)
-        if other is None and wait.start_ns - since_ns > _LONG_NS:
-            other = _last_message(ranks, rank, wait.start_ns, delays_ns)
-        delay = 0 if other is None else delays_ns.get(min(rank, other[0]), 0)
-        if other is not None and _at(ranks, other).end_ns + delay > since_ns:
-            messages += wait.start_ns - _at(ranks, other).end_ns - delay
-            computing += delay
+        others = [needs.get(place)]
+        if wait.start_ns - since_ns > _LONG_NS:
+            others.append(_last_message(ranks, rank, wait.start_ns, delays_ns))
+        came = [
+            (_at(ranks, other).end_ns + delays_ns.get(min(rank, other[0]), 0), other)
+            for other in others
+            if other is not None
+        ]
+        came = [each for each in came if each[0] > since_ns]
+        if came:
+            arrived_ns, place = came[0]
+            messages += wait.start_ns - arrived_ns
+            computing += arrived_ns - _at(ranks, place).end_ns
             hops += 1
-            place = other
             continue
         turning += wait.start_ns - since_ns
         turns += 1

@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from _harness.ranks import Place
 from cases import MS, Shape
-from contestants import ENTRIES, Contestant, Data, Entry, OurPipeline, TorchPipeline
+from contestants import ENTRIES, Contestant, Data, OurPipeline, TorchPipeline
 
 from slackline.testing.timed_stage import TimedStage, Wait
 
-TIMEOUT = timedelta(seconds=60)
+TIMEOUT = timedelta(minutes=10)
 _SET_TIMER_SLACK = 29
 """Of prctl: how much later than asked a sleep may end, 50 us unless told otherwise."""
 
@@ -32,7 +32,7 @@ class Iteration:
 
 
 class Performer:
-    """A rank with a slackline group, a gloo group, and a pipeline for each contestant."""
+    """A rank with one contestant's pipeline."""
 
     def __init__(self, place: Place) -> None:
         torch.set_num_threads(1)
@@ -47,35 +47,26 @@ class Performer:
         dist.init_process_group(
             "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
         )
-        self._stages: dict[str, TimedStage] = {}
-        self._contestants: dict[str, Contestant] = {}
+        self._group: dist.ProcessGroup | None = None
 
-    def prepare(self, shape: Shape, names: list[str]) -> dict[str, str]:
-        """Make these contestants' pipelines; the orders that PyTorch made, as CSV."""
+    def prepare(self, shape: Shape, name: str) -> str | None:
+        """Make this contestant's pipeline, the only one; its order as CSV if PyTorch made it."""
+        (entry,) = (each for each in ENTRIES if each.name == name)
+        self._leave()
         self._data = Data(shape, self._place.rank)
-        self._stages.clear()
-        self._contestants.clear()
-        for entry in ENTRIES:
-            if entry.name in names:
-                self._stages[entry.name] = _stage(shape)
-                self._contestants[entry.name] = self._contestant(entry, shape)
-        orders = {name: each.order() for name, each in self._contestants.items()}
-        return {name: order for name, order in orders.items() if order is not None}
-
-    def _contestant(self, entry: Entry, shape: Shape) -> Contestant:
-        stage = self._stages[entry.name]
-        group = dist.new_group(backend=entry.backend, timeout=TIMEOUT)
-        if entry.torch is None:
-            return OurPipeline(entry, stage, shape, self._data, group)
-        return TorchPipeline(entry, stage, shape, self._data, group)
+        self._stage = _stage(shape)
+        self._group = dist.new_group(backend=entry.backend, timeout=TIMEOUT)
+        kind = OurPipeline if entry.torch is None else TorchPipeline
+        self._contestant: Contestant = kind(entry, self._stage, shape, self._data, self._group)
+        return self._contestant.order()
 
     def before_others(self) -> bool:
         """Whether this rank goes before what else runs on the machine."""
         return self._before_others
 
-    def iterate(self, name: str, start_ns: int) -> Iteration:
+    def iterate(self, start_ns: int) -> Iteration:
         """One iteration that begins at `start_ns` on every rank; its gradients are checked."""
-        stage, contestant = self._stages[name], self._contestants[name]
+        stage, contestant = self._stage, self._contestant
         stage.weight.grad = None
         stage.waits.clear()
         _sleep_until(start_ns)
@@ -85,9 +76,9 @@ class Performer:
         self._data.check(stage)
         return Iteration(start_ns=began_ns, end_ns=ended_ns, waits=tuple(stage.waits))
 
-    def train(self, name: str, iterations: int, start_ns: int) -> tuple[int, list[int]]:
+    def train(self, iterations: int, start_ns: int) -> tuple[int, list[int]]:
         """Iterations one after the other: when the first began and when each ended."""
-        stage, contestant = self._stages[name], self._contestants[name]
+        stage, contestant = self._stage, self._contestant
         _sleep_until(start_ns)
         began_ns, ended_ns = time.monotonic_ns(), []
         for _ in range(iterations):
@@ -100,8 +91,14 @@ class Performer:
 
     def close(self) -> None:
         """Leave the groups."""
-        self._contestants.clear()
+        self._leave()
         dist.destroy_process_group()
+
+    def _leave(self) -> None:
+        if self._group is not None:
+            del self._contestant
+            dist.destroy_process_group(self._group)
+            self._group = None
 
 
 def _before_others() -> bool:

@@ -35,12 +35,12 @@ SHOWN = ("healthy", "last link")
 def draw(rows: list[dict[str, Any]]) -> Figure:
     """One panel for each number of stages."""
     sizes = sorted({row["stages"] for row in rows})
-    figure = Figure(figsize=(5.2 * len(sizes), 4.4), layout="constrained")
+    figure = Figure(figsize=(5.6 * len(sizes), 5), layout="constrained")
     panels = figure.subplots(1, len(sizes), squeeze=False)[0]
     for panel, stages in zip(panels, sizes, strict=True):
         _panel(panel, [row for row in rows if row["stages"] == stages])
     handles, labels = panels[-1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 * len(sizes), frameon=False)
     return figure
 
 

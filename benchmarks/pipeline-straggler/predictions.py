@@ -55,6 +55,7 @@ def simulated_ms(entry: Entry, case: Case, order: str | None) -> float:
     """The simulator's time of an iteration; `order` is the CSV of the order PyTorch made.
 
     A policy that follows the network is taken to know it: its plan is made for the case's delays.
+    Adaptra's knows no times of stages before a link is slow, nor does a fixed order.
     """
     known = scenario(case, case.shape.cap if entry.capped else None)
     how: Order = "ready" if entry.policy == "ready" else "fixed"
@@ -68,6 +69,7 @@ def _plan(entry: Entry, known: Scenario, order: str | None) -> PipelinePlan:
     if entry.torch is not None:
         assert order is not None
         return from_torch_csv(order)
-    if entry.policy == "fixed":
+    blind = entry.policy == "adaptra" and not any(known.forward_delay_ps)
+    if entry.policy == "fixed" or blind:
         return generate(entry.schedule, Scenario.uniform(known.stages, known.microbatches))
     return generate(entry.schedule, known)

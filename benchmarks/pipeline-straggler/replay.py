@@ -83,7 +83,7 @@ def run(lab: Lab, ranks: LabRanks, name: str, *, nic_fails: bool) -> list[float]
         with lab.inject(parse_all(faults), started=False) as injection:
             start_ns = time.monotonic_ns() + LEAD_MS * MS
             injection.start()
-            answers = ranks.ask("train", name, phase.iterations, start_ns)
+            answers = ranks.ask("train", phase.iterations, start_ns)
         began = min(start for start, _ in answers)
         ended = max(ends[-1] for _, ends in answers)
         found.append((ended - began) / 1e9)
@@ -99,8 +99,8 @@ def restart_seconds(start: Callable[[], LabRanks], name: str) -> float:
     """
     began = time.monotonic()
     with start() as ranks:
-        ranks.ask("prepare", LARGE, [name])
-        ranks.ask("train", name, 1, time.monotonic_ns())
+        ranks.ask("prepare", LARGE, name)
+        ranks.ask("train", 1, time.monotonic_ns())
         took = time.monotonic() - began
         ranks.ask("close")
     return took

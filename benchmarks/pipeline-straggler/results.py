@@ -71,6 +71,8 @@ class Results:
     measured: dict[tuple[Case, str], Measured] = field(default_factory=dict)
     others: list[Row] = field(default_factory=list)
     """Rows that are no iterations: the replay, and what was not measured."""
+    disturbed: bool = False
+    """Whether ranks ran among the machine's other programs, instead of before them."""
     totals: dict[str, float] = field(default_factory=dict)
     """Seconds of the replayed trace by contestant, crashes and restarts included."""
 
@@ -137,11 +139,13 @@ class Results:
         return [*found, self._trace_table()] if self.totals else found
 
     def notes(self) -> list[str]:
-        return [
+        among = "ranks may not go before other programs here: what else runs shows in the times"
+        skipped = [
             f"{', '.join(map(str, row.labels.values()))}: skipped, {row.skipped}"
             for row in self.others
             if row.skipped is not None
         ]
+        return [among, *skipped] if self.disturbed else skipped
 
     def _trace_table(self) -> Table:
         table = Table(
