@@ -8,7 +8,7 @@ from slackline.pipeline._adapt import Adapting, Patience, decide, warm_up
 from slackline.pipeline._news import News
 from slackline.pipeline._policy import Policy
 from slackline.pipeline._record import StepRecord
-from slackline.plan.pipeline import Options, PipelinePlan, Scenario, generate
+from slackline.plan.pipeline import Options, PipelinePlan, Scenario, generate, planned_waits_ps
 
 __all__ = ["Follower", "can_follow"]
 
@@ -30,6 +30,8 @@ class Follower:
     ) -> None:
         """`tells`: whether this rank writes changes to the log."""
         self.plan, self.scenario = plan, scenario
+        self.waits_ps: tuple[tuple[int, ...], ...] = ()
+        """How long each rank stands still before each of its instructions; empty until known."""
         self._policy = policy
         self._news = news
         self._effort = effort
@@ -59,6 +61,7 @@ class Follower:
             plan = self.plan
         self._state = self._state.replanned(scenario, plan)
         changed, self.plan, self.scenario = plan != self.plan, plan, scenario
+        self.waits_ps = planned_waits_ps(plan, scenario)
         if self._tells:
             _log.info("step %d: %s", measured.step + 2, reason.splitlines()[0])
         return reason if changed else ""

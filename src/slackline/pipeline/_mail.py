@@ -149,10 +149,17 @@ class Mail:
 
     def wait(self, timeout: timedelta) -> list[Arrival]:
         """Blocks until something has come; raises TimeoutError, or why a message will not come."""
+        found = self.wait_briefly(timeout.total_seconds())
+        if found is None:
+            raise TimeoutError(f"nothing has come for {timeout}")
+        return found
+
+    def wait_briefly(self, seconds: float) -> list[Arrival] | None:
+        """As `wait`, but gives None where nothing comes."""
         try:
-            ended = self._ended.get(timeout=timeout.total_seconds())
+            ended = self._ended.get(timeout=seconds)
         except queue.Empty:
-            raise TimeoutError(f"nothing has come for {timeout}") from None
+            return None
         arrival = self._receive(*ended)
         return self.poll() if arrival is None else [arrival, *self.poll()]
 

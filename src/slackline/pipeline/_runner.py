@@ -18,16 +18,20 @@ from slackline.pipeline._mail import Arrival, Mail, name_of
 from slackline.pipeline._record import Came, Sent, Span, StepRecord, Wait
 from slackline.pipeline._worker import Worker
 from slackline.plan.pipeline import (
+    PATIENCE,
     Dispatcher,
     Instruction,
     Kind,
     Order,
     PipelinePlan,
     Scenario,
+    duration_ps,
     held_after,
 )
 
 __all__ = ["Inputs", "Marching", "Pace", "Runner"]
+
+_PS_PER_NS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +41,14 @@ class Marching:
     plan: PipelinePlan
     order: Order
     scenario: Scenario
-    """What its memory says; times and delays do not matter here."""
+    """Its memory; its times where `waits_ps` are known."""
     policy: str
     change: str = ""
     """Why it is not what the last step had."""
+    waits_ps: tuple[int, ...] = ()
+    """How long this rank stands still before each of its instructions, if all comes as planned;
+    empty while nothing has been measured.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +148,15 @@ class Runner:
             while True:
                 self._pace.catch_up()
                 came += [self._note(each, dispatcher, begin) for each in self._mail.poll()]
-                instruction = dispatcher.next()
+                left_ns = self._patience_ns(dispatcher, marching, idle_since)
+                instruction = dispatcher.next(patient=left_ns > 0)
                 if instruction is None:
                     if dispatcher.finished:
                         break
                     if idle_since is None:
                         idle_since = time.monotonic_ns()
-                    came += [self._note(each, dispatcher, begin) for each in self._wait(dispatcher)]
+                    arrivals = self._wait(dispatcher, left_ns)
+                    came += [self._note(each, dispatcher, begin) for each in arrivals]
                     continue
                 start = time.monotonic_ns()
                 if idle_since is not None:
@@ -235,7 +245,19 @@ class Runner:
         nbytes = self._mail.send(address, message, inline=inline)
         return [Sent(instruction, nbytes, time.monotonic_ns() - begin, inline)]
 
-    def _wait(self, dispatcher: Dispatcher) -> list[Arrival]:
+    @staticmethod
+    def _patience_ns(dispatcher: Dispatcher, marching: Marching, idle_since: int | None) -> int:
+        """How long to wait for what the plan wants although something else could be started."""
+        if not marching.waits_ps or (instead := dispatcher.instead()) is None:
+            return 0
+        patience_ps = marching.waits_ps[dispatcher.position]
+        patience_ps += int(PATIENCE * duration_ps(instead, marching.scenario))
+        waited_ns = 0 if idle_since is None else time.monotonic_ns() - idle_since
+        return patience_ps // _PS_PER_NS - waited_ns
+
+    def _wait(self, dispatcher: Dispatcher, patience_ns: int) -> list[Arrival]:
+        if patience_ns > 0:
+            return self._mail.wait_briefly(patience_ns / 1e9) or []
         try:
             return self._mail.wait(self._timeout)
         except TimeoutError as error:

@@ -296,12 +296,14 @@ class Schedule:
         if self._follower is not None:
             change = self._follower.next()
             self._plan, self._scenario = self._follower.plan, self._follower.scenario
+        waits_ps = self._follower.waits_ps if self._follower is not None else ()
         return Marching(
             plan=self._plan,
             order=self._policy.order,
             scenario=self._scenario,
             policy=self._policy.name,
             change=change,
+            waits_ps=waits_ps[self._nic.rank] if waits_ps else (),
         )
 
     def _forward_marching(self) -> Marching:

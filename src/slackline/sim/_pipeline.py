@@ -7,6 +7,7 @@ from random import Random
 
 from slackline.errors import UsageError
 from slackline.plan.pipeline import (
+    PATIENCE,
     Dispatcher,
     Instruction,
     Kind,
@@ -15,6 +16,7 @@ from slackline.plan.pipeline import (
     Scenario,
     duration_ps,
     held_after,
+    planned_waits_ps,
 )
 from slackline.sim._events import EventQueue
 from slackline.sim._network import ChannelState, Network
@@ -54,10 +56,14 @@ def simulate(
     *,
     order: Order = "fixed",
     in_flight: Sequence[int] | None = None,
+    patience: Fraction = PATIENCE,
+    expected: Scenario | None = None,
 ) -> Run:
     """Runs the plan; without a network on the scenario's delays. Deterministic.
 
     The plan must be valid. In order "ready" it says what there is to do and how stages are placed.
+    In order "planned" it was made for `expected`, without which for `scenario`, and `patience` says
+    how much later than that its messages may come.
     """
     if plan.stages != scenario.stages:
         raise UsageError(f"the plan has {plan.stages} stages, the scenario {scenario.stages}")
@@ -67,7 +73,9 @@ def simulate(
         raise UsageError(
             f"{plan.stages} stages need {plan.stages - 1} links, not {len(network.forward)}"
         )
-    return _Simulation(plan, scenario, network, order, in_flight).run()
+    return _Simulation(
+        plan, scenario, network, order, in_flight, patience, expected or scenario
+    ).run()
 
 
 class _Simulation:
@@ -78,6 +86,8 @@ class _Simulation:
         network: Network,
         order: Order,
         in_flight: Sequence[int] | None,
+        patience: Fraction,
+        expected: Scenario,
     ) -> None:
         self._plan, self._scenario, self._network = plan, scenario, network
         self._events = EventQueue()
@@ -90,6 +100,9 @@ class _Simulation:
         self._up = [ChannelState(network.backward[link], random) for link in links]
         self._spans: list[list[Span]] = [[] for _ in range(plan.ranks)]
         self._busy = [False] * plan.ranks
+        self._patience = patience
+        self._waits_ps = planned_waits_ps(plan, expected) if order == "planned" else ()
+        self._free_since_ps = [0] * plan.ranks
         self._behind: list[tuple[ChannelState, int] | None] = [None] * plan.ranks
         self._blocked_ps = [0] * plan.ranks
         self._awake = set(range(plan.ranks))
@@ -121,17 +134,31 @@ class _Simulation:
         """Starts what the rank does next, if it is free and there is something."""
         if self._busy[rank] or self._behind[rank] is not None:
             return
-        instruction = self._dispatchers[rank].next()
+        now = self._events.now_ps
+        instruction = self._next(rank, now)
         if instruction is None:
             return
-        now = self._events.now_ps
         end = now + duration_ps(instruction, self._scenario)
         self._busy[rank] = True
         self._spans[rank].append(Span(instruction, now, end))
         self._events.at(end, lambda: self._ended(rank, instruction))
 
+    def _next(self, rank: int, now: int) -> Instruction | None:
+        """What the rank starts; None where it waits, be it for something better."""
+        dispatcher = self._dispatchers[rank]
+        instead = dispatcher.instead()
+        if instead is None:
+            return dispatcher.next()
+        until = self._free_since_ps[rank] + self._waits_ps[rank][dispatcher.position]
+        until += int(self._patience * duration_ps(instead, self._scenario))
+        instruction = dispatcher.next(patient=now < until)
+        if instruction is None:
+            self._events.at(until, lambda: self._awake.add(rank))
+        return instruction
+
     def _ended(self, rank: int, instruction: Instruction) -> None:
         self._busy[rank] = False
+        self._free_since_ps[rank] = self._events.now_ps
         self._dispatchers[rank].done(instruction)
         self._awake.add(rank)
         self._send(rank, instruction)

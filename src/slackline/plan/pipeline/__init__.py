@@ -18,12 +18,18 @@ _table.py         the table of schedules: a variant is a row
 from slackline.plan.pipeline._adaptra import adaptra_adapted, adaptra_initial, adaptra_plan
 from slackline.plan.pipeline._auto import AutoPlan, auto, ready_plan
 from slackline.plan.pipeline._bound import lower_bound_ps
-from slackline.plan.pipeline._dispatch import Dispatcher, Order
+from slackline.plan.pipeline._dispatch import PATIENCE, Dispatcher, Order
 from slackline.plan.pipeline._fixed import gpipe, interleaved_1f1b, one_f_one_b
 from slackline.plan.pipeline._grid import grid, timetable
 from slackline.plan.pipeline._instruction import Instruction, Kind
 from slackline.plan.pipeline._plan import PipelinePlan, looped, one_each, plan_of_orders, vee
-from slackline.plan.pipeline._replay import Timing, duration_ps, held_after, replay
+from slackline.plan.pipeline._replay import (
+    Timing,
+    duration_ps,
+    held_after,
+    planned_waits_ps,
+    replay,
+)
 from slackline.plan.pipeline._scenario import PS_PER_MS, Scenario, StageMemory
 from slackline.plan.pipeline._scenario_file import parse_scenario, scenario_from
 from slackline.plan.pipeline._slack import (
@@ -42,6 +48,7 @@ from slackline.plan.pipeline._validate import Fault, check, validate
 from slackline.plan.pipeline._zero_bubble import zb_h1, zb_h2, zb_v, zero_bubble
 
 __all__ = [
+    "PATIENCE",
     "PS_PER_MS",
     "SCHEDULES",
     "AutoPlan",
@@ -78,6 +85,7 @@ __all__ = [
     "one_f_one_b",
     "parse_scenario",
     "plan_of_orders",
+    "planned_waits_ps",
     "quotas",
     "ready_plan",
     "replay",

@@ -4,10 +4,13 @@ In order "fixed" a rank keeps to its program and waits where an input is missing
 it takes, of what has its inputs, a B before an F before a W, each stage's in microbatch order,
 among stages what comes first in the program; an F only while the stage's cap has room for one
 more. In order "planned" it takes the program's next where that can start, and else what "ready"
-would: the plan as long as its times hold, readiness where they do not.
+would: the plan as long as its times hold, readiness where they do not. Whether they hold is seen
+by waiting: a rank is patient as long as the plan itself waits there (`planned_waits_ps`), and
+`PATIENCE` of what it would start instead, since messages never come to the microsecond.
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Literal
 
 from slackline.errors import InternalError, UsageError
@@ -16,9 +19,13 @@ from slackline.plan.pipeline._plan import PipelinePlan
 from slackline.plan.pipeline._replay import held_after, needs
 from slackline.plan.pipeline._scenario import Scenario
 
-__all__ = ["Dispatcher", "Order"]
+__all__ = ["PATIENCE", "Dispatcher", "Order"]
 
 Order = Literal["fixed", "ready", "planned"]
+
+PATIENCE = Fraction(1, 4)
+"""In order "planned": how much longer than planned the program's next is waited for, as a part of
+what would be started in its place."""
 
 _RANKING = {Kind.B: 0, Kind.BW: 0, Kind.F: 1, Kind.W: 2}
 
@@ -67,6 +74,13 @@ class Dispatcher:
         """Whether everything has been started."""
         return self._left == 0
 
+    @property
+    def position(self) -> int:
+        """Which instruction of the program is its next; not in order "ready"."""
+        while self._position < len(self._program) and self._started[self._position]:
+            self._position += 1
+        return self._position
+
     def arrived(self, instruction: Instruction) -> None:
         """The message of a neighbour's F or backward is there: `instruction` is what sent it."""
         kind = instruction.kind
@@ -84,12 +98,17 @@ class Dispatcher:
         if instruction.kind.backward:
             self._flying[stage] -= 1
 
-    def next(self) -> Instruction | None:
-        """What to start now; None when everything that is left waits for a message or memory."""
+    def next(self, *, patient: bool = False) -> Instruction | None:
+        """What to start now; None when everything that is left waits for a message or memory.
+
+        `patient`: in order "planned" nothing but the program's next.
+        """
         if self._order == "fixed":
             taken = self._next_fixed()
+        elif self._order == "planned":
+            taken = self._next_planned() or (None if patient else self._next_ready())
         else:
-            taken = self._next_planned() or self._next_ready()
+            taken = self._next_ready()
         if taken is None:
             return None
         self._left -= 1
@@ -97,6 +116,13 @@ class Dispatcher:
             self._held[taken.stage] += held_after(taken, self._scenario)
             self._flying[taken.stage] += 1
         return taken
+
+    def instead(self) -> Instruction | None:
+        """What patience keeps from being started: what `next` would give that is not patient."""
+        if self._order != "planned":
+            return None
+        found = self._first_ready()
+        return None if found is None else found[-1][1]
 
     def _next_fixed(self) -> Instruction | None:
         if self._position == len(self._program):
@@ -108,11 +134,7 @@ class Dispatcher:
         return instruction
 
     def _next_planned(self) -> Instruction | None:
-        if self._order != "planned":
-            return None
-        while self._position < len(self._program) and self._started[self._position]:
-            self._position += 1
-        if self._position == len(self._program):
+        if self.position == len(self._program):
             return None
         instruction = self._program[self._position]
         queue = self._queues[instruction.stage, _RANKING[instruction.kind]]
@@ -122,6 +144,15 @@ class Dispatcher:
         return queue.pop()[1]
 
     def _next_ready(self) -> Instruction | None:
+        source = self._first_ready()
+        if source is None:
+            return None
+        index, taken = source.pop()
+        self._started[index] = True
+        return taken
+
+    def _first_ready(self) -> list[tuple[int, Instruction]] | None:
+        """The queue whose head readiness takes."""
         best: tuple[int, int] | None = None
         source: list[tuple[int, Instruction]] | None = None
         for (_, ranking), queue in self._queues.items():
@@ -130,11 +161,7 @@ class Dispatcher:
             index, instruction = queue[-1]
             if (best is None or (ranking, index) < best) and self._may_start(instruction):
                 best, source = (ranking, index), queue
-        if source is None:
-            return None
-        index, taken = source.pop()
-        self._started[index] = True
-        return taken
+        return source
 
     def _may_start(self, instruction: Instruction) -> bool:
         if not self._has_inputs(instruction):

@@ -17,7 +17,16 @@ from slackline.plan.pipeline._instruction import Instruction, Kind
 from slackline.plan.pipeline._plan import PipelinePlan
 from slackline.plan.pipeline._scenario import Scenario
 
-__all__ = ["Timing", "Walk", "duration_ps", "message_delay_ps", "needs", "replay", "walk"]
+__all__ = [
+    "Timing",
+    "Walk",
+    "duration_ps",
+    "message_delay_ps",
+    "needs",
+    "planned_waits_ps",
+    "replay",
+    "walk",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +110,15 @@ def replay(plan: PipelinePlan, scenario: Scenario) -> Timing:
         makespan_ps=makespan,
         bubble_share=1 - Fraction(busy, makespan * plan.ranks),
         peak_activations=_peaks(plan, scenario),
+    )
+
+
+def planned_waits_ps(plan: PipelinePlan, scenario: Scenario) -> tuple[tuple[int, ...], ...]:
+    """For each rank, how long it stands still before each instruction of its program."""
+    times = walk(plan, scenario)
+    return tuple(
+        tuple(start - end for start, end in zip(starts, (0, *ends), strict=False))
+        for starts, ends in zip(times.start_ps, times.end_ps, strict=True)
     )
 
 
