@@ -38,7 +38,7 @@ def test_a_delay_that_the_plan_does_not_know_is_met_by_readiness() -> None:
     assert planned < fixed
 
 
-@pytest.mark.parametrize("patience, makespan_ms", [(PATIENCE, 512), (Fraction(0), 531)])
+@pytest.mark.parametrize(("patience", "makespan_ms"), [(PATIENCE, 512), (Fraction(0), 531)])
 def test_messages_that_are_a_little_late_are_waited_for(
     patience: Fraction, makespan_ms: int
 ) -> None:
