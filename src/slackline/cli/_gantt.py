@@ -60,7 +60,7 @@ def draw(plan: PipelinePlan, scenario: Scenario, path: Path) -> None:
         axes.set_xlim(0, timing.makespan_ps / PS_PER_MS)
         axes.set_xlabel("ms")
         axes.set_title(f"{plan}: {timing.makespan_ps / PS_PER_MS:.6g} ms")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=4, frameon=False)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=4, frameon=False)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
         try:
             figure.savefig(path, metadata=metadata, dpi=150)

@@ -14,11 +14,13 @@ from time import monotonic, monotonic_ns
 from rich.table import Table
 
 from slackline.cli._launch import Tail
+from slackline.cli._pipeline_steps import PipelineTimes, pace, pipeline_table, times_of
 from slackline.errors import UsageError
 from slackline.health import Condition, Ledger, Verdict
 from slackline.telemetry import (
     Counters,
     LinkVerdict,
+    PipelineStep,
     Record,
     RunSummary,
     StepSummary,
@@ -43,6 +45,7 @@ class RankReport:
 
     def __init__(self, path: Path) -> None:
         self.steps: list[StepSummary] = []
+        self.pipeline: list[PipelineTimes] = []
         self.counters: Counters | None = None
         self.run: RunSummary | None = None
         self.verdicts: list[LinkVerdict] = []
@@ -60,6 +63,8 @@ class RankReport:
         match record:
             case StepSummary():
                 self.steps.append(record)
+            case PipelineStep():
+                self.pipeline.append(times_of(record))
             case Counters():
                 self.counters = record
             case RunSummary():
@@ -109,7 +114,10 @@ class Report:
         counts = [len(rank.steps) for rank in self.ranks]
         head = f"{len(counts)} {'rank' if len(counts) == 1 else 'ranks'}, {elapsed}"
         if not min(counts):
-            return f"{head}: running"
+            if not (least := min(len(rank.pipeline) for rank in self.ranks)):
+                return f"{head}: running"
+            recent = [step for rank in self.ranks for step in rank.pipeline[-_RECENT:]]
+            return f"{head}: step {least}, {pace(recent)}"
         wall_ns, exposed_ns = _median_step([s for r in self.ranks for s in r.steps[-_RECENT:]])
         return (
             f"{head}: step {min(counts)}, {1e9 / max(wall_ns, 1):.1f} steps/s, "
@@ -126,6 +134,10 @@ class Report:
         for number, rank in enumerate(self.ranks):
             table.add_row(str(number), *_row(rank))
         return table
+
+    def pipelines(self) -> Table | None:
+        """A row per rank; None where there was no pipeline."""
+        return pipeline_table([rank.pipeline for rank in self.ranks])
 
     def links(self) -> Table | None:
         """A row for each trouble that a link had; None where there was none."""

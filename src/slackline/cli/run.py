@@ -123,10 +123,11 @@ def run(
             job.wait(_PATIENCE)
         ending = job.ending()
         code = 128 + received[0] if received else ending.exit_code
-        if (table := report.table()) is not None:
+        tables = [each for each in (report.table(), report.pipelines()) if each is not None]
+        for table in tables:
             screen.table(table)
-        elif not code:
-            screen.note("no telemetry: no rank used slackline.overlap")
+        if not tables and not code:
+            screen.note("no telemetry: no rank used slackline.overlap or slackline.pipeline")
         if (links := report.links()) is not None:
             screen.table(links)
         if received:

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from slackline.cli._report import Report, decimal_bytes
-from slackline.telemetry import Counters, LinkVerdict, StepSummary, Writer, file_of
+from slackline.telemetry import Counters, LinkVerdict, PipelineStep, StepSummary, Writer, file_of
 
 
 def _step(rank: int, number: int, *, wall_ns: int = 20_000_000) -> StepSummary:
@@ -42,6 +42,36 @@ def test_a_row_per_rank(tmp_path: Path) -> None:
         ["0", "10", "50.0", "6 MB", "1.00 ms", "5.0%", "shm"],
         ["1", "10", "50.0", "6 MB", "1.00 ms", "5.0%", "shm"],
     ]
+
+
+def test_a_pipeline_has_a_row_per_rank_too(tmp_path: Path) -> None:
+    with Writer(tmp_path, 0) as writer:
+        for number in range(4):
+            writer.write(
+                PipelineStep(
+                    rank=0,
+                    step=number,
+                    time_ns=0,
+                    wall_ns=100_000_000,
+                    computing_ns=70_000_000,
+                    waiting_ns=25_000_000,
+                    plan="auto",
+                    policy="auto",
+                    change="link 0-1 has 30.00 ms" if number == 2 else "",
+                )
+            )
+    report = Report(tmp_path, ranks=2)
+    report.update()
+    assert report.table() is None
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(report.pipelines())
+    rows = [line.split("│") for line in capture.get().splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
+        ["0", "4", "100.0", "70.0 ms", "25.0 ms", "25.0%", "1", "auto"],
+        ["1", "0", "", "", "", "", "", ""],
+    ]
+    assert report.progress() == "2 ranks, 0:00:00: running", "rank 1 has taken no step"
 
 
 def test_a_pause_between_steps_does_not_count(tmp_path: Path) -> None:

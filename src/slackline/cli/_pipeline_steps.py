@@ -1,0 +1,81 @@
+"""What a job's telemetry says of its pipelines: a line while it runs, a table at the end."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from slackline.telemetry import PipelineStep
+
+__all__ = ["PipelineTimes", "pace", "pipeline_table", "times_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTimes:
+    """What is kept of one step of one rank."""
+
+    wall_ns: int
+    computing_ns: int
+    waiting_ns: int
+    plan: str
+    changed: bool
+
+
+def times_of(step: PipelineStep) -> PipelineTimes:
+    """The few figures that are shown."""
+    return PipelineTimes(
+        step.wall_ns, step.computing_ns, step.waiting_ns, step.plan, bool(step.change)
+    )
+
+
+def pace(recent: Iterable[PipelineTimes]) -> str:
+    """The median step among these, for the line of progress."""
+    wall_ns, _, waiting_ns = _median(list(recent))
+    return (
+        f"{1e9 / max(wall_ns, 1):.1f} steps/s, "
+        f"{waiting_ns / 1e6:.2f} ms waiting a step ({waiting_ns / max(wall_ns, 1):.1%})"
+    )
+
+
+def pipeline_table(ranks: Sequence[Sequence[PipelineTimes]]) -> Table | None:
+    """A row per rank; None where no rank was part of a pipeline."""
+    if not any(ranks):
+        return None
+    table = Table(caption="of the median step; waiting: nothing that the plan allows was ready")
+    for column in (
+        "rank",
+        "steps",
+        "ms a step",
+        "computing",
+        "waiting",
+        "share",
+        "plan",
+        "changed",
+    ):
+        table.add_column(column, justify="left" if column == "plan" else "right")
+    for number, steps in enumerate(ranks):
+        if not steps:
+            table.add_row(str(number), "0")
+            continue
+        wall_ns, computing_ns, waiting_ns = _median(steps)
+        table.add_row(
+            str(number),
+            str(len(steps)),
+            f"{wall_ns / 1e6:.1f}",
+            f"{computing_ns / 1e6:.1f} ms",
+            f"{waiting_ns / 1e6:.1f} ms",
+            f"{waiting_ns / max(wall_ns, 1):.1%}",
+            str(sum(step.changed for step in steps)),
+            steps[-1].plan,
+        )
+    return table
+
+
+def _median(steps: Sequence[PipelineTimes]) -> tuple[float, float, float]:
+    """Wall, computing and waiting nanoseconds of the median step, each by itself."""
+    return (
+        statistics.median(step.wall_ns for step in steps),
+        statistics.median(step.computing_ns for step in steps),
+        statistics.median(step.waiting_ns for step in steps),
+    )
