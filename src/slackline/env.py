@@ -10,7 +10,7 @@ from typing import Self
 from slackline.errors import UsageError
 from slackline.units import parse_bytes, parse_duration_ns
 
-__all__ = ["ORDERS", "RAILS", "TLS", "Environment"]
+__all__ = ["ORDERS", "RAILS", "TLS", "Environment", "cache_folder"]
 
 _PREFIX = "SLACKLINE_"
 
@@ -22,6 +22,15 @@ RAILS = ("shm", "tcp", "udp")
 
 TLS = ("off", "require")
 """Whether TCP rails are encrypted."""
+
+
+def cache_folder(source: Mapping[str, str] | None = None) -> Path:
+    """Where this user's programs keep what can be made again; ours is "slackline" there."""
+    given = os.environ if source is None else source
+    base = given.get("XDG_CACHE_HOME", "")
+    # The specification has relative paths ignored.
+    root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    return root / "slackline"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Circuits that reduce what passes through them, and their bit-exact twins."""

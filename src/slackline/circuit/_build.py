@@ -1,0 +1,126 @@
+"""Verilog to a shared library by Verilator and a C++ compiler, kept in the user's cache."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from slackline.circuit._verilog import Port, Verilog
+from slackline.env import cache_folder
+from slackline.errors import UsageError
+
+__all__ = ["build", "missing_tools"]
+
+_HARNESS = Path(__file__).with_name("verilated.cc")
+_VERILATOR = ("--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--no-timing", "-Wno-fatal")
+_CXX = ("-std=c++20", "-O2", "-shared", "-fPIC", "-Wl,-Bsymbolic")
+_COMPILERS = ("c++", "g++", "clang++")
+
+
+def missing_tools() -> str | None:
+    """What this machine lacks to simulate circuits, as a sentence; None if nothing."""
+    if shutil.which("verilator") is None:
+        return "Verilator is not installed (Debian: apt install verilator)"
+    if not any(map(shutil.which, _COMPILERS)):
+        return "there is no C++ compiler (Debian: apt install g++)"
+    return None
+
+
+def build(verilog: Verilog) -> Path:
+    """The circuit's shared library: from the cache, or built there, which takes seconds to minutes.
+
+    It is named after a hash of the Verilog, the harness and Verilator's version. Raises UsageError
+    when a tool is missing, and when one refuses the circuit, with what it said.
+    """
+    if missing := missing_tools():
+        raise UsageError(f"circuits cannot be simulated here: {missing}")
+    version = _run(["verilator", "--version"])
+    parts = [verilog.key, _HARNESS.read_text(), version, *_VERILATOR, *_CXX]
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+    folder = cache_folder() / "circuits"
+    library = folder / f"{verilog.name}-{key}.so"
+    if library.exists():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
+        _build(verilog, Path(scratch))
+        # Whoever is first wins; another process's library is the same.
+        os.replace(Path(scratch) / "circuit.so", library)
+    return library
+
+
+def _build(verilog: Verilog, scratch: Path) -> None:
+    (scratch / f"{verilog.name}.v").write_text(verilog.text)
+    (scratch / "circuit.h").write_text(_header(verilog))
+    top = ["--top-module", verilog.name, "--prefix", "Vcircuit", "-Mdir", str(scratch)]
+    _run(["verilator", *_VERILATOR, *top, str(scratch / f"{verilog.name}.v")])
+    root = Path(_variable("VERILATOR_ROOT")) / "include"
+    support = [root / "verilated.cpp"]
+    if (root / "verilated_threads.cpp").exists():
+        support.append(root / "verilated_threads.cpp")
+    sources = [_HARNESS, *sorted(scratch.glob("Vcircuit*.cpp")), *support]
+    includes = [f"-I{folder}" for folder in (scratch, root, root / "vltstd")]
+    compiler = next(name for name in _COMPILERS if shutil.which(name))
+    output = ["-o", str(scratch / "circuit.so"), "-pthread"]
+    _run([compiler, *_CXX, *includes, *map(str, sources), *output])
+
+
+def _variable(name: str) -> str:
+    lines = _run(["verilator", "-V"]).splitlines()
+    found = [line.split("=", 1)[1].strip() for line in lines if line.strip().startswith(name)]
+    values = [value for value in found if value]
+    if not values:
+        raise UsageError(f"`verilator -V` does not tell {name}")
+    return values[0]
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()[-2000:]
+        raise UsageError(f"{command[0]} ended with code {done.returncode}:\n{said}")
+    return done.stdout
+
+
+def _header(verilog: Verilog) -> str:
+    """circuit.h: where the model keeps its wires."""
+    ports = {port.name: port for port in verilog.ports}
+    lines = [
+        "#pragma once",
+        "#include <vector>",
+        '#include "Vcircuit.h"',
+        "#define MODEL Vcircuit",
+        "struct Wires { void* payload; std::size_t bytes; CData* valid; CData* ready; };",
+        "struct Bus { SData* address; CData* write; IData* write_data; IData* read_data; };",
+    ]
+    for function, inward in (("input_wires", True), ("output_wires", False)):
+        lines.append(f"inline std::vector<Wires> {function}(MODEL& m) {{ return {{")
+        lines += [_wires(port) for port in stream_payloads(verilog, inward)]
+        lines.append("}; }")
+    if "bus__address" in ports:
+        names = ("address", "write", "write_data", "read_data")
+        members = ", ".join(f"&m.{_mangled(f'bus__{name}')}" for name in names)
+        lines.append(f"inline Bus bus_wires(MODEL& m) {{ return {{{members}}}; }}")
+    else:
+        lines.append("inline Bus bus_wires(MODEL&) { return {}; }")
+    return "\n".join(lines) + "\n"
+
+
+def stream_payloads(verilog: Verilog, inward: bool) -> list[Port]:
+    """The payloads of the streams in or out, in the order of the circuit's signature."""
+    return [
+        port for port in verilog.ports if port.name.endswith("__payload") and port.input == inward
+    ]
+
+
+def _wires(port: Port) -> str:
+    stem = port.name.removesuffix("__payload")
+    payload, valid, ready = (_mangled(f"{stem}__{end}") for end in ("payload", "valid", "ready"))
+    return f"    {{&m.{payload}, {-(-port.width // 8)}, &m.{valid}, &m.{ready}}},"
+
+
+def _mangled(name: str) -> str:
+    """Verilator keeps two underscores for itself."""
+    return name.replace("__", "___05F")

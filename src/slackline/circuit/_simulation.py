@@ -1,0 +1,153 @@
+"""A Verilated circuit from Python: frames and beats in, cycles run, frames and beats out."""
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from slackline.circuit._build import build, stream_payloads
+from slackline.circuit._verilog import Verilog
+from slackline.errors import TimeoutError, UsageError
+from slackline.wire import HEADER_BYTES, decode
+
+__all__ = ["Beats", "Simulation", "simulate"]
+
+Beats = npt.NDArray[np.uint8]
+"""One row a beat."""
+
+_U8 = ctypes.POINTER(ctypes.c_uint8)
+_U64 = ctypes.POINTER(ctypes.c_uint64)
+_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "open": (ctypes.c_void_p, []),
+    "close": (None, [ctypes.c_void_p]),
+    "push": (None, [ctypes.c_void_p, ctypes.c_uint32, _U8, ctypes.c_size_t]),
+    "send_frame": (
+        None,
+        [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t]
+        + [ctypes.c_uint64, ctypes.c_int],
+    ),
+    "waiting": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_uint32]),
+    "pull": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_uint32, _U8, _U64, ctypes.c_size_t]),
+    "ready": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_uint32]),
+    "stall": (
+        None,
+        [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64],
+    ),
+    "step": (ctypes.c_uint64, [ctypes.c_void_p, ctypes.c_uint64]),
+    "run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_uint64]),
+    "read": (ctypes.c_uint32, [ctypes.c_void_p, ctypes.c_uint32]),
+    "write": (None, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]),
+}
+
+
+class Simulation:
+    """One circuit, after its reset. Not thread-safe; close it, or use `simulate`."""
+
+    def __init__(self, verilog: Verilog) -> None:
+        library = ctypes.CDLL(str(build(verilog)))
+        self._calls: dict[str, Any] = {}
+        for name, (result, arguments) in _PROTOTYPES.items():
+            call = getattr(library, f"slackline_circuit_{name}")
+            call.restype, call.argtypes = result, arguments
+            self._calls[name] = call
+        self._in_bytes, self._out_bytes = (
+            [-(-port.width // 8) for port in stream_payloads(verilog, inward)]
+            for inward in (True, False)
+        )
+        self._has_bus = any(port.name == "bus__address" for port in verilog.ports)
+        self._handle: int | None = self._calls["open"]()
+
+    def close(self) -> None:
+        """Frees the model; calling it again does nothing."""
+        if self._handle is not None:
+            self._calls["close"](self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def push(self, stream: int, beats: Beats) -> None:
+        """Beats for an input, behind those that wait there; a row has the payload's bytes."""
+        width = self._in_bytes[stream]
+        if beats.ndim != 2 or beats.shape[1] != width:
+            raise UsageError(f"a beat of input {stream} has {width} bytes, not {beats.shape[1:]}")
+        flat = np.ascontiguousarray(beats)
+        self._call("push", stream, flat.ctypes.data_as(_U8), len(flat))
+
+    def send(self, stream: int, frame: bytes, *, not_before: int = 0, bad: bool = False) -> None:
+        """A whole frame for an input; offered from cycle `not_before` on; `bad`: damaged."""
+        self._call("send_frame", stream, frame, len(frame), not_before, bad)
+
+    def waiting(self, stream: int) -> int:
+        """Beats that an input has not taken yet."""
+        return int(self._call("waiting", stream))
+
+    def pull(self, stream: int) -> tuple[Beats, npt.NDArray[np.uint64]]:
+        """The beats that an output has given since the last time, and the cycle of each."""
+        count = int(self._call("ready", stream))
+        beats = np.empty((count, self._out_bytes[stream]), np.uint8)
+        cycles = np.empty(count, np.uint64)
+        self._call("pull", stream, beats.ctypes.data_as(_U8), cycles.ctypes.data_as(_U64), count)
+        return beats, cycles
+
+    def frames(self, stream: int) -> list[tuple[bytes, int, int]]:
+        """The whole frames among `pull`, each with the cycles of its first and last beat."""
+        beats, cycles = self.pull(stream)
+        found, start = [], 0
+        for end in np.flatnonzero(beats[:, -1] & 1):
+            data = beats[start : end + 1, :-1].tobytes()
+            length = HEADER_BYTES + decode(data).length
+            found.append((data[:length], int(cycles[start]), int(cycles[end])))
+            start = int(end) + 1
+        return found
+
+    def stall(self, stream: int, share: float, seed: int, *, output: bool = False) -> None:
+        """Withholds valid of an input, or ready of an output, in a share of all cycles."""
+        if not 0 <= share < 1:
+            raise UsageError(f"a share must be at least 0 and less than 1, not {share}")
+        self._call("stall", output, stream, round(share * 65536), seed)
+
+    def step(self, cycles: int) -> int:
+        """Runs so many cycles; returns the cycle it is then."""
+        return int(self._call("step", cycles))
+
+    def run(self, count: int, *, cycles: int, frames: bool = False) -> None:
+        """Runs until every output has `count` beats to pull (or gave `count` frames in all).
+
+        Raises TimeoutError after so many cycles.
+        """
+        if not self._call("run", count, frames, cycles):
+            what = "frames" if frames else "beats"
+            raise TimeoutError(f"the circuit did not give {count} {what} in {cycles} cycles")
+
+    def read(self, address: int) -> int:
+        """A register, by its byte address; takes two cycles."""
+        self._check_bus()
+        return int(self._call("read", address))
+
+    def write(self, address: int, value: int) -> None:
+        """Writes a register; takes two cycles."""
+        self._check_bus()
+        self._call("write", address, value)
+
+    def _check_bus(self) -> None:
+        if not self._has_bus:
+            raise UsageError("this circuit has no registers")
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        if self._handle is None:
+            raise UsageError("the simulation is closed")
+        return self._calls[name](self._handle, *arguments)
+
+
+@contextmanager
+def simulate(verilog: Verilog) -> Iterator[Simulation]:
+    """A simulation that is closed at the end."""
+    with Simulation(verilog) as simulation:
+        yield simulation
