@@ -1,0 +1,60 @@
+"""The registers of a circuit as gateware."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Const, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from slackline.circuit._registers import Register
+
+__all__ = ["BUS", "Bank"]
+
+BUS = wiring.Signature(
+    {"address": Out(16), "write": Out(1), "write_data": Out(32), "read_data": In(32)}
+)
+"""The bus, as a host sees it. `address` counts words of 32 bits. `write` stores `write_data` in a
+setting; `read_data` follows `address` by a cycle, 0 where there is no register."""
+
+
+class Bank(wiring.Component):
+    """Registers behind a bus. `settings[name]` holds a setting; each cycle in which
+    `counts[name]` is high adds one to a counter.
+    """
+
+    def __init__(self, registers: Sequence[Register]) -> None:
+        self.registers = registers
+        self.settings = {
+            each.name: Signal(32, name=each.name, init=each.value)
+            for each in registers
+            if each.kind == "setting"
+        }
+        self.counts = {
+            each.name: Signal(name=f"count_{each.name}")
+            for each in registers
+            if each.kind == "counter"
+        }
+        super().__init__({"bus": In(BUS)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        held: dict[int, Value] = {}
+        for each in self.registers:
+            value: Value = Const(each.value, 32)
+            if each.kind == "setting":
+                value = self.settings[each.name]
+                with m.If(self.bus.write & (self.bus.address == each.address // 4)):
+                    m.d.sync += value.eq(self.bus.write_data)
+            elif each.kind == "counter":
+                value = Signal(32, name=f"counter_{each.name}")
+                # A cycle late, which spares the datapath the counter's carry chain.
+                pulse = Signal(name=f"pulse_{each.name}")
+                m.d.sync += [pulse.eq(self.counts[each.name]), value.eq(value + pulse)]
+            held[each.address // 4] = value
+        with m.Switch(self.bus.address):
+            for address, value in held.items():
+                with m.Case(address):
+                    m.d.sync += self.bus.read_data.eq(value)
+            with m.Default():
+                m.d.sync += self.bus.read_data.eq(0)
+        return m

@@ -1,0 +1,55 @@
+"""The heads of all ports become one reduced frame to make, if they agree."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from slackline.circuit._frames import Frame
+
+__all__ = ["Matcher"]
+
+
+class Matcher(wiring.Component):
+    """`o` gives the frame that is at the head of every port, two cycles after the last came.
+
+    heads      a stream of Frame for each port; all are taken together
+    o          stream of Frame
+    agreed     with `o`: all heads are alike; else the frames are to be dropped
+    comparing  frames are there, but `o` is not yet
+    """
+
+    def __init__(self, ports: int) -> None:
+        self.ports = ports
+        super().__init__(
+            {
+                "heads": In(stream.Signature(Frame())).array(ports),
+                "o": Out(stream.Signature(Frame())),
+                "agreed": Out(1),
+                "comparing": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        first = self.heads[0].payload
+        alike = Signal(self.ports)
+        compared = Signal()
+        all_there = Cat(*(head.valid for head in self.heads)).all()
+        free = ~self.o.valid | self.o.ready
+        m.d.sync += alike.eq(
+            Cat(*(head.payload.as_value() == first.as_value() for head in self.heads))
+        )
+        m.d.sync += compared.eq(all_there & ~compared)
+        with m.If(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        with m.If(compared & free):
+            m.d.sync += [
+                self.o.valid.eq(1),
+                self.o.payload.eq(first),
+                self.agreed.eq(alike.all()),
+            ]
+        with m.Elif(compared):
+            m.d.sync += compared.eq(1)
+        m.d.comb += [head.ready.eq(compared & free) for head in self.heads]
+        m.d.comb += self.comparing.eq(all_there & ~self.o.valid)
+        return m

@@ -1,0 +1,208 @@
+"""The aggregation node: ranks in a star around a circuit that adds what they send."""
+
+from amaranth.hdl import Cat, Const, Module, ResetInserter, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from slackline.circuit._bank import BUS, Bank
+from slackline.circuit._frames import ALL_REDUCE_SUM, HEADER, HEADER_CRC, Beat, Frame
+from slackline.circuit._issuer import STALLS, Issuer
+from slackline.circuit._matcher import Matcher
+from slackline.circuit._options import NodeOptions
+from slackline.circuit._receiver import EVENTS, Receiver
+from slackline.circuit._reducer import Reducer
+from slackline.circuit._registers import node_registers
+from slackline.wire import MAGIC, VERSION, FrameKind
+
+__all__ = ["AggregationNode", "HeaderWriter"]
+
+
+class AggregationNode(wiring.Component):
+    """Adds frames of `ports` ranks in rank order and sends every sum to all of them.
+
+    rx[k]  stream of Beat from rank k; always ready within a frame
+    tx[k]  stream of Beat to rank k; the same frames for all, in order
+    bus    the registers of `node_registers`: see docs/circuits.md
+
+    A beat of sums a cycle for fp32 and int32, half of that for half types. A frame is reduced when
+    every port has it whole, so a frame of b beats comes out b + latency cycles after it began to
+    come in. The slowest reader sets the pace of all.
+
+    Twin: slackline.circuit.NodeTwin.
+    """
+
+    def __init__(self, options: NodeOptions) -> None:
+        self.options = options
+        beats = stream.Signature(Beat(options.lanes))
+        super().__init__(
+            {
+                "rx": In(beats).array(options.ports),
+                "tx": Out(beats).array(options.ports),
+                "bus": In(BUS),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.bank = bank = Bank(node_registers(self.options))
+        wiring.connect(m, wiring.flipped(self.bus), bank.bus)
+        enable = bank.settings["control"][0]
+        core = Module()
+        m.submodules.core = ResetInserter(~enable)(core)
+
+        core.submodules.matcher = matcher = Matcher(self.options.ports)
+        core.submodules.issuer = issuer = Issuer(self.options)
+        core.submodules.reducer = reducer = Reducer(self.options)
+        core.submodules.writer = writer = HeaderWriter(self.options, reducer.latency)
+        for port in range(self.options.ports):
+            self._port(core, port, bank, matcher, issuer, reducer)
+        m.d.comb += [
+            getattr(writer, name).eq(bank.settings[name]) for name in ("job", "epoch", "source")
+        ]
+        wiring.connect(core, matcher.o, issuer.frames)
+        wiring.connect(core, writer.o, reducer.headers)
+        m.d.comb += [
+            issuer.agreed.eq(matcher.agreed),
+            issuer.comparing.eq(matcher.comparing),
+            issuer.threshold.eq(bank.settings["threshold"]),
+            issuer.local_ports.eq(bank.settings["local_ports"]),
+            issuer.room.eq(reducer.room),
+            reducer.token.eq(issuer.token),
+            reducer.uses_room.eq(issuer.uses_room),
+            writer.frame.eq(issuer.begun_frame),
+            writer.begin.eq(issuer.reduced),
+            bank.counts["frames"].eq(issuer.reduced),
+            bank.counts["busy"].eq(issuer.uses_room),
+            bank.counts["mismatched"].eq(issuer.token.skip),
+            bank.counts["forced"].eq(issuer.forced),
+        ]
+        m.d.comb += [bank.counts[name].eq(issuer.stalls[name] & enable) for name in STALLS]
+        self._broadcast(core, reducer)
+        return m
+
+    def _port(
+        self,
+        m: Module,
+        port: int,
+        bank: Bank,
+        matcher: Matcher,
+        issuer: Issuer,
+        reducer: Reducer,
+    ) -> None:
+        options = self.options
+        m.submodules[f"receiver_{port}"] = receiver = Receiver(options, port)
+        wiring.connect(m, wiring.flipped(self.rx[port]), receiver.i)
+        wiring.connect(m, receiver.heads, matcher.heads[port])
+        now = reducer.now[port]
+        slot = Signal(range(options.slots), name=f"slot_{port}")
+        beat = Signal(range(options.slot_beats), name=f"beat_{port}")
+        ends = Signal(name=f"ends_{port}")
+        m.d.comb += ends.eq(now.payload & now.step & now.last)
+        with m.If(now.payload & now.step):
+            m.d.sync += beat.eq(beat + 1)
+        with m.If(ends):
+            m.d.sync += beat.eq(0)
+        with m.If(ends | now.skip):
+            m.d.sync += slot.eq(slot + 1)
+        m.d.comb += [
+            receiver.enable.eq(bank.settings["control"][0]),
+            receiver.job.eq(bank.settings["job"]),
+            receiver.epoch.eq(bank.settings["epoch"]),
+            receiver.begun.eq(issuer.begun),
+            receiver.begun_final.eq(issuer.begun & issuer.begun_frame.final),
+            receiver.released.eq(ends | now.skip),
+            receiver.address.eq(Cat(beat[: ceil_log2(options.slot_beats)], slot)),
+            reducer.words[port].eq(receiver.word),
+            issuer.fills[port].eq(receiver.fill),
+            issuer.finals[port].eq(receiver.finals),
+            bank.counts[f"port{port}_starved"].eq(issuer.starved[port]),
+        ]
+        m.d.comb += [
+            bank.counts[f"port{port}_{name}"].eq(receiver.events[name]) for name in EVENTS
+        ]
+
+    def _broadcast(self, m: Module, reducer: Reducer) -> None:
+        """Each beat to every port; it goes when the last has taken it."""
+        taken = Signal(self.options.ports)
+        taking = Signal(self.options.ports)
+        for port, out in enumerate(self.tx):
+            m.d.comb += [
+                out.payload.eq(reducer.o.payload),
+                out.valid.eq(reducer.o.valid & ~taken[port]),
+                taking[port].eq(taken[port] | (out.valid & out.ready)),
+            ]
+        m.d.comb += reducer.o.ready.eq(taking.all())
+        with m.If(reducer.o.valid):
+            m.d.sync += taken.eq(taking)
+            with m.If(taking.all()):
+                m.d.sync += taken.eq(0)
+
+
+class HeaderWriter(wiring.Component):
+    """`o` gives the headers of reduced frames in beats, three cycles after `begin` at the earliest.
+
+    A reduced frame says what its parts said, with `source` as its sender, and acknowledges them.
+    It has no checksum of its payload: the sum is not known when the header leaves.
+    """
+
+    def __init__(self, options: NodeOptions, ahead: int) -> None:
+        """`ahead`: cycles that a header may begin before it is taken."""
+        self.options = options
+        self.depth = 1 << (ahead + 4).bit_length()
+        super().__init__(
+            {
+                "begin": In(1),
+                "frame": In(Frame()),
+                "job": In(32),
+                "epoch": In(32),
+                "source": In(16),
+                "o": Out(stream.Signature(32 * options.lanes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        options = self.options
+        header = Signal(HEADER)
+        checked = HEADER["header_checksum"].offset
+        m.submodules.crc = crc = HEADER_CRC(data_width=checked).create()
+        m.submodules.headers = headers = SyncFIFO(width=HEADER.size, depth=self.depth)
+        begun, summed = Signal(), Signal()
+        m.d.sync += [
+            begun.eq(self.begin),
+            summed.eq(begun),
+            header.magic.eq(MAGIC),
+            header.version.eq(VERSION),
+            header.kind.eq(FrameKind.DATA),
+            header.job.eq(self.job),
+            header.epoch.eq(self.epoch),
+            header.source.eq(self.source),
+            header.op.eq(ALL_REDUCE_SUM),
+            header.acknowledge.eq(self.frame.sequence + 1),
+        ]
+        same = ("dtype", "tag", "sequence", "offset", "total", "length", "flags")
+        m.d.sync += [header[name].eq(self.frame[name]) for name in same]
+        held = Signal(checked)
+        m.d.sync += held.eq(header.as_value()[:checked])
+        m.d.comb += [
+            crc.start.eq(begun),
+            crc.valid.eq(begun),
+            crc.data.eq(header.as_value()[:checked]),
+            headers.w_en.eq(summed),
+            headers.w_data.eq(Cat(held, crc.crc)),
+        ]
+        at = Signal(range(options.header_beats))
+        beat_bits = 32 * options.lanes
+        final = Const(options.header_beats - 1)
+        m.d.comb += [
+            self.o.valid.eq(headers.r_rdy),
+            self.o.payload.eq(headers.r_data.word_select(at, beat_bits)),
+            headers.r_en.eq(self.o.ready & (at == final)),
+        ]
+        with m.If(self.o.ready):
+            m.d.sync += at.eq(at + 1)
+            with m.If(at == final):
+                m.d.sync += at.eq(0)
+        return m

@@ -1,0 +1,106 @@
+"""What an aggregation node does with frames, in plain Python: everything but the time."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from slackline.circuit._formats import ELEMENTS
+from slackline.circuit._options import NodeOptions
+from slackline.circuit.twins import reduce_in_rank_order
+from slackline.errors import FrameError
+from slackline.wire import (
+    HEADER_BYTES,
+    Collective,
+    FrameKind,
+    Header,
+    ReduceOp,
+    decode,
+    encode,
+)
+
+__all__ = ["NodeTwin"]
+
+
+@dataclass(kw_only=True)
+class NodeTwin:
+    """AggregationNode without cycles: the same frames out, the same events, in the same order.
+
+    The order of frames between ports does not matter; that of a port's own does.
+    """
+
+    options: NodeOptions
+    job: int = 0
+    epoch: int = 0
+    source: int = 0xFFFF
+    events: list[dict[str, int]] = field(init=False)
+    """Of each port, by the names of its counters."""
+    mismatched: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        ports = self.options.ports
+        self.events = [
+            dict.fromkeys(("accepted", "malformed", "foreign", "unordered"), 0)
+            for _ in range(ports)
+        ]
+        self._expected = [1] * ports
+        self._kept: list[deque[tuple[Header, bytes]]] = [deque() for _ in range(ports)]
+
+    def receive(self, port: int, frame: bytes, *, bad: bool = False) -> list[bytes]:
+        """Takes one frame of rank `port`; returns the reduced frames that it completes."""
+        event, header = self._judge(port, frame, bad)
+        self.events[port][event] += 1
+        if header is None:
+            return []
+        self._expected[port] = (self._expected[port] + 1) & 0xFFFFFFFF
+        self._kept[port].append((header, frame[HEADER_BYTES : HEADER_BYTES + header.length]))
+        if not all(self._kept):
+            return []
+        heads = [kept.popleft() for kept in self._kept]
+        first = heads[0][0]
+        if any(_agreed(each) != _agreed(first) for each, _ in heads):
+            self.mismatched += 1
+            return []
+        assert first.dtype is not None
+        payload = reduce_in_rank_order([part for _, part in heads], ELEMENTS[first.dtype])
+        reduced = replace(
+            first,
+            source=self.source & 0xFFFF,
+            acknowledge=(first.sequence + 1) & 0xFFFFFFFF,
+            payload_checksum=0,
+        )
+        return [encode(reduced) + payload]
+
+    def _judge(self, port: int, frame: bytes, bad: bool) -> tuple[str, Header | None]:
+        try:
+            header = decode(frame)
+        except FrameError:
+            return "malformed", None
+        beat = self.options.beat_bytes
+        beats = -(-(len(frame) - HEADER_BYTES) // beat)
+        if bad or len(frame) <= HEADER_BYTES or beats != -(-header.length // beat):
+            return "malformed", None
+        if (header.job, header.epoch, header.source) != (self.job, self.epoch, port):
+            return "foreign", None
+        if not self._reducible(header):
+            return "malformed", None
+        if header.sequence != self._expected[port]:
+            return "unordered", None
+        return "accepted", header
+
+    def _reducible(self, header: Header) -> bool:
+        dtype = header.dtype
+        return (
+            header.kind is FrameKind.DATA
+            and (header.collective, header.reduce_op) == (Collective.ALL_REDUCE, ReduceOp.SUM)
+            and dtype in ELEMENTS
+            and not header.flags
+            and header.chunk == 0
+            and 0 < header.length <= self.options.payload_bytes
+            and header.length % dtype.itemsize == 0
+            and header.offset + header.length <= header.total
+        )
+
+
+def _agreed(header: Header) -> Mapping[str, object]:
+    same = ("dtype", "tag", "sequence", "offset", "total", "length", "plan_id")
+    return {name: getattr(header, name) for name in same}

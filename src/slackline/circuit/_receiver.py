@@ -1,0 +1,194 @@
+"""One port's way in: frames are checked, kept whole in an Rx buffer, or counted and dropped."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from slackline.circuit._formats import ELEMENTS
+from slackline.circuit._frames import ALL_REDUCE_SUM, HEADER, HEADER_CRC, Beat, Frame
+from slackline.circuit._options import NodeOptions
+from slackline.wire import MAGIC, VERSION, FrameKind
+
+__all__ = ["EVENTS", "Receiver"]
+
+EVENTS = ("accepted", "malformed", "foreign", "unordered")
+"""What becomes of a frame; exactly one of them."""
+
+
+class Receiver(wiring.Component):
+    """Takes frames of one rank; accepts those that are whole, right, ours and next in sequence.
+
+    i            stream of Beat; not ready at a frame's start while all slots are taken
+    job, epoch   what the frames must carry
+    heads        stream of Frame: accepted frames, in order
+    fill         frames accepted and not `begun`; `finals` of them end a message
+    address      of the Rx buffer: beat within slot, slot; its word is in `word` a cycle later
+    begun        a frame's reduction begins; `begun_final`: it ends its message
+    released     a slot is free again
+    events       a pulse for each frame: see EVENTS
+
+    A frame counts two cycles after its last beat. One that is dropped leaves no trace but its
+    event: the next sequence number expected stays, so its sender must send it again, and what
+    comes twice is dropped too: nothing is ever added twice.
+    """
+
+    def __init__(self, options: NodeOptions, rank: int) -> None:
+        self.options, self.rank = options, rank
+        self.address_bits = ceil_log2(options.slots * options.slot_beats)
+        super().__init__(
+            {
+                "i": In(stream.Signature(Beat(options.lanes))),
+                "enable": In(1),
+                "job": In(32),
+                "epoch": In(32),
+                "heads": Out(stream.Signature(Frame())),
+                "fill": Out(range(options.slots + 1)),
+                "finals": Out(range(options.slots + 1)),
+                "address": In(self.address_bits),
+                "word": Out(32 * options.lanes),
+                "begun": In(1),
+                "begun_final": In(1),
+                "released": In(1),
+                "events": Out(data.StructLayout(dict.fromkeys(EVENTS, 1))),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        options = self.options
+        beat = self.i.payload
+        taken = Signal()
+        closing = Signal()
+        used = Signal(range(options.slots + 1))
+        in_payload = Signal()
+        m.d.comb += self.i.ready.eq(
+            self.enable & (in_payload | (used + closing < options.slots))
+        )
+        m.d.comb += taken.eq(self.i.valid & self.i.ready)
+
+        header = Signal(HEADER)
+        at = Signal(range(options.header_beats + 1))
+        m.submodules.crc = crc = HEADER_CRC(data_width=32 * options.lanes).create()
+        m.d.comb += [
+            crc.data.eq(beat.data),
+            crc.valid.eq(taken & ~in_payload),
+            crc.start.eq(~in_payload & (at == 0)),
+        ]
+        count = Signal(range(options.slot_beats + 2))
+        cut = Signal()
+        with m.If(taken & ~in_payload):
+            # Beats enter at the top, so that the first ends at the bottom.
+            whole = Cat(header.as_value(), beat.data)[32 * options.lanes :]
+            m.d.sync += [header.eq(whole), at.eq(at + 1), count.eq(0), cut.eq(beat.last)]
+            with m.If(at == options.header_beats - 1):
+                m.d.sync += [at.eq(0), in_payload.eq(~beat.last)]
+            with m.Elif(beat.last):
+                m.d.sync += at.eq(0)
+
+        # Beyond the longest payload only the count goes on, by one: too long is too long.
+        writes = Signal()
+        m.d.comb += writes.eq(taken & in_payload & (count < options.slot_beats))
+        with m.If(writes | (taken & in_payload & (count == options.slot_beats))):
+            m.d.sync += count.eq(count + 1)
+        with m.If(taken & in_payload & beat.last):
+            m.d.sync += in_payload.eq(0)
+        m.d.sync += closing.eq(taken & beat.last)
+
+        slot = Signal(range(options.slots))
+        self._buffer(m, writes, slot, count)
+        self._decide(m, header, crc.match_detected, closing, count, cut, slot)
+        m.d.sync += used.eq(used + self.events.accepted - self.released)
+        m.d.sync += self.fill.eq(self.fill + self.events.accepted - self.begun)
+        return m
+
+    def _buffer(self, m: Module, writes: Signal, slot: Signal, count: Signal) -> None:
+        options = self.options
+        words = options.slots * options.slot_beats
+        m.submodules.buffer = buffer = Memory(shape=32 * options.lanes, depth=words, init=[])
+        write, read = buffer.write_port(), buffer.read_port()
+        within = ceil_log2(options.slot_beats)
+        m.d.comb += [
+            write.addr.eq(Cat(count[:within], slot)),
+            write.data.eq(self.i.payload.data),
+            write.en.eq(writes),
+            read.addr.eq(self.address),
+            read.en.eq(1),
+            self.word.eq(read.data),
+        ]
+
+    def _decide(
+        self,
+        m: Module,
+        header: data.View,
+        intact: Signal,
+        closing: Signal,
+        count: Signal,
+        cut: Signal,
+        slot: Signal,
+    ) -> None:
+        """The cycle after the last beat: one event, and the frame's head if it is accepted."""
+        options = self.options
+        sizes: dict[int, list[int]] = {4: [], 2: []}
+        for dtype in ELEMENTS:
+            sizes[dtype.itemsize].append(int(dtype))
+        words, halves = (
+            Cat(*(header.dtype == code for code in sizes[size])).any() for size in (4, 2)
+        )
+        right, ours, end, damaged = Signal(), Signal(), Signal(65), Signal()
+        m.d.sync += [
+            right.eq(
+                (header.magic == MAGIC)
+                & (header.version == VERSION)
+                & (header.kind == FrameKind.DATA)
+                & (header.op == ALL_REDUCE_SUM)
+                & (header.flags[:8] == 0)
+                & (header.chunk == 0)
+                & header.length.any()
+                & (header.length <= options.payload_bytes)
+                & ((words & ~header.length[:2].any()) | (halves & ~header.length[0]))
+            ),
+            ours.eq(
+                (header.job == self.job)
+                & (header.epoch == self.epoch)
+                & (header.source == self.rank)
+            ),
+            end.eq(header.offset + header.length),
+            damaged.eq(self.i.payload.bad),
+        ]
+        # One bit more than the length has, so that no length wraps.
+        beats = ((header.length + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes))[:32]
+        whole = ~cut & (count == beats) & ~damaged & intact
+        expected = Signal(32, init=1)
+        m.submodules.heads = heads = SyncFIFOBuffered(
+            width=Frame().size, depth=options.slots + 1
+        )
+        head = data.View(Frame(), heads.w_data)
+        with m.If(closing):
+            with m.If(~whole):
+                m.d.comb += self.events.malformed.eq(1)
+            with m.Elif(~ours):
+                m.d.comb += self.events.foreign.eq(1)
+            with m.Elif(~right | (end > header.total)):
+                m.d.comb += self.events.malformed.eq(1)
+            with m.Elif(header.sequence != expected):
+                m.d.comb += self.events.unordered.eq(1)
+            with m.Else():
+                m.d.comb += [self.events.accepted.eq(1), heads.w_en.eq(1)]
+                m.d.sync += [expected.eq(expected + 1), slot.eq(slot + 1)]
+        final = end == header.total
+        m.d.comb += [getattr(head, name).eq(header[name]) for name in _KEPT]
+        m.d.comb += head.final.eq(final)
+        m.d.sync += self.finals.eq(
+            self.finals + (self.events.accepted & final) - self.begun_final
+        )
+        m.d.comb += [
+            self.heads.payload.eq(data.View(Frame(), heads.r_data)),
+            self.heads.valid.eq(heads.r_rdy),
+            heads.r_en.eq(self.heads.ready),
+        ]
+
+
+_KEPT = ("dtype", "tag", "sequence", "offset", "total", "length", "flags")

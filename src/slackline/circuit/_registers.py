@@ -1,0 +1,112 @@
+"""One description of a circuit's registers: the gateware, the C header and the page come from it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slackline.circuit._options import NodeOptions
+
+__all__ = ["Register", "c_header", "node_registers", "register_table"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Register:
+    """A register of 32 bits on the circuit's bus."""
+
+    name: str
+    address: int
+    """Bytes from the start."""
+    kind: str
+    """"setting": read and written; "counter": read, counts up and wraps; "constant": read."""
+    meaning: str
+    value: int = 0
+    """A setting's value after reset, a constant's value."""
+
+
+_IDENTITY = 0x534C4E44
+_SETTINGS = (
+    ("control", 0, "bit 0: takes frames; while it is 0 buffers and sequence numbers are reset"),
+    ("job", 0, "the job that frames must carry"),
+    ("epoch", 0, "the epoch that frames must carry"),
+    ("source", 0xFFFF, "the source that reduced frames carry"),
+    (
+        "threshold",
+        1,
+        "onset: frames in every port's buffer before a message's reduction starts; 0: all of them",
+    ),
+    ("local_ports", 0, "a bit a port: it is of this host, so its lack of data is no_local_data"),
+)
+_COUNTERS = (
+    ("frames", "reduced frames begun"),
+    ("busy", "cycles in which the adders or the header path began a beat"),
+    ("adder", "stalls: the lanes take a beat's second half, or headers are compared"),
+    ("no_credit", "stalls: no room for a result behind the adders"),
+    ("no_local_data", "stalls within a message: a local port's buffer is empty, no peer's is"),
+    ("no_peer_data", "stalls within a message: a peer's buffer is empty"),
+    ("onset", "stalls before a message: frames are there, the threshold is not reached"),
+    ("mismatched", "frames at the heads of all ports that did not agree, dropped on all"),
+    ("forced", "messages begun below the threshold, since a buffer was full"),
+)
+_PORT_COUNTERS = (
+    ("accepted", "frames taken"),
+    ("malformed", "frames dropped: damaged, cut, too long, or not to be reduced here"),
+    ("foreign", "frames dropped: another job, epoch or rank"),
+    ("unordered", "frames dropped: not the next in sequence"),
+    ("starved", "stalls within a message: this port's buffer is empty"),
+)
+_PORTS_AT, _PORT_BYTES = 0x100, 0x20
+
+
+def node_registers(options: NodeOptions) -> tuple[Register, ...]:
+    """The registers of an aggregation node, by address."""
+    found = [
+        ("identity", "constant", "0x534C4E44", _IDENTITY),
+        ("ports", "constant", "ports of this node", options.ports),
+        ("lanes", "constant", "words of 32 bits in a beat", options.lanes),
+        ("slots", "constant", "frames in a port's buffer", options.slots),
+        ("payload_bytes", "constant", "the longest payload", options.payload_bytes),
+        *((name, "setting", meaning, value) for name, value, meaning in _SETTINGS),
+        *((name, "counter", meaning, 0) for name, meaning in _COUNTERS),
+    ]
+    table = [
+        Register(name=name, address=4 * k, kind=kind, meaning=meaning, value=value)
+        for k, (name, kind, meaning, value) in enumerate(found)
+    ]
+    for port in range(options.ports):
+        table += [
+            Register(
+                name=f"port{port}_{name}",
+                address=_PORTS_AT + _PORT_BYTES * port + 4 * k,
+                kind="counter",
+                meaning=f"port {port}: {meaning}",
+            )
+            for k, (name, meaning) in enumerate(_PORT_COUNTERS)
+        ]
+    return tuple(table)
+
+
+def c_header(registers: Sequence[Register]) -> str:
+    """The addresses and reset values as a C header."""
+    return "\n".join(_c_lines(registers)) + "\n"
+
+
+def _c_lines(registers: Sequence[Register]) -> Iterable[str]:
+    yield "/* The registers of the circuit, 32 bits each: written by `slackline circuit verilog`. */"
+    yield "#pragma once"
+    for each in registers:
+        name = f"SLACKLINE_NODE_{each.name.upper()}"
+        yield ""
+        yield f"/* {each.kind}: {each.meaning} */"
+        yield f"#define {name} 0x{each.address:03X}u"
+        if each.kind != "counter":
+            end = "RESET" if each.kind == "setting" else "VALUE"
+            yield f"#define {name}_{end} 0x{each.value:X}u"
+
+
+def register_table(registers: Sequence[Register]) -> str:
+    """The registers as a table in Markdown."""
+    lines = ["| address | register | kind | meaning |", "|---|---|---|---|"]
+    lines += [
+        f"| 0x{each.address:03X} | {each.name} | {each.kind} | {each.meaning} |"
+        for each in registers
+    ]
+    return "\n".join(lines) + "\n"
