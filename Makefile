@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest -q
 CMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake
 
 NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.cmake')
-FORMATTED := $(filter %.cc %.h,$(NATIVE))
+FORMATTED := $(filter %.cc %.h,$(NATIVE)) src/slackline/circuit/harness.cc
 FOLDERS := $(wildcard src tests examples benchmarks)
 RANKS ?= 4
 BENCH ?= $(wildcard benchmarks/*/main.py)
@@ -82,7 +82,7 @@ $(VENV)/.tools: constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.package: $(VENV)/.tools pyproject.toml $(NATIVE)
-	$(PIP) --no-build-isolation -e '.[test,dev,tls]'
+	$(PIP) --no-build-isolation -e '.[test,dev,tls,circuit]'
 	@touch $@
 
 # gcc's thread sanitizer needs a fixed address layout on kernels with many random bits; a container may refuse it.

@@ -6,6 +6,7 @@
     nic, telemetry            the engine that moves and reduces bytes, and what it counts
     health                    which link is slow, in which direction, since when and why
     sim                       a discrete-event model that runs the same plans
+    circuit                   gateware that reduces, and its bit-exact twins
     lab                       a network on one machine: hosts as namespaces, rates, faults
     backend                   torch.distributed's backend "slackline"
     pipeline                  pipeline plans run on torch's stages, by readiness
@@ -28,7 +29,7 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "errors", "register"]
 
 _ROOMS = frozenset({"backend", "faults", "lab", "nic", "overlap", "plan", "telemetry", "testing"})
-_ROOMS |= {"health", "pipeline", "sim", "units", "wire"}
+_ROOMS |= {"circuit", "health", "pipeline", "sim", "units", "wire"}
 
 if "torch" in sys.modules:
     register()

@@ -1,1 +1,94 @@
-"""Circuits that reduce what passes through them, and their bit-exact twins."""
+"""Circuits that add what passes through them, and their twins in Python, equal to the last bit.
+
+    _options, _formats      what circuits and twins have in common
+    _adder, _halves         one lane: fp32 and int32; bf16 and fp16 into fp32 and back
+    _lanes                  lanes side by side behind a stream
+    _frames, _crc           beats, and the header of slackline.wire
+    _node                   the aggregation node, put together from
+      _receiver               a port: frames checked and kept
+      _matcher, _issuer       what to add, and when
+      _reducer                the chain of adders
+      _bank, _registers       its registers, from one description
+    twins, _node_twin       what lanes and node compute
+    _convert, _verilog      a circuit as Verilog
+    _build, _simulation     Verilog behind a C interface that takes whole frames: harness.cc
+    _export                 the files of `slackline circuit verilog`
+
+Needs the extra slackline[circuit]; simulations also Verilator and a C++ compiler.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from slackline.errors import UsageError
+
+if TYPE_CHECKING:
+    from slackline.circuit._adder import Adder
+    from slackline.circuit._build import missing_tools
+    from slackline.circuit._convert import convert
+    from slackline.circuit._export import export
+    from slackline.circuit._formats import CANONICAL_NAN, ELEMENTS, Element
+    from slackline.circuit._halves import Narrow, Widen
+    from slackline.circuit._lanes import Lanes
+    from slackline.circuit._node import AggregationNode
+    from slackline.circuit._node_twin import NodeTwin
+    from slackline.circuit._options import LANES, NodeOptions
+    from slackline.circuit._registers import Register, c_header, node_registers, register_table
+    from slackline.circuit._simulation import Simulation
+    from slackline.circuit._verilog import Verilog
+
+__all__ = [
+    "CANONICAL_NAN",
+    "ELEMENTS",
+    "LANES",
+    "Adder",
+    "AggregationNode",
+    "Element",
+    "Lanes",
+    "Narrow",
+    "NodeOptions",
+    "NodeTwin",
+    "Register",
+    "Simulation",
+    "Verilog",
+    "Widen",
+    "c_header",
+    "convert",
+    "export",
+    "missing_tools",
+    "node_registers",
+    "register_table",
+]
+
+_HOMES = {
+    "_adder": ("Adder",),
+    "_build": ("missing_tools",),
+    "_convert": ("convert",),
+    "_export": ("export",),
+    "_formats": ("CANONICAL_NAN", "ELEMENTS", "Element"),
+    "_halves": ("Narrow", "Widen"),
+    "_lanes": ("Lanes",),
+    "_node": ("AggregationNode",),
+    "_node_twin": ("NodeTwin",),
+    "_options": ("LANES", "NodeOptions"),
+    "_registers": ("Register", "c_header", "node_registers", "register_table"),
+    "_simulation": ("Simulation",),
+    "_verilog": ("Verilog",),
+}
+_EXTRA = ("amaranth", "numpy")
+
+
+def __getattr__(name: str) -> object:
+    """Loads a name at first use, so that the room opens without its extra."""
+    for home, names in _HOMES.items():
+        if name in names:
+            try:
+                module = importlib.import_module(f"slackline.circuit.{home}")
+            except ModuleNotFoundError as error:
+                if error.name is None or error.name.split(".")[0] not in _EXTRA:
+                    raise
+                raise UsageError(
+                    f"circuits need {error.name}: install slackline[circuit]"
+                ) from error
+            return getattr(module, name)
+    raise AttributeError(f"module 'slackline.circuit' has no attribute {name!r}")

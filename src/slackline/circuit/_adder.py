@@ -39,10 +39,8 @@ class Adder(wiring.Component):
 
     LATENCY = 12
 
-    a: In(32)
-    b: In(32)
-    integer: In(1)
-    sum: Out(32)
+    def __init__(self) -> None:
+        super().__init__({"a": In(32), "b": In(32), "integer": In(1), "sum": Out(32)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -13,9 +13,9 @@ from slackline.errors import UsageError
 
 __all__ = ["build", "missing_tools"]
 
-_HARNESS = Path(__file__).with_name("verilated.cc")
+_HARNESS = Path(__file__).with_name("harness.cc")
 _VERILATOR = ("--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--no-timing", "-Wno-fatal")
-_CXX = ("-std=c++20", "-O2", "-shared", "-fPIC", "-Wl,-Bsymbolic")
+_CXX = ("-std=c++20", "-fPIC", "-pthread")
 _COMPILERS = ("c++", "g++", "clang++")
 
 
@@ -28,43 +28,70 @@ def missing_tools() -> str | None:
     return None
 
 
-def build(verilog: Verilog) -> Path:
+def build(verilog: Verilog, optimise: bool = True) -> Path:
     """The circuit's shared library: from the cache, or built there, which takes seconds to minutes.
 
-    It is named after a hash of the Verilog, the harness and Verilator's version. Raises UsageError
-    when a tool is missing, and when one refuses the circuit, with what it said.
+    It is named after a hash of the Verilog, the harness and Verilator's version. Without `optimise`
+    it is there sooner and runs slower. Raises UsageError when a tool is missing, and when
+    one refuses the circuit, with what it said.
     """
     if missing := missing_tools():
         raise UsageError(f"circuits cannot be simulated here: {missing}")
     version = _run(["verilator", "--version"])
-    parts = [verilog.key, _HARNESS.read_text(), version, *_VERILATOR, *_CXX]
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
     folder = cache_folder() / "circuits"
-    library = folder / f"{verilog.name}-{key}.so"
-    if library.exists():
-        return library
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
-        _build(verilog, Path(scratch))
-        # Whoever is first wins; another process's library is the same.
-        os.replace(Path(scratch) / "circuit.so", library)
+    toolchain = (version, *_VERILATOR, *_CXX)
+    level = "-O2" if optimise else "-O0"
+    key = _hash(verilog.key, _HARNESS.read_text(), level, *toolchain)
+    library = folder / f"{verilog.name}-{key}.so"
+    if not library.exists():
+        with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
+            support = folder / f"verilator-{_hash(*toolchain)}.o"
+            _build(verilog, Path(scratch), support, level)
+            # Whoever is first wins; another process's library is the same.
+            os.replace(Path(scratch) / "circuit.so", library)
     return library
 
 
-def _build(verilog: Verilog, scratch: Path) -> None:
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def _build(verilog: Verilog, scratch: Path, support: Path, level: str) -> None:
     (scratch / f"{verilog.name}.v").write_text(verilog.text)
     (scratch / "circuit.h").write_text(_header(verilog))
     top = ["--top-module", verilog.name, "--prefix", "Vcircuit", "-Mdir", str(scratch)]
     _run(["verilator", *_VERILATOR, *top, str(scratch / f"{verilog.name}.v")])
     root = Path(_variable("VERILATOR_ROOT")) / "include"
-    support = [root / "verilated.cpp"]
-    if (root / "verilated_threads.cpp").exists():
-        support.append(root / "verilated_threads.cpp")
-    sources = [_HARNESS, *sorted(scratch.glob("Vcircuit*.cpp")), *support]
+    if not support.exists():
+        names = ("verilated.cpp", "verilated_threads.cpp")
+        sources = [root / name for name in names if (root / name).exists()]
+        os.replace(_compile(scratch, root, "support", "-O2", sources), support)
+    # What runs once a simulation is not worth the compiler's time.
+    models = sorted(scratch.glob("Vcircuit*.cpp"))
+    slow = [path for path in models if path.stem.endswith(("Slow", "Syms"))]
+    fast = [path for path in models if path not in slow]
+    objects = [
+        _compile(scratch, root, "slow", "-O0", slow),
+        _compile(scratch, root, "fast", level, [*fast, _HARNESS]),
+        support,
+    ]
+    output = ["-o", str(scratch / "circuit.so")]
+    _run([_compiler(), *_CXX, "-shared", "-Wl,-Bsymbolic", *map(str, objects), *output])
+
+
+def _compile(scratch: Path, root: Path, name: str, level: str, sources: list[Path]) -> Path:
+    """One object of all sources as one unit: most of the time goes into Verilator's headers."""
+    unit = scratch / f"unit_{name}.cc"
+    unit.write_text("".join(f'#include "{source}"\n' for source in sources))
     includes = [f"-I{folder}" for folder in (scratch, root, root / "vltstd")]
-    compiler = next(name for name in _COMPILERS if shutil.which(name))
-    output = ["-o", str(scratch / "circuit.so"), "-pthread"]
-    _run([compiler, *_CXX, *includes, *map(str, sources), *output])
+    made = unit.with_suffix(".o")
+    _run([_compiler(), *_CXX, level, *includes, "-c", str(unit), "-o", str(made)])
+    return made
+
+
+def _compiler() -> str:
+    return next(name for name in _COMPILERS if shutil.which(name))
 
 
 def _variable(name: str) -> str:

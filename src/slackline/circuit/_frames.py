@@ -2,12 +2,11 @@
 
 from amaranth.hdl import Value
 from amaranth.lib import data
-from amaranth.lib.crc import Algorithm
 
 from slackline.circuit._formats import ELEMENTS, Element
 from slackline.wire import FIELDS, Collective, ReduceOp
 
-__all__ = ["ALL_REDUCE_SUM", "HEADER", "HEADER_CRC", "Beat", "Frame", "element_of"]
+__all__ = ["ALL_REDUCE_SUM", "HEADER", "Beat", "Frame", "element_of"]
 
 
 class Beat(data.StructLayout):
@@ -25,16 +24,6 @@ HEADER = data.StructLayout({field.name: 8 * field.width for field in FIELDS})
 
 for _field in FIELDS:
     assert HEADER[_field.name].offset == 8 * _field.offset
-
-HEADER_CRC = Algorithm(
-    crc_width=32,
-    polynomial=0x1EDC6F41,
-    initial_crc=0xFFFFFFFF,
-    reflect_input=True,
-    reflect_output=True,
-    xor_output=0xFFFFFFFF,
-)
-"""CRC32C, as slackline.wire.crc32c."""
 
 ALL_REDUCE_SUM = Collective.ALL_REDUCE << 4 | ReduceOp.SUM
 """The `op` of frames that circuits reduce."""

@@ -21,9 +21,8 @@ class Widen(wiring.Component):
 
     LATENCY = 2
 
-    word: In(32)
-    element: In(2)
-    wide: Out(32)
+    def __init__(self) -> None:
+        super().__init__({"word": In(32), "element": In(2), "wide": Out(32)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -62,9 +61,8 @@ class Narrow(wiring.Component):
 
     LATENCY = 3
 
-    wide: In(32)
-    element: In(2)
-    half: Out(16)
+    def __init__(self) -> None:
+        super().__init__({"wide": In(32), "element": In(2), "half": Out(16)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

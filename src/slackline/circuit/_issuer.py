@@ -139,7 +139,9 @@ class Issuer(wiring.Component):
         ]
         return onset, forced
 
-    def _count(self, m: Module, active: Signal, go: Signal, second: Signal, started: Signal) -> None:
+    def _count(
+        self, m: Module, active: Signal, go: Signal, second: Signal, started: Signal
+    ) -> None:
         empty = Cat(*(fill == 0 for fill in self.fills))
         stalls = self.stalls
         with m.If(active):

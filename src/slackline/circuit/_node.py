@@ -1,13 +1,14 @@
 """The aggregation node: ranks in a star around a circuit that adds what they send."""
 
 from amaranth.hdl import Cat, Const, Module, ResetInserter, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from slackline.circuit._bank import BUS, Bank
-from slackline.circuit._frames import ALL_REDUCE_SUM, HEADER, HEADER_CRC, Beat, Frame
+from slackline.circuit._crc import Crc
+from slackline.circuit._frames import ALL_REDUCE_SUM, HEADER, Beat, Frame
 from slackline.circuit._issuer import STALLS, Issuer
 from slackline.circuit._matcher import Matcher
 from slackline.circuit._options import NodeOptions
@@ -119,9 +120,7 @@ class AggregationNode(wiring.Component):
             issuer.finals[port].eq(receiver.finals),
             bank.counts[f"port{port}_starved"].eq(issuer.starved[port]),
         ]
-        m.d.comb += [
-            bank.counts[f"port{port}_{name}"].eq(receiver.events[name]) for name in EVENTS
-        ]
+        m.d.comb += [bank.counts[f"port{port}_{name}"].eq(receiver.events[name]) for name in EVENTS]
 
     def _broadcast(self, m: Module, reducer: Reducer) -> None:
         """Each beat to every port; it goes when the last has taken it."""
@@ -167,7 +166,7 @@ class HeaderWriter(wiring.Component):
         options = self.options
         header = Signal(HEADER)
         checked = HEADER["header_checksum"].offset
-        m.submodules.crc = crc = HEADER_CRC(data_width=checked).create()
+        m.submodules.crc = crc = Crc(checked // 8)
         m.submodules.headers = headers = SyncFIFO(width=HEADER.size, depth=self.depth)
         begun, summed = Signal(), Signal()
         m.d.sync += [

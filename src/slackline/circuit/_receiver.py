@@ -7,8 +7,9 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from slackline.circuit._crc import Crc
 from slackline.circuit._formats import ELEMENTS
-from slackline.circuit._frames import ALL_REDUCE_SUM, HEADER, HEADER_CRC, Beat, Frame
+from slackline.circuit._frames import ALL_REDUCE_SUM, HEADER, Beat, Frame
 from slackline.circuit._options import NodeOptions
 from slackline.wire import MAGIC, VERSION, FrameKind
 
@@ -64,14 +65,12 @@ class Receiver(wiring.Component):
         closing = Signal()
         used = Signal(range(options.slots + 1))
         in_payload = Signal()
-        m.d.comb += self.i.ready.eq(
-            self.enable & (in_payload | (used + closing < options.slots))
-        )
+        m.d.comb += self.i.ready.eq(self.enable & (in_payload | (used + closing < options.slots)))
         m.d.comb += taken.eq(self.i.valid & self.i.ready)
 
         header = Signal(HEADER)
         at = Signal(range(options.header_beats + 1))
-        m.submodules.crc = crc = HEADER_CRC(data_width=32 * options.lanes).create()
+        m.submodules.crc = crc = Crc(options.beat_bytes)
         m.d.comb += [
             crc.data.eq(beat.data),
             crc.valid.eq(taken & ~in_payload),
@@ -99,7 +98,7 @@ class Receiver(wiring.Component):
 
         slot = Signal(range(options.slots))
         self._buffer(m, writes, slot, count)
-        self._decide(m, header, crc.match_detected, closing, count, cut, slot)
+        self._decide(m, header, crc.intact, closing, count, cut, slot)
         m.d.sync += used.eq(used + self.events.accepted - self.released)
         m.d.sync += self.fill.eq(self.fill + self.events.accepted - self.begun)
         return m
@@ -162,9 +161,7 @@ class Receiver(wiring.Component):
         beats = ((header.length + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes))[:32]
         whole = ~cut & (count == beats) & ~damaged & intact
         expected = Signal(32, init=1)
-        m.submodules.heads = heads = SyncFIFOBuffered(
-            width=Frame().size, depth=options.slots + 1
-        )
+        m.submodules.heads = heads = SyncFIFOBuffered(width=Frame().size, depth=options.slots + 1)
         head = data.View(Frame(), heads.w_data)
         with m.If(closing):
             with m.If(~whole):
@@ -181,9 +178,7 @@ class Receiver(wiring.Component):
         final = end == header.total
         m.d.comb += [getattr(head, name).eq(header[name]) for name in _KEPT]
         m.d.comb += head.final.eq(final)
-        m.d.sync += self.finals.eq(
-            self.finals + (self.events.accepted & final) - self.begun_final
-        )
+        m.d.sync += self.finals.eq(self.finals + (self.events.accepted & final) - self.begun_final)
         m.d.comb += [
             self.heads.payload.eq(data.View(Frame(), heads.r_data)),
             self.heads.valid.eq(heads.r_rdy),

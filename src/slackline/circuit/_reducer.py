@@ -1,4 +1,4 @@
-"""The datapath: words of all ports through a chain of adders, headers beside them, one stream out."""
+"""The datapath: the words of all ports through a chain of adders, headers beside them."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
@@ -89,7 +89,7 @@ class Reducer(wiring.Component):
     def _chain(self, m: Module, tokens: list[data.View]) -> list[Signal]:
         """The sums of all ports' words, one a lane, Narrow.LATENCY before the end of the tokens."""
         options = self.options
-        wides = []
+        wides: list[list[Signal]] = []
         for port, delay in enumerate(self.delays):
             token = tokens[delay + _READ]
             half = token.element >= Element.BFLOAT16

@@ -1,4 +1,4 @@
-"""One description of a circuit's registers: the gateware, the C header and the page come from it."""
+"""One description of a circuit's registers: gateware, C header and table come from it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ def c_header(registers: Sequence[Register]) -> str:
 
 
 def _c_lines(registers: Sequence[Register]) -> Iterable[str]:
-    yield "/* The registers of the circuit, 32 bits each: written by `slackline circuit verilog`. */"
+    yield "/* The circuit's registers, 32 bits each: written by `slackline circuit verilog`. */"
     yield "#pragma once"
     for each in registers:
         name = f"SLACKLINE_NODE_{each.name.upper()}"

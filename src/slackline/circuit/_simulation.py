@@ -1,8 +1,6 @@
 """A Verilated circuit from Python: frames and beats in, cycles run, frames and beats out."""
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +11,7 @@ from slackline.circuit._verilog import Verilog
 from slackline.errors import TimeoutError, UsageError
 from slackline.wire import HEADER_BYTES, decode
 
-__all__ = ["Beats", "Simulation", "simulate"]
+__all__ = ["Beats", "Simulation"]
 
 Beats = npt.NDArray[np.uint8]
 """One row a beat."""
@@ -26,8 +24,14 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "push": (None, [ctypes.c_void_p, ctypes.c_uint32, _U8, ctypes.c_size_t]),
     "send_frame": (
         None,
-        [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t]
-        + [ctypes.c_uint64, ctypes.c_int],
+        [
+            ctypes.c_void_p,
+            ctypes.c_uint32,
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+            ctypes.c_uint64,
+            ctypes.c_int,
+        ],
     ),
     "waiting": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_uint32]),
     "pull": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_uint32, _U8, _U64, ctypes.c_size_t]),
@@ -44,10 +48,14 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
 
 
 class Simulation:
-    """One circuit, after its reset. Not thread-safe; close it, or use `simulate`."""
+    """One circuit, after its reset; close it at the end. Not thread-safe.
 
-    def __init__(self, verilog: Verilog) -> None:
-        library = ctypes.CDLL(str(build(verilog)))
+    The first of a circuit takes seconds to minutes: see `build`. Streams are numbered in the order
+    of the circuit's signature, inputs and outputs for themselves.
+    """
+
+    def __init__(self, verilog: Verilog, *, optimise: bool = True) -> None:
+        library = ctypes.CDLL(str(build(verilog, optimise)))
         self._calls: dict[str, Any] = {}
         for name, (result, arguments) in _PROTOTYPES.items():
             call = getattr(library, f"slackline_circuit_{name}")
@@ -74,6 +82,7 @@ class Simulation:
 
     def push(self, stream: int, beats: Beats) -> None:
         """Beats for an input, behind those that wait there; a row has the payload's bytes."""
+        self._check(stream)
         width = self._in_bytes[stream]
         if beats.ndim != 2 or beats.shape[1] != width:
             raise UsageError(f"a beat of input {stream} has {width} bytes, not {beats.shape[1:]}")
@@ -82,14 +91,17 @@ class Simulation:
 
     def send(self, stream: int, frame: bytes, *, not_before: int = 0, bad: bool = False) -> None:
         """A whole frame for an input; offered from cycle `not_before` on; `bad`: damaged."""
+        self._check(stream)
         self._call("send_frame", stream, frame, len(frame), not_before, bad)
 
     def waiting(self, stream: int) -> int:
         """Beats that an input has not taken yet."""
+        self._check(stream)
         return int(self._call("waiting", stream))
 
     def pull(self, stream: int) -> tuple[Beats, npt.NDArray[np.uint64]]:
         """The beats that an output has given since the last time, and the cycle of each."""
+        self._check(stream, output=True)
         count = int(self._call("ready", stream))
         beats = np.empty((count, self._out_bytes[stream]), np.uint8)
         cycles = np.empty(count, np.uint64)
@@ -109,6 +121,7 @@ class Simulation:
 
     def stall(self, stream: int, share: float, seed: int, *, output: bool = False) -> None:
         """Withholds valid of an input, or ready of an output, in a share of all cycles."""
+        self._check(stream, output=output)
         if not 0 <= share < 1:
             raise UsageError(f"a share must be at least 0 and less than 1, not {share}")
         self._call("stall", output, stream, round(share * 65536), seed)
@@ -136,6 +149,12 @@ class Simulation:
         self._check_bus()
         self._call("write", address, value)
 
+    def _check(self, stream: int, *, output: bool = False) -> None:
+        count = len(self._out_bytes if output else self._in_bytes)
+        if not 0 <= stream < count:
+            what = "output" if output else "input"
+            raise UsageError(f"there is no {what} {stream}, only 0 to {count - 1}")
+
     def _check_bus(self) -> None:
         if not self._has_bus:
             raise UsageError("this circuit has no registers")
@@ -144,10 +163,3 @@ class Simulation:
         if self._handle is None:
             raise UsageError("the simulation is closed")
         return self._calls[name](self._handle, *arguments)
-
-
-@contextmanager
-def simulate(verilog: Verilog) -> Iterator[Simulation]:
-    """A simulation that is closed at the end."""
-    with Simulation(verilog) as simulation:
-        yield simulation

@@ -1,7 +1,6 @@
 """What the circuits compute, in NumPy: equal to the last bit."""
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,17 +23,19 @@ def add(a: Words, b: Words, integer: bool = False) -> Words:
     bits depend on nothing but the operands.
     """
     if integer:
-        return a + b
+        return np.add(a, b, dtype=np.uint32)
     with np.errstate(all="ignore"):
         total = a.view(np.float32) + b.view(np.float32)
-    return np.where(np.isnan(total), np.uint32(CANONICAL_NAN), total.view(np.uint32))
+    bits = total.view(np.uint32)
+    bits[np.isnan(total)] = CANONICAL_NAN
+    return bits
 
 
 def widen(halves: npt.NDArray[np.uint16], element: Element) -> Words:
     """Widen, for a half type: the bits of each element in fp32, exact."""
     bits = halves.astype(np.uint32)
     if element is Element.BFLOAT16:
-        return bits << 16
+        return bits << np.uint32(16)
     if element is not Element.FLOAT16:
         raise UsageError(f"a half type is BFLOAT16 or FLOAT16, not {element.name}")
     wide = halves.view(np.float16).astype(np.float32).view(np.uint32)
@@ -74,4 +75,4 @@ def reduce_in_rank_order(payloads: Sequence[bytes], element: Element) -> bytes:
     for column in columns[1:]:
         total = add(total, column, element is Element.INT32)
     result = narrow(total, element) if element.half else total
-    return cast("bytes", result.tobytes())
+    return result.tobytes()

@@ -6,6 +6,7 @@
     plan.py       slackline plan: print and check plans
     _pipeline*.py its `pipeline`: input, reports; _gantt.py draws
     doctor.py     slackline doctor: is a machine or a cluster fit for a run
+    circuit.py    slackline circuit: the circuits as Verilog
     _agent.py     the process under `run` that is torchrun
     _launch.py    a job: its files, its ranks, how it ended
     _screen.py    a job's output on a terminal or in plain lines
@@ -22,7 +23,7 @@ from typing import Annotated
 import typer
 
 from slackline import __version__
-from slackline.cli import doctor, lab, plan, run
+from slackline.cli import circuit, doctor, lab, plan, run
 from slackline.errors import UsageError
 
 __all__ = ["app", "main"]
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.command(name="run", context_settings=run.SETTINGS)(run.run)
 app.add_typer(plan.app, name="plan")
 app.add_typer(lab.app, name="lab")
+app.add_typer(circuit.app, name="circuit")
 app.command(name="doctor")(doctor.doctor)
 
 

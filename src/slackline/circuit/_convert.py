@@ -1,0 +1,27 @@
+"""Amaranth to Verilog."""
+
+from amaranth.back import verilog
+from amaranth.hdl import Value, ValueCastable
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Flow
+
+from slackline.circuit._verilog import Port, Verilog
+
+__all__ = ["convert"]
+
+
+def convert(name: str, component: wiring.Component) -> Verilog:
+    """The component as a top module with `clk` and a synchronous `rst`; takes seconds.
+
+    Ports are named after the members: `i__payload`, `rx__0__valid`. Nothing of this machine is in
+    the text, so it is the same wherever it is made.
+    """
+    ports = []
+    for path, member, value in component.signature.flatten(component):
+        if isinstance(value, ValueCastable):
+            value = value.as_value()
+        if isinstance(value, Value):
+            port = "__".join(map(str, path))
+            ports.append(Port(name=port, width=len(value), input=member.flow == Flow.In))
+    text = verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
+    return Verilog(name=name, text=text, ports=tuple(ports))

@@ -1,0 +1,67 @@
+"""CRC32C of whole words a cycle, derived from the checksum that `slackline.wire` computes."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from slackline.wire import crc32c
+
+__all__ = ["Crc"]
+
+_ONES = 0xFFFFFFFF
+
+
+def _advance(state: int, data: bytes) -> int:
+    """The register after `data`, without the inversions at both ends: linear in both."""
+    return crc32c(data, state ^ _ONES) ^ _ONES
+
+
+_INTACT = _advance(_ONES, crc32c(b"").to_bytes(4, "little"))
+"""What the register holds after any bytes and their own checksum behind them."""
+
+
+class Crc(wiring.Component):
+    """Takes `data`, `width` bytes, in each cycle in which `valid` is high.
+
+    `start` with it: it is the first. A cycle later `crc` is the checksum of all since then, and
+    `intact` tells whether they end with the right one, as every frame header does.
+
+    Twin: slackline.wire.crc32c.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        super().__init__(
+            {
+                "data": In(8 * width),
+                "valid": In(1),
+                "start": In(1),
+                "crc": Out(32),
+                "intact": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        state = Signal(32)
+        before = Mux(self.start, _ONES, state)
+        nothing = bytes(self.width)
+        by_state = [_advance(1 << k, nothing) for k in range(32)]
+        by_data = [
+            _advance(0, (1 << k).to_bytes(self.width, "little")) for k in range(8 * self.width)
+        ]
+        after = Cat(
+            *(
+                (before & _column(by_state, k)).xor() ^ (self.data & _column(by_data, k)).xor()
+                for k in range(32)
+            )
+        )
+        with m.If(self.valid):
+            m.d.sync += state.eq(after)
+        m.d.comb += [self.crc.eq(~state), self.intact.eq(state == _INTACT)]
+        return m
+
+
+def _column(rows: list[int], bit: int) -> int:
+    """Which rows have the bit: bit k of the answer for row k."""
+    return sum((row >> bit & 1) << k for k, row in enumerate(rows))

@@ -1,0 +1,137 @@
+"""The tests find a circuit that is wrong in one place."""
+
+import importlib
+import inspect
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from circuit_driving import Node, lanes_differ, random_pairs, special_pairs
+
+from slackline.circuit import Element, NodeOptions
+from slackline.wire import DType
+
+pytestmark = pytest.mark.simulates
+
+OPTIONS = NodeOptions(ports=2, lanes=1, slots=4, payload_bytes=64)
+
+
+def lanes_fail() -> str:
+    from slackline.circuit import Lanes, Simulation, convert
+
+    with Simulation(convert("lanes", Lanes(1)), optimise=False) as simulation:
+        rng = np.random.default_rng(1)
+        pairs = [special_pairs(), random_pairs(rng, 20_000)]
+        return "".join(lanes_differ(simulation, 1, *each, Element.FLOAT32) for each in pairs)
+
+
+def node_fails(drive: Callable[[Node], str], **settings: int) -> str:
+    from slackline.circuit import AggregationNode, Simulation, convert
+
+    with Simulation(convert("node", AggregationNode(OPTIONS)), optimise=False) as simulation:
+        return drive(Node(simulation, OPTIONS, **settings))
+
+
+def threshold_fails() -> str:
+    """Two frames a port reach a threshold of 2."""
+
+    def drive(node: Node) -> str:
+        parts = node.messages(np.random.default_rng(1), DType.FLOAT32, 64)
+        node.send_all([own[:2] for own in parts])
+        return node.difference(1000)
+
+    return node_fails(drive, threshold=2)
+
+
+def credit_fails() -> str:
+    """A slow reader loses nothing."""
+
+    def drive(node: Node) -> str:
+        node.simulation.stall(0, 0.95, 1, output=True)
+        rng = np.random.default_rng(2)
+        for tag in range(20):
+            node.send_all(node.messages(rng, DType.INT32, 16, tag))
+        return node.difference()
+
+    return node_fails(drive)
+
+
+def doubled_fails() -> str:
+    """What was added is not added again when it comes twice."""
+
+    def drive(node: Node) -> str:
+        parts = node.messages(np.random.default_rng(3), DType.FLOAT32, 32)
+        for port, own in enumerate(parts):
+            for frame in own:
+                node.send(port, frame)
+                node.send(port, frame)
+        return node.difference()
+
+    return node_fails(drive)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one file."""
+
+    module: str
+    names: tuple[str, ...]
+    users: tuple[str, ...]
+    right: str
+    wrong: str
+    check: Callable[[], str]
+
+
+ADDER = ("_adder", ("Adder",), ("_lanes",))
+MUTANTS = {
+    "ties go up": Mutant(*ADDER, " & (r.total10[:3].any() | r.total10[4])", "", lanes_fail),
+    "no sticky bit": Mutant(*ADDER, "aligned[0] | sticky | r.sticky4", "aligned[0]", lanes_fail),
+    "subnormals vanish": Mutant(*ADDER, "Mux(normal_big, e_big, 1)", "e_big", lanes_fail),
+    "threshold": Mutant(
+        "_issuer",
+        ("Issuer",),
+        ("_node",),
+        "fill >= self.threshold",
+        "fill > self.threshold",
+        threshold_fails,
+    ),
+    "credit": Mutant(
+        "_reducer",
+        ("Reducer",),
+        ("_node",),
+        "credits - self.uses_room",
+        "credits - (self.uses_room & (credits > 1))",
+        credit_fails,
+    ),
+    "sequence": Mutant(
+        "_receiver",
+        ("Receiver",),
+        ("_node",),
+        "header.sequence != expected",
+        "header.sequence > expected",
+        doubled_fails,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = MUTANTS[name]
+    home: Any = importlib.import_module(f"slackline.circuit.{mutant.module}")
+    source = inspect.getsource(home)
+    assert source.count(mutant.right) == 1
+    changed: Any = types.ModuleType(home.__name__)
+    exec(compile(source.replace(mutant.right, mutant.wrong), home.__file__, "exec"), vars(changed))
+    for user in mutant.users:
+        module = importlib.import_module(f"slackline.circuit.{user}")
+        for each in mutant.names:
+            monkeypatch.setattr(module, each, getattr(changed, each))
+    assert mutant.check() != ""
+
+
+@pytest.mark.parametrize("check", {each.check for each in MUTANTS.values()})
+def test_the_circuit_passes_where_mutants_fail(check: Callable[[], str]) -> None:
+    assert check() == ""

@@ -1,0 +1,108 @@
+"""Verilog, registers and simulations, and what is said when a tool is missing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slackline import circuit, cli
+from slackline.circuit import NodeOptions, Verilog, c_header, node_registers
+from slackline.errors import TimeoutError, UsageError
+
+
+def test_the_command_writes_verilog_and_registers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+    out = tmp_path / "made"
+    asked = ["--lanes", "1", "--ports", "2", "--payload", "64B", "--out", str(out)]
+    assert cli.main(["circuit", "verilog", *asked]) == 0
+    names = ["slackline_node.v", "slackline_node.h", "slackline_node.md", "slackline_lanes.v"]
+    assert capsys.readouterr().out.splitlines() == [str(out / name) for name in names]
+    assert "module slackline_node(" in (out / names[0]).read_text()
+    assert "module slackline_lanes(" in (out / names[3]).read_text()
+
+
+def test_the_same_circuit_is_the_same_verilog() -> None:
+    pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+    one, other = (circuit.convert("lanes", circuit.Lanes(2)) for _ in range(2))
+    assert one.key == other.key
+
+
+def test_registers_have_addresses_of_their_own() -> None:
+    registers = node_registers(NodeOptions(ports=16))
+    addresses = [each.address for each in registers]
+    assert addresses == sorted(set(addresses))
+    assert all(address % 4 == 0 for address in addresses)
+
+
+def test_the_c_header_has_every_register() -> None:
+    text = c_header(node_registers(NodeOptions(ports=2)))
+    assert "#define SLACKLINE_NODE_THRESHOLD 0x024u\n" in text
+    assert "#define SLACKLINE_NODE_THRESHOLD_RESET 0x1u\n" in text
+    assert "#define SLACKLINE_NODE_PORT1_ACCEPTED 0x120u\n" in text
+
+
+@pytest.mark.simulates
+def test_registers_read_what_was_written_and_constants_stay() -> None:
+    options = NodeOptions(ports=2, lanes=1, payload_bytes=64)
+    verilog = circuit.convert("node", circuit.AggregationNode(options))
+    with circuit.Simulation(verilog, optimise=False) as simulation:
+        for each in node_registers(options):
+            assert simulation.read(each.address) == each.value
+        for each in node_registers(options):
+            if each.name != "control":
+                simulation.write(each.address, 0x12345678)
+        for each in node_registers(options):
+            kept = each.kind != "setting" or each.name == "control"
+            assert simulation.read(each.address) == (each.value if kept else 0x12345678)
+        assert simulation.read(0xFFC) == 0
+
+
+def test_without_verilator_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    verilog = Verilog(name="empty", text="module empty; endmodule", ports=())
+    with pytest.raises(UsageError) as caught:
+        circuit.Simulation(verilog)
+    assert str(caught.value) == (
+        "circuits cannot be simulated here: "
+        "Verilator is not installed (Debian: apt install verilator)"
+    )
+
+
+def test_without_a_compiler_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "verilator").write_text("#!/bin/sh\n")
+    (tmp_path / "verilator").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert circuit.missing_tools() == "there is no C++ compiler (Debian: apt install g++)"
+
+
+@pytest.mark.simulates
+def test_verilog_that_verilator_refuses_is_an_error_that_quotes_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    verilog = Verilog(name="broken", text="module broken; wire", ports=())
+    with pytest.raises(UsageError, match=r"(?s)^verilator ended with code 1:\n.*syntax error"):
+        circuit.Simulation(verilog)
+
+
+@pytest.mark.simulates
+def test_a_simulation_says_what_was_wrong() -> None:
+    with circuit.Simulation(circuit.convert("lanes", circuit.Lanes(1))) as simulation:
+        with pytest.raises(UsageError, match=r"^a beat of input 0 has 9 bytes, not \(8,\)$"):
+            simulation.push(0, np.zeros((1, 8), np.uint8))
+        with pytest.raises(UsageError, match=r"^there is no input 1, only 0 to 0$"):
+            simulation.waiting(1)
+        with pytest.raises(UsageError, match=r"^this circuit has no registers$"):
+            simulation.read(0)
+        with pytest.raises(UsageError, match=r"^a share must be at least 0 and .* not 1$"):
+            simulation.stall(0, 1, 1)
+        with pytest.raises(TimeoutError, match=r"^the circuit did not give 1 beats in 5 cycles$"):
+            simulation.run(1, cycles=5)
+    with pytest.raises(UsageError, match=r"^the simulation is closed$"):
+        simulation.step(1)
