@@ -14,7 +14,7 @@ MAKERS_OF_ENVIRONMENTS = {"cli/doctor.py", "cli/run.py", "lab/_enter.py"}
 """Files that start processes, and so pass an environment on."""
 TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", "slackline.lab")
 TORCH_FREE += ("slackline.faults", "slackline.health", "slackline.sim", "slackline.cli")
-TORCH_FREE += ("slackline.plan.pipeline",)
+TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit")
 
 
 def run(code: str) -> str:
@@ -26,6 +26,20 @@ def run(code: str) -> str:
 @pytest.mark.parametrize("room", TORCH_FREE)
 def test_a_room_that_must_not_know_torch_does_not_import_it(room: str) -> None:
     assert run(f"import sys, {room}; print('torch' in sys.modules)") == "False\n"
+
+
+def test_the_circuits_room_opens_without_its_extra_and_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["amaranth"] = None
+from slackline import circuit
+from slackline.errors import UsageError
+try:
+    circuit.AggregationNode
+except UsageError as error:
+    print(error)
+"""
+    assert run(code) == "circuits need amaranth: install slackline[circuit]\n"
 
 
 def test_planning_on_the_command_line_does_not_import_torch() -> None:

@@ -8,7 +8,8 @@ from circuit_driving import lanes_differ, random_pairs, run_lanes, special_pairs
 
 from slackline.circuit import CANONICAL_NAN, Element, twins
 
-pytestmark = pytest.mark.simulates
+# Time to compile a circuit on a busy machine.
+pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module", params=[1, 4])

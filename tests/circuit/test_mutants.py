@@ -14,9 +14,10 @@ from circuit_driving import Node, lanes_differ, random_pairs, special_pairs
 from slackline.circuit import Element, NodeOptions
 from slackline.wire import DType
 
-pytestmark = pytest.mark.simulates
+# Time to compile a circuit on a busy machine.
+pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
-OPTIONS = NodeOptions(ports=2, lanes=1, slots=4, payload_bytes=64)
+OPTIONS = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
 
 
 def lanes_fail() -> str:

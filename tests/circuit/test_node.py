@@ -11,7 +11,8 @@ from slackline.circuit import ELEMENTS, NodeOptions
 from slackline.errors import UsageError
 from slackline.wire import DType, FrameKind, decode
 
-pytestmark = pytest.mark.simulates
+# Time to compile a circuit on a busy machine.
+pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 NARROW = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
 WIDE = NodeOptions(ports=2, lanes=16, slots=8, payload_bytes=256)

@@ -10,6 +10,10 @@ from slackline.circuit import NodeOptions, Verilog, c_header, node_registers
 from slackline.errors import TimeoutError, UsageError
 
 
+# Time to compile a circuit on a busy machine.
+pytestmark = pytest.mark.timeout(300)
+
+
 def test_the_command_writes_verilog_and_registers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -45,7 +49,7 @@ def test_the_c_header_has_every_register() -> None:
 
 @pytest.mark.simulates
 def test_registers_read_what_was_written_and_constants_stay() -> None:
-    options = NodeOptions(ports=2, lanes=1, payload_bytes=64)
+    options = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
     verilog = circuit.convert("node", circuit.AggregationNode(options))
     with circuit.Simulation(verilog, optimise=False) as simulation:
         for each in node_registers(options):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackline.env import Environment
+from slackline.env import Environment, cache_folder
 from slackline.errors import UsageError
 
 
@@ -106,3 +106,12 @@ VALUES = st.text(max_size=20) | st.lists(
 def test_any_values_are_settings_or_a_usage_error(values: dict[str, str]) -> None:
     with contextlib.suppress(UsageError):
         Environment.read(values)
+
+
+def test_the_cache_is_where_the_user_keeps_caches() -> None:
+    assert cache_folder({"XDG_CACHE_HOME": "/var/cache/me"}) == Path("/var/cache/me/slackline")
+
+
+@pytest.mark.parametrize("given", [{}, {"XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "here"}])
+def test_without_a_cache_of_its_own_it_is_under_the_home(given: dict[str, str]) -> None:
+    assert cache_folder(given) == Path.home() / ".cache" / "slackline"
