@@ -9,7 +9,6 @@ from slackline import circuit, cli
 from slackline.circuit import NodeOptions, Verilog, c_header, node_registers
 from slackline.errors import TimeoutError, UsageError
 
-
 # Time to compile a circuit on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 

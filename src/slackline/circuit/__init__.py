@@ -85,10 +85,9 @@ def __getattr__(name: str) -> object:
             try:
                 module = importlib.import_module(f"slackline.circuit.{home}")
             except ModuleNotFoundError as error:
-                if error.name is None or error.name.split(".")[0] not in _EXTRA:
+                missing = (error.name or "").split(".")[0]
+                if missing not in _EXTRA:
                     raise
-                raise UsageError(
-                    f"circuits need {error.name}: install slackline[circuit]"
-                ) from error
+                raise UsageError(f"circuits need {missing}: install slackline[circuit]") from error
             return getattr(module, name)
     raise AttributeError(f"module 'slackline.circuit' has no attribute {name!r}")
