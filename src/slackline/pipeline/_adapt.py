@@ -1,9 +1,10 @@
 """Whether the plan should follow what was measured: a pure function of measurements and state.
 
 A plan knows the delays it was made for. It is made anew where a link's delay is another one by more
-than a margin, and that matters: the slack inequality of slackline.plan.pipeline (1) is broken, or a
-delay that the plan pays memory for has gone. Each has to last for some steps, so that a hiccup
-changes nothing. Times count as the median of the last three steps.
+than a margin: soon where the slack inequality of slackline.plan.pipeline is broken, later where a
+delay that the plan pays memory for has gone, or one has come that slack absorbs, but in an order
+that was made for less. Each has to last for some steps, so that a hiccup changes nothing. Times
+count as the median of the last three steps.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ class Patience:
     worse: int = 2
     """Steps in which a link is slower than its slack absorbs."""
     better: int = 5
-    """Steps in which a link is faster than planned."""
+    """Steps in which a link is faster than planned, or slower within its slack."""
     margin: float = 0.1
     """Changes below this part of what is planned, or of a stage's F and B, are jitter."""
     times: float = 0.25
@@ -94,8 +95,8 @@ def decide(
     """The new state; what to plan for if the plan is to change, with the reason."""
     recent = (*state.recent, measured)[-_REMEMBERED:]
     now = _scenario(state.planned, recent)
-    slower, faster = _links(now, state, patience)
-    other = _times(now, state, patience) if state.follows_times else ""
+    slower, faster, longer = _links(now, state, patience)
+    other = (_times(now, state, patience) or longer) if state.follows_times else ""
     state = replace(
         state,
         recent=recent,
@@ -132,9 +133,11 @@ def _scenario(planned: Scenario, recent: Sequence[Measured]) -> Scenario:
     )
 
 
-def _links(now: Scenario, state: Adapting, patience: Patience) -> tuple[str, str]:
-    """Why a link is slower than planned, and why one is faster; empty where none is."""
-    slower = faster = ""
+def _links(now: Scenario, state: Adapting, patience: Patience) -> tuple[str, str, str]:
+    """Why a link is slower than its slack absorbs, why one is faster than planned, and why one is
+    slower than planned although its slack absorbs that; empty where none is.
+    """
+    slower = faster = longer = ""
     most = 0
     for link in range(now.stages - 1):
         delay, planned = _delay(now, link), _delay(state.planned, link)
@@ -151,11 +154,12 @@ def _links(now: Scenario, state: Adapting, patience: Patience) -> tuple[str, str
                 f"{slack_needed(now, link)}; the plan has {slack}, which absorbs "
                 f"{_ms(max(absorbs, 0))}"
             )
+        changed = f"link {link}-{link + 1} has {_ms(delay)}; the plan was made for {_ms(planned)}"
         if delay < planned - margin:
-            faster = faster or (
-                f"link {link}-{link + 1} has {_ms(delay)}; the plan was made for {_ms(planned)}"
-            )
-    return slower, faster
+            faster = faster or changed
+        if state.measured_once and delay > planned + margin:
+            longer = longer or changed
+    return slower, faster, longer
 
 
 def _times(now: Scenario, state: Adapting, patience: Patience) -> str:

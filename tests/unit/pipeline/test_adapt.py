@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from slackline.pipeline._adapt import Adapting, Measured, Patience, decide, warm_up
 from slackline.plan.pipeline import Scenario, generate, one_f_one_b, zb_h2
 
@@ -65,6 +67,20 @@ def test_a_link_that_recovers_gives_its_slack_back_after_five_steps():
     found = run(start(zb_h2(4, 12)), [30] * 6 + [0] * 10)
     assert [step for step, _ in found] == [1, 11]
     assert found[1][1] == "link 1-2 has 0.00 ms; the plan was made for 30.00 ms"
+
+
+@pytest.mark.parametrize(("follows_times", "asked"), [(True, [5]), (False, [])])
+def test_a_delay_within_the_slack_is_planned_for_after_five_steps_where_times_count(
+    follows_times, asked
+):
+    scenario = Scenario.uniform(4, 12, (10 * 10**9, 10 * 10**9, 10 * 10**9))
+    state = replace(
+        start(zb_h2(4, 12), follows_times=follows_times), measured_once=True, planned=scenario
+    )
+    found = run(state, [0, *[9] * 6])
+    assert [step for step, _ in found] == asked
+    for _, reason in found:
+        assert reason == "link 1-2 has 9.00 ms; the plan was made for 0.00 ms"
 
 
 def test_a_delay_that_wavers_by_less_than_the_margin_changes_nothing():
