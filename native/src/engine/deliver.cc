@@ -59,7 +59,10 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
       link.credit(header.offset);
       break;
     case wire::FrameKind::kRelease:
-      on_release(link, header);
+      if (payload.length > 0)
+        forget_kept(header, payload);
+      else
+        on_release(link, header);
       break;
     case wire::FrameKind::kAbort:
       on_abort(link, header, payload);
@@ -118,6 +121,7 @@ void Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     Unexpected u{&link, header, {}};
     u.payload.assign(payload.data, payload.data + payload.length);
     unexpected_[key].push_back(std::move(u));
+    early(key);
   } else {
     discard(Unexpected{&link, header, {}});
   }
@@ -186,6 +190,7 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
   Stash** end = &segment.first;
   while (*end != nullptr) end = &(*end)->next;
   *end = stash;
+  if (job.gated) count_arrival(job, peer);
   advance(job, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment_index));
   if (lent && !job.finished()) {
     // Still waiting and the rail wants its buffer back: keep a copy.
@@ -206,8 +211,10 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
   const bool request = (header.flags & wire::kFlagEager) != 0;
   const std::shared_ptr<Job> job = find(key_of(header));
   if (!job) {
-    if (request && !aborted_.contains(key_of(header)))
+    if (request && !aborted_.contains(key_of(header))) {
       unexpected_[key_of(header)].push_back(Unexpected{&link, header, {}});
+      early(key_of(header));
+    }
     return;  // else a grant for an operation that is over
   }
   const int peer = job->group->rank_of(link);
@@ -278,7 +285,7 @@ bool Engine::pass(Job& job, std::uint32_t chunk, std::uint32_t segment, const St
       return true;
     }
     case Verb::kFold:
-      if (s.uncopied > 0) return false;
+      if (s.uncopied > 0 || job.gated) return false;
       fold(job, chunk, segment);
       return true;
   }

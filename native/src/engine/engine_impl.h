@@ -64,6 +64,16 @@ class Engine final : public FrameSink {
   bool link_alive(int link);
   std::shared_ptr<Group> open_group(std::uint32_t epoch, int rank, const std::vector<int>& links,
                                     bool rank_order);
+  // The group's last member, here, adds for the others by its part of `program`, and posts nothing:
+  // what the others send begins operations. Nothing is added before `onset` segments of each are
+  // here.
+  void serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset);
+  // When the group's last member, an aggregator, is lost, `fallback` does what is not done, by its
+  // part of `program`. Both groups must be new.
+  void fall_back(Group& group, std::shared_ptr<Group> fallback,
+                 std::shared_ptr<const Program> program);
+  // Why the group can be used no more; empty while it can.
+  std::string broken(Group& group);
   // Posts; with `drive` also works in the caller's thread until the operation is finished.
   std::shared_ptr<Job> post(Group& group, const Operation& operation, bool drive);
   // False when `timeout_ns` passed first (negative: the operation's own deadline decides).
@@ -92,6 +102,7 @@ class Engine final : public FrameSink {
   void lacks_slot(Job& job);
   std::byte* slot(int index) const { return slots_[static_cast<std::size_t>(index)]; }
   void release_slot(Job& job, Segment& segment);
+  const std::byte* keep(Job& job, std::size_t offset, std::size_t bytes);
   bool answered(const Job& job, std::uint32_t chunk, std::uint32_t segment, int peer) const;
   void forget_answer(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer);
   void mark_dirty(Link& link);
@@ -142,6 +153,21 @@ class Engine final : public FrameSink {
   Stash* take_stash(Segment& segment, int peer);
   void maybe_grant(Job& job, int peer);
   void maybe_finish(Job& job);
+
+  // serve.cc
+  void early(const Key& key);
+  void serve(Group& group, const Key& key);
+  bool begin(Group& group, const Key& key);
+  void count_arrival(Job& job, int peer);
+  void served(const Job& job);
+
+  // fallback.cc
+  void begin_keeping(Job& job);
+  static bool may_divert(const Job& job, const Failure& failure);
+  void abandon(Group& group, Failure failure);
+  void divert(Job& job);
+  void help(Group& group, const Key& key);
+  void forget_kept(const wire::Header& header, const Payload& payload);
 
   // fail.cc
   void fail(Job& job, Failure failure, bool tell_peers);

@@ -27,8 +27,10 @@ void Engine::finish(Job& job, JobState state) {
   retire(job);
   ++operations_;
   job.ended_ns = now_ns();
+  job.kept.reset();
   job.state.store(state, std::memory_order_release);
   if (job.async_counted) --async_open_;
+  if (job.group->service) served(job);
   if (waiters_ > 0) finished_.notify_all();
   if (caller_asleep_) ring();  // it may be the sleeper's operation
   if (job.wants_callback) {
@@ -58,7 +60,7 @@ void Engine::retire(Job& job) {
       if (segment.slot >= 0 && !failed) release_slot(job, segment);
     }
   }
-  if (!failed || !started) {
+  if (!failed || !started || job.group->service) {
     for (std::byte* scratch : job.scratch) arena_.free(scratch);
   }
   for (Link* link : job.group->links) {
@@ -75,6 +77,12 @@ void Engine::retire(Job& job) {
 void Engine::fail(Job& job, Failure failure, bool tell_peers) {
   if (job.finished()) return;
   const std::shared_ptr<Job> alive = job.shared_from_this();
+  if (may_divert(job, failure)) {
+    abandon(*job.group, std::move(failure));
+    if (job.group->fallback && !job.finished()) divert(job);  // it had not begun
+    return;
+  }
+  if (job.kept) job.group->kept.erase(job.key);
   if (failure.rank < 0) failure.rank = job.group->rank;
   if (failure.tag < 0) failure.tag = job.user_tag();
   if (failure.sequence < 0) failure.sequence = job.sequence();
@@ -227,6 +235,9 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure) {
   Failure reason = failure;
   reason.rank = group.rank;
   reason.peer = rank;
+  if (group.service)
+    announce(*group.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
+  if (group.fallback && rank == group.size() - 1) return abandon(group, std::move(reason));
   if (orderly) {
     group.left.emplace(rank, std::move(reason));
   } else if (!group.broken) {

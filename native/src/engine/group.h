@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "job.h"
@@ -11,6 +13,15 @@
 namespace slackline {
 
 class Link;
+
+// What makes a group's last member an aggregator: it begins operations by itself (serve.cc).
+struct Service {
+  std::shared_ptr<const Program> program;
+  std::uint32_t onset = 1;           // segments of every worker that are here before any is added
+  std::deque<Key> waiting;           // everybody has begun them, and there is no room
+  std::vector<std::uint64_t> tags;   // everybody has their results, and has not been told
+  std::uint64_t tags_bytes = 0;      // what workers keep for them
+};
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
@@ -41,6 +52,13 @@ class Group : public std::enable_shared_from_this<Group> {
   bool closed = false;
   std::map<std::uint64_t, std::uint32_t>
       sequences;  // per (class, tag, role): operations posted so far
+  std::unique_ptr<Service> service;  // at an aggregator
+
+  // At a worker of an aggregator (fallback.cc): who takes over when it is lost, and by which plan.
+  std::shared_ptr<Group> fallback;
+  std::shared_ptr<const Program> fallback_program;
+  std::unordered_map<Key, std::shared_ptr<Kept>, KeyHash> kept;
+  std::weak_ptr<Group> stands_in_for;  // the group whose fallback this one is
 };
 
 // Memory of one chunk of an operation; addresses may be null where the plan does not need them.
@@ -66,6 +84,7 @@ struct Operation {
   int peer = -1;                  // point to point only; -1 with any_source
   bool receives = false;          // point to point only
   bool any_source = false;
+  const Key* key = nullptr;  // of an operation that somebody else has begun; else the next one
   int priority = 0;
   std::int64_t timeout_ns = 0;
 };

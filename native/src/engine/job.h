@@ -89,12 +89,25 @@ struct Lane {
   std::uint64_t sent = 0;      // payload bytes sent
   std::uint64_t consumed = 0;  // payload bytes of the peer that left our buffers
   std::uint64_t promised = 0;  // what we granted to the peer
+  std::uint32_t arrived = 0;   // segments of the peer, counted while the job is gated
   bool heard = false;          // some frame of the peer arrived
   bool windowed = false;       // the peer's data may have to wait here: grants follow consumption
   bool asked = false;          // we asked the peer for a grant
   int slots = 0;  // staging slots in use for this peer: each has its own share, so that none waits
                   // for another's
   std::vector<SendItem> parked;  // wait for credit or for a slot, in order
+};
+
+// What this rank contributed to an operation at an aggregator. Others may have to repeat it, so it
+// outlives the operation until everybody has the result.
+struct Kept {
+  std::unique_ptr<std::byte[]> memory;
+  std::size_t bytes = 0;
+  std::size_t have = 0;  // copied so far, from the front
+  wire::DType dtype{};
+  wire::ReduceOp op{};
+  std::uint64_t count = 0;
+  std::int64_t timeout_ns = 0;
 };
 
 enum class JobState : std::uint8_t { kPosted = 0, kDone = 1, kFailed = 2 };
@@ -126,6 +139,8 @@ struct Job : std::enable_shared_from_this<Job> {
   std::byte* any_target = nullptr;
   std::uint64_t any_count = 0;
   bool any = false;
+  std::shared_ptr<Kept> kept;  // at a worker of an aggregator
+  bool gated = false;          // at an aggregator: nothing is added before the onset
   Failure failure;
   std::atomic<JobState> state{JobState::kPosted};
 

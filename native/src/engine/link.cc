@@ -34,6 +34,11 @@ void Link::queue(SendItem item) {
   ready_[priority].push_back(std::move(item));
 }
 
+void Link::withdraw(const Job& job) {
+  for (auto& [priority, queue] : ready_)
+    std::erase_if(queue, [&](const SendItem& item) { return item.job.get() == &job; });
+}
+
 void Link::unpark(Job& job, int peer) {
   auto& parked = job.lanes[static_cast<std::size_t>(peer)].parked;
   if (parked.empty()) return;
@@ -101,6 +106,7 @@ Link::Outcome Link::transmit(const SendItem& item) {
   if (!step.complete) header.flags |= wire::kFlagPartial;
   const std::byte* data = elements == 0 ? nullptr : base + first * item_size;
   const std::size_t bytes = elements * item_size;
+  if (job.group->fallback && elements > 0) data = engine_.keep(job, first * item_size, bytes);
   const Outcome outcome =
       shm_ ? transmit_shared(item, header, data, bytes) : transmit_wire(item, header, data, bytes);
   if (outcome == Outcome::kSent && step.copied) engine_.copied(job, item.chunk, item.segment);
@@ -195,7 +201,9 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   const auto length = static_cast<std::uint32_t>(bytes);
   std::byte* owned = nullptr;
   std::shared_ptr<Job> holder;
-  if (length > kOwnedBytes && !item.step->copied) {
+  // An aggregator's operation is over when everybody has acknowledged its result.
+  const bool awaited = length > kOwnedBytes || (length > 0 && job.group->service != nullptr);
+  if (awaited && !item.step->copied) {
     holder = item.job;
   } else if (length > 0) {
     owned = engine_.take_buffer(length);

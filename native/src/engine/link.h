@@ -65,6 +65,8 @@ class Link {
   LinkRail* rail(int index);
 
   void queue(SendItem item);
+  // Nothing of the job that waits may be sent any more.
+  void withdraw(const Job& job);
   // Puts back what waited for credit or a slot.
   void unpark(Job& job, int peer);
   // Sends what may be sent, most urgent first. Cheap when nothing waits.

@@ -70,7 +70,8 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   }
   job->wide = reduces(job->collective) && group.rank_order && half(operation.dtype) &&
               operation.program->adds;
-  job->divisor = operation.op == wire::ReduceOp::kAvg ? group.size() : 1;
+  const int contributors = group.size() - (group.service ? 1 : 0);
+  job->divisor = operation.op == wire::ReduceOp::kAvg ? contributors : 1;
   job->priority = operation.priority;
   job->total = operation.total_bytes;
   job->posted_ns = now_ns();
@@ -84,7 +85,10 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   job->key =
       Key{static_cast<std::uint64_t>(cls) << 56 | static_cast<std::uint64_t>(tag & 0xFFFFFF) << 32,
           group.epoch, role};
-  if (!operation.any_source) job->key.tag |= group.sequences[sequence_key(cls, tag, role)]++;
+  if (operation.key != nullptr)
+    job->key = *operation.key;
+  else if (!operation.any_source)
+    job->key.tag |= group.sequences[sequence_key(cls, tag, role)]++;
   if (!operation.any_source) lay_out(*job, operation);
   return job;
 }
@@ -127,9 +131,8 @@ void Engine::lay_out(Job& job, const Operation& operation) {
   for (Chunk& chunk : job.chunks) {
     std::size_t bytes = limit;
     if (program.forwards) {
-      // Smaller segments let a chunk of few segments flow: eight of them, unless that makes them
-      // tiny.
-      bytes = std::clamp(std::bit_ceil(chunk.count * unit / 8 + 1),
+      // Smaller segments let a chunk of few segments flow, unless that makes them tiny.
+      bytes = std::clamp(std::bit_ceil(chunk.count * unit / program.pieces + 1),
                          std::min(kSmallestPipelinedSegment, limit), limit);
     }
     chunk.segment_count = std::max<std::size_t>(1, bytes / unit);
@@ -179,7 +182,8 @@ void Engine::promise(Job& job) {
     Link* link = job.group->links[peer];
     if (link == nullptr || link->shared_memory() || incoming[peer] <= options_.eager_bytes)
       continue;
-    job.lanes[peer].promised = job.lanes[peer].windowed ? window : kUnlimited;
+    const bool held_back = job.gated && job.group->service->onset > kWindowSegments;
+    job.lanes[peer].promised = job.lanes[peer].windowed && !held_back ? window : kUnlimited;
     link->grant(job, static_cast<int>(peer));
   }
 }
@@ -207,6 +211,7 @@ void Engine::start(const std::shared_ptr<Job>& job) {
     fail(*job, std::move(failure), false);
     return;
   }
+  if (job->group->fallback) begin_keeping(*job);
   promise(*job);
   std::size_t longest = 0;
   for (const Chunk& chunk : job->chunks) longest = std::max(longest, chunk.segments.size());

@@ -74,6 +74,7 @@ void Engine::fold(Job& job, std::uint32_t chunk_index, std::uint32_t segment) {
   targets[static_cast<std::size_t>(n_targets++)] = chunk.target + first * job.item_size;
   for (int rank = 0; rank < job.group->size() && elements > 0; ++rank) {
     if (rank == job.group->rank) {
+      if (chunk.source == nullptr) continue;  // an aggregator has no data of its own
       sources[static_cast<std::size_t>(n_sources++)] = chunk.source + first * job.item_size;
       continue;
     }

@@ -1,0 +1,147 @@
+// A worker of an aggregator: what it keeps, and how operations go on when the aggregator is lost.
+// See docs/design.md, "When an aggregator is lost".
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "clock.h"
+#include "engine_impl.h"
+#include "slackline/kernels.h"
+
+namespace slackline {
+
+void Engine::fall_back(Group& group, std::shared_ptr<Group> fallback,
+                       std::shared_ptr<const Program> program) {
+  const Lock lock = lock_for_post();
+  fallback->stands_in_for = group.weak_from_this();
+  group.fallback = std::move(fallback);
+  group.fallback_program = std::move(program);
+}
+
+void Engine::begin_keeping(Job& job) {
+  const Chunk& chunk = job.chunks.front();
+  auto kept = std::make_shared<Kept>();
+  kept->bytes = chunk.count * job.item_size;
+  kept->memory = std::make_unique_for_overwrite<std::byte[]>(kept->bytes);
+  kept->dtype = job.dtype;
+  kept->op = job.op;
+  kept->count = chunk.count;
+  kept->timeout_ns = job.deadline_ns - job.posted_ns;
+  job.kept = kept;
+  job.group->kept[job.key] = std::move(kept);
+}
+
+// Called when a segment is about to be sent: until then its result cannot have overwritten it.
+const std::byte* Engine::keep(Job& job, std::size_t offset, std::size_t bytes) {
+  Kept& kept = *job.kept;
+  if (kept.have < offset + bytes) {
+    kernels::copy(kept.memory.get() + kept.have, job.chunks.front().source + kept.have,
+                  offset + bytes - kept.have, false);
+    kept.have = offset + bytes;
+  }
+  return kept.memory.get() + offset;
+}
+
+// Whether the operation may still be done without the aggregator.
+bool Engine::may_divert(const Job& job, const Failure& failure) {
+  return job.group->fallback && !job.group->closed &&
+         (failure.fault == Fault::kPeer || failure.fault == Fault::kLink ||
+          failure.fault == Fault::kFrame);
+}
+
+// The group does nothing any more; what it has begun and not done goes to its fallback.
+void Engine::abandon(Group& group, Failure failure) {
+  if (!group.broken) {
+    announce(*group.links.back(), -1, "abandoned", failure.message);
+    group.broken = std::move(failure);
+  }
+  std::vector<std::shared_ptr<Job>> open;
+  for (const auto& [key, job] : jobs_) {
+    if (job->group.get() == &group) open.push_back(job);
+  }
+  for (const auto& job : open) divert(*job);
+}
+
+void Engine::divert(Job& job) {
+  const std::shared_ptr<Job> alive = job.shared_from_this();
+  const std::shared_ptr<Group> group = job.group;
+  const bool whole = job.active && job.open_segments == 0;
+  std::byte* source = job.chunks.front().source;
+  std::byte* target = job.chunks.front().target;
+  const std::uint64_t count = job.chunks.front().count;
+  if (job.kept) {
+    if (job.kept->bytes > 0) keep(job, 0, job.kept->bytes);
+    source = job.kept->memory.get();
+  }
+  for (Link* link : group->links) {
+    if (link == nullptr) continue;
+    link->withdraw(job);
+    link->forget(job);
+  }
+  if (whole) {  // only acknowledgements were missing; others may need our part
+    finish(job, JobState::kDone);
+    return;
+  }
+  group->kept.erase(job.key);
+  retire(job);
+  job.group = group->fallback;
+  job.program = group->fallback_program;
+  job.key.epoch = job.group->epoch;
+  job.divisor = job.op == wire::ReduceOp::kAvg ? job.group->size() : 1;
+  job.open_segments = job.open_sends = 0;
+  job.chunks.clear();
+  job.lanes.assign(static_cast<std::size_t>(job.group->size()), Lane{});
+  Operation operation;
+  operation.source = source;
+  operation.target = target;
+  operation.count = count;
+  lay_out(job, operation);
+  to_start_.push_back(alive);
+  wake();
+}
+
+// Somebody repeats an operation that is not open here. If it is done here, our part is needed
+// again; if it was not posted yet, it will be.
+void Engine::help(Group& group, const Key& key) {
+  const std::shared_ptr<Group> served_by = group.stands_in_for.lock();
+  if (served_by == nullptr) return;
+  if (!served_by->broken) {
+    abandon(*served_by, Failure{Fault::kPeer,
+                                "rank " + std::to_string(unexpected_[key].front().header.source) +
+                                    " has lost it",
+                                group.rank, -1, -1, -1});
+  }
+  const auto it = served_by->kept.find(Key{key.tag, served_by->epoch, key.role});
+  if (it == served_by->kept.end()) return;
+  const std::shared_ptr<Kept> kept = it->second;
+  served_by->kept.erase(it);
+  Operation operation;
+  operation.program = served_by->fallback_program;
+  operation.dtype = kept->dtype;
+  operation.op = kept->op;
+  operation.source = kept->memory.get();
+  operation.count = kept->count;
+  operation.total_bytes = kept->bytes;
+  operation.timeout_ns = kept->timeout_ns;
+  operation.key = &key;
+  const std::shared_ptr<Job> job = build(group, operation);
+  job->kept = kept;
+  job->async_counted = true;
+  ++async_open_;
+  to_start_.push_back(job);
+  wake();
+}
+
+// The aggregator says which results everybody has.
+void Engine::forget_kept(const wire::Header& header, const Payload& payload) {
+  const auto it = groups_.find(header.epoch);
+  if (it == groups_.end()) return;
+  for (std::size_t at = 0; at + sizeof(std::uint64_t) <= payload.length;
+       at += sizeof(std::uint64_t)) {
+    std::uint64_t tag = 0;
+    std::memcpy(&tag, payload.data + at, sizeof tag);
+    it->second->kept.erase(Key{tag, header.epoch, kRoleCollective});
+  }
+}
+
+}  // namespace slackline

@@ -1,0 +1,211 @@
+// An aggregator adds for the workers of a group, and they go on by themselves when it is lost.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "frames.h"
+
+namespace slackline::test {
+namespace {
+
+constexpr std::uint32_t kFallbackEpoch = 1000;
+
+std::shared_ptr<Program> star(int workers, int rank) {
+  auto p = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{7}, workers + 1,
+                                     rank, 1, true, true, false);
+  p->pieces = 64;
+  if (rank < workers) {
+    p->append(Verb::kSend, workers, 0, false);
+    p->append(Verb::kCopy, workers, 0, false);
+    return p;
+  }
+  for (int worker = 0; worker < workers; ++worker) p->append(Verb::kHold, worker, 0, false);
+  p->append(Verb::kFold, workers, 0, false);
+  for (int worker = 0; worker < workers; ++worker) p->append(Verb::kSend, worker, 0, false);
+  return p;
+}
+
+// Workers 0 to n - 1 and an aggregator as the last of the engines.
+struct Star {
+  explicit Star(int workers, std::uint32_t onset = 1, Kind kind = Kind::kStream)
+      : ranks(workers + 1, kind), workers(workers) {
+    for (int rank = 0; rank < workers; ++rank) {
+      std::vector<int> links = ranks.links[static_cast<std::size_t>(rank)];
+      links.pop_back();
+      fallbacks.push_back(ranks.engine(rank).open_group(kFallbackEpoch, rank, links, true));
+      ranks.engine(rank).fall_back(ranks.group(rank), fallbacks.back(), mesh(workers, rank));
+    }
+    ranks.engine(workers).serve(ranks.group(workers), star(workers, workers), onset);
+  }
+
+  std::shared_ptr<Job> post(int rank, const float* source, float* target, std::size_t count,
+                            bool blocking, int tag = -1) {
+    return ranks.engine(rank).post(
+        ranks.group(rank), reduction(star(workers, rank), source, target, count, tag), blocking);
+  }
+  void all_reduce(int rank, std::size_t count, bool blocking = true) {
+    std::vector<float> values = contributions(rank, count);
+    finish(ranks.engine(rank), post(rank, values.data(), values.data(), count, blocking));
+    check_sum(values.data(), count, workers);
+  }
+  void kill() {
+    for (int rank = 0; rank < workers; ++rank) ranks.cut(rank, workers, 0);
+  }
+  std::size_t kept(int rank) { return ranks.group(rank).kept.size(); }
+
+  Ranks ranks;
+  const int workers;
+  std::vector<std::shared_ptr<Group>> fallbacks;
+};
+
+constexpr std::size_t kSizes[] = {0, 1, 15, 1000, 20'000, 100'003, 1'000'000};
+
+TEST("an aggregator reduces every size, in place or not, and posts nothing") {
+  for (const Kind kind : {Kind::kStream, Kind::kDatagram}) {
+    for (const int workers : {2, 4}) {
+      Star net(workers, 1, kind);
+      on_every_rank(workers, [&](int rank) {
+        for (const std::size_t count : kSizes) {
+          net.all_reduce(rank, count, workers == 2);
+          const std::vector<float> source = contributions(rank, count);
+          std::vector<float> target(count, -1);
+          finish(net.ranks.engine(rank),
+                 net.post(rank, source.data(), target.data(), count, true));
+          check_sum(target.data(), count, workers);
+          CHECK(source == contributions(rank, count));
+        }
+      });
+    }
+  }
+}
+
+TEST("an aggregator that waits for several segments, or for whole messages, gives the same sums") {
+  for (const std::uint32_t onset : {3u, 100u, 1u << 30}) {
+    Star net(3, onset);
+    on_every_rank(3, [&](int rank) {
+      for (const std::size_t count : kSizes) net.all_reduce(rank, count);
+    });
+  }
+}
+
+TEST("workers may post by tag in any order") {
+  Star net(3);
+  on_every_rank(3, [&](int rank) {
+    constexpr int kTags = 12;
+    constexpr std::size_t kCount = 50'000;
+    std::vector<std::vector<float>> values(kTags, contributions(rank, kCount));
+    std::vector<std::shared_ptr<Job>> jobs;
+    for (int i = 0; i < kTags; ++i) {
+      const int tag = (i * (rank + 5)) % kTags;  // 5, 6 and 7: none of them divides 12 evenly but 6
+      if (rank == 1) {
+        jobs.push_back(net.post(rank, values[static_cast<std::size_t>(i)].data(),
+                                values[static_cast<std::size_t>(i)].data(), kCount, false, i));
+      } else {
+        auto& mine = values[static_cast<std::size_t>(tag)];
+        jobs.push_back(net.post(rank, mine.data(), mine.data(), kCount, false, tag));
+      }
+    }
+    for (const auto& job : jobs) finish(net.ranks.engine(rank), job);
+    for (const auto& each : values) check_sum(each.data(), kCount, 3);
+  });
+}
+
+TEST("what workers keep to repeat operations goes when everybody has the results") {
+  Star net(2);
+  on_every_rank(2, [&](int rank) {
+    for (int i = 0; i < 200; ++i) net.all_reduce(rank, 3000);
+  });
+  CHECK(net.kept(0) <= 100);
+}
+
+TEST("ranks that disagree about an operation are told so, and nobody repeats it") {
+  Star net(2);
+  on_every_rank(2, [&](int rank) {
+    const std::size_t count = rank == 0 ? 1000 : 1001;
+    std::vector<float> values = contributions(rank, count);
+    const auto job = net.post(rank, values.data(), values.data(), count, true);
+    CHECK(job->failure.fault == Fault::kMismatch);
+  });
+}
+
+// Operations in flight at every rank, of all ages, when the aggregator goes.
+void lose_it(Star& net, std::size_t count, const std::function<void()>& lose, int delay_us) {
+  constexpr int kOperations = 30;
+  std::thread killer([&] {
+    std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+    lose();
+  });
+  on_every_rank(net.workers, [&](int rank) {
+    std::vector<std::vector<float>> values(kOperations, contributions(rank, count));
+    std::vector<std::shared_ptr<Job>> jobs;
+    for (int i = 0; i < kOperations; ++i) {
+      auto& mine = values[static_cast<std::size_t>(i)];
+      jobs.push_back(net.post(rank, mine.data(), mine.data(), count, false, i % 3 - 1));
+    }
+    for (const auto& job : jobs) finish(net.ranks.engine(rank), job);
+    for (const auto& each : values) check_sum(each.data(), count, net.workers);
+    net.all_reduce(rank, count);
+  });
+  killer.join();
+  on_every_rank(net.workers, [&](int rank) { net.all_reduce(rank, count, false); });
+}
+
+TEST("an aggregator that dies in the middle of messages changes no bit") {
+  for (const int delay_us : {0, 300, 1000, 3000, 8000, 20'000}) {
+    for (const std::size_t count : {300u, 200'000u}) {
+      Star net(4);
+      lose_it(net, count, [&] { net.kill(); }, delay_us);
+    }
+  }
+}
+
+TEST("one worker that loses the aggregator takes the others with it") {
+  for (const int delay_us : {0, 500, 2000, 10'000}) {
+    for (const std::size_t count : {300u, 200'000u}) {
+      Star net(4);
+      lose_it(net, count, [&] { net.ranks.cut(2, 4, 0); }, delay_us);
+    }
+  }
+}
+
+TEST("a worker that has the result helps those that have not") {
+  Star net(3);
+  constexpr std::size_t kCount = 2000;
+  std::atomic<int> done{0};
+  // Rank 2 does not read its results: the operation is done at the others and open there.
+  FaultState late;
+  late.delay_ns = 300'000'000;
+  net.ranks.engine(3).set_fault(net.ranks.link(3, 2), -1, late);
+  on_every_rank(3, [&](int rank) {
+    std::vector<float> values = contributions(rank, kCount);
+    const auto job = net.post(rank, values.data(), values.data(), kCount, false);
+    if (rank < 2) {
+      finish(net.ranks.engine(rank), job);
+      check_sum(values.data(), kCount, 3);
+      std::fill(values.begin(), values.end(), -7.0f);  // the caller's memory is its own again
+      if (++done == 2) net.kill();
+    } else {
+      finish(net.ranks.engine(rank), job);
+      check_sum(values.data(), kCount, 3);
+    }
+  });
+}
+
+TEST("a worker that dies is named, though the aggregator lives") {
+  Star net(3);
+  on_every_rank(2, [&](int rank) {
+    std::vector<float> values = contributions(rank, 100'000);
+    const auto job = net.post(rank, values.data(), values.data(), 100'000, false);
+    if (rank == 0) {
+      for (const int peer : {0, 1}) net.ranks.cut(peer, 2, 0);
+      net.ranks.cut(2, 3, 0);
+    }
+    net.ranks.engine(rank).wait(*job, -1);
+    CHECK(job->failure.fault == Fault::kPeer);
+    CHECK(job->failure.peer == 2);
+  });
+}
+
+}  // namespace
+}  // namespace slackline::test
