@@ -32,10 +32,13 @@ std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(addr
 
 std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int rank, int chunks,
                                       bool splits, bool forwards, bool adds,
-                                      const std::vector<Instruction>& instructions) {
+                                      const std::vector<Instruction>& instructions,
+                                      std::size_t pieces) {
+  if (pieces < 1) throw std::invalid_argument("pieces must be positive, not 0");
   auto program = std::make_shared<Program>(static_cast<wire::Collective>(collective),
                                            static_cast<std::uint8_t>(plan), ranks, rank, chunks,
                                            splits, forwards, adds);
+  program->pieces = pieces;
   for (const auto& [verb, peer, chunk, last] : instructions) {
     if (verb < 0 || verb > static_cast<int>(Verb::kFold))
       throw std::invalid_argument("unknown instruction code " + std::to_string(verb));
@@ -87,10 +90,10 @@ NB_MODULE(_native, m) {
       .def_ro("rank", &Program::rank)
       .def_ro("ranks", &Program::ranks);
   m.def("program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
-        "splits"_a, "forwards"_a, "adds"_a, "instructions"_a,
+        "splits"_a, "forwards"_a, "adds"_a, "instructions"_a, "pieces"_a = 8,
         "Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the "
         "chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, "
-        "some rank adds.");
+        "some rank adds; `pieces`, into how many segments a chunk is cut that flows.");
   m.def(
       "crc32c",
       [](nb::bytes data, std::uint32_t seed) { return crc32c(seed, data.data(), data.size()); },
@@ -184,6 +187,26 @@ NB_MODULE(_native, m) {
           "receives"_a, "address"_a, "count"_a, "dtype"_a, "total_bytes"_a, "peer"_a, "tag"_a,
           "priority"_a, "timeout_ns"_a, "blocking"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Send to or receive from a peer (-1: receive from any). None when it is done.")
+      .def(
+          "serve",
+          [](BoundGroup& self, std::shared_ptr<Program> program, std::uint32_t onset) {
+            self.engine->serve(*self.group, std::move(program), onset);
+          },
+          "program"_a, "onset"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Reduce for the others, by the part of the last member: what they send begins "
+          "operations, "
+          "nothing is added before `onset` segments of each are there.")
+      .def(
+          "fall_back",
+          [](BoundGroup& self, const BoundGroup& fallback, std::shared_ptr<Program> program) {
+            self.engine->fall_back(*self.group, fallback.group, std::move(program));
+          },
+          "fallback"_a, "program"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "When the last member is lost, `fallback` does by `program` what is not done.")
+      .def(
+          "broken", [](BoundGroup& self) { return self.engine->broken(*self.group); },
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Why nothing can be posted any more; empty while it can.")
       .def(
           "close",
           [](BoundGroup& self, std::int64_t timeout_ns) {

@@ -70,8 +70,7 @@ TEST("an aggregator reduces every size, in place or not, and posts nothing") {
           net.all_reduce(rank, count, workers == 2);
           const std::vector<float> source = contributions(rank, count);
           std::vector<float> target(count, -1);
-          finish(net.ranks.engine(rank),
-                 net.post(rank, source.data(), target.data(), count, true));
+          finish(net.ranks.engine(rank), net.post(rank, source.data(), target.data(), count, true));
           check_sum(target.data(), count, workers);
           CHECK(source == contributions(rank, count));
         }

@@ -70,9 +70,9 @@ class Program:
     @property
     def ranks(self) -> int: ...
 
-def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]]) -> Program:
+def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8) -> Program:
     """
-    Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds.
+    Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds; `pieces`, into how many segments a chunk is cut that flows.
     """
 
 def crc32c(data: bytes, seed: int = 0) -> int:
@@ -133,6 +133,19 @@ class Group:
         """
         Send to or receive from a peer (-1: receive from any). None when it is done.
         """
+
+    def serve(self, program: Program, onset: int) -> None:
+        """
+        Reduce for the others, by the part of the last member: what they send begins operations, nothing is added before `onset` segments of each are there.
+        """
+
+    def fall_back(self, fallback: Group, program: Program) -> None:
+        """
+        When the last member is lost, `fallback` does by `program` what is not done.
+        """
+
+    def broken(self) -> str:
+        """Why nothing can be posted any more; empty while it can."""
 
     def close(self, timeout_ns: int) -> None:
         """Finish what is outstanding, tell the members, take no more."""

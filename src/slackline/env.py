@@ -44,6 +44,8 @@ class Environment:
     """One of ORDERS."""
     plan: str | None = None
     """The name of a collective plan, or "auto"."""
+    aggregator: str | None = None
+    """Where a `slackline aggregate` listens: "10.0.0.9:7000"."""
     rails: tuple[str, ...] | None = None
     """The rails to use, best first: members of RAILS, separated by commas."""
     timeout: timedelta | None = None
@@ -137,6 +139,7 @@ def _positive_bytes(text: str) -> int:
 _PARSERS: Mapping[str, Callable[[str], object]] = {
     "order": _order,
     "plan": str,
+    "aggregator": str,
     "rails": _rails,
     "timeout": _timeout,
     "segment": _positive_bytes,

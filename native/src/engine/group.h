@@ -17,10 +17,10 @@ class Link;
 // What makes a group's last member an aggregator: it begins operations by itself (serve.cc).
 struct Service {
   std::shared_ptr<const Program> program;
-  std::uint32_t onset = 1;           // segments of every worker that are here before any is added
-  std::deque<Key> waiting;           // everybody has begun them, and there is no room
-  std::vector<std::uint64_t> tags;   // everybody has their results, and has not been told
-  std::uint64_t tags_bytes = 0;      // what workers keep for them
+  std::uint32_t onset = 1;          // segments of every worker that are here before any is added
+  std::deque<Key> waiting;          // everybody has begun them, and there is no room
+  std::vector<std::uint64_t> tags;  // everybody has their results, and has not been told
+  std::uint64_t tags_bytes = 0;     // what workers keep for them
 };
 
 class Group : public std::enable_shared_from_this<Group> {
@@ -51,7 +51,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::map<int, Failure> left;     // members that closed in good order: what they sent still counts
   bool closed = false;
   std::map<std::uint64_t, std::uint32_t>
-      sequences;  // per (class, tag, role): operations posted so far
+      sequences;                     // per (class, tag, role): operations posted so far
   std::unique_ptr<Service> service;  // at an aggregator
 
   // At a worker of an aggregator (fallback.cc): who takes over when it is lost, and by which plan.

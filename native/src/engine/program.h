@@ -98,8 +98,8 @@ struct Program {
   const bool forwards;  // some rank passes on what it received: segments stay small enough to flow
   const bool adds;      // some rank makes a partial sum that travels
   bool holds = false;
-  std::size_t pieces = 8;  // a chunk that flows is cut into about as many segments, if that does not
-                           // make them tiny
+  std::size_t pieces = 8;  // a chunk that flows is cut into about as many segments, if that does
+                           // not make them tiny
   std::vector<Chain> chains;
 
  private:

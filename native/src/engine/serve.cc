@@ -80,8 +80,8 @@ bool Engine::begin(Group& group, const Key& key) {
   const std::size_t item = wire::item_size(operation.dtype);
   std::string wrong;
   if ((header.op >> 4) != static_cast<unsigned>(wire::Collective::kAllReduce)) {
-    wrong = "an aggregator only reduces for all, and collective " +
-            std::to_string(header.op >> 4) + " was asked for";
+    wrong = "an aggregator only reduces for all, and collective " + std::to_string(header.op >> 4) +
+            " was asked for";
   } else if (item == 0 || header.total % item != 0 ||
              !kernels::supported(operation.dtype, operation.op)) {
     wrong = "an aggregator cannot reduce " + std::to_string(header.total) +

@@ -7,6 +7,7 @@
     _pipeline*.py its `pipeline`: input, reports; _gantt.py draws
     doctor.py     slackline doctor: is a machine or a cluster fit for a run
     circuit.py    slackline circuit: the circuits as Verilog
+    aggregate.py  slackline aggregate: a node that adds for the workers of a group
     _agent.py     the process under `run` that is torchrun
     _launch.py    a job: its files, its ranks, how it ended
     _screen.py    a job's output on a terminal or in plain lines
@@ -23,7 +24,7 @@ from typing import Annotated
 import typer
 
 from slackline import __version__
-from slackline.cli import circuit, doctor, lab, plan, run
+from slackline.cli import aggregate, circuit, doctor, lab, plan, run
 from slackline.errors import UsageError
 
 __all__ = ["app", "main"]
@@ -41,6 +42,7 @@ app.add_typer(plan.app, name="plan")
 app.add_typer(lab.app, name="lab")
 app.add_typer(circuit.app, name="circuit")
 app.command(name="doctor")(doctor.doctor)
+app.command(name="aggregate")(aggregate.aggregate)
 
 
 def _version(asked: bool) -> None:

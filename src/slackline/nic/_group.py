@@ -17,10 +17,12 @@ from slackline.nic._checks import (
     check_tag,
     sum_counts,
 )
+from slackline.nic._chunks import Chunk, all_to_all, each_to_own, own_to_each
 from slackline.nic._failures import to_error
 from slackline.nic._interface import Transfer
-from slackline.nic._plans import PlanBook, Selected
+from slackline.nic._plans import STAR, PlanBook, Selected
 from slackline.nic._posting import MessagePosting, Posting, limit_ns, nanoseconds, tag_of
+from slackline.nic._star import Star
 from slackline.nic._transfer import DONE, Completions, NativeTransfer
 from slackline.plan.collective import Collective
 from slackline.wire import DType, ReduceOp
@@ -28,6 +30,7 @@ from slackline.wire import DType, ReduceOp
 __all__ = ["NativeGroup"]
 
 _CACHED_SHAPES = 4096
+Run = Callable[..., _native.Job | None]
 
 
 class NativeGroup:
@@ -54,7 +57,8 @@ class NativeGroup:
         self.lost, self.health = lost, health
         self._closed = False
         self._run = native.run
-        self._all_reduces: dict[tuple[int, int, int], tuple[_native.Program, int]] = {}
+        self._star: Star | None = None
+        self._all_reduces: dict[tuple[int, int, int], tuple[Run, _native.Program, int]] = {}
         self.rank = native.rank
         self.size = native.size
 
@@ -69,21 +73,36 @@ class NativeGroup:
         """The plan that an all_reduce of `nbytes` runs, and why."""
         return self._book.select(Collective.ALL_REDUCE, nbytes, dtype)
 
-    def calibrate(self, timeout: timedelta) -> None:
-        """Wait for every rank, then measure the links for the choice of plans. Called once."""
+    def meet(self, timeout: timedelta) -> None:
+        """Wait for every rank. Called once, first."""
         self.barrier(blocking=True, timeout=timeout)
-        if self.size == 1:
-            return
-        self._book.learn(measure(self._book.candidates(), self._timed))
-        self._all_reduces.clear()
+
+    def agree(self, address: int, count: int) -> None:
+        """The largest of all ranks' 64-bit integers, in place."""
+        self._timed("direct", address, count * DType.INT64.itemsize, DType.INT64)
+
+    def use(self, star: Star) -> None:
+        """From now on all_reduces may go through an aggregator."""
+        self._star = star
+        self._book.reach_star(star.most_bytes)
+
+    def calibrate(self) -> None:
+        """Measure the links for the choice of plans. Called once, on every rank."""
+        if self.size > 1:
+            self._book.learn(measure(self._book.candidates(), self._timed))
+            self._all_reduces.clear()
 
     def _timed(self, name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32) -> None:
         """One all_reduce to the maximum by the plan called `name`."""
-        program = self._book.program(Collective.ALL_REDUCE, name)
+        program, run = self._book.program(Collective.ALL_REDUCE, name), self._runner(name)
         count, op, limit = nbytes // dtype.itemsize, ReduceOp.MAX, self._timeout_ns
-        job = self._run(program, address, address, count, dtype, op, nbytes, -1, 0, limit, True)
+        job = run(program, address, address, count, dtype, op, nbytes, -1, 0, limit, True)
         if job is not None:
             self._transfer(job, True)
+
+    def _runner(self, name: str) -> Run:
+        """What posts all_reduces of the plan called `name`."""
+        return self._run if self._star is None or name != STAR else self._star.run
 
     def all_reduce(
         self,
@@ -101,14 +120,14 @@ class NativeGroup:
         known = self._all_reduces.get((count, dtype, op))
         if known is None:
             known = self._prepare_all_reduce(count, dtype, op)
-        job = self._run(
-            known[0],
+        job = known[0](
+            known[1],
             source,
             target,
             count,
             dtype,
             op,
-            known[1],
+            known[2],
             -1 if tag is None else check_tag(self.rank, tag),
             priority,
             self._timeout_ns if timeout is None else nanoseconds(timeout),
@@ -118,13 +137,17 @@ class NativeGroup:
 
     def _prepare_all_reduce(
         self, count: int, dtype: DType, op: ReduceOp
-    ) -> tuple[_native.Program, int]:
+    ) -> tuple[Run, _native.Program, int]:
         self._require_open()
         total = check_reduction(self.rank, count, dtype, op)
         if len(self._all_reduces) >= _CACHED_SHAPES:
             self._all_reduces.clear()
-        known = self._book.select(Collective.ALL_REDUCE, total, dtype).program, total
-        self._all_reduces[count, dtype, op] = known
+        chosen = self._book.select(Collective.ALL_REDUCE, total, dtype)
+        known = self._all_reduces[count, dtype, op] = (
+            self._runner(chosen.name),
+            chosen.program,
+            total,
+        )
         return known
 
     def reduce_scatter(
@@ -137,10 +160,7 @@ class NativeGroup:
         **posting: Unpack[Posting],
     ) -> Transfer:
         check_reduction(self.rank, self._sum("counts", counts), dtype, op)
-        chunks = [
-            (i, address, target if i == self.rank else 0, count)
-            for i, (address, count) in enumerate(zip(sources, counts, strict=True))
-        ]
+        chunks = each_to_own(self.rank, sources, counts, target)
         return self._chunks(Collective.REDUCE_SCATTER, chunks, counts, dtype, op, None, posting)
 
     def all_gather(
@@ -151,7 +171,8 @@ class NativeGroup:
         dtype: DType,
         **posting: Unpack[Posting],
     ) -> Transfer:
-        chunks = self._sources_to_targets(source, targets, counts)
+        self._sum("counts", counts)
+        chunks = own_to_each(self.rank, source, targets, counts)
         return self._chunks(
             Collective.ALL_GATHER, chunks, counts, dtype, ReduceOp.NONE, None, posting
         )
@@ -186,8 +207,9 @@ class NativeGroup:
         root: int,
         **posting: Unpack[Posting],
     ) -> Transfer:
+        self._sum("counts", counts)
         at = targets if self.rank == root else [0] * self.size
-        chunks = self._sources_to_targets(source, at, counts)
+        chunks = own_to_each(self.rank, source, at, counts)
         return self._chunks(Collective.GATHER, chunks, counts, dtype, ReduceOp.NONE, root, posting)
 
     def scatter(
@@ -201,10 +223,7 @@ class NativeGroup:
     ) -> Transfer:
         self._sum("counts", counts)
         at = sources if self.rank == root else [0] * self.size
-        chunks = [
-            (i, address, target if i == self.rank else 0, count)
-            for i, (address, count) in enumerate(zip(at, counts, strict=True))
-        ]
+        chunks = each_to_own(self.rank, at, counts, target)
         return self._chunks(Collective.SCATTER, chunks, counts, dtype, ReduceOp.NONE, root, posting)
 
     def all_to_all(
@@ -216,7 +235,7 @@ class NativeGroup:
         dtype: DType,
         **posting: Unpack[Posting],
     ) -> Transfer:
-        n, me = self.size, self.rank
+        me = self.rank
         self._sum("source_counts", source_counts)
         self._sum("target_counts", target_counts)
         if source_counts[me] != target_counts[me]:
@@ -225,11 +244,7 @@ class NativeGroup:
                 f"but expects {target_counts[me]}",
                 rank=me,
             )
-        chunks = [
-            (me * n + i, sources[i], targets[me] if i == me else 0, source_counts[i])
-            for i in range(n)
-        ]
-        chunks += [(i * n + me, 0, targets[i], target_counts[i]) for i in range(n) if i != me]
+        chunks = all_to_all(me, sources, source_counts, targets, target_counts)
         return self._chunks(
             Collective.ALL_TO_ALL, chunks, source_counts, dtype, ReduceOp.NONE, None, posting
         )
@@ -279,22 +294,17 @@ class NativeGroup:
             return
         self._closed = True
         self._all_reduces.clear()
-        self._native.close(self._timeout_ns if timeout is None else nanoseconds(timeout))
+        limit = self._timeout_ns if timeout is None else nanoseconds(timeout)
+        if self._star is not None:
+            self._star.close(limit)
+        self._native.close(limit)
         self._on_close(self)
 
     def abort(self, reason: str) -> None:
         if not self._closed:
             self._native.abort(reason)
-
-    def _sources_to_targets(
-        self, source: int, targets: Sequence[int], counts: Sequence[int]
-    ) -> list[tuple[int, int, int, int]]:
-        """Chunks of which rank i has the source of chunk i."""
-        self._sum("counts", counts)
-        return [
-            (i, source if i == self.rank else 0, address, count)
-            for i, (address, count) in enumerate(zip(targets, counts, strict=True))
-        ]
+            if self._star is not None:
+                self._star.abort(reason)
 
     def _message(
         self,
@@ -356,7 +366,7 @@ class NativeGroup:
     def _chunks(
         self,
         collective: Collective,
-        chunks: list[tuple[int, int, int, int]],
+        chunks: list[Chunk],
         counts: Sequence[int],
         dtype: DType,
         op: ReduceOp,

@@ -59,6 +59,12 @@ class Links:
 
     def happened(self, event: _native.RailEvent) -> None:
         """What the engine tells about its rails. On the keeper's thread."""
+        if event.what == "abandoned":
+            _log.warning(
+                "the aggregator is lost: %s; what it had not done is repeated without it, and all "
+                "that follows is done without it",
+                event.reason,
+            )
         peer = self._by_link.get(event.link)
         if peer is None:
             return
@@ -113,7 +119,9 @@ class Links:
             else way_back(plan, record.interfaces, mine.interfaces, one_host=one_host)
             for plan in plans
         }
-        link = self._site.engine.add_link(f"engine {record.engine[:8]}", redial=not shared)
+        lasting = not shared and not (mine.aggregates or record.aggregates)
+        what = "aggregator" if record.aggregates else "engine"
+        link = self._site.engine.add_link(f"{what} {record.engine[:8]}", redial=lasting)
         peer = Peer(
             self._site,
             link,
@@ -136,7 +144,8 @@ class Links:
         """What two ranks make of their records; the same at both."""
         one_host = caller.host == listener.host
         kinds = self._options.rails
-        if one_host and "shm" in kinds:
+        aggregates = caller.aggregates or listener.aggregates
+        if one_host and "shm" in kinds and not aggregates:
             return (
                 RailPlan(index=0, kind="shm", source="", targets=(), caller_nic=0, listener_nic=0),
             )
@@ -146,7 +155,7 @@ class Links:
             listener.interfaces,
             one_host=one_host,
             chosen=caller.chosen or listener.chosen,
-            kinds=wires,
+            kinds=wires or (["tcp"] if aggregates else []),
             connections=self._options.connections,
         )
 

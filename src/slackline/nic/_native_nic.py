@@ -21,6 +21,7 @@ from slackline.nic._network import Network
 from slackline.nic._options import NicOptions
 from slackline.nic._plans import PlanBook
 from slackline.nic._rendezvous import Meeting, meet
+from slackline.nic._star import reach
 from slackline.nic._transfer import Completions
 
 __all__ = ["NativeNic"]
@@ -84,7 +85,22 @@ class NativeNic:
             )
             self._groups.add(group)
         try:
-            group.calibrate(limit)
+            group.meet(limit)
+            if self.options.aggregator and size > 1:
+                star = reach(
+                    engine,
+                    self._network,
+                    store,
+                    meeting,
+                    rank,
+                    links,
+                    book,
+                    self.options,
+                    group.agree,
+                )
+                if star is not None:
+                    group.use(star)
+            group.calibrate()
         except BaseException:
             group.close(timedelta(0))  # nobody else has it; the peers learn that it is gone
             raise

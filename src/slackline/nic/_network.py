@@ -8,6 +8,7 @@ Relay (thread), with TLS
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import slackline._native as _native
 from slackline.faults import parse_all
@@ -28,11 +29,11 @@ __all__ = ["Network"]
 class Network:
     """Listens from the beginning; the rest starts with the engine."""
 
-    def __init__(self, engine_name: str, options: NicOptions) -> None:
+    def __init__(self, engine_name: str, options: NicOptions, *, key: bytes | None = None) -> None:
         """Raises UsageError for an interface, a key or a certificate that cannot be had."""
         self._name, self._options = engine_name, options
         self.host = host_identity()
-        self.key = read_key(options.key)
+        self.key = read_key(options.key) if key is None else key
         self._identity = Identity(engine_name) if options.tls == "require" else None
         interfaces = local_interfaces(options.interfaces)
         self._door = Door(engine_name, interfaces, chosen=bool(options.interfaces))
@@ -51,8 +52,17 @@ class Network:
             options=self._options.agreed(),
         )
 
-    def start(self, engine: _native.Engine) -> None:
-        """Let callers in, and follow what becomes of the engine's rails."""
+    @property
+    def keeper(self) -> Keeper:
+        """Where conversations are held, once it has started."""
+        return self._keeper
+
+    def start(
+        self, engine: _native.Engine, heed: Callable[[_native.RailEvent], None] | None = None
+    ) -> None:
+        """Let callers in, and follow what becomes of the engine's rails. `heed` is told as well, on
+        a thread of its own.
+        """
         if self._identity is not None:
             self._relay = Relay()
         site = Site(
@@ -67,7 +77,10 @@ class Network:
         self._keeper.start()
         self._keeper.post(self._links.start)
         self._events = threading.Thread(
-            target=self._follow, args=(engine, self._links), name="slackline-events", daemon=True
+            target=self._follow,
+            args=(engine, self._links, heed),
+            name="slackline-events",
+            daemon=True,
         )
         self._events.start()
 
@@ -85,6 +98,13 @@ class Network:
         self._keeper.stop()
         self._door.close()
 
-    def _follow(self, engine: _native.Engine, links: Links) -> None:
+    def _follow(
+        self,
+        engine: _native.Engine,
+        links: Links,
+        heed: Callable[[_native.RailEvent], None] | None,
+    ) -> None:
         while (event := engine.next_event()) is not None:
+            if heed is not None:
+                heed(event)
             self._keeper.post(links.happened, event)

@@ -8,6 +8,7 @@ from typing import Self
 from slackline.env import ORDERS, RAILS, TLS, Environment
 from slackline.errors import UsageError
 from slackline.faults import parse_all
+from slackline.nic._paths import parse_address
 from slackline.plan.collective import Collective, generate, names
 
 __all__ = ["NicOptions"]
@@ -32,6 +33,9 @@ class NicOptions:
     unless `plan` names one that sums otherwise."""
     plan: str = "auto"
     """The plan of every all_reduce, or "auto": chosen by measured cost."""
+    aggregator: str = ""
+    """Where a `slackline aggregate` listens, "10.0.0.9:7000": the plan "star" reduces there.
+    Without it, or where a rank cannot reach it, the other plans are used."""
     rails: tuple[str, ...] = ("shm", "tcp")
     """Kinds of rails to use: "shm" for ranks of one host, "tcp" and "udp" for the others, and for
     all where "shm" is not among them."""
@@ -69,7 +73,11 @@ class NicOptions:
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise UsageError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
-        plans = names(Collective.ALL_REDUCE)
+        if self.aggregator:
+            parse_address(self.aggregator)
+        if self.plan == "star" and not self.aggregator:
+            raise UsageError("the plan 'star' needs an aggregator: give its address")
+        plans = names(Collective.ALL_REDUCE, helpers=1)
         if self.plan != "auto" and self.plan not in plans:
             raise UsageError(f"plan must be auto or one of {', '.join(plans)}, not {self.plan!r}")
         if self.order == "rank" and not self.keeps_rank_order():
@@ -113,6 +121,7 @@ class NicOptions:
         given: dict[str, object] = {
             "order": environment.order,
             "plan": environment.plan,
+            "aggregator": environment.aggregator,
             "rails": environment.rails,
             "timeout": environment.timeout,
             "wire_segment_bytes": environment.segment,
@@ -136,6 +145,7 @@ class NicOptions:
         return {
             "order": self.order,
             "plan": self.plan,
+            "aggregator": self.aggregator,
             "rails": list(self.rails),
             "wire_segment_bytes": self.wire_segment_bytes,
             "memory_segment_bytes": self.memory_segment_bytes,

@@ -21,13 +21,14 @@ from itertools import count
 
 from slackline.errors import UsageError
 
-__all__ = ["Interface", "RailPlan", "local_interfaces", "plan_rails", "way_back"]
+__all__ = ["Interface", "RailPlan", "local_interfaces", "parse_address", "plan_rails", "way_back"]
 
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFADDR = 0x8915
 _SIOCGIFNETMASK = 0x891B
 _UP_AND_RUNNING = 0x1 | 0x40
 _ANY_ADDRESS = ""
+_LAST_PORT = 65535
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +149,14 @@ def _pairs(
             if one_host or a[i % len(a)].address != b[i % len(b)].address
         ]
     return pairs
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of "10.0.0.9:7000"; raises UsageError that shows what is neither."""
+    host, colon, port = text.rpartition(":")
+    if not host or not colon or not (port.isascii() and port.isdigit()) or int(port) > _LAST_PORT:
+        raise UsageError(f"an address must be like 10.0.0.9:7000, not {text!r}")
+    return host, int(port)
 
 
 def local_interfaces(wanted: Sequence[str]) -> tuple[Interface, ...]:

@@ -25,7 +25,7 @@ from slackline.plan.collective import (
 )
 from slackline.wire import DType
 
-__all__ = ["PlanBook", "Selected"]
+__all__ = ["STAR", "PlanBook", "Selected", "compile_program"]
 
 _log = logging.getLogger("slackline.nic")
 
@@ -41,6 +41,10 @@ _FIXED = {
 }
 """One message from each rank to each that needs it: nothing to choose."""
 _SMALLEST_CLASS = 1 << 10
+STAR = "star"
+"""The plan that needs an aggregator."""
+_PIECES = {False: 8, True: 64}
+"""Segments of a chunk that flows, and of one that an aggregator adds: its result is late by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,9 @@ class PlanBook:
         self.order = options.order
         if options.order == "auto":
             self.order = "rank" if all_shared and options.keeps_rank_order() else "any"
-        self._asked = options.plan
+        self._asked = "auto" if options.plan == STAR else options.plan
+        self._wants_star = options.plan == STAR
+        self._star_limit = 0
         self._all_shared = all_shared
         self._preferred: Literal["mesh", "ring"] = "mesh" if one_host else "ring"
         self._timings: tuple[Timing, ...] = ()
@@ -73,9 +79,14 @@ class PlanBook:
         self._programs: dict[tuple[Collective, str, int | None], _native.Program] = {}
         self._selected: dict[tuple[Collective, int, bool, int | None], Selected] = {}
 
+    def reach_star(self, most_bytes: int) -> None:
+        """From now on there is an aggregator, for operations of up to so many bytes."""
+        self._star_limit = most_bytes
+        self._selected.clear()
+
     def candidates(self) -> tuple[str, ...]:
         """The all_reduce plans that keep this group's order."""
-        every = names(Collective.ALL_REDUCE)
+        every = names(Collective.ALL_REDUCE, helpers=int(self._star_limit > 0))
         if self.order == "any":
             return every
         return tuple(n for n in every if self._plan(Collective.ALL_REDUCE, n, None).rank_ordered)
@@ -110,17 +121,7 @@ class PlanBook:
         key = collective, name, root
         if key not in self._programs:
             plan = self._plan(collective, name, root)
-            self._programs[key] = _native.program(
-                collective,
-                names(collective).index(name) + 1,
-                self.ranks,
-                self.rank,
-                plan.chunks,
-                collective in _SPLITS,
-                _forwards(plan),
-                any(instruction.kind is Kind.ADD for _, _, instruction in plan.cells()),
-                [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in plan.programs[self.rank]],
-            )
+            self._programs[key] = compile_program(plan, self.rank)
         return self._programs[key]
 
     def _choose(self, collective: Collective, nbytes: int, wide: bool, root: int | None) -> Choice:
@@ -128,11 +129,16 @@ class PlanBook:
             return Choice(_FIXED[collective], "the only one")
         if collective is Collective.ALL_REDUCE and self._asked != "auto":
             return Choice(self._asked, "asked for by name")
+        if collective is Collective.ALL_REDUCE and self._wants_star and nbytes <= self._star_limit:
+            return Choice(STAR, "asked for by name")
         if self._parameters is None:
             return Choice(names(collective)[0], "nothing has been measured yet")
         if collective is Collective.ALL_REDUCE:
             # Half types keep fp32 partials on a chain in rank order: twice the bytes of the others.
-            timings = [t for t in self._timings if not (wide and t.name == "reduce-broadcast")]
+            left_out = {"reduce-broadcast"} if wide else set()
+            if nbytes > self._star_limit:
+                left_out.add(STAR)
+            timings = [t for t in self._timings if t.name not in left_out]
             expected = {
                 t.name: estimate(
                     self._plan(collective, t.name, None), nbytes, self._parameters
@@ -155,6 +161,23 @@ class PlanBook:
         if key not in self._plans:
             self._plans[key] = generate(collective, name, self.ranks, root)
         return self._plans[key]
+
+
+def compile_program(plan: CollectivePlan, member: int) -> _native.Program:
+    """The member's part of the plan, for the engine."""
+    known = names(plan.collective, helpers=plan.helpers)
+    return _native.program(
+        plan.collective,
+        known.index(plan.name) + 1,
+        plan.members,
+        member,
+        plan.chunks,
+        plan.collective in _SPLITS,
+        _forwards(plan),
+        any(instruction.kind is Kind.ADD for _, _, instruction in plan.cells()),
+        [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in plan.programs[member]],
+        _PIECES[plan.helpers > 0],
+    )
 
 
 def _forwards(plan: CollectivePlan) -> bool:

@@ -9,12 +9,13 @@ import os
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from slackline.errors import UsageError
 from slackline.nic._interface import Store
 from slackline.nic._paths import Interface
 
-__all__ = ["Meeting", "Record", "host_identity", "meet", "read_key"]
+__all__ = ["Meeting", "Record", "host_identity", "meet", "read_key", "to_record"]
 
 _PROTOCOL = 2
 _SHORTEST_KEY = 16
@@ -33,6 +34,8 @@ class Record:
     chosen: bool
     """Whether the user named the interfaces."""
     options: dict[str, object]
+    aggregates: bool = False
+    """Whether it is no rank but an aggregator."""
     protocol: int = _PROTOCOL
 
 
@@ -47,6 +50,11 @@ class Meeting:
     def epoch(self) -> int:
         """Names this life of the group in every frame; never 0."""
         return self._code("epoch") or 1
+
+    @property
+    def fallback_epoch(self) -> int:
+        """Of the group that does what an aggregator no longer does; never 0."""
+        return self._code("fallback") or 1
 
     @property
     def code(self) -> int:
@@ -85,8 +93,7 @@ def meet(store: Store, rank: int, size: int, record: Record, key: bytes = b"") -
                 rank=rank,
                 peer=peer,
             )
-        told["interfaces"] = tuple(Interface(**each) for each in told["interfaces"])
-        records.append(Record(**told))
+        records.append(to_record(told))
     for name, mine in record.options.items():
         for peer, other in enumerate(records):
             if other.options.get(name) != mine:
@@ -97,6 +104,12 @@ def meet(store: Store, rank: int, size: int, record: Record, key: bytes = b"") -
                     peer=peer,
                 )
     return Meeting(secret=secret, records=tuple(records))
+
+
+def to_record(told: dict[str, Any]) -> Record:
+    """The record that somebody made a dict of."""
+    interfaces = tuple(Interface(**each) for each in told["interfaces"])
+    return Record(**{**told, "interfaces": interfaces})
 
 
 def host_identity() -> str:

@@ -4,7 +4,7 @@ _collective.py    the collectives, and which rank has and is due which chunk
 _instruction.py   SEND, ADD, COPY, HOLD, FOLD and their one-token text
 _split.py         where a buffer is cut into chunks
 _plan.py          a plan: the programs of all ranks
-_straight.py _ring.py _chain.py _halving.py _torus.py     the algorithms
+_straight.py _ring.py _chain.py _halving.py _torus.py _star.py     the algorithms
 _table.py         the table of plans: a variant is a row
 _trace.py         an order in which a plan can run, receives matched to sends
 _validate.py      whether it reaches its result, and the first place where it does not

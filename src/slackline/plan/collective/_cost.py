@@ -12,7 +12,8 @@ reduced       what the busiest rank receives in order to reduce it
 Segments pass through a rank while later ones still arrive, so a chain of hops pays its bytes once
 and not once a hop. With shared memory there are no ports: port bytes are those that a rank copies,
 its own data once for each chunk that it sends (peers read the copy) and what it stores by COPY;
-ADD and FOLD read the peers' memory in place (the reduced bytes).
+ADD and FOLD read the peers' memory in place (the reduced bytes). A helper is taken to have a port
+for each rank.
 """
 
 from dataclasses import dataclass
@@ -80,9 +81,9 @@ def estimate(
     if nbytes < 0:
         raise UsageError(f"nbytes must not be negative, not {nbytes}")
     sizes = _chunk_bytes(plan, nbytes)
-    depth = dict.fromkeys(((r, c) for r in range(plan.ranks) for c in range(plan.chunks)), 0)
+    depth = dict.fromkeys(((r, c) for r in range(plan.members) for c in range(plan.chunks)), 0)
     sent_at: dict[tuple[int, int], int] = {}
-    messages, sent, received, copied, reduced = ([0] * plan.ranks for _ in range(5))
+    messages, sent, received, copied, reduced = ([0] * plan.members for _ in range(5))
     touched: set[tuple[int, int]] = set()
     for event in trace(plan).events:
         rank, instruction = event.cell[0], event.instruction
@@ -105,7 +106,8 @@ def estimate(
         (copied if instruction.kind is Kind.COPY else reduced)[rank] += size
         touched.add(place)
     steps = max(depth.values())
-    port_bytes = max(copied) if parameters.shared_memory else max(*sent, *received)
+    ports = (*sent[: plan.ranks], *received[: plan.ranks])
+    port_bytes = max(copied) if parameters.shared_memory else max(ports)
     time_ns = (
         steps * parameters.latency_ns
         + max(messages) * parameters.per_message_overhead_ns

@@ -1,4 +1,4 @@
-"""A plan as a grid to read: a column for each rank, a row for each step."""
+"""A plan as a grid to read: a column for each member, a row for each step."""
 
 from itertools import zip_longest
 
@@ -17,7 +17,7 @@ def grid(plan: CollectivePlan, mark: tuple[int, int] | None = None) -> str:
     1  HOLD_1C0  HOLD_0C0  <- rank 1
     2  FOLD_C0   FOLD_C0
     """
-    rows = [[f"rank {rank}" for rank in range(plan.ranks)]]
+    rows = [[_head(plan, member) for member in range(plan.members)]]
     tokens = ([str(each) for each in program] for program in plan.programs)
     rows += [list(row) for row in zip_longest(*tokens, fillvalue="")]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -26,6 +26,10 @@ def grid(plan: CollectivePlan, mark: tuple[int, int] | None = None) -> str:
     for step, row in enumerate(rows, start=-1):
         cells = "  ".join(token.ljust(width) for token, width in zip(row, widths, strict=True))
         label = "" if step < 0 else str(step)
-        arrow = f"  <- rank {mark[0]}" if mark is not None and mark[1] == step else ""
+        arrow = f"  <- {_head(plan, mark[0])}" if mark is not None and mark[1] == step else ""
         lines.append(f"{label:>{margin}}  {cells}{arrow}".rstrip())
     return "\n".join(lines)
+
+
+def _head(plan: CollectivePlan, member: int) -> str:
+    return f"rank {member}" if member < plan.ranks else f"helper {member}"

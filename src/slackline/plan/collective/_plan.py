@@ -30,25 +30,35 @@ class CollectivePlan:
     root: int | None = None
     """The special rank of a rooted collective, else None."""
     programs: tuple[Program, ...]
-    """One for each rank."""
+    """One for each rank, then one for each helper."""
     rank_ordered: bool
     """Every reduced value is ((x0 op x1) op x2) ...: its bits depend on neither plan nor size."""
+    helpers: int = 0
+    """Members after the ranks, who have no data of their own and are due none."""
+
+    @property
+    def members(self) -> int:
+        """The ranks and the helpers."""
+        return self.ranks + self.helpers
 
     def __post_init__(self) -> None:
         check_ranks(self.collective, self.ranks, self.root)
         if self.chunks < 1:
             raise UsageError(f"chunks must be a positive integer, not {self.chunks}")
-        if len(self.programs) != self.ranks:
-            raise UsageError(
-                f"{self.ranks} ranks need {self.ranks} programs, not {len(self.programs)}"
-            )
+        if self.helpers < 0:
+            raise UsageError(f"helpers must not be negative, not {self.helpers}")
+        if len(self.programs) != self.members:
+            who = f"{self.ranks} ranks"
+            if self.helpers:
+                who += f" and {self.helpers} helper{'s' if self.helpers > 1 else ''}"
+            raise UsageError(f"{who} need {self.members} programs, not {len(self.programs)}")
 
     def __str__(self) -> str:
         root = "" if self.root is None else f", root {self.root}"
         return f"{self.collective.label} {self.name}, {self.ranks} ranks{root}"
 
     def cells(self) -> Iterator[tuple[int, int, Instruction]]:
-        """Every (rank, index, instruction), rank by rank."""
+        """Every (member, index, instruction), member by member."""
         for rank, program in enumerate(self.programs):
             for index, instruction in enumerate(program):
                 yield rank, index, instruction

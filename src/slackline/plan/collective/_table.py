@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from slackline.errors import UsageError
-from slackline.plan.collective import _chain, _halving, _ring, _straight, _torus
+from slackline.plan.collective import _chain, _halving, _ring, _star, _straight, _torus
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._instruction import Instruction
 from slackline.plan.collective._plan import CollectivePlan, check_ranks
@@ -18,11 +18,13 @@ class Generator:
     """One row: how the program of each rank is made, and what is known of the plan before it is."""
 
     program: Callable[[int, int, int], Iterator[Instruction]]
-    """(rank, ranks, root) -> the rank's instructions; never called for a single rank."""
+    """(member, ranks, root) -> its instructions; never called for a single rank."""
     chunks: Callable[[int], int]
     """ranks -> chunks."""
     rank_ordered: bool = True
     """What the plan claims where there are several ranks; nothing to reduce is in order too."""
+    helpers: int = 0
+    """Members that the plan needs besides the ranks."""
 
 
 def _one(ranks: int) -> int:
@@ -57,6 +59,9 @@ PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
         (Collective.ALL_REDUCE, "torus"): Generator(
             program=_torus.all_reduce_torus, chunks=_each, rank_ordered=False
         ),
+        (Collective.ALL_REDUCE, "star"): Generator(
+            program=_star.all_reduce_star, chunks=_one, helpers=1
+        ),
         (Collective.REDUCE_SCATTER, "mesh"): Generator(
             program=_straight.reduce_scatter_mesh, chunks=_each
         ),
@@ -85,10 +90,12 @@ PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
 """Every plan there is. A barrier is an all_reduce of nothing."""
 
 
-def names(collective: int) -> tuple[str, ...]:
-    """The names of the collective's plans, in the order of the table."""
+def names(collective: int, *, helpers: int = 0) -> tuple[str, ...]:
+    """Its plans that need at most so many helpers, in the order of the table."""
     known = _known(collective)
-    return tuple(name for each, name in PLANS if each is known)
+    return tuple(
+        name for (each, name), row in PLANS.items() if each is known and row.helpers <= helpers
+    )
 
 
 def generate(collective: int, name: str, ranks: int, root: int | None = None) -> CollectivePlan:
@@ -101,7 +108,7 @@ def generate(collective: int, name: str, ranks: int, root: int | None = None) ->
     known = _known(collective)
     generator = PLANS.get((known, name))
     if generator is None:
-        offered = ", ".join(names(known))
+        offered = ", ".join(name for each, name in PLANS if each is known)
         raise UsageError(f'{known.label} has no plan "{name}"; its plans are {offered}')
     check_ranks(known, ranks, root)
     several = ranks > 1
@@ -112,10 +119,11 @@ def generate(collective: int, name: str, ranks: int, root: int | None = None) ->
         chunks=generator.chunks(ranks),
         root=root,
         programs=tuple(
-            tuple(generator.program(rank, ranks, root or 0)) if several else ()
-            for rank in range(ranks)
+            tuple(generator.program(member, ranks, root or 0)) if several else ()
+            for member in range(ranks + generator.helpers)
         ),
         rank_ordered=generator.rank_ordered or not several,
+        helpers=generator.helpers,
     )
 
 

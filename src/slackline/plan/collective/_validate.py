@@ -6,7 +6,7 @@ that `last`, HOLD and FOLD are right, and that nothing waits for ever.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from slackline.errors import UsageError
 from slackline.plan.collective._grid import grid
@@ -108,8 +108,8 @@ class _Run:
     def check_ranges(self) -> None:
         for rank, index, instruction in self.plan.cells():
             peer, chunk = instruction.peer, instruction.chunk
-            if instruction.kind is not Kind.FOLD and (peer == rank or peer >= self.plan.ranks):
-                others = f"another rank below {self.plan.ranks}"
+            if instruction.kind is not Kind.FOLD and (peer == rank or peer >= self.plan.members):
+                others = f"another rank below {self.plan.members}"
                 raise self._found((rank, index), f"the peer must be {others}, not {peer}")
             if chunk >= self.plan.chunks:
                 raise self._found((rank, index), f"the plan has chunks 0 to {self.plan.chunks - 1}")
@@ -127,7 +127,7 @@ class _Run:
         elif event.instruction.kind is Kind.COPY:
             self._mine[rank, chunk] = self._copy(event, mine)
         else:
-            assert mine is not None, "in a reduction every rank has its contribution"
+            assert mine is not None or rank >= self.plan.ranks, "every rank has its contribution"
             match event.instruction.kind:
                 case Kind.ADD:
                     self._mine[rank, chunk] = self._add(event, mine)
@@ -191,7 +191,9 @@ class _Run:
             raise self._found(event.cell, f"copies {value}, which is not final")
         return value
 
-    def _add(self, event: Event, mine: _Value) -> _Value:
+    def _add(self, event: Event, mine: _Value | None) -> _Value:
+        if mine is None:
+            raise self._found(event.cell, "a helper has no data to add to")
         value = self._received(event)
         for side in (value, mine):
             if side.final:
@@ -209,25 +211,25 @@ class _Run:
             )
         return _Value(of, final=complete, chained=value.chained and len(mine.of) == 1)
 
-    def _hold(self, event: Event, mine: _Value) -> None:
+    def _hold(self, event: Event, mine: _Value | None) -> None:
         value, peer = self._received(event), event.instruction.peer
         if value.final or value.of != (peer,):
             raise self._found(event.cell, f"holds {value}, which is not rank {peer}'s own")
         held = self._held.setdefault((event.cell[0], event.instruction.chunk), {})
         if peer in held:
             raise self._found(event.cell, f"rank {peer}'s contribution is already held")
-        if mine.final:
+        if mine is not None and mine.final:
             raise self._found(event.cell, f"the rank already has {mine}")
         held[peer] = event.cell
 
-    def _fold(self, event: Event, mine: _Value) -> _Value:
+    def _fold(self, event: Event, mine: _Value | None) -> _Value:
         rank, everyone = event.cell[0], tuple(range(self.plan.ranks))
-        if mine.final or mine.of != (rank,):
+        if mine is not None and (mine.final or mine.of != (rank,)):
             raise self._found(event.cell, f"folds into {mine}, which is not the rank's own")
         held = self._held.pop((rank, event.instruction.chunk), {})
         if missing := set(everyone) - {rank, *held}:
             raise self._found(event.cell, f"the contribution of {_ranks(missing)} is not held")
-        return replace(mine, of=everyone, final=True)
+        return _Value(everyone, final=True)
 
     def _received(self, event: Event) -> _Value:
         assert event.sent_by is not None, "every receive that ran has its send"

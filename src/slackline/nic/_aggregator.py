@@ -1,0 +1,279 @@
+"""An aggregation node: what listens for groups, and the engine that each of them gets.
+
+Aggregator   one address; rank 0 of a group asks, and is told of
+Service    an engine of its own for the group's life: door, links, reduction (native, serve.cc)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import slackline._native as _native
+from slackline.errors import SlacklineError, UsageError
+from slackline.nic._ask import Ask, Offer, Proof, meeting_of, read_record
+from slackline.nic._handshake import Said, fresh_nonce
+from slackline.nic._keeper import Keeper
+from slackline.nic._line import Line, ready
+from slackline.nic._network import Network
+from slackline.nic._options import NicOptions
+from slackline.nic._paths import local_interfaces
+from slackline.nic._plans import STAR, compile_program
+from slackline.nic._rendezvous import Meeting, Record, read_key
+from slackline.plan.collective import Collective, generate
+
+__all__ = ["Aggregator", "AggregatorOptions"]
+
+_log = logging.getLogger("slackline.aggregator")
+
+_PATIENCE_S = 5.0
+_MEETING_S = 30.0
+_CLOSE_NS = 1_000_000_000
+_SPIN_MICROSECONDS = 0
+_BREATH_S = 0.1
+_BACKLOG = 64
+_SMALLEST_MEMORY = 16 << 20
+_NO_JOB = 0
+_WHOLE = 0xFFFFFFFF
+_PASSED_ON = ("wire_segment_bytes", "eager_bytes", "connections", "checksums", "tls")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatorOptions:
+    """How an aggregation node works."""
+
+    host: str
+    """Address to listen at; "0.0.0.0" for all."""
+    port: int
+    """0: the system chooses."""
+    workers: int
+    """The most that a group may have."""
+    memory_bytes: int = 1 << 30
+    """Of each group, for results that are under way."""
+    onset: int = 1
+    """Segments of every worker that must be here before reduction starts; 0: whole messages, that
+    is store-and-forward."""
+    key: Path | None = None
+    """A file that the workers have too; without it whoever reaches the node may use it."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.workers <= 255:
+            raise UsageError(f"workers must be 2 to 255, not {self.workers}")
+        if self.memory_bytes < _SMALLEST_MEMORY:
+            raise UsageError(
+                f"memory must be at least {_SMALLEST_MEMORY} bytes, not {self.memory_bytes}"
+            )
+        if not 0 <= self.onset < _WHOLE:
+            raise UsageError(f"onset must be 0 to {_WHOLE - 1}, not {self.onset}")
+
+
+class Aggregator:
+    """Listens from the beginning; serves from `start` to `close`."""
+
+    def __init__(self, options: AggregatorOptions) -> None:
+        """Raises UsageError for a key or an address that cannot be had."""
+        self.options = options
+        self._key = read_key(options.key)
+        self._interfaces = _interfaces(options.host)
+        try:
+            self._socket = socket.create_server((options.host, options.port), backlog=_BACKLOG)
+        except OSError as error:
+            raise UsageError(
+                f"cannot listen at {options.host}:{options.port}: {error.strerror or error}"
+            ) from error
+        self._keeper = Keeper()
+        self._services: set[Service] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def start(self) -> None:
+        """Serve, on threads of its own."""
+        self._socket.setblocking(False)
+        self._keeper.start()
+        self._keeper.post(lambda: self._keeper.spawn(self._accept()))
+
+    def close(self) -> None:
+        """End every group's service; the workers go on without."""
+        self._keeper.stop()
+        self._socket.close()
+        with self._lock:
+            services = list(self._services)
+        for service in services:
+            service.end("the aggregator was stopped")
+        for service in services:
+            service.join()
+
+    async def _accept(self) -> None:
+        while True:
+            await ready(self._socket)
+            try:
+                caller, address = self._socket.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                continue
+            except OSError as error:
+                _log.warning("cannot accept a connection: %s", error)
+                await asyncio.sleep(_BREATH_S)
+                continue
+            self._keeper.spawn(self._welcome(Line(caller), address[0]))
+
+    async def _welcome(self, line: Line, whence: str) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._talk(line, whence)
+        except TimeoutError:
+            _log.warning("turned away %s: it did not say what it wants in time", whence)
+        except (OSError, SlacklineError) as error:
+            if not line.left:
+                _log.warning("turned away %s: %s", whence, error)
+        finally:
+            line.close()
+
+    async def _talk(self, line: Line, whence: str) -> None:
+        _, said = await line.hear()
+        theirs = Ask.read(said.payload)
+        ours = Ask(nonce=fresh_nonce(), workers=self.options.workers)
+        await line.say(Said(payload=ours.write()), _NO_JOB)
+        proof = Proof(self._key, ours.nonce, theirs.nonce, calls=False)
+        records = []
+        for _ in range(theirs.workers):
+            _, said = await line.hear()
+            records.append(read_record(proof.open(said.payload)))
+        if not 2 <= theirs.workers <= self.options.workers:
+            offer = Offer(
+                refusal=f"it serves groups of 2 to {self.options.workers} workers, not "
+                f"{theirs.workers}"
+            )
+        else:
+            offer = self._begin((theirs.nonce, ours.nonce), tuple(records), whence)
+        await line.say(Said(payload=proof.seal(offer.write())), _NO_JOB)
+
+    def _begin(self, nonces: tuple[str, str], workers: tuple[Record, ...], whence: str) -> Offer:
+        try:
+            service = Service(self.options, self._interfaces, workers, self._gone)
+        except (SlacklineError, OSError, TypeError, ValueError) as error:
+            _log.warning("cannot serve the %d workers of %s: %s", len(workers), whence, error)
+            return Offer(refusal=f"it cannot serve this group: {error}")
+        offer = Offer(
+            nonces=nonces, most_bytes=self.options.memory_bytes // 2, record=service.record
+        )
+        with self._lock:
+            self._services.add(service)
+        service.start(meeting_of(self._key, offer, workers), whence)
+        return offer
+
+    def _gone(self, service: Service) -> None:
+        with self._lock:
+            self._services.discard(service)
+
+
+class Service:
+    """One group's engine, from its meeting to its end."""
+
+    def __init__(
+        self,
+        options: AggregatorOptions,
+        interfaces: tuple[str, ...],
+        workers: tuple[Record, ...],
+        on_end: Callable[[Service], None],
+    ) -> None:
+        self._options, self._on_end = options, on_end
+        given = {name: workers[0].options[name] for name in _PASSED_ON}
+        rails = tuple(r for r in _texts(workers[0].options["rails"]) if r != "shm") or ("tcp",)
+        nic = NicOptions(rails=rails, interfaces=interfaces, **given)  # type: ignore[arg-type]
+        self._identity = secrets.token_hex(16)
+        self._network = Network(self._identity, nic, key=b"")
+        self.record = replace(self._network.record(), aggregates=True)
+        self._engine = _native.Engine(
+            arena_bytes=options.memory_bytes,
+            wire_segment_bytes=nic.wire_segment_bytes,
+            memory_segment_bytes=nic.memory_segment_bytes,
+            eager_bytes=nic.eager_bytes,
+            spin_microseconds=_SPIN_MICROSECONDS,
+        )
+        self._left: set[int] = set()
+        self._size = len(workers)
+        self._over = threading.Event()
+        self._why = ""
+        self._thread: threading.Thread | None = None
+
+    def start(self, meeting: Meeting, whence: str) -> None:
+        """Make the links and serve, on a thread of its own."""
+        self._network.start(self._engine, self._heed)
+        self._thread = threading.Thread(
+            target=self._serve, args=(meeting, whence), name="slackline-service", daemon=True
+        )
+        self._thread.start()
+
+    def end(self, why: str) -> None:
+        """Any thread."""
+        self._why = self._why or why
+        self._over.set()
+
+    def join(self) -> None:
+        assert self._thread is not None
+        self._thread.join()
+
+    def _serve(self, meeting: Meeting, whence: str) -> None:
+        name = f"group {meeting.epoch:08x}"
+        try:
+            deadline = time.monotonic() + _MEETING_S
+            links, _ = self._network.connect(meeting, self._size, deadline)
+            group = self._engine.open_group(meeting.epoch, self._size, links, True)
+            plan = generate(Collective.ALL_REDUCE, STAR, self._size)
+            group.serve(compile_program(plan, self._size), self._options.onset or _WHOLE)
+            _log.info("%s: %d workers, asked for by %s", name, self._size, whence)
+            self._over.wait()
+        except SlacklineError as error:
+            self.end(str(error))
+        finally:
+            counters = self._engine.counters()
+            self._engine.close(_CLOSE_NS)
+            self._network.close()
+            self._on_end(self)
+            _log.info(
+                "%s: over after %d operations, %d bytes added: %s",
+                name,
+                counters["operations"],
+                counters["bytes_reduced"],
+                self._why,
+            )
+
+    def _heed(self, event: _native.RailEvent) -> None:
+        if event.what == "down":
+            self.end(f"a worker is lost: {event.reason}")
+        elif event.what == "left":
+            self._left.add(event.link)
+            if len(self._left) == self._size:
+                self.end("every worker has closed the group")
+
+
+def _interfaces(host: str) -> tuple[str, ...]:
+    """What the links may use: the interface that has the address, or all."""
+    try:
+        address = socket.gethostbyname(host)
+    except OSError as error:
+        raise UsageError(f"{host!r} is no address to listen at: {error}") from error
+    if address == "0.0.0.0":
+        return ()
+    for interface in local_interfaces(()):
+        if interface.address == address:
+            return (f"{address}/{interface.prefix}",)
+    raise UsageError(f"{host!r} is not an address of this host")
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"rails must be a list, not {value!r}")
+    return tuple(str(each) for each in value)

@@ -1,0 +1,147 @@
+"""What rank 0 of a group and an aggregator say to each other before the group's links are made.
+
+    rank 0                                   aggregator
+      Ask     nonce, how many records    ->
+              <-  Ask     nonce
+      records of the ranks, one a frame  ->
+              <-  Offer   the aggregator's record, how much it takes; or why it refuses
+
+Every frame but the two nonces ends with a proof: HMAC-SHA256 under the key that both were given,
+over both nonces, the frame's number and its bytes. The secret of the links comes from the same key
+and nonces, so only who has the key can be a worker; without a key whoever reaches the aggregator
+may use it. Here is no socket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from slackline.errors import LinkError, SlacklineError
+from slackline.nic._messages import MAC_BYTES, MAX_PAYLOAD
+from slackline.nic._rendezvous import Meeting, Record, to_record
+
+__all__ = ["MOST_WORKERS", "Ask", "Offer", "Proof", "meeting_of", "read_record", "write_record"]
+
+PROTOCOL = 1
+MOST_WORKERS = 255
+_NONCE_LETTERS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """Either end's first word."""
+
+    nonce: str
+    workers: int
+    protocol: int = PROTOCOL
+
+    def write(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def read(cls, payload: bytes) -> Ask:
+        """Raises LinkError where it is none."""
+        told = _object(payload)
+        nonce, workers, protocol = (told.get(k) for k in ("nonce", "workers", "protocol"))
+        if protocol != PROTOCOL:
+            raise LinkError(f"the other end speaks aggregator protocol {protocol}, not {PROTOCOL}")
+        if not isinstance(nonce, str) or len(nonce) != _NONCE_LETTERS:
+            raise LinkError("an aggregator was asked with a wrong nonce")
+        if type(workers) is not int or not 0 <= workers <= MOST_WORKERS:
+            raise LinkError(f"an aggregator was asked for {workers} workers")
+        return cls(nonce=nonce, workers=workers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What the aggregator answers, and rank 0 tells the others."""
+
+    refusal: str = ""
+    """Why there is none; the rest is empty then."""
+    nonces: tuple[str, str] = ("", "")
+    """Of rank 0 and of the aggregator."""
+    most_bytes: int = 0
+    """The longest operation that it takes."""
+    record: Record | None = None
+
+    def write(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def read(cls, payload: bytes) -> Offer:
+        """Raises LinkError where it is none."""
+        told = _object(payload)
+        try:
+            record = None if told["record"] is None else to_record(told["record"])
+            first, second = told["nonces"]
+            return cls(
+                refusal=str(told["refusal"]),
+                nonces=(str(first), str(second)),
+                most_bytes=int(told["most_bytes"]),
+                record=record,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise LinkError(f"an aggregator's offer has a wrong {error}") from error
+
+
+class Proof:
+    """Seals and opens the frames of one conversation."""
+
+    def __init__(self, key: bytes, ours: str, theirs: str, *, calls: bool) -> None:
+        nonces = ours + theirs if calls else theirs + ours
+        self._key = hmac.new(key, b"aggregator" + nonces.encode(), hashlib.sha256).digest()
+        self._sent, self._heard = (b"caller", b"listener") if calls else (b"listener", b"caller")
+        self._numbers = {self._sent: 0, self._heard: 0}
+
+    def seal(self, payload: bytes) -> bytes:
+        """The payload with its proof behind it; LinkError when it is too long for a frame."""
+        if len(payload) + MAC_BYTES > MAX_PAYLOAD:
+            raise LinkError(f"{len(payload)} bytes are too long for an aggregator's conversation")
+        return payload + self._proof(self._sent, payload)
+
+    def open(self, sealed: bytes) -> bytes:
+        """The payload; LinkError when the other end does not have the key."""
+        payload, proof = sealed[:-MAC_BYTES], sealed[-MAC_BYTES:]
+        if not hmac.compare_digest(proof, self._proof(self._heard, payload)):
+            raise LinkError("the proof is wrong: the other end does not have the same key")
+        return payload
+
+    def _proof(self, role: bytes, payload: bytes) -> bytes:
+        number = self._numbers[role]
+        self._numbers[role] += 1
+        text = role + number.to_bytes(4, "big") + payload
+        return hmac.new(self._key, text, hashlib.sha256).digest()
+
+
+def meeting_of(key: bytes, offer: Offer, workers: tuple[Record, ...]) -> Meeting:
+    """The workers and the aggregator, as every one of them works it out."""
+    assert offer.record is not None
+    text = "star " + " ".join(offer.nonces)
+    secret = hmac.new(key, text.encode(), hashlib.sha256).digest()
+    return Meeting(secret=secret, records=(*workers, offer.record))
+
+
+def write_record(record: Record) -> bytes:
+    return json.dumps(asdict(record)).encode()
+
+
+def read_record(payload: bytes) -> Record:
+    """Raises LinkError where it is none."""
+    try:
+        return to_record(_object(payload))
+    except (KeyError, TypeError, ValueError, SlacklineError) as error:
+        raise LinkError(f"a worker's record has a wrong {error}") from error
+
+
+def _object(payload: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise LinkError("an aggregator's conversation is not JSON") from error
+    if not isinstance(told, dict):
+        raise LinkError("an aggregator's conversation is not made of objects")
+    return told

@@ -1,0 +1,146 @@
+"""A worker's side of an aggregator: reaching it, agreeing about it, and the group that uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import time
+from collections.abc import Callable
+
+import slackline._native as _native
+from slackline.errors import SlacklineError
+from slackline.nic._ask import Ask, Offer, Proof, meeting_of, write_record
+from slackline.nic._handshake import Said, fresh_nonce
+from slackline.nic._interface import Store
+from slackline.nic._line import Line, dial
+from slackline.nic._network import Network
+from slackline.nic._options import NicOptions
+from slackline.nic._paths import parse_address
+from slackline.nic._plans import STAR, PlanBook
+from slackline.nic._rendezvous import Meeting
+from slackline.plan.collective import Collective
+
+__all__ = ["Star", "reach"]
+
+_log = logging.getLogger("slackline.nic")
+
+_STORE_KEY = "slackline/aggregator"
+_CONNECT_S = 1.0
+_REACH_S = 5.0
+_NO_JOB = 0
+_FALLBACK = "mesh"
+"""Sums in rank order, as an aggregator does, so that its death changes no bit."""
+
+
+class Star:
+    """The group of the workers and the aggregator, and the one that stands in for it."""
+
+    def __init__(
+        self, group: _native.Group, fallback: _native.Group, link: int, most_bytes: int
+    ) -> None:
+        self._group, self._fallback, self._link = group, fallback, link
+        self.most_bytes = most_bytes
+        self.run = group.run
+
+    def lost(self) -> str:
+        """Why the aggregator is not used any more; empty while it is."""
+        return self._group.broken()
+
+    def close(self, timeout_ns: int) -> None:
+        self._group.close(timeout_ns)
+        self._fallback.close(timeout_ns)
+
+    def abort(self, reason: str) -> None:
+        self._group.abort(reason)
+        self._fallback.abort(reason)
+
+    def give_up(self, engine: _native.Engine, reason: str) -> None:
+        """Somebody else cannot reach it."""
+        self.close(0)
+        engine.unreachable(self._link, reason)
+
+
+def reach(
+    engine: _native.Engine,
+    network: Network,
+    store: Store,
+    meeting: Meeting,
+    rank: int,
+    links: list[int],
+    book: PlanBook,
+    options: NicOptions,
+    largest: Callable[[int, int], None],
+) -> Star | None:
+    """The star of the group, or None on every rank, with a logged reason.
+
+    Collective: `largest(address, count)` is an all_reduce to the maximum of 64-bit integers over
+    the group itself.
+    """
+    why, star = "", None
+    try:
+        offer = _offer(network, store, meeting, rank, options.aggregator)
+        if offer.refusal:
+            why = offer.refusal
+        else:
+            star = _open(engine, network, offer, meeting, rank, links, book)
+    except (SlacklineError, OSError, TimeoutError) as error:
+        why = f"rank {rank} cannot reach it: {str(error) or 'no answer in time'}"
+    failed = (ctypes.c_int64 * len(meeting.records))()
+    failed[rank] = star is None
+    largest(ctypes.addressof(failed), len(failed))
+    if not any(failed):
+        _log.info("the aggregator %s is reached", options.aggregator)
+        return star
+    others = ", ".join(f"rank {r}" for r, bad in enumerate(failed) if bad)
+    why = why or f"{others} cannot reach it"
+    _log.warning("the aggregator %s is not used: %s", options.aggregator, why)
+    if star is not None:
+        star.give_up(engine, why)
+    return None
+
+
+def _offer(network: Network, store: Store, meeting: Meeting, rank: int, where: str) -> Offer:
+    """Rank 0 asks; all hear what was answered."""
+    if rank == 0:
+        try:
+            offer = network.keeper.run(_ask(network, meeting, where))
+        except (SlacklineError, OSError, TimeoutError) as error:
+            offer = Offer(refusal=f"rank 0 cannot reach it: {str(error) or 'no answer in time'}")
+        store.set(_STORE_KEY, offer.write().decode())
+        return offer
+    return Offer.read(store.get(_STORE_KEY))
+
+
+async def _ask(network: Network, meeting: Meeting, where: str) -> Offer:
+    line = Line(await dial([parse_address(where)], "", _CONNECT_S))
+    try:
+        async with asyncio.timeout(_REACH_S):
+            ask = Ask(nonce=fresh_nonce(), workers=len(meeting.records))
+            await line.say(Said(payload=ask.write()), _NO_JOB)
+            _, said = await line.hear()
+            proof = Proof(network.key, ask.nonce, Ask.read(said.payload).nonce, calls=True)
+            for record in meeting.records:
+                await line.say(Said(payload=proof.seal(write_record(record))), _NO_JOB)
+            _, said = await line.hear()
+            return Offer.read(proof.open(said.payload))
+    finally:
+        line.close()
+
+
+def _open(
+    engine: _native.Engine,
+    network: Network,
+    offer: Offer,
+    meeting: Meeting,
+    rank: int,
+    links: list[int],
+    book: PlanBook,
+) -> Star:
+    star = meeting_of(network.key, offer, meeting.records)
+    all_links, _ = network.connect(star, rank, time.monotonic() + _REACH_S)
+    group = engine.open_group(star.epoch, rank, all_links, True)
+    fallback = engine.open_group(meeting.fallback_epoch, rank, links, True)
+    group.fall_back(fallback, book.program(Collective.ALL_REDUCE, _FALLBACK))
+    book.program(Collective.ALL_REDUCE, STAR)
+    return Star(group, fallback, all_links[-1], offer.most_bytes)
