@@ -24,6 +24,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
     given = {
         "SLACKLINE_ORDER": "rank",
         "SLACKLINE_PLAN": "ring",
+        "SLACKLINE_AGGREGATOR": "10.0.0.9:7000",
         "SLACKLINE_RAILS": "tcp,shm",
         "SLACKLINE_TIMEOUT": "1.5s",
         "SLACKLINE_SEGMENT": "256KiB",
@@ -37,6 +38,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
     assert Environment.read(given) == Environment(
         order="rank",
         plan="ring",
+        aggregator="10.0.0.9:7000",
         rails=("tcp", "shm"),
         timeout=timedelta(seconds=1.5),
         segment=256 * 1024,
@@ -57,6 +59,7 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
 WRONG = {
     ("SLACKLINE_ODER", "rank"): (
         "SLACKLINE_ODER is not a variable of slackline; known are SLACKLINE_ORDER, SLACKLINE_PLAN, "
+        "SLACKLINE_AGGREGATOR, "
         "SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, SLACKLINE_ARENA, "
         "SLACKLINE_INTERFACE, SLACKLINE_TLS, SLACKLINE_KEY, "
         "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY"

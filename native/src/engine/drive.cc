@@ -251,6 +251,7 @@ void Engine::watch_links(std::int64_t now) {
     link->watch(now, asking);
     if (link->reap()) link_lost(*link);
   }
+  if (asking) watch_aggregators(now);
   drain_dirty();
 }
 

@@ -167,6 +167,7 @@ class Engine final : public FrameSink {
   void abandon(Group& group, Failure failure);
   void divert(Job& job);
   void help(Group& group, const Key& key);
+  void watch_aggregators(std::int64_t now);
   void forget_kept(const wire::Header& header, const Payload& payload);
 
   // fail.cc

@@ -237,7 +237,10 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure) {
   reason.peer = rank;
   if (group.service)
     announce(*group.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
-  if (group.fallback && rank == group.size() - 1) return abandon(group, std::move(reason));
+  if (group.fallback && rank == group.size() - 1) {
+    if (orderly) reason.message = "it has ended its service";
+    return abandon(group, std::move(reason));
+  }
   if (orderly) {
     group.left.emplace(rank, std::move(reason));
   } else if (!group.broken) {

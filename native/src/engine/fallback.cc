@@ -9,6 +9,12 @@
 #include "slackline/kernels.h"
 
 namespace slackline {
+namespace {
+
+// An aggregator that answers no probe for so long is not waited for: there is another way.
+constexpr std::int64_t kPatienceNs = 3'000'000'000;
+
+}  // namespace
 
 void Engine::fall_back(Group& group, std::shared_ptr<Group> fallback,
                        std::shared_ptr<const Program> program) {
@@ -130,6 +136,20 @@ void Engine::help(Group& group, const Key& key) {
   ++async_open_;
   to_start_.push_back(job);
   wake();
+}
+
+// Gives aggregators up that are silent though operations are open.
+void Engine::watch_aggregators(std::int64_t now) {
+  std::vector<Link*> silent;
+  for (const auto& [key, job] : jobs_) {
+    if (!job->group->fallback) continue;
+    Link* link = job->group->links.back();
+    const std::int64_t since = std::max(link->last_heard_ns, job->posted_ns);
+    if (!link->down && now - since > kPatienceNs) silent.push_back(link);
+  }
+  for (Link* link : silent) {
+    if (link->give_up("the aggregator has not said anything for 3 s")) link_lost(*link);
+  }
 }
 
 // The aggregator says which results everybody has.

@@ -1,4 +1,4 @@
-"""Where the chunks of a collective lie that has an address for each: (chunk, source, target, count).
+"""Where the chunks of a collective lie: (chunk, source, target, count).
 
 An address is 0 where this rank has nothing to read, or nothing to store.
 """

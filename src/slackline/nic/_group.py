@@ -73,10 +73,6 @@ class NativeGroup:
         """The plan that an all_reduce of `nbytes` runs, and why."""
         return self._book.select(Collective.ALL_REDUCE, nbytes, dtype)
 
-    def meet(self, timeout: timedelta) -> None:
-        """Wait for every rank. Called once, first."""
-        self.barrier(blocking=True, timeout=timeout)
-
     def agree(self, address: int, count: int) -> None:
         """The largest of all ranks' 64-bit integers, in place."""
         self._timed("direct", address, count * DType.INT64.itemsize, DType.INT64)

@@ -85,7 +85,7 @@ class NativeNic:
             )
             self._groups.add(group)
         try:
-            group.meet(limit)
+            group.barrier(blocking=True, timeout=limit)
             if self.options.aggregator and size > 1:
                 star = reach(
                     engine,

@@ -13,7 +13,10 @@ from slackline.testing import MemoryStore
 PLANS = "direct, mesh, ring, reduce-broadcast, halving-doubling, torus"
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"order": "best"}, "order must be one of auto, rank, any, not 'best'"),
-    ({"plan": "star"}, f"plan must be auto or one of {PLANS}, not 'star'"),
+    ({"plan": "comet"}, f"plan must be auto or one of {PLANS}, star, not 'comet'"),
+    ({"plan": "star"}, "the plan 'star' needs an aggregator: give its address"),
+    ({"aggregator": "10.0.0.9"}, "an address must be like 10.0.0.9:7000, not '10.0.0.9'"),
+    ({"aggregator": "a:70000"}, "an address must be like 10.0.0.9:7000, not 'a:70000'"),
     ({"rails": ()}, "rails must be some of shm, tcp, udp, not ()"),
     ({"rails": ("tcp", "rdma")}, "rails must be some of shm, tcp, udp, not ('tcp', 'rdma')"),
     (

@@ -120,10 +120,10 @@ def generate(collective: int, name: str, ranks: int, root: int | None = None) ->
         root=root,
         programs=tuple(
             tuple(generator.program(member, ranks, root or 0)) if several else ()
-            for member in range(ranks + generator.helpers)
+            for member in range(ranks + (generator.helpers if several else 0))
         ),
         rank_ordered=generator.rank_ordered or not several,
-        helpers=generator.helpers,
+        helpers=generator.helpers if several else 0,
     )
 
 

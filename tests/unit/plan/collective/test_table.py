@@ -122,6 +122,22 @@ def test_halving_doubling_folds_the_extra_rank_in_and_out() -> None:
     ]
 
 
+def test_a_star_has_a_helper_that_adds_for_all() -> None:
+    plan = generate(Collective.ALL_REDUCE, "star", 2)
+    assert (plan.ranks, plan.helpers, plan.members) == (2, 1, 3)
+    assert [" ".join(map(str, program)) for program in plan.programs] == [
+        "SEND_2C0 COPY_2C0",
+        "SEND_2C0 COPY_2C0",
+        "HOLD_0C0 HOLD_1C0 FOLD_C0 SEND_0C0 SEND_1C0",
+    ]
+
+
+def test_plans_that_need_a_helper_are_offered_to_those_who_have_one() -> None:
+    without = names(Collective.ALL_REDUCE)
+    assert "star" not in without
+    assert names(Collective.ALL_REDUCE, helpers=1) == (*without, "star")
+
+
 def test_a_torus_of_a_prime_number_of_ranks_is_the_ring() -> None:
     torus = generate(Collective.ALL_REDUCE, "torus", 7)
     assert torus.programs == generate(Collective.ALL_REDUCE, "ring", 7).programs
@@ -145,9 +161,9 @@ def test_a_collective_may_be_given_by_its_code() -> None:
         ((1, "ring", 0), "ranks must be a positive integer, not 0"),
         ((1, "ring", -3), "ranks must be a positive integer, not -3"),
         (
-            (1, "star", 4),
-            'all_reduce has no plan "star"; its plans are '
-            "direct, mesh, ring, reduce-broadcast, halving-doubling, torus",
+            (1, "comet", 4),
+            'all_reduce has no plan "comet"; its plans are '
+            "direct, mesh, ring, reduce-broadcast, halving-doubling, torus, star",
         ),
         ((1, "ring", 4, 2), "all_reduce takes no root, not 2"),
         ((4, "chain", 4), "broadcast needs a root from 0 to 3, not None"),

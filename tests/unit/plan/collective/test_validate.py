@@ -209,6 +209,22 @@ def test_a_hand_written_plan_in_rank_order_is_seen_to_be() -> None:
     assert check(plan).rank_ordered
 
 
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("HOLD_0C0 FOLD_C0 SEND_0C0 SEND_1C0", "the contribution of rank 1 is not held"),
+        ("ADD_0C0 ADD_1C0! SEND_0C0 SEND_1C0", "a helper has no data to add to"),
+        ("SEND_0C0", "the rank has nothing of chunk 0 yet"),
+    ],
+)
+def test_a_helper_has_nothing_of_its_own(program: str, reason: str) -> None:
+    star = generate(Collective.ALL_REDUCE, "star", 2)
+    wrong = tuple(Instruction.parse(token) for token in program.split())
+    fault = check(replace(star, programs=(*star.programs[:2], wrong))).fault
+    assert fault is not None
+    assert (fault.rank, fault.reason) == (2, reason)
+
+
 def test_a_valid_plan_is_handed_back() -> None:
     assert validate(RING) is RING
 

@@ -1,0 +1,173 @@
+"""Real ranks that reduce through a real aggregation node, and what becomes of them without it."""
+
+import hashlib
+import logging
+import os
+import signal
+import socket
+
+import pytest
+import torch
+from torch import distributed as dist
+from torch import nn, optim
+
+from slackline.errors import SlacklineError
+from slackline.overlap import DataParallel
+
+OPS = [dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT]
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8]
+RING = {"SLACKLINE_RAILS": "tcp", "SLACKLINE_ORDER": "rank", "SLACKLINE_TIMEOUT": "30s"}
+
+
+def plan_of(nbytes=1 << 20):
+    return (
+        dist.distributed_c10d._get_default_group()
+        ._get_backend(torch.device("cpu"))
+        .nic.plan_for(nbytes)
+    )
+
+
+def contribution(rank, turn, count, dtype=torch.float32):
+    seed = torch.Generator().manual_seed(1000 * turn + rank)
+    return (torch.randn(count, generator=seed) * 9).to(dtype)
+
+
+def digests(rank, size):
+    """Of sums of all kinds: equal bits have equal digests."""
+    digest = hashlib.sha256()
+    for turn, count in enumerate((0, 1, 17, 5000, 100_003, 700_001)):
+        for dtype in DTYPES if count < 200_000 else DTYPES[:2]:
+            for op in OPS if dtype is not torch.int64 else OPS[:1]:
+                tensor = contribution(rank, turn, count, dtype)
+                dist.all_reduce(tensor, op)
+                digest.update(tensor.view(torch.uint8).numpy().tobytes())
+    return plan_of().name, digest.hexdigest()
+
+
+def test_every_size_type_and_reduction_has_the_bits_of_rank_order(job, nodes):
+    through_it = job(4, digests, environment=nodes().environment())
+    among_themselves = job(4, digests, environment=RING)
+    assert {name for name, _ in through_it} == {"star"}
+    assert "star" not in {name for name, _ in among_themselves}
+    assert {digest for _, digest in through_it} == {digest for _, digest in among_themselves}
+
+
+def trained(rank, size):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 8)
+    )
+    optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    model = DataParallel(model, optimizer)
+    for turn in range(6):
+        if turn == 3 and rank == 0 and os.environ.get("KILL_IT"):
+            os.kill(int(os.environ["NODE"]), signal.SIGKILL)
+        model(contribution(rank, turn, 32 * 64).view(32, 64)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [p.detach().double().sum().item() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_training_has_the_same_parameters_through_it_and_when_it_dies(job, nodes, killed):
+    environment = nodes().environment(**({"KILL_IT": "yes"} if killed else {}))
+    assert job(4, trained, environment=environment) == job(4, trained, environment=RING)
+
+
+def outlive(rank, size):
+    """Forty operations in flight, of which the first has ended, when the node is killed."""
+    count, kinds = 100_003, 8
+    sums = []
+    for kind in range(kinds):
+        each = [contribution(r, kind, count) for r in range(size)]
+        total = each[0].clone()
+        for other in each[1:]:
+            total += other
+        sums.append(total)
+    for signal_sent in (None, int(os.environ["SIGNAL"]), None):
+        tensors = [contribution(rank, i % kinds, count) for i in range(40)]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        works[0].wait()
+        if rank == 0 and signal_sent is not None:
+            os.kill(int(os.environ["NODE"]), signal_sent)
+        for i, (work, tensor) in enumerate(zip(works, tensors, strict=True)):
+            work.wait()
+            assert torch.equal(tensor, sums[i % kinds])
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+def test_operations_in_flight_outlive_it(job, nodes, how):
+    job(4, outlive, environment=nodes().environment(SIGNAL=str(int(how))))
+
+
+def reach(rank, size):
+    """The plan that is used, and what was logged on the way to it."""
+    told = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())
+    logging.getLogger("slackline.nic").addHandler(handler)
+    try:
+        group = dist.new_group(list(range(size)), backend="slackline")
+    finally:
+        logging.getLogger("slackline.nic").removeHandler(handler)
+    tensor = torch.full((5000,), float(rank))
+    dist.all_reduce(tensor, group=group)
+    assert tensor.unique().tolist() == [sum(range(size))]
+    return plan_of().name, told
+
+
+def test_where_nobody_listens_the_ranks_go_on_without_and_say_why(job):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    where = f"127.0.0.1:{port}"
+    environment = {**RING, "SLACKLINE_AGGREGATOR": where, "SLACKLINE_PLAN": "star"}
+    for plan, told in job(3, reach, environment=environment):
+        assert plan in ("mesh", "direct", "reduce-broadcast")
+        assert [
+            f"the aggregator {where} is not used: rank 0 cannot reach it: [Errno 111] Connect call "
+            f"failed ('127.0.0.1', {port})"
+        ] == told
+
+
+def test_who_does_not_have_the_key_is_turned_away(job, nodes, tmp_path):
+    (tmp_path / "theirs").write_text("0123456789abcdef")
+    (tmp_path / "ours").write_text("fedcba9876543210")
+    node = nodes("--key", str(tmp_path / "theirs"))
+    ours = node.environment(SLACKLINE_KEY=str(tmp_path / "ours"))
+    for plan, told in job(2, reach, environment=ours):
+        assert plan != "star"
+        assert told[0].startswith(f"the aggregator {node.address} is not used: rank 0 cannot reach")
+    assert "turned away 127.0.0.1: the proof is wrong: the other end does not have" in node.log
+    theirs = node.environment(SLACKLINE_KEY=str(tmp_path / "theirs"))
+    assert {plan for plan, _ in job(2, reach, environment=theirs)} == {"star"}
+
+
+def test_a_group_that_is_too_large_is_refused_with_the_numbers(job, nodes):
+    node = nodes()
+    for plan, told in job(5, reach, environment=node.environment()):
+        assert plan != "star"
+        assert told == [
+            f"the aggregator {node.address} is not used: it serves groups of 2 to 4 workers, not 5"
+        ]
+
+
+def lose_a_worker(rank, size):
+    dist.all_reduce(torch.ones(1000))
+    if rank == 2:
+        os._exit(7)
+    tensor = torch.ones(100_000)
+    try:
+        for _ in range(100):
+            dist.all_reduce(tensor)
+    except SlacklineError as error:
+        return type(error).__name__, error.peer
+    return "nothing", None
+
+
+def test_a_worker_that_dies_is_named_and_the_node_serves_the_next_group(job, nodes):
+    node = nodes()
+    results = job(3, lose_a_worker, environment=node.environment(), dying=(2,))
+    assert results[:2] == [["PeerError", 2]] * 2
+    assert {plan for plan, _ in job(2, reach, environment=node.environment())} == {"star"}
+    assert node.interrupt() == 0
+    assert "a worker is lost" in node.log

@@ -1,0 +1,95 @@
+"""The conversation before a group has an aggregator: only who has the key can hold it."""
+
+import pytest
+
+from slackline.errors import LinkError
+from slackline.nic._ask import Ask, Offer, Proof, meeting_of, read_record, write_record
+from slackline.nic._paths import Interface
+from slackline.nic._rendezvous import Record
+
+NONCES = ("a" * 64, "b" * 64)
+
+
+def record(engine: str, *, aggregates: bool = False) -> Record:
+    interface = Interface(name="eth0", address="10.0.0.1", prefix=24, port=7)
+    return Record(
+        engine=engine,
+        host="here",
+        interfaces=(interface,),
+        chosen=False,
+        options={"rails": ["tcp"]},
+        aggregates=aggregates,
+    )
+
+
+def proofs(caller: bytes = b"key", listener: bytes = b"key") -> tuple[Proof, Proof]:
+    ours, theirs = NONCES
+    return Proof(caller, ours, theirs, calls=True), Proof(listener, theirs, ours, calls=False)
+
+
+def test_each_end_opens_what_the_other_has_sealed_in_order() -> None:
+    caller, listener = proofs()
+    for text in (b"one", b"two"):
+        assert listener.open(caller.seal(text)) == text
+    assert caller.open(listener.seal(b"three")) == b"three"
+
+
+@pytest.mark.parametrize("what", ["another key", "a changed byte", "said again", "said back"])
+def test_what_was_not_sealed_for_this_place_is_refused(what: str) -> None:
+    caller, listener = proofs(listener=b"other" if what == "another key" else b"key")
+    sealed = caller.seal(b"one")
+    if what == "a changed byte":
+        sealed = b"0" + sealed[1:]
+    elif what == "said again":
+        listener.open(sealed)
+    elif what == "said back":
+        listener = caller
+    with pytest.raises(LinkError) as caught:
+        listener.open(sealed)
+    assert str(caught.value) == "the proof is wrong: the other end does not have the same key"
+
+
+def test_asks_records_and_offers_are_read_as_they_were_written() -> None:
+    ask = Ask(nonce=NONCES[0], workers=4)
+    assert Ask.read(ask.write()) == ask
+    assert read_record(write_record(record("x"))) == record("x")
+    offer = Offer(nonces=NONCES, most_bytes=9, record=record("node", aggregates=True))
+    assert Offer.read(offer.write()) == offer
+    assert Offer.read(Offer(refusal="no").write()) == Offer(refusal="no")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"nothing", "an aggregator's conversation is not JSON"),
+        (b"[1]", "an aggregator's conversation is not made of objects"),
+        (b'{"protocol": 2}', "the other end speaks aggregator protocol 2, not 1"),
+        (b'{"protocol": 1, "nonce": "a"}', "an aggregator was asked with a wrong nonce"),
+        (Ask(nonce="a" * 64, workers=300).write(), "an aggregator was asked for 300 workers"),
+    ],
+)
+def test_a_wrong_ask_is_refused_with_the_reason(text: bytes, message: str) -> None:
+    with pytest.raises(LinkError) as caught:
+        Ask.read(text)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("text", [b"{}", b'{"interfaces": 3}', b'{"interfaces": [{}]}'])
+def test_a_wrong_record_or_offer_is_refused(text: bytes) -> None:
+    with pytest.raises(LinkError):
+        read_record(text)
+    with pytest.raises(LinkError):
+        Offer.read(text)
+
+
+def test_the_secret_of_the_links_needs_the_key_and_both_nonces() -> None:
+    offer = Offer(nonces=NONCES, record=record("node", aggregates=True))
+    other = Offer(nonces=(NONCES[0], "c" * 64), record=offer.record)
+    workers = (record("x"), record("y"))
+    secrets = {
+        meeting_of(b"key", offer, workers).secret,
+        meeting_of(b"kez", offer, workers).secret,
+        meeting_of(b"key", other, workers).secret,
+    }
+    assert len(secrets) == 3
+    assert meeting_of(b"key", offer, workers).records[-1].aggregates
