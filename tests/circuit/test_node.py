@@ -63,6 +63,16 @@ def test_a_reduced_frame_acknowledges_its_parts(open_node) -> None:
     assert (header.offset, header.total, header.length) == (0, 12, 12)
 
 
+def test_a_frame_that_is_partly_out_is_kept_for_the_next_call(open_node) -> None:
+    node = open_node()
+    node.send_all(node.messages(np.random.default_rng(11), DType.INT32, 16))
+    found = []
+    while not found:
+        node.simulation.step(1)
+        found = node.simulation.frames(0)
+    assert [frame for frame, _, _ in found] == node.wanted
+
+
 def spoiled(frame: bytes) -> dict[str, tuple[str, bytes]]:
     """Frames that must not be reduced, and the counter of each."""
     payload = frame[64:]

@@ -66,6 +66,7 @@ class Simulation:
             for inward in (True, False)
         )
         self._has_bus = any(port.name == "bus__address" for port in verilog.ports)
+        self._begun: dict[int, tuple[Beats, npt.NDArray[np.uint64]]] = {}
         self._handle: int | None = self._calls["open"]()
 
     def close(self) -> None:
@@ -109,14 +110,22 @@ class Simulation:
         return beats, cycles
 
     def frames(self, stream: int) -> list[tuple[bytes, int, int]]:
-        """The whole frames among `pull`, each with the cycles of its first and last beat."""
+        """The whole frames that an output has given, each with its first and last beat's cycles.
+
+        What came of the next one is kept for the next call.
+        """
         beats, cycles = self.pull(stream)
+        if stream in self._begun:
+            before = self._begun.pop(stream)
+            beats, cycles = np.concatenate([before[0], beats]), np.concatenate([before[1], cycles])
         found, start = [], 0
         for end in np.flatnonzero(beats[:, -1] & 1):
             data = beats[start : end + 1, :-1].tobytes()
             length = HEADER_BYTES + decode(data).length
             found.append((data[:length], int(cycles[start]), int(cycles[end])))
             start = int(end) + 1
+        if start < len(beats):
+            self._begun[stream] = beats[start:], cycles[start:]
         return found
 
     def stall(self, stream: int, share: float, seed: int, *, output: bool = False) -> None:
@@ -131,7 +140,7 @@ class Simulation:
         return int(self._call("step", cycles))
 
     def run(self, count: int, *, cycles: int, frames: bool = False) -> None:
-        """Runs until every output has `count` beats to pull (or gave `count` frames in all).
+        """Runs until every output has `count` beats to pull, or whole frames.
 
         Raises TimeoutError after so many cycles.
         """

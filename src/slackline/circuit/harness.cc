@@ -52,7 +52,7 @@ struct Output {
   std::vector<std::uint8_t> beats;
   std::vector<std::uint64_t> cycles;  // when each beat moved
   std::size_t given = 0;
-  std::uint64_t frames = 0;
+  std::uint64_t frames = 0;  // whole, to be pulled
   Stall stall;
 };
 
@@ -170,6 +170,7 @@ std::size_t slackline_circuit_pull(void* handle, std::uint32_t stream, std::uint
   if (n == 0) return 0;
   std::memcpy(beats, &out.beats[out.given * bytes], n * bytes);
   std::memcpy(cycles, &out.cycles[out.given], n * sizeof(std::uint64_t));
+  for (std::size_t k = 1; k <= n; ++k) out.frames -= beats[k * bytes - 1] & kLast;
   out.given += n;
   if (out.given == out.cycles.size()) {
     out.beats.clear();
@@ -200,8 +201,8 @@ std::uint64_t slackline_circuit_step(void* handle, std::uint64_t cycles) {
   return circuit.cycle;
 }
 
-// Runs until every output has given `count` beats (with `frames`: frames) that wait to be pulled,
-// or were ever given, or for `cycles`; 1 if they have.
+// Runs until every output has `count` beats (with `frames`: whole frames) to be pulled, or for
+// `cycles`; 1 if they have.
 int slackline_circuit_run(void* handle, std::uint64_t count, int frames, std::uint64_t cycles) {
   Circuit& circuit = *self(handle);
   const auto there = [&](const Output& out) {

@@ -1,0 +1,158 @@
+"""Lanes and the aggregation node, simulated: cycles a beat, latency, onset thresholds, jitter."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+from _harness.machine import describe_machine
+from _harness.options import parse
+from _harness.report import Report, Row, Target
+from node_runs import Jitter, NodeBench
+from rich.table import Table
+
+from slackline import circuit
+from slackline.circuit import Element, NodeOptions
+from slackline.errors import UsageError
+
+FULL = NodeOptions(ports=4, lanes=16, slots=64, payload_bytes=1024)
+QUICK = NodeOptions(ports=2, lanes=2, slots=64, payload_bytes=128)
+MESSAGES = (1, 4, 16, 64)
+"""Frames in a message; the last fills the buffers."""
+THRESHOLDS = (1, 2, 4, 8, 16)
+JITTERS = (0, 4, 16)
+"""The latest that a frame may be, in frames."""
+SEEDS = 5
+KEEPS_UP, STORED_OVER_CUT = 1.0, 1.8
+BEATS = 2000
+NOTES = (
+    "All of this is counted in cycles of a simulation; no board has run the circuit.",
+    "Ports are fed a beat a cycle. What a cycle takes depends on the device and on timing closure.",
+)
+
+
+def missing() -> str | None:
+    """Why nothing can be simulated here, or None."""
+    try:
+        _ = circuit.AggregationNode
+    except UsageError as error:
+        return str(error)
+    return circuit.missing_tools()
+
+
+def lane_rows(counts: tuple[int, ...]) -> list[Row]:
+    """Bare lanes: pairs of beats in, sums out."""
+    rows = []
+    for count in counts:
+        verilog = circuit.convert("lanes", circuit.Lanes(count))
+        with circuit.Simulation(verilog, optimise=False) as simulation:
+            for element in Element:
+                beats = np.zeros((BEATS, 8 * count + 1), np.uint8)
+                beats[:, -1] = element
+                start = simulation.step(0)
+                simulation.push(0, beats)
+                results = BEATS * (2 if element.half else 1)
+                simulation.run(results, cycles=10 * BEATS)
+                cycles = simulation.pull(0)[1]
+                values = {
+                    "latency_cycles": int(cycles[0]) - start,
+                    "cycles_per_beat": (int(cycles[-1]) - int(cycles[0]) + 1) / BEATS,
+                }
+                labels = {"lanes": count, "element": element.name.lower()}
+                rows.append(Row(labels=labels, values=values))
+    return rows
+
+
+def size_rows(bench: NodeBench) -> list[Row]:
+    """Cut-through against store-and-forward."""
+    rows = []
+    for frames in MESSAGES:
+        cut, stored = (bench.run(frames, threshold=each) for each in (1, 0))
+        values = {
+            "first_cut": cut.first,
+            "last_cut": cut.last,
+            "first_stored": stored.first,
+            "last_stored": stored.last,
+            "stored_over_cut": stored.last / cut.last,
+            "cycles_per_beat": cut.cycles_per_beat,
+        }
+        size = frames * bench.options.payload_bytes
+        rows.append(Row(labels={"frames": frames, "bytes": size}, values=values))
+    return rows
+
+
+def jitter_rows(bench: NodeBench) -> list[Row]:
+    """Onset thresholds against senders whose frames are late at random."""
+    rows = []
+    for latest in JITTERS:
+        for threshold in THRESHOLDS:
+            runs = [
+                bench.run(64, threshold=threshold, jitter=Jitter(frames=latest, seed=seed))
+                for seed in range(SEEDS)
+            ]
+            values = {
+                "first": sum(run.first for run in runs) / SEEDS,
+                "last": sum(run.last for run in runs) / SEEDS,
+                "starved": sum(run.starved for run in runs) / SEEDS,
+            }
+            labels = {"late_up_to_frames": latest, "threshold": threshold}
+            rows.append(Row(labels=labels, values=values))
+    return rows
+
+
+def table(title: str, rows: list[Row]) -> Table:
+    """The rows, a column a key."""
+    keys = list(rows[0].as_json())
+    made = Table(*(key.replace("_", " ") for key in keys), title=title)
+    for row in rows:
+        cells = row.as_json()
+        made.add_row(*(text(cells.get(key, "-")) for key in keys))
+    return made
+
+
+def text(value: object) -> str:
+    """A figure as the tables show it."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    """Simulate and print."""
+    options = parse(__doc__ or "")
+    machine = describe_machine()
+    names = (
+        "cycles a beat of sums, headers included",
+        "store-and-forward over cut-through, 64 frames",
+    )
+    reason = missing()
+    if reason is not None:
+        rows = [Row(labels={"part": part}, skipped=reason) for part in ("lanes", "node")]
+        targets = [Target(name=name, target=0, measured=None) for name in names]
+        Report(rows=rows, targets=targets, machine=machine).print([table("", rows)], options)
+        return
+    lanes = lane_rows((1,) if options.quick else (1, 4, 16))
+    with NodeBench(QUICK if options.quick else FULL, optimise=not options.quick) as bench:
+        sizes, jitters = size_rows(bench), jitter_rows(bench)
+    longest = sizes[-1].values
+    targets = [
+        Target(
+            name=names[0],
+            target=KEEPS_UP,
+            measured=float(longest["cycles_per_beat"]),
+            bound="at most",
+        ),
+        Target(name=names[1], target=STORED_OVER_CUT, measured=float(longest["stored_over_cut"])),
+    ]
+    tables = [
+        table("lanes", lanes),
+        table("cycles from a message's first beat in to its first and last beat of sums", sizes),
+        table("onset threshold against jitter: the same, and cycles starved on the way", jitters),
+    ]
+    report = Report(rows=[*lanes, *sizes, *jitters], targets=targets, machine=machine)
+    report.print(tables, options, NOTES)
+
+
+if __name__ == "__main__":
+    main()

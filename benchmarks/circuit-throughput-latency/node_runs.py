@@ -1,0 +1,106 @@
+"""One message through a simulated aggregation node, and when its sums left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from slackline.circuit import (
+    AggregationNode,
+    NodeOptions,
+    NodeTwin,
+    Simulation,
+    convert,
+    node_registers,
+)
+from slackline.wire import Collective, DType, FrameKind, Header, ReduceOp, encode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jitter:
+    """Each frame is late by a random time, of every sender for itself."""
+
+    frames: int = 0
+    """The latest, in the time that a frame takes."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Cycles from the first beat in."""
+
+    first: int
+    """To the first beat of sums."""
+    last: int
+    """To the last one."""
+    cycles_per_beat: float
+    """Of the stream of sums, headers included."""
+    starved: int
+    """In which reduction had begun and waited for data."""
+
+
+class NodeBench:
+    """A node that is opened anew for every run; every sum is compared with the twin's."""
+
+    def __init__(self, options: NodeOptions, *, optimise: bool) -> None:
+        self.options = options
+        self._simulation = Simulation(convert("node", AggregationNode(options)), optimise=optimise)
+        self._registers = {each.name: each.address for each in node_registers(options)}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._simulation.close()
+
+    def run(self, frames: int, *, threshold: int, jitter: Jitter | None = None) -> Run:
+        """Every port sends `frames` full frames of float32 at a beat a cycle, less the jitter."""
+        jitter = jitter or Jitter()
+        options, simulation = self.options, self._simulation
+        for name, value in (("control", 0), ("threshold", threshold), ("control", 1)):
+            simulation.write(self._registers[name], value)
+        before = self._starved()
+        pace = options.header_beats + options.slot_beats
+        late = np.random.default_rng(jitter.seed)
+        twin = NodeTwin(options=options)
+        wanted = []
+        start = simulation.step(0) + 1
+        for k in range(frames):
+            for port in range(options.ports):
+                frame = self._frame(port, k, frames)
+                delay = int(late.integers(0, jitter.frames * pace + 1))
+                simulation.send(port, frame, not_before=start + k * pace + delay)
+                wanted += twin.receive(port, frame)
+        simulation.run(frames, cycles=200 * frames * pace + 10_000, frames=True)
+        outputs = [simulation.frames(port) for port in range(options.ports)]
+        for output in outputs:
+            if [frame for frame, _, _ in output] != wanted:
+                raise AssertionError("the circuit's sums are not the twin's")
+        first, last = outputs[0][0][1], outputs[0][-1][2]
+        return Run(
+            first=first - start,
+            last=last - start,
+            cycles_per_beat=(last - first + 1) / (frames * pace),
+            starved=self._starved() - before,
+        )
+
+    def _starved(self) -> int:
+        return self._simulation.read(self._registers["no_peer_data"])
+
+    def _frame(self, port: int, k: int, frames: int) -> bytes:
+        size = self.options.payload_bytes
+        values = np.random.default_rng((port, k)).standard_normal(size // 4, np.float32)
+        header = Header(
+            kind=FrameKind.DATA,
+            source=port,
+            dtype=DType.FLOAT32,
+            collective=Collective.ALL_REDUCE,
+            reduce_op=ReduceOp.SUM,
+            sequence=k + 1,
+            offset=k * size,
+            total=frames * size,
+            length=size,
+        )
+        return encode(header) + values.tobytes()
