@@ -158,14 +158,21 @@ class Node:
         ]
 
     def difference(self, cycles: int = 100_000) -> str:
-        """Runs until all that the twin gave is there; the first difference, or nothing."""
+        """Runs until all that the twin gave is there; the first difference, or nothing.
+
+        Sums that are given again count once: when that happens is a matter of time.
+        """
         try:
             self.simulation.run(len(self.wanted), cycles=cycles, frames=True)
         except TimeoutError as error:
             return str(error)
-        self.simulation.step(300)
+        while any(map(self.simulation.waiting, range(self.options.ports))) and cycles > 0:
+            self.simulation.step(1000)
+            cycles -= 1000
+        self.simulation.step(5000)
         for port in range(self.options.ports):
-            found = [frame for frame, _, _ in self.simulation.frames(port)]
+            given = [frame for frame, _, _ in self.simulation.frames(port)]
+            found = list(dict.fromkeys(given))
             if len(found) != len(self.wanted):
                 return f"port {port} gave {len(found)} frames, not {len(self.wanted)}"
             for k, (one, other) in enumerate(zip(found, self.wanted, strict=True)):

@@ -74,6 +74,25 @@ def doubled_fails() -> str:
     return node_fails(drive)
 
 
+def kept_fails() -> str:
+    """A sum that is not there yet is not given, though its slot holds an older one."""
+
+    def drive(node: Node) -> str:
+        rng = np.random.default_rng(4)
+        for tag in range(node.options.slots):
+            node.send_all(node.messages(rng, DType.FLOAT32, 4, tag))
+        node.simulation.step(1000)
+        parts = node.messages(rng, DType.FLOAT32, 4)
+        for port, own in enumerate(parts):
+            node.send(port, own[0])
+            node.send(port, own[0], not_before=node.simulation.step(0) if port == 0 else 5000)
+            node.simulation.step(500)
+        found = node.difference()
+        return found or ("" if node.read("resent") == 2 else "other sums were given again")
+
+    return node_fails(drive)
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One change of one file."""
@@ -107,12 +126,20 @@ MUTANTS = {
         "credits - (self.uses_room & (credits > 1))",
         credit_fails,
     ),
+    "kept sums": Mutant(
+        "_retainer",
+        ("Retainer",),
+        ("_node",),
+        "& (look.data == wanted)",
+        "",
+        kept_fails,
+    ),
     "sequence": Mutant(
         "_receiver",
         ("Receiver",),
         ("_node",),
-        "header.sequence != expected",
-        "header.sequence > expected",
+        "(expected - header.sequence)[:32]",
+        "((expected - header.sequence) & 0)[:32]",
         doubled_fails,
     ),
 }

@@ -97,7 +97,8 @@ def spoiled(frame: bytes) -> dict[str, tuple[str, bytes]]:
         "another job": ("foreign", resealed(frame, job=8)),
         "another life": ("foreign", resealed(frame, epoch=2)),
         "another rank": ("foreign", resealed(frame, source=1)),
-        "the past": ("unordered", resealed(frame, sequence=0)),
+        "no number": ("unordered", resealed(frame, sequence=0)),
+        "the far past": ("unordered", resealed(frame, sequence=0xFFFFFF00)),
         "the future": ("unordered", resealed(frame, sequence=2)),
     }
 
@@ -105,7 +106,7 @@ def spoiled(frame: bytes) -> dict[str, tuple[str, bytes]]:
 def test_what_must_not_be_reduced_is_counted_and_dropped(open_node) -> None:
     node = open_node()
     frames = node.messages(np.random.default_rng(2), DType.FLOAT32, node.options.payload_bytes // 4)
-    counts = {"malformed": 1, "foreign": 0, "unordered": 0}
+    counts = {"malformed": 1, "foreign": 0, "repeated": 0, "unordered": 0}
     for counter, frame in spoiled(frames[0][0]).values():
         node.send(0, frame)
         counts[counter] += 1
@@ -141,6 +142,66 @@ def test_lost_and_doubled_frames_are_sent_again_and_added_once(open_node) -> Non
                 at += 1
     assert len(node.wanted) == len(frames[0])
     assert node.difference() == ""
+
+
+def quiet(node: Node, count: int) -> list[bytes]:
+    """The frames that all ports give: so many, and what comes within 3000 cycles behind them."""
+    node.simulation.run(count, cycles=10_000, frames=True)
+    node.simulation.step(3000)
+    found = [[frame for frame, _, _ in node.simulation.frames(k)] for k in range(len(node.senders))]
+    assert all(each == found[0] for each in found)
+    return found[0]
+
+
+def test_a_sum_that_was_lost_is_given_again_and_not_added_again(open_node) -> None:
+    node = open_node()
+    slots = node.options.slots
+    rng = np.random.default_rng(12)
+    frames: list[list[bytes]] = [[] for _ in node.senders]
+    for tag in range(slots + 2):
+        for port, parts in enumerate(node.messages(rng, DTYPES[tag % 4], 8, tag)):
+            frames[port] += parts
+    node.send_all(frames)
+    sums = quiet(node, slots + 2)
+    assert sums == node.wanted
+    # All that are kept, the last first, and one that is kept no more.
+    for k in range(slots + 1, 0, -1):
+        node.send(1, frames[1][k])
+    assert node.twin.resent == sums[:1:-1]
+    assert quiet(node, slots) == node.twin.resent
+    counts = {name: node.read(f"port1_{name}") for name in ("accepted", "repeated", "unordered")}
+    assert counts == {"accepted": slots + 2, "repeated": slots, "unordered": 1}
+    assert node.read("resent") == slots
+    node.send_all(node.messages(rng, DType.FLOAT32, 8))
+    assert quiet(node, 1) == node.wanted[-1:]
+
+
+def test_a_part_that_comes_twice_before_its_sum_is_added_once(open_node) -> None:
+    node = open_node()
+    parts = node.messages(np.random.default_rng(13), DType.FLOAT32, 4)
+    for _ in range(3):
+        node.send(0, parts[0][0])
+    node.simulation.step(1000)
+    for port in range(1, node.options.ports):
+        node.send(port, parts[port][0])
+    assert quiet(node, 1) == node.wanted
+    assert (node.read("resent"), node.read("port0_repeated")) == (0, 2)
+
+
+def test_sums_given_again_do_not_cut_the_frames_between_them(open_node) -> None:
+    """One rank asks for an old sum after each frame, while readers and senders stall."""
+    node = open_node()
+    node.stall(0.4, 21)
+    rng = np.random.default_rng(14)
+    sent: list[bytes] = []
+    for tag in range(60):
+        dtype = DTYPES[tag % 4]
+        parts = node.messages(rng, dtype, node.options.payload_bytes // dtype.itemsize, tag)
+        node.send_all(parts)
+        sent += parts[0]
+        node.send(0, sent[-node.options.slots :][0])
+    assert node.difference() == ""
+    assert node.read("resent") > 0
 
 
 def test_frames_that_disagree_are_dropped_on_all_ports(open_node) -> None:

@@ -8,6 +8,7 @@
       _receiver               a port: frames checked and kept
       _matcher, _issuer       what to add, and when
       _reducer                the chain of adders
+      _retainer               sums that are kept and given again
       _bank, _registers       its registers, from one description
     twins, _node_twin       what lanes and node compute
     _convert, _verilog      a circuit as Verilog

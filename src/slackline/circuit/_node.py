@@ -15,6 +15,7 @@ from slackline.circuit._options import NodeOptions
 from slackline.circuit._receiver import EVENTS, Receiver
 from slackline.circuit._reducer import Reducer
 from slackline.circuit._registers import node_registers
+from slackline.circuit._retainer import Retainer
 from slackline.wire import MAGIC, VERSION, FrameKind
 
 __all__ = ["AggregationNode", "HeaderWriter"]
@@ -29,7 +30,8 @@ class AggregationNode(wiring.Component):
 
     A beat of sums a cycle for fp32 and int32, half of that for half types. A frame is reduced when
     every port has it whole, so a frame of b beats comes out b + latency cycles after it began to
-    come in. The slowest reader sets the pace of all.
+    come in. The slowest reader sets the pace of all. The last `slots` sums are kept, and given
+    again when a rank sends its part again.
 
     Twin: slackline.circuit.NodeTwin.
     """
@@ -57,13 +59,16 @@ class AggregationNode(wiring.Component):
         core.submodules.issuer = issuer = Issuer(self.options)
         core.submodules.reducer = reducer = Reducer(self.options)
         core.submodules.writer = writer = HeaderWriter(self.options, reducer.latency)
+        core.submodules.retainer = retainer = Retainer(self.options, reducer.depth)
         for port in range(self.options.ports):
-            self._port(core, port, bank, matcher, issuer, reducer)
+            receiver = self._port(core, port, bank, matcher, issuer, reducer)
+            wiring.connect(core, receiver.again, retainer.again[port])
         m.d.comb += [
             getattr(writer, name).eq(bank.settings[name]) for name in ("job", "epoch", "source")
         ]
         wiring.connect(core, matcher.o, issuer.frames)
         wiring.connect(core, writer.o, reducer.headers)
+        wiring.connect(core, reducer.o, retainer.i)
         m.d.comb += [
             issuer.agreed.eq(matcher.agreed),
             issuer.comparing.eq(matcher.comparing),
@@ -77,10 +82,13 @@ class AggregationNode(wiring.Component):
             bank.counts["frames"].eq(issuer.reduced),
             bank.counts["busy"].eq(issuer.uses_room),
             bank.counts["mismatched"].eq(issuer.token.skip),
+            retainer.begin.eq(issuer.reduced),
+            retainer.sequence.eq(issuer.begun_frame.sequence),
+            bank.counts["resent"].eq(retainer.resent),
             bank.counts["forced"].eq(issuer.forced),
         ]
         m.d.comb += [bank.counts[name].eq(issuer.stalls[name] & enable) for name in STALLS]
-        self._broadcast(core, reducer)
+        self._broadcast(core, retainer)
         return m
 
     def _port(
@@ -91,7 +99,7 @@ class AggregationNode(wiring.Component):
         matcher: Matcher,
         issuer: Issuer,
         reducer: Reducer,
-    ) -> None:
+    ) -> Receiver:
         options = self.options
         m.submodules[f"receiver_{port}"] = receiver = Receiver(options, port)
         wiring.connect(m, wiring.flipped(self.rx[port]), receiver.i)
@@ -121,19 +129,20 @@ class AggregationNode(wiring.Component):
             bank.counts[f"port{port}_starved"].eq(issuer.starved[port]),
         ]
         m.d.comb += [bank.counts[f"port{port}_{name}"].eq(receiver.events[name]) for name in EVENTS]
+        return receiver
 
-    def _broadcast(self, m: Module, reducer: Reducer) -> None:
+    def _broadcast(self, m: Module, sums: Retainer) -> None:
         """Each beat to every port; it goes when the last has taken it."""
         taken = Signal(self.options.ports)
         taking = Signal(self.options.ports)
         for port, out in enumerate(self.tx):
             m.d.comb += [
-                out.payload.eq(reducer.o.payload),
-                out.valid.eq(reducer.o.valid & ~taken[port]),
+                out.payload.eq(sums.o.payload),
+                out.valid.eq(sums.o.valid & ~taken[port]),
                 taking[port].eq(taken[port] | (out.valid & out.ready)),
             ]
-        m.d.comb += reducer.o.ready.eq(taking.all())
-        with m.If(reducer.o.valid):
+        m.d.comb += sums.o.ready.eq(taking.all())
+        with m.If(sums.o.valid):
             m.d.sync += taken.eq(taking)
             with m.If(taking.all()):
                 m.d.sync += taken.eq(0)

@@ -35,21 +35,31 @@ class NodeTwin:
     events: list[dict[str, int]] = field(init=False)
     """Of each port, by the names of its counters."""
     mismatched: int = field(init=False, default=0)
+    resent: list[bytes] = field(init=False, default_factory=list)
+    """Sums that were given again, since a rank sent its part again."""
 
     def __post_init__(self) -> None:
         ports = self.options.ports
         self.events = [
-            dict.fromkeys(("accepted", "malformed", "foreign", "unordered"), 0)
+            dict.fromkeys(("accepted", "malformed", "foreign", "repeated", "unordered"), 0)
             for _ in range(ports)
         ]
         self._expected = [1] * ports
+        self._sums: dict[int, bytes] = {}
         self._kept: list[deque[tuple[Header, bytes]]] = [deque() for _ in range(ports)]
 
     def receive(self, port: int, frame: bytes, *, bad: bool = False) -> list[bytes]:
-        """Takes one frame of rank `port`; returns the reduced frames that it completes."""
+        """Takes one frame of rank `port`; returns the reduced frames that it completes.
+
+        A frame that came before completes none; its sum, if it is kept, joins `resent`.
+        """
         event, header = self._judge(port, frame, bad)
         self.events[port][event] += 1
         if header is None:
+            return []
+        if event == "repeated":
+            if header.sequence in self._sums:
+                self.resent.append(self._sums[header.sequence])
             return []
         self._expected[port] = (self._expected[port] + 1) & 0xFFFFFFFF
         self._kept[port].append((header, frame[HEADER_BYTES : HEADER_BYTES + header.length]))
@@ -68,7 +78,10 @@ class NodeTwin:
             acknowledge=(first.sequence + 1) & 0xFFFFFFFF,
             payload_checksum=0,
         )
-        return [encode(reduced) + payload]
+        self._sums[first.sequence] = encode(reduced) + payload
+        # One slot a number, so the number before by as many is gone.
+        self._sums.pop((first.sequence - self.options.slots) & 0xFFFFFFFF, None)
+        return [self._sums[first.sequence]]
 
     def _judge(self, port: int, frame: bytes, bad: bool) -> tuple[str, Header | None]:
         try:
@@ -83,7 +96,10 @@ class NodeTwin:
             return "foreign", None
         if not self._reducible(header):
             return "malformed", None
-        if header.sequence != self._expected[port]:
+        behind = (self._expected[port] - header.sequence) & 0xFFFFFFFF
+        if 0 < behind <= self.options.slots and header.sequence:
+            return "repeated", header
+        if behind:
             return "unordered", None
         return "accepted", header
 

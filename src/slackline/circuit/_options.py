@@ -28,7 +28,7 @@ class NodeOptions:
     lanes: int = 16
     """Words of 32 bits in a beat, and adders for each port but one."""
     slots: int = 4
-    """Frames that a port's Rx buffer holds; a power of two from 2 to 1024."""
+    """Frames in a port's Rx buffer, and sums that are kept; a power of two from 2 to 1024."""
     payload_bytes: int = 8192
     """The longest payload of a frame; a power of two, at least one beat."""
 

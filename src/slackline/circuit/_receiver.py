@@ -15,7 +15,7 @@ from slackline.wire import MAGIC, VERSION, FrameKind
 
 __all__ = ["EVENTS", "Receiver"]
 
-EVENTS = ("accepted", "malformed", "foreign", "unordered")
+EVENTS = ("accepted", "malformed", "foreign", "repeated", "unordered")
 """What becomes of a frame; exactly one of them."""
 
 
@@ -30,10 +30,12 @@ class Receiver(wiring.Component):
     begun        a frame's reduction begins; `begun_final`: it ends its message
     released     a slot is free again
     events       a pulse for each frame: see EVENTS
+    again        stream of numbers: `repeated` frames, whose sum their rank seems to lack
 
     A frame counts two cycles after its last beat. One that is dropped leaves no trace but its
     event: the next sequence number expected stays, so its sender must send it again, and what
-    comes twice is dropped too: nothing is ever added twice.
+    comes twice is dropped too: nothing is ever added twice. One of the last `slots` numbers is
+    `repeated`; the rest, from before or ahead, is `unordered`.
     """
 
     def __init__(self, options: NodeOptions, rank: int) -> None:
@@ -53,6 +55,7 @@ class Receiver(wiring.Component):
                 "begun": In(1),
                 "begun_final": In(1),
                 "released": In(1),
+                "again": Out(stream.Signature(32, always_ready=True)),
                 "events": Out(data.StructLayout(dict.fromkeys(EVENTS, 1))),
             }
         )
@@ -161,6 +164,8 @@ class Receiver(wiring.Component):
         beats = ((header.length + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes))[:32]
         whole = ~cut & (count == beats) & ~damaged & intact
         expected = Signal(32, init=1)
+        behind = (expected - header.sequence)[:32]
+        m.d.comb += self.again.payload.eq(header.sequence)
         m.submodules.heads = heads = SyncFIFOBuffered(width=Frame().size, depth=options.slots + 1)
         head = data.View(Frame(), heads.w_data)
         with m.If(closing):
@@ -170,7 +175,9 @@ class Receiver(wiring.Component):
                 m.d.comb += self.events.foreign.eq(1)
             with m.Elif(~right | (end > header.total)):
                 m.d.comb += self.events.malformed.eq(1)
-            with m.Elif(header.sequence != expected):
+            with m.Elif((behind != 0) & (behind <= options.slots) & header.sequence.any()):
+                m.d.comb += [self.events.repeated.eq(1), self.again.valid.eq(1)]
+            with m.Elif(behind != 0):
                 m.d.comb += self.events.unordered.eq(1)
             with m.Else():
                 m.d.comb += [self.events.accepted.eq(1), heads.w_en.eq(1)]

@@ -44,13 +44,15 @@ _COUNTERS = (
     ("no_peer_data", "stalls within a message: a peer's buffer is empty"),
     ("onset", "stalls before a message: frames are there, the threshold is not reached"),
     ("mismatched", "frames at the heads of all ports that did not agree, dropped on all"),
+    ("resent", "sums given again to a rank that sent its part again"),
     ("forced", "messages begun below the threshold, since a buffer was full"),
 )
 _PORT_COUNTERS = (
     ("accepted", "frames taken"),
     ("malformed", "frames dropped: damaged, cut, too long, or not to be reduced here"),
     ("foreign", "frames dropped: another job, epoch or rank"),
-    ("unordered", "frames dropped: not the next in sequence"),
+    ("repeated", "frames dropped: they came before; their sums are given again"),
+    ("unordered", "frames dropped: not the next in sequence, and none of the last"),
     ("starved", "stalls within a message: this port's buffer is empty"),
 )
 _PORTS_AT, _PORT_BYTES = 0x100, 0x20
