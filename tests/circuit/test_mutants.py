@@ -145,7 +145,17 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+IN_FULL_ONLY = {"no sticky bit", "subnormals vanish", "kept sums"}
+"""Each mutant takes a compilation; these are left to `make test-full`."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in IN_FULL_ONLY else [])
+        for name in MUTANTS
+    ],
+)
 def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = MUTANTS[name]
     home: Any = importlib.import_module(f"slackline.circuit.{mutant.module}")
