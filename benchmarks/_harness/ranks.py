@@ -162,7 +162,7 @@ class LabRanks(Conductor):
     """One process on each host of a lab, each holding one `performer(place)`.
 
     Use as a context manager, within the lab's. `performer` and `environment` as for `Ranks`; the
-    processes start with that environment.
+    processes start with that environment. `hosts`: only on the first so many.
     """
 
     def __init__(
@@ -171,9 +171,10 @@ class LabRanks(Conductor):
         lab: Lab,
         *,
         environment: Mapping[str, str],
+        hosts: int | None = None,
     ) -> None:
         super().__init__()
-        size = lab.options.hosts
+        size = lab.options.hosts if hosts is None else hosts
         for rank in range(size):
             ours, theirs = multiprocessing.Pipe()
             with theirs:

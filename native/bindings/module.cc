@@ -33,12 +33,13 @@ std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(addr
 std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int rank, int chunks,
                                       bool splits, bool forwards, bool adds,
                                       const std::vector<Instruction>& instructions,
-                                      std::size_t pieces) {
+                                      std::size_t pieces, std::size_t longest_segment) {
   if (pieces < 1) throw std::invalid_argument("pieces must be positive, not 0");
   auto program = std::make_shared<Program>(static_cast<wire::Collective>(collective),
                                            static_cast<std::uint8_t>(plan), ranks, rank, chunks,
                                            splits, forwards, adds);
   program->pieces = pieces;
+  if (longest_segment > 0) program->longest_segment = longest_segment;
   for (const auto& [verb, peer, chunk, last] : instructions) {
     if (verb < 0 || verb > static_cast<int>(Verb::kFold))
       throw std::invalid_argument("unknown instruction code " + std::to_string(verb));
@@ -91,9 +92,11 @@ NB_MODULE(_native, m) {
       .def_ro("ranks", &Program::ranks);
   m.def("program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
         "splits"_a, "forwards"_a, "adds"_a, "instructions"_a, "pieces"_a = 8,
+        "longest_segment"_a = 0,
         "Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the "
         "chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, "
-        "some rank adds; `pieces`, into how many segments a chunk is cut that flows.");
+        "some rank adds; `pieces`, into how many segments a chunk is cut that flows; "
+        "`longest_segment`, their limit in bytes, 0: the engine's own.");
   m.def(
       "crc32c",
       [](nb::bytes data, std::uint32_t seed) { return crc32c(seed, data.data(), data.size()); },

@@ -14,7 +14,8 @@ constexpr std::uint32_t kFallbackEpoch = 1000;
 std::shared_ptr<Program> star(int workers, int rank) {
   auto p = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{7}, workers + 1,
                                      rank, 1, true, true, false);
-  p->pieces = 64;
+  p->pieces = 128;
+  p->longest_segment = 32u << 10;
   if (rank < workers) {
     p->append(Verb::kSend, workers, 0, false);
     p->append(Verb::kCopy, workers, 0, false);

@@ -70,9 +70,9 @@ class Program:
     @property
     def ranks(self) -> int: ...
 
-def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8) -> Program:
+def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8, longest_segment: int = 0) -> Program:
     """
-    Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds; `pieces`, into how many segments a chunk is cut that flows.
+    Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds; `pieces`, into how many segments a chunk is cut that flows; `longest_segment`, their limit in bytes, 0: the engine's own.
     """
 
 def crc32c(data: bytes, seed: int = 0) -> int:

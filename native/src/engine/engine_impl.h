@@ -151,6 +151,7 @@ class Engine final : public FrameSink {
   void consume(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash, const Step& step);
   void drop_stash(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash);
   Stash* take_stash(Segment& segment, int peer);
+  std::uint64_t window_of(const Job& job) const;
   void maybe_grant(Job& job, int peer);
   void maybe_finish(Job& job);
 

@@ -133,7 +133,8 @@ void Engine::lay_out(Job& job, const Operation& operation) {
     if (program.forwards) {
       // Smaller segments let a chunk of few segments flow, unless that makes them tiny.
       bytes = std::clamp(std::bit_ceil(chunk.count * unit / program.pieces + 1),
-                         std::min(kSmallestPipelinedSegment, limit), limit);
+                         std::min(kSmallestPipelinedSegment, limit),
+                         std::min(program.longest_segment, limit));
     }
     chunk.segment_count = std::max<std::size_t>(1, bytes / unit);
     chunk.segments.resize(
@@ -176,13 +177,15 @@ void Engine::promise(Job& job) {
       if (step.verb == Verb::kHold) job.lanes[step.peer].windowed = true;
     }
   }
-  const std::uint64_t window =
-      std::max<std::uint64_t>(kWindowSegments * options_.wire_segment_bytes, options_.eager_bytes);
+  const std::uint64_t window = job.group->service
+                                   ? window_of(job)
+                                   : std::max<std::uint64_t>(window_of(job), options_.eager_bytes);
   for (std::size_t peer = 0; peer < incoming.size(); ++peer) {
     Link* link = job.group->links[peer];
     if (link == nullptr || link->shared_memory() || incoming[peer] <= options_.eager_bytes)
       continue;
-    const bool held_back = job.gated && job.group->service->onset > kWindowSegments;
+    // What waits for the onset must be allowed to come.
+    const bool held_back = job.gated && job.group->service->onset > kGatedSegments;
     job.lanes[peer].promised = job.lanes[peer].windowed && !held_back ? window : kUnlimited;
     link->grant(job, static_cast<int>(peer));
   }

@@ -100,6 +100,7 @@ struct Program {
   bool holds = false;
   std::size_t pieces = 8;  // a chunk that flows is cut into about as many segments, if that does
                            // not make them tiny
+  std::size_t longest_segment = ~std::size_t{0};  // bytes; the engine has a limit of its own
   std::vector<Chain> chains;
 
  private:

@@ -137,9 +137,14 @@ void Engine::drop_stash(Job& job, Chunk& chunk, std::uint32_t segment, Stash* st
   stashes_.push_back(stash);
 }
 
+// How much of a peer's data may wait here to be folded.
+std::uint64_t Engine::window_of(const Job& job) const {
+  return job.group->service ? kServiceWindow : kWindowSegments * options_.wire_segment_bytes;
+}
+
 void Engine::maybe_grant(Job& job, int peer) {
   Lane& lane = job.lanes[static_cast<std::size_t>(peer)];
-  const std::uint64_t window = kWindowSegments * options_.wire_segment_bytes;
+  const std::uint64_t window = window_of(job);
   if (!lane.windowed || lane.promised == 0 || lane.promised >= lane.consumed + window / 4 * 3)
     return;
   lane.promised = lane.consumed + window;

@@ -43,8 +43,10 @@ _FIXED = {
 _SMALLEST_CLASS = 1 << 10
 STAR = "star"
 """The plan that needs an aggregator."""
-_PIECES = {False: 8, True: 64}
+_PIECES = {False: 8, True: 128}
 """Segments of a chunk that flows, and of one that an aggregator adds: its result is late by one."""
+_LONGEST_SEGMENT = {False: 0, True: 32 << 10}
+"""Bytes; 0: as long as the engine lets them be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ def compile_program(plan: CollectivePlan, member: int) -> _native.Program:
         any(instruction.kind is Kind.ADD for _, _, instruction in plan.cells()),
         [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in plan.programs[member]],
         _PIECES[plan.helpers > 0],
+        _LONGEST_SEGMENT[plan.helpers > 0],
     )
 
 

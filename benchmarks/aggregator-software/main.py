@@ -1,0 +1,153 @@
+"""All_reduces through an aggregation node in software: four workers at 1 Gbit/s and a node.
+
+Cut-through beside store-and-forward, the ring, the mesh and gloo, each beside what the wire allows.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from _harness.machine import describe_machine
+from _harness.options import Options, parse
+from _harness.ranks import LabRanks
+from _harness.report import Report
+from cases import (
+    GBIT,
+    GLOO,
+    MESH,
+    NODE,
+    RATES,
+    RING,
+    SIZES,
+    STAR,
+    STORE,
+    SYSTEMS,
+    WORKERS,
+    Size,
+)
+from performer import Performer
+from results import Results
+
+from slackline.errors import UsageError
+from slackline.faults import parse_all
+from slackline.lab import Lab, LabOptions
+
+ROUNDS, QUICK_ROUNDS = 2, 1
+QUICK_SIZE = SIZES[1]
+BURST = 32 << 10
+"""Half as many timers as the lab's default needs: two cores carry five hosts."""
+HOP_CALLS = 200
+_COMMAND = "from slackline.cli import main; raise SystemExit(main())"
+
+
+@contextmanager
+def node(lab: Lab, onset: int) -> Iterator[str]:
+    """An aggregation node on the host after the workers'; its address."""
+    argv = [sys.executable, "-c", _COMMAND, "aggregate", "--listen", f"{lab.address(NODE)}:0"]
+    argv += ["--workers", str(WORKERS), "--onset", str(onset)]
+    with subprocess.Popen(
+        lab.command(NODE, argv), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            said = process.stdout.readline()
+            found = re.match(r"listening at (\S+) ", said)
+            if found is None:
+                raise UsageError(f"the aggregation node did not start: {said!r}")
+            yield found[1]
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def crew(lab: Lab, *, gloo: bool = False, **environment: str) -> Iterator[LabRanks]:
+    """Workers with these variables of slackline."""
+    variables = {f"SLACKLINE_{name}": value for name, value in environment.items()}
+    variables |= {"SLACKLINE_RAILS": "tcp", "SLACKLINE_INTERFACE": "eth0"}
+    others = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+    with LabRanks(Performer, lab, environment={**variables, **others}, hosts=WORKERS) as ranks:
+        if gloo:
+            ranks.ask("open_gloo")
+        yield ranks
+        ranks.ask("close")
+
+
+def measure(results: Results, options: Options) -> None:
+    """Every system in turns, size by size."""
+    rate, burst = results.rate, BURST
+    # The node has a port for each worker: four times the rate of theirs.
+    narrow = "; ".join(f"nic {host}.0 rate {rate}bit" for host in range(WORKERS))
+    with ExitStack() as stack:
+        lab = stack.enter_context(
+            Lab(LabOptions(hosts=WORKERS + 1, rate=WORKERS * rate, burst=burst))
+        )
+        stack.enter_context(lab.inject(parse_all(narrow)))
+        flowing = stack.enter_context(node(lab, 1))
+        storing = stack.enter_context(node(lab, 0))
+        star = stack.enter_context(crew(lab, PLAN="star", AGGREGATOR=flowing))
+        store = stack.enter_context(crew(lab, PLAN="star", AGGREGATOR=storing))
+        ring = stack.enter_context(crew(lab, gloo=True, PLAN="ring"))
+        crews = {STAR: star, STORE: store, RING: ring, GLOO: ring}
+        if not options.quick:
+            crews[MESH] = stack.enter_context(crew(lab, PLAN="mesh"))
+        star.ask("prepare", 1, 1)
+        calls = star.ask("one_at_a_time", "slackline", HOP_CALLS, 0)
+        results.hops = [max(each) for each in zip(*calls, strict=True)]
+        if options.quick:
+            turns(crews, QUICK_SIZE, QUICK_SIZE.less(), results, QUICK_ROUNDS)
+            return
+        for size in SIZES if rate == GBIT else SIZES[:-1]:  # 100 MB take minutes
+            turns(crews, size, size if rate == GBIT else size.less(), results, ROUNDS)
+
+
+def turns(crews: dict[str, LabRanks], size: Size, how: Size, results: Results, rounds: int) -> None:
+    """Each system one at a time, then streamed, as often as `how` says; in turns."""
+    for ranks in {id(ranks): ranks for ranks in crews.values()}.values():
+        ranks.ask("prepare", size.count, size.buffers)
+    for number in range(rounds):
+        known = [system for system in SYSTEMS if system in crews]
+        order = known if number % 2 == 0 else known[::-1]
+        for system in order:
+            ranks, salt = crews[system], number % 4
+            group = "gloo" if system == GLOO else "slackline"
+            calls = ranks.ask("one_at_a_time", group, how.calls, salt)
+            slowest = [max(each) for each in zip(*calls, strict=True)]
+            results.single.setdefault((size, system), []).extend(slowest)
+            spans = ranks.ask("streamed", group, how.passes, how.outstanding, salt)
+            each = max(spans) / (how.passes * how.buffers)
+            results.stream.setdefault((size, system), []).append(each)
+    for ranks in {id(ranks): ranks for ranks in crews.values()}.values():
+        ranks.ask("prepare", 0, 0)
+
+
+def main() -> None:
+    options = parse("all_reduces through an aggregation node in software", parts=[*RATES])
+    machine = describe_machine()
+    every = [Results(name=name, rate=rate) for name, rate in RATES.items()]
+    for results in every:
+        if options.part not in (None, results.name):
+            results.skipped = "not asked for"
+        elif options.quick and results.rate == GBIT:
+            results.skipped = "left out by --quick"
+        else:
+            try:
+                measure(results, options)
+            except UsageError as error:
+                results.skipped = str(error)
+    report = Report(
+        machine=machine,
+        rows=[row for results in every for row in results.rows()],
+        targets=[target for results in every for target in results.targets()],
+    )
+    report.print([table for results in every for table in results.tables()], options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What one worker does: all_reduces, one at a time or several under way."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from _harness import pattern
+from _harness.ranks import Place
+
+TIMEOUT = timedelta(seconds=60)
+
+
+class Performer:
+    """A worker with a slackline group and, after `open_gloo`, a gloo group beside it."""
+
+    def __init__(self, place: Place) -> None:
+        torch.set_num_threads(1)
+        self._place = place
+        # Torch exports it at run time, but not to the type checker.
+        store = dist.FileStore(  # type: ignore[attr-defined]
+            str(place.store), place.size
+        )
+        dist.init_process_group(
+            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
+        )
+        self._groups = {"slackline": dist.group.WORLD}
+        self._buffers: list[torch.Tensor] = []
+
+    def open_gloo(self) -> None:
+        """Join the gloo group."""
+        self._groups["gloo"] = dist.new_group(backend="gloo", timeout=TIMEOUT)
+
+    def prepare(self, count: int, buffers: int) -> None:
+        """Allocate `buffers` tensors of `count` elements; what was there before is freed."""
+        self._buffers = []
+        self._contribution = pattern.contribution(self._place.rank, count)
+        self._total = pattern.total(self._place.size, count)
+        self._buffers = [torch.empty(count) for _ in range(buffers)]
+
+    def one_at_a_time(self, group: str, calls: int, salt: int) -> list[float]:
+        """Seconds of each of `calls` all_reduces of the first buffer; raises where one is wrong."""
+        where, buffer, taken = self._groups[group], self._buffers[0], list[float]()
+        while len(taken) < calls:
+            # The contents of a buffer stay exact for a limited number of calls.
+            some = min(calls - len(taken), 20)
+            pattern.fill(buffer, self._contribution, salt)
+            for _ in range(some):
+                dist.barrier(group=where)
+                begin = time.perf_counter()
+                dist.all_reduce(buffer, group=where)
+                taken.append(time.perf_counter() - begin)
+            pattern.check(buffer, self._total, self._place.size, some, salt)
+        return taken
+
+    def streamed(self, group: str, passes: int, outstanding: int, salt: int) -> float:
+        """Seconds of `passes` times an all_reduce of each buffer; raises where one is wrong."""
+        where = self._groups[group]
+        for buffer in self._buffers:
+            pattern.fill(buffer, self._contribution, salt)
+        dist.barrier(group=where)
+        begin = time.perf_counter()
+        under_way: deque[dist.Work] = deque()
+        for number in range(passes * len(self._buffers)):
+            if len(under_way) == outstanding:
+                under_way.popleft().wait()
+            buffer = self._buffers[number % len(self._buffers)]
+            work = dist.all_reduce(buffer, group=where, async_op=True)
+            assert work is not None
+            under_way.append(work)
+        for work in under_way:
+            work.wait()
+        taken = time.perf_counter() - begin
+        dist.barrier(group=where)
+        for buffer in self._buffers:
+            pattern.check(buffer, self._total, self._place.size, passes, salt)
+        return taken
+
+    def close(self) -> None:
+        """Leave the groups."""
+        dist.destroy_process_group()

@@ -1,0 +1,128 @@
+"""What came out: rows for JSON, targets, and the tables for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from _harness.report import Row, Target
+from _harness.summary import Summary, percentile
+from cases import (
+    GBIT,
+    LEAST_SHARE,
+    SIZES,
+    STAR,
+    SYSTEMS,
+    TARGET_FROM,
+    Size,
+    ring_seconds,
+    wire_seconds,
+)
+from rich.table import Table
+
+
+@dataclass(kw_only=True)
+class Results:
+    """Everything measured at one rate, in seconds."""
+
+    name: str
+    """Of the rate, for people."""
+    rate: int
+    hops: list[float] = field(default_factory=list)
+    """All_reduces of one element through the node: two hops."""
+    single: dict[tuple[Size, str], list[float]] = field(default_factory=dict)
+    """Of one call, the slowest worker's."""
+    stream: dict[tuple[Size, str], list[float]] = field(default_factory=dict)
+    """Of one operation in a stream: all time over all operations."""
+    skipped: str = ""
+    """Why nothing was measured."""
+
+    @property
+    def two_hops(self) -> float:
+        return percentile(self.hops, 50)
+
+    def bound(self, size: Size, hops: float = 0) -> float:
+        """The star's: S bytes at the rate, and to the node and back."""
+        return wire_seconds(size.nbytes, self.rate) + hops
+
+    def share(self, size: Size, system: str) -> float | None:
+        """Percent of the star's bound, one call at a time."""
+        sample = self.single.get((size, system))
+        if not sample:
+            return None
+        return 100 * self.bound(size, self.two_hops) / percentile(sample, 50)
+
+    def stream_share(self, size: Size, system: str) -> float | None:
+        """Percent of the rate at which a worker's port could carry operation after operation."""
+        sample = self.stream.get((size, system))
+        return 100 * self.bound(size) / percentile(sample, 50) if sample else None
+
+    def rows(self) -> list[Row]:
+        if self.skipped:
+            return [Row(labels={"rate": self.name}, skipped=self.skipped)]
+        rows = [
+            Row(
+                labels={"rate": self.name, "what": "two hops"},
+                values=dict(Summary.of_seconds(self.hops).values()),
+            )
+        ]
+        for mode, samples in (("one at a time", self.single), ("streamed", self.stream)):
+            for (size, system), sample in samples.items():
+                share = self.share if samples is self.single else self.stream_share
+                rows.append(
+                    Row(
+                        labels={
+                            "rate": self.name,
+                            "size": size.name,
+                            "system": system,
+                            "mode": mode,
+                        },
+                        values={
+                            **Summary.of_seconds(sample).values(),
+                            "percent_of_star_bound": round(share(size, system) or 0, 1),
+                            "ring_bound_us": round(ring_seconds(size.nbytes, self.rate) * 1e6, 1),
+                        },
+                    )
+                )
+        return rows
+
+    def targets(self) -> list[Target]:
+        targets = []
+        for size in SIZES:
+            if size.nbytes < TARGET_FROM or (size is SIZES[-1] and self.rate < GBIT):
+                continue
+            for mode, share in (("one at a time", self.share), ("streamed", self.stream_share)):
+                measured = share(size, STAR)
+                targets.append(
+                    Target(
+                        name=f"{self.name}, {size.name}, {mode}: percent of the star's bound",
+                        target=LEAST_SHARE,
+                        measured=None if measured is None else round(measured, 2),
+                    )
+                )
+        return targets
+
+    def tables(self) -> list[Table]:
+        if self.skipped:
+            return []
+        single = Table(
+            "size", "bound", *SYSTEMS, "ring's bound", title=f"{self.name}: ms, one at a time"
+        )
+        stream = Table(
+            "size", "bound", *SYSTEMS, "ring's bound", title=f"{self.name}: ms each, streamed"
+        )
+        for table, samples in ((single, self.single), (stream, self.stream)):
+            for size in SIZES:
+                if (size, STAR) not in samples:
+                    continue  # left out by --quick
+                bound = self.bound(size, self.two_hops if table is single else 0)
+                cells = [size.name, f"{bound * 1e3:.2f}"]
+                for system in SYSTEMS:
+                    sample = samples.get((size, system))
+                    if not sample:
+                        cells.append("-")
+                        continue
+                    low, median, high = (percentile(sample, p) * 1e3 for p in (10, 50, 90))
+                    percent = 100 * bound / (median / 1e3)
+                    cells.append(f"{median:.2f} ({low:.2f}-{high:.2f}) {percent:.1f} %")
+                table.add_row(*cells, f"{ring_seconds(size.nbytes, self.rate) * 1e3:.2f}")
+        return [single, stream]
