@@ -55,7 +55,7 @@ def _leave_the_terminal() -> None:
 
 
 def _serve(lab: Lab, caller: socket.socket) -> None:
-    with caller, caller.makefile("rw") as lines, contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(ConnectionError), caller, caller.makefile("rw") as lines:
         asked = json.loads(lines.readline() or "{}")
         try:
             if "fault" in asked:
@@ -68,14 +68,14 @@ def _serve(lab: Lab, caller: socket.socket) -> None:
 
 def _carry_out(lab: Lab, asked: dict[str, Any], caller: socket.socket, lines: IO[str]) -> None:
     injection = lab.inject(parse_all(asked["fault"]))
-    _say(lines, {"running": True})
-    if asked["detach"]:
-        return
     try:
-        _until_over(injection, caller)
-        _say(lines, {"over": True})
+        _say(lines, {"running": True})  # the caller may have left by now
+        if not asked["detach"]:
+            _until_over(injection, caller)
+            _say(lines, {"over": True})
     finally:
-        injection.withdraw()
+        if not asked["detach"]:
+            injection.withdraw()
 
 
 def _until_over(injection: Injection, caller: socket.socket) -> None:
