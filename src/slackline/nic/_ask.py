@@ -78,6 +78,8 @@ class Offer:
         try:
             record = None if told["record"] is None else to_record(told["record"])
             first, second = told["nonces"]
+            if record is None and not told["refusal"]:
+                raise ValueError("record: there is none")
             return cls(
                 refusal=str(told["refusal"]),
                 nonces=(str(first), str(second)),

@@ -25,7 +25,8 @@ __all__ = ["Star", "reach"]
 
 _log = logging.getLogger("slackline.nic")
 
-_STORE_KEY = "slackline/aggregator"
+_STORE_KEY = "slackline/aggregator/{epoch}"
+"""A store may still hold what an earlier life of the group was offered."""
 _CONNECT_S = 1.0
 _REACH_S = 5.0
 _NO_JOB = 0
@@ -102,14 +103,15 @@ def reach(
 
 def _offer(network: Network, store: Store, meeting: Meeting, rank: int, where: str) -> Offer:
     """Rank 0 asks; all hear what was answered."""
+    key = _STORE_KEY.format(epoch=meeting.epoch)
     if rank == 0:
         try:
             offer = network.keeper.run(_ask(network, meeting, where))
         except (SlacklineError, OSError, TimeoutError) as error:
             offer = Offer(refusal=f"rank 0 cannot reach it: {str(error) or 'no answer in time'}")
-        store.set(_STORE_KEY, offer.write().decode())
+        store.set(key, offer.write().decode())
         return offer
-    return Offer.read(store.get(_STORE_KEY))
+    return Offer.read(store.get(key))
 
 
 async def _ask(network: Network, meeting: Meeting, where: str) -> Offer:

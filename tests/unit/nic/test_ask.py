@@ -93,3 +93,8 @@ def test_the_secret_of_the_links_needs_the_key_and_both_nonces() -> None:
     }
     assert len(secrets) == 3
     assert meeting_of(b"key", offer, workers).records[-1].aggregates
+
+
+def test_an_offer_that_neither_gives_nor_refuses_is_none() -> None:
+    with pytest.raises(LinkError, match="record: there is none"):
+        Offer.read(Offer(nonces=NONCES, most_bytes=9).write())
