@@ -2,11 +2,13 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "check.h"
 
 int main(int argc, char** argv) {
-  int failed = 0;
+  std::vector<std::string> failed;
   int passed = 0;
   for (const slackline::test::Test& test : slackline::test::all()) {
     if (argc > 1 && std::strstr(test.sentence, argv[1]) == nullptr) continue;
@@ -18,9 +20,10 @@ int main(int argc, char** argv) {
       ++passed;
     } catch (const std::exception& error) {
       std::printf("FAILED\n  %s\n", error.what());
-      ++failed;
+      failed.push_back(std::string(test.sentence) + "\n  " + error.what());
     }
   }
-  std::printf("%d passed, %d failed\n", passed, failed);
-  return failed > 0 || passed == 0 ? 1 : 0;
+  for (const std::string& which : failed) std::printf("FAILED: %s\n", which.c_str());
+  std::printf("%d passed, %zu failed\n", passed, failed.size());
+  return !failed.empty() || passed == 0 ? 1 : 0;
 }
