@@ -26,6 +26,13 @@ def describe_machine() -> dict[str, str | int | float]:
     }
 
 
+def busy_seconds() -> float:
+    """Processor time that everything on this machine has used since it booted, of all cores."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _waiting, hard, soft = map(int, fields[:7])
+    return (user + nice + system + hard + soft) / os.sysconf("SC_CLK_TCK")
+
+
 def commit() -> str:
     """The checkout's short commit, "-dirty" behind it when tracked files differ from it."""
     head = _git("rev-parse", "--short", "HEAD")

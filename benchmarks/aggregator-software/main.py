@@ -121,8 +121,10 @@ def turns(crews: dict[str, LabRanks], size: Size, how: Size, results: Results, r
             slowest = [max(each) for each in zip(*calls, strict=True)]
             results.single.setdefault((size, system), []).extend(slowest)
             spans = ranks.ask("streamed", group, how.passes, how.outstanding, salt)
-            each = max(spans) / (how.passes * how.buffers)
+            seconds, busy = max(spans)
+            each = seconds / (how.passes * how.buffers)
             results.stream.setdefault((size, system), []).append(each)
+            results.busy.setdefault((size, system), []).append(busy)
     for ranks in {id(ranks): ranks for ranks in crews.values()}.values():
         ranks.ask("prepare", 0, 0)
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from _harness import pattern
+from _harness.machine import busy_seconds
 from _harness.ranks import Place
 
 TIMEOUT = timedelta(seconds=60)
@@ -56,13 +57,15 @@ class Performer:
             pattern.check(buffer, self._total, self._place.size, some, salt)
         return taken
 
-    def streamed(self, group: str, passes: int, outstanding: int, salt: int) -> float:
-        """Seconds of `passes` times an all_reduce of each buffer; raises where one is wrong."""
+    def streamed(self, group: str, passes: int, outstanding: int, salt: int) -> tuple[float, float]:
+        """Seconds of `passes` times an all_reduce of each buffer, and how many cores of this
+        machine were busy meanwhile, with whatever; raises where a result is wrong.
+        """
         where = self._groups[group]
         for buffer in self._buffers:
             pattern.fill(buffer, self._contribution, salt)
         dist.barrier(group=where)
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), busy_seconds()
         under_way: deque[dist.Work] = deque()
         for number in range(passes * len(self._buffers)):
             if len(under_way) == outstanding:
@@ -74,10 +77,11 @@ class Performer:
         for work in under_way:
             work.wait()
         taken = time.perf_counter() - begin
+        busy = (busy_seconds() - before) / taken
         dist.barrier(group=where)
         for buffer in self._buffers:
             pattern.check(buffer, self._total, self._place.size, passes, salt)
-        return taken
+        return taken, busy
 
     def close(self) -> None:
         """Leave the groups."""

@@ -33,6 +33,8 @@ class Results:
     """Of one call, the slowest worker's."""
     stream: dict[tuple[Size, str], list[float]] = field(default_factory=dict)
     """Of one operation in a stream: all time over all operations."""
+    busy: dict[tuple[Size, str], list[float]] = field(default_factory=dict)
+    """Cores of the machine that worked during a stream."""
     skipped: str = ""
     """Why nothing was measured."""
 
@@ -80,10 +82,15 @@ class Results:
                             **Summary.of_seconds(sample).values(),
                             "percent_of_star_bound": round(share(size, system) or 0, 1),
                             "ring_bound_us": round(ring_seconds(size.nbytes, self.rate) * 1e6, 1),
+                            **self._busy(size, system, samples is self.stream),
                         },
                     )
                 )
         return rows
+
+    def _busy(self, size: Size, system: str, streams: bool) -> dict[str, float]:
+        sample = self.busy.get((size, system))
+        return {"busy_cores": round(percentile(sample, 50), 2)} if streams and sample else {}
 
     def targets(self) -> list[Target]:
         targets = []
@@ -123,6 +130,8 @@ class Results:
                         continue
                     low, median, high = (percentile(sample, p) * 1e3 for p in (10, 50, 90))
                     percent = 100 * bound / (median / 1e3)
-                    cells.append(f"{median:.2f} ({low:.2f}-{high:.2f}) {percent:.1f} %")
+                    busy = self._busy(size, system, table is stream)
+                    cores = f", {busy['busy_cores']} cores" if busy else ""
+                    cells.append(f"{median:.2f} ({low:.2f}-{high:.2f}) {percent:.1f} %{cores}")
                 table.add_row(*cells, f"{ring_seconds(size.nbytes, self.rate) * 1e3:.2f}")
         return [single, stream]
