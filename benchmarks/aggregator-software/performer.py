@@ -9,6 +9,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from _harness import pattern
+from _harness.groups import join
 from _harness.machine import busy_seconds
 from _harness.ranks import Place
 
@@ -19,16 +20,8 @@ class Performer:
     """A worker with a slackline group and, after `open_gloo`, a gloo group beside it."""
 
     def __init__(self, place: Place) -> None:
-        torch.set_num_threads(1)
         self._place = place
-        # Torch exports it at run time, but not to the type checker.
-        store = dist.FileStore(  # type: ignore[attr-defined]
-            str(place.store), place.size
-        )
-        dist.init_process_group(
-            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
-        )
-        self._groups = {"slackline": dist.group.WORLD}
+        self._groups = {"slackline": join(place, TIMEOUT)}
         self._buffers: list[torch.Tensor] = []
 
     def open_gloo(self) -> None:

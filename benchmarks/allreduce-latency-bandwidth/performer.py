@@ -14,6 +14,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from _harness import pattern
+from _harness.groups import join
 from _harness.ranks import Place
 
 import slackline.backend  # registers the backend "slackline"
@@ -40,18 +41,8 @@ class Performer:
     """A rank with a slackline group and, after `open_gloo`, a gloo group beside it."""
 
     def __init__(self, place: Place) -> None:
-        torch.set_num_threads(1)
         self._place = place
-        # Torch exports it at run time, but not to the type checker.
-        store = dist.FileStore(  # type: ignore[attr-defined]
-            str(place.store), place.size
-        )
-        dist.init_process_group(
-            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
-        )
-        world = dist.group.WORLD
-        assert world is not None
-        self._ours = world
+        self._ours = join(place, TIMEOUT)
         self._engine = slackline.backend.group_of(self._ours)
         self._contestants: dict[str, Contestant] = {}
 

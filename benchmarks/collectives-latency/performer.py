@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from _harness.groups import join
 from _harness.ranks import Place
 from operations import OPERATIONS, Operation
 
@@ -19,18 +20,8 @@ class Performer:
     """A rank with a group of each backend."""
 
     def __init__(self, place: Place) -> None:
-        torch.set_num_threads(1)
-        # Torch exports it at run time, but not to the type checker.
-        store = dist.FileStore(  # type: ignore[attr-defined]
-            str(place.store), place.size
-        )
-        dist.init_process_group(
-            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
-        )
-        world = dist.group.WORLD
-        assert world is not None
         self._groups = {
-            "slackline": world,
+            "slackline": join(place, TIMEOUT),
             "gloo": dist.new_group(backend="gloo", timeout=TIMEOUT),
         }
         self._operations: dict[str, Operation] = {}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from _harness.groups import join
 from _harness.ranks import Place
 from cases import DDP_BUCKETS_MB, REAL, Case
 from contestants import Alone, Blocking, Build, Ddp, Pcco, sgd
@@ -45,18 +46,8 @@ class Performer:
     """A rank with a slackline group and a gloo group beside it."""
 
     def __init__(self, place: Place) -> None:
-        torch.set_num_threads(1)
         self._place = place
-        # Torch exports it at run time, but not to the type checker.
-        store = dist.FileStore(  # type: ignore[attr-defined]
-            str(place.store), place.size
-        )
-        dist.init_process_group(
-            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
-        )
-        world = dist.group.WORLD
-        assert world is not None
-        self._ours = world
+        self._ours = join(place, TIMEOUT)
         self._gloo = dist.new_group(backend="gloo", timeout=TIMEOUT)
         self._contestants: dict[str, Alone] = {}
         self._steps: dict[str, int] = {}

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-import torch
 import torch.distributed as dist
+from _harness.groups import join
 from _harness.ranks import Place
 from cases import MS, Shape
 from contestants import ENTRIES, Contestant, Data, OurPipeline, TorchPipeline
@@ -35,18 +35,11 @@ class Performer:
     """A rank with one contestant's pipeline."""
 
     def __init__(self, place: Place) -> None:
-        torch.set_num_threads(1)
         # Threads inherit it: compute is to take its time and not the kernel's convenience.
         ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)
         self._place = place
         self._before_others = _before_others()
-        # Torch exports it at run time, but not to the type checker.
-        store = dist.FileStore(  # type: ignore[attr-defined]
-            str(place.store), place.size
-        )
-        dist.init_process_group(
-            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
-        )
+        join(place, TIMEOUT)
         self._group: dist.ProcessGroup | None = None
 
     def prepare(self, shape: Shape, name: str) -> str | None:

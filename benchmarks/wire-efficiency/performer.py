@@ -13,6 +13,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from _harness import pattern
+from _harness.groups import join
 from _harness.ranks import Place
 from plain_tcp import PlainTcp
 from watch import Sample, Watch, sent_bytes
@@ -34,16 +35,8 @@ class Performer(PlainTcp):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.rank)
-        torch.set_num_threads(1)
         self._place = place
-        # Torch exports it at run time, but not to the type checker.
-        store = dist.FileStore(  # type: ignore[attr-defined]
-            str(place.store), place.size
-        )
-        dist.init_process_group(
-            "slackline", store=store, rank=place.rank, world_size=place.size, timeout=TIMEOUT
-        )
-        self._groups = {"slackline": dist.group.WORLD}
+        self._groups = {"slackline": join(place, TIMEOUT)}
         self._watch: Watch | None = None
 
     def open_gloo(self) -> None:
