@@ -10,7 +10,9 @@
       _reducer                the chain of adders
       _retainer               sums that are kept and given again
       _bank, _registers       its registers, from one description
-    twins, _node_twin       what lanes and node compute
+    _ring_device            a ring NIC as its host sees it
+      _ring_frames            which frames it takes, in which order
+    twins, _node_twin, _ring_twin   what lanes, node and ring NIC compute
     _convert, _verilog      a circuit as Verilog
     _build, _simulation     Verilog behind a C interface that takes whole frames: harness.cc
     _synthesis              what a circuit takes of an FPGA
@@ -36,6 +38,14 @@ if TYPE_CHECKING:
     from slackline.circuit._node_twin import NodeTwin
     from slackline.circuit._options import LANES, NodeOptions
     from slackline.circuit._registers import Register, c_header, node_registers, register_table
+    from slackline.circuit._ring_device import (
+        RingDevice,
+        RingOperation,
+        RingOptions,
+        RingPlace,
+        open_ring_device,
+    )
+    from slackline.circuit._ring_twin import RingTwin
     from slackline.circuit._simulation import Simulation
     from slackline.circuit._synthesis import (
         FAMILIES,
@@ -60,6 +70,11 @@ __all__ = [
     "NodeTwin",
     "Register",
     "Resources",
+    "RingDevice",
+    "RingOperation",
+    "RingOptions",
+    "RingPlace",
+    "RingTwin",
     "Simulation",
     "Verilog",
     "Widen",
@@ -69,6 +84,7 @@ __all__ = [
     "export",
     "missing_tools",
     "node_registers",
+    "open_ring_device",
     "register_table",
     "resources",
     "yosys_version",
@@ -86,6 +102,14 @@ _HOMES = {
     "_node_twin": ("NodeTwin",),
     "_options": ("LANES", "NodeOptions"),
     "_registers": ("Register", "c_header", "node_registers", "register_table"),
+    "_ring_device": (
+        "RingDevice",
+        "RingOperation",
+        "RingOptions",
+        "RingPlace",
+        "open_ring_device",
+    ),
+    "_ring_twin": ("RingTwin",),
     "_simulation": ("Simulation",),
     "_synthesis": ("FAMILIES", "Resources", "clock_mhz", "resources", "yosys_version"),
     "_verilog": ("Verilog",),

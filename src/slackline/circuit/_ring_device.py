@@ -1,0 +1,164 @@
+"""A ring NIC as the host sees it: operations posted, frames in, frames out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from slackline.circuit._options import Beats, check_lanes, check_power
+from slackline.errors import UsageError
+from slackline.wire import DType, FrameFlag
+
+__all__ = [
+    "RingDevice",
+    "RingOperation",
+    "RingOptions",
+    "RingPlace",
+    "open_ring_device",
+    "sum_bytes",
+]
+
+
+def sum_bytes(dtype: DType, flags: FrameFlag) -> int:
+    """Bytes of an element on the wire: partials of half types travel as fp32."""
+    return max(4, dtype.itemsize) if flags & FrameFlag.PARTIAL else dtype.itemsize
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingOptions(Beats):
+    """How a ring NIC is built."""
+
+    lanes: int = 16
+    """Words of 32 bits in a beat, and adders."""
+    slots: int = 8
+    """Frames that each of the two virtual channels keeps on its way in, and on its way out; a power
+    of two from 2 to 64."""
+    payload_bytes: int = 8192
+    """The longest payload of a frame; a power of two, at least one beat."""
+    operations: int = 64
+    """Operations that may be posted at once; a power of two from 2 to 256."""
+
+    def __post_init__(self) -> None:
+        check_lanes(self.lanes)
+        check_power("slots", self.slots, 2, 64)
+        check_power("payload_bytes", self.payload_bytes, max(64, 8 * self.lanes), 65536)
+        check_power("operations", self.operations, 2, 256)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingOperation:
+    """A tensor of this host that is to become the sum over all ranks."""
+
+    tag: int
+    """What all ranks call it."""
+    dtype: DType
+    """One of ELEMENTS."""
+    total: int
+    """Its bytes."""
+    frame_bytes: int
+    """Bytes of it in every frame but the last, the same on all ranks; a multiple of 64."""
+    source: int
+    """The address of what this rank adds."""
+    target: int
+    """The address of where the sum goes; may be `source`."""
+
+    def size_at(self, offset: int) -> int:
+        """Bytes of the tensor in the frame at that offset."""
+        return min(self.frame_bytes, self.total - offset)
+
+    def wire_bytes(self, offset: int, flags: FrameFlag) -> int:
+        """Bytes of payload of that frame."""
+        return self.size_at(offset) * sum_bytes(self.dtype, flags) // self.dtype.itemsize
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingPlace:
+    """Where in which ring a NIC is."""
+
+    rank: int
+    ranks: int
+    job: int
+    epoch: int
+    plan_id: int
+    """What frames carry as the plan's id."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.ranks <= 65535:
+            raise UsageError(f"ranks must be 2 to 65535, not {self.ranks}")
+        if not 0 <= self.rank < self.ranks:
+            raise UsageError(f"rank must be 0 to {self.ranks - 1}, not {self.rank}")
+
+    @property
+    def predecessor(self) -> int:
+        """Whose frames come in."""
+        return (self.rank - 1) % self.ranks
+
+    @property
+    def first(self) -> bool:
+        """It adds nothing: its own data open the ring."""
+        return self.rank == 0
+
+    @property
+    def last(self) -> bool:
+        """Its sums are final."""
+        return self.rank == self.ranks - 1
+
+    @property
+    def passes_on(self) -> bool:
+        """It sends on the final values that come in; the last one that gets them does not."""
+        return self.rank < self.ranks - 2
+
+
+class RingDevice(Protocol):
+    """A NIC in a ring that sums by the plan reduce-broadcast; one thread at a time.
+
+    Memory that is posted stays the device's until the operation is completed.
+    """
+
+    options: RingOptions
+
+    def post(self, operation: RingOperation) -> None:
+        """Opens an operation; raises UsageError when it cannot be one, or too many are open."""
+
+    def receive(self, frame: bytes) -> None:
+        """Takes a whole DATA frame of the predecessor; its sequence number does not matter.
+
+        Frames of one operation may come in any order. One that is malformed, or of no open
+        operation, is counted and dropped.
+        """
+
+    def advance(self) -> None:
+        """Runs until nothing is left to do without new input."""
+
+    def frames(self) -> list[bytes]:
+        """DATA frames for the successor since the last call, in order; numbered by the device."""
+
+    def completed(self) -> list[int]:
+        """Tags whose sum is whole in `target` and whose frames have all left, since last time."""
+
+    def counters(self) -> Mapping[str, int]:
+        """What has happened since the device was opened, by name."""
+
+    def close(self) -> None:
+        """Frees the device; calling it again does nothing."""
+
+
+def open_ring_device(
+    kind: str,
+    options: RingOptions,
+    *,
+    rank: int,
+    ranks: int,
+    job: int,
+    epoch: int,
+    plan_id: int,
+) -> RingDevice:
+    """A device: "twin" in Python, "circuit" simulated by Verilator, which compiles at first use.
+
+    Raises UsageError for another kind, and when the tools for a simulation are missing.
+    """
+    place = RingPlace(rank=rank, ranks=ranks, job=job, epoch=epoch, plan_id=plan_id)
+    if kind == "twin":
+        from slackline.circuit._ring_twin import RingTwin
+
+        return RingTwin(options, place)
+    raise UsageError(f"a ring device is twin, not {kind!r}")

@@ -1,0 +1,125 @@
+"""Frames of a ring: which of them a NIC takes, and in which order."""
+
+from dataclasses import dataclass, field
+
+from slackline.circuit._formats import ELEMENTS
+from slackline.circuit._ring_device import RingOperation, RingOptions, RingPlace, sum_bytes
+from slackline.errors import FrameError, UsageError
+from slackline.wire import (
+    HEADER_BYTES,
+    Collective,
+    FrameFlag,
+    FrameKind,
+    Header,
+    ReduceOp,
+    decode,
+)
+
+__all__ = ["FINAL", "PARTIAL", "RingPost", "judge"]
+
+FINAL, PARTIAL = FrameFlag(0), FrameFlag.PARTIAL
+"""The flags of the two kinds of frames."""
+
+
+def judge(frame: bytes, options: RingOptions, place: RingPlace) -> tuple[str, Header | None]:
+    """What a NIC's receiver makes of a frame; its header only if it is "accepted".
+
+    Else it is "malformed": damaged, cut, too long or not to be summed here; or "foreign": of
+    another job, epoch or rank.
+    """
+    try:
+        header = decode(frame)
+    except FrameError:
+        return "malformed", None
+    beats = -(-(len(frame) - HEADER_BYTES) // options.beat_bytes)
+    if len(frame) <= HEADER_BYTES or beats != -(-header.length // options.beat_bytes):
+        return "malformed", None
+    ours = (place.job, place.epoch, place.predecessor)
+    if (header.job, header.epoch, header.source) != ours:
+        return "foreign", None
+    dtype = header.dtype
+    right = (
+        header.kind is FrameKind.DATA
+        and (header.collective, header.reduce_op) == (Collective.ALL_REDUCE, ReduceOp.SUM)
+        and dtype in ELEMENTS
+        and header.flags in (FINAL, PARTIAL)
+        and header.plan_id == place.plan_id
+        and header.chunk == 0
+        and 0 < header.length <= options.payload_bytes
+        and header.length % sum_bytes(dtype, header.flags) == 0
+    )
+    return ("accepted", header) if right else ("malformed", None)
+
+
+@dataclass
+class _Open:
+    operation: RingOperation
+    due: dict[FrameFlag, int] = field(default_factory=lambda: {FINAL: 0, PARTIAL: 0})
+    """The next offset of either kind."""
+    early: dict[tuple[FrameFlag, int], bytes] = field(default_factory=dict)
+    """By kind and offset: frames that came before their turn."""
+
+    def next(self, flags: FrameFlag) -> tuple[int, int]:
+        """Offset and length of the next frame."""
+        due = self.due[flags]
+        return due, self.operation.wire_bytes(due, flags)
+
+
+class RingPost:
+    """The host's side of a NIC: operations are checked, and their frames put in order."""
+
+    def __init__(self, options: RingOptions) -> None:
+        self._options = options
+        self._open: dict[int, _Open] = {}
+
+    def post(self, operation: RingOperation) -> None:
+        """Opens it, or raises UsageError."""
+        self._check(operation)
+        self._open[operation.tag] = _Open(operation)
+
+    def close(self, tag: int) -> None:
+        """It is completed; its tag may be posted again."""
+        del self._open[tag]
+
+    def in_order(self, frame: bytes, header: Header) -> list[bytes]:
+        """The frames whose turn it is now: none, this one, or others behind it too.
+
+        What belongs to no open operation, or came before, has its turn at once.
+        """
+        posted = self._open.get(header.tag)
+        if posted is None:
+            return [frame]
+        flags = header.flags
+        if posted.due[flags] < header.offset < posted.operation.total:
+            posted.early[flags, header.offset] = frame
+            return []
+        found = [frame]
+        following = header
+        while (following.offset, following.length) == posted.next(flags):
+            posted.due[flags] += posted.operation.size_at(following.offset)
+            if (flags, posted.due[flags]) not in posted.early:
+                break
+            found.append(posted.early.pop((flags, posted.due[flags])))
+            following = decode(found[-1])
+        return found
+
+    def _check(self, operation: RingOperation) -> None:
+        options, dtype = self._options, operation.dtype
+        if dtype not in ELEMENTS:
+            known = ", ".join(each.name for each in ELEMENTS)
+            raise UsageError(f"a ring NIC sums {known}, not {dtype.name}")
+        if not 0 < operation.total < 1 << 48 or operation.total % dtype.itemsize:
+            raise UsageError(
+                f"total must be a positive multiple of {dtype.itemsize} bytes below 2^48, "
+                f"not {operation.total}"
+            )
+        longest = options.payload_bytes * dtype.itemsize // sum_bytes(dtype, PARTIAL)
+        size = operation.frame_bytes
+        if not 0 < size <= longest or size % 64:
+            raise UsageError(
+                f"frame_bytes must be a positive multiple of 64 up to {longest}, not {size}"
+            )
+        if operation.tag in self._open:
+            raise UsageError(f"an operation with tag 0x{operation.tag:X} is open already")
+        if len(self._open) == options.operations:
+            raise UsageError(f"{options.operations} operations are open; this NIC has no more")

@@ -1,0 +1,182 @@
+"""What a ring NIC does with frames, in plain Python: everything but the time."""
+
+import ctypes
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from slackline.circuit import twins
+from slackline.circuit._formats import ELEMENTS, Element
+from slackline.circuit._ring_device import RingOperation, RingOptions, RingPlace
+from slackline.circuit._ring_frames import FINAL, PARTIAL, RingPost, judge
+from slackline.wire import (
+    HEADER_BYTES,
+    Collective,
+    FrameFlag,
+    FrameKind,
+    Header,
+    ReduceOp,
+    decode,
+    encode,
+)
+
+__all__ = ["RingTwin"]
+
+
+@dataclass
+class _Open:
+    operation: RingOperation
+    given: int = 0
+    """Bytes of the source that have been sent or added."""
+    stored: int = 0
+    """Bytes of the sum in the target."""
+
+    @property
+    def element(self) -> Element:
+        return ELEMENTS[self.operation.dtype]
+
+
+class RingTwin:
+    """RingNic without cycles: the same frames out, the same sums, the same events.
+
+    A RingDevice. Frames of one operation leave in the same order as the circuit's; those of
+    different ones leave as they are made, which in the circuit is a matter of time.
+    """
+
+    def __init__(self, options: RingOptions, place: RingPlace) -> None:
+        self.options = options
+        self._place = place
+        self._host = RingPost(options)
+        self._open: dict[int, _Open] = {}
+        self._sequences = {FINAL: 1, PARTIAL: 1}
+        self._out: list[bytes] = []
+        self._completed: list[int] = []
+        self._counters: Counter[str] = Counter(
+            accepted=0, malformed=0, foreign=0, unexpected=0, frames=0, completed=0
+        )
+
+    def post(self, operation: RingOperation) -> None:
+        """See RingDevice; rank 0 sends at once."""
+        self._host.post(operation)
+        posted = self._open[operation.tag] = _Open(operation)
+        while self._place.first and posted.given < operation.total:
+            self._send(posted, PARTIAL, posted.given, self._own(posted).tobytes())
+            posted.given += operation.size_at(posted.given)
+
+    def receive(self, frame: bytes) -> None:
+        """See RingDevice."""
+        event, header = judge(frame, self.options, self._place)
+        self._counters[event] += 1
+        if header is not None:
+            for each in self._host.in_order(frame, header):
+                if not self._take(each, decode(each)):
+                    self._counters["unexpected"] += 1
+
+    def advance(self) -> None:
+        """Does nothing: all is done when a frame comes."""
+
+    def frames(self) -> list[bytes]:
+        """See RingDevice."""
+        found, self._out = self._out, []
+        return found
+
+    def completed(self) -> list[int]:
+        """See RingDevice."""
+        found, self._completed = self._completed, []
+        return found
+
+    def counters(self) -> Mapping[str, int]:
+        """See RingDevice."""
+        return dict(self._counters)
+
+    def close(self) -> None:
+        """See RingDevice."""
+
+    def _take(self, frame: bytes, header: Header) -> bool:
+        """Whether it was due."""
+        place, posted = self._place, self._open.get(header.tag)
+        partial = header.flags == PARTIAL
+        if posted is None or (place.first if partial else place.last):
+            return False
+        operation = posted.operation
+        if (header.dtype, header.total) != (operation.dtype, operation.total):
+            return False
+        due = posted.given if partial else posted.stored
+        length = operation.wire_bytes(due, header.flags)
+        if (header.offset, header.length) != (due, length):
+            return False
+        # A sum is final only when this rank's own part is in it.
+        if not partial and due + length > posted.given:
+            return False
+        payload = frame[HEADER_BYTES : HEADER_BYTES + length]
+        if partial:
+            self._add(posted, payload)
+        else:
+            if place.passes_on:
+                self._send(posted, FINAL, due, payload)
+            self._store(posted, payload)
+        return True
+
+    def _add(self, posted: _Open, payload: bytes) -> None:
+        """The predecessor's sum and this rank's part."""
+        offset, element = posted.given, posted.element
+        passing = np.frombuffer(payload, np.uint32)
+        total = twins.add(passing, self._own(posted), element is Element.INT32)
+        posted.given += posted.operation.size_at(offset)
+        if not self._place.last:
+            self._send(posted, PARTIAL, offset, total.tobytes())
+            return
+        final = twins.narrow(total, element) if element.half else total
+        self._send(posted, FINAL, offset, final.tobytes())
+        self._store(posted, final.tobytes())
+
+    def _own(self, posted: _Open) -> twins.Words:
+        """This rank's part of the next frame, in words of 32 bits; half types widened."""
+        operation, offset = posted.operation, posted.given
+        part = _memory(operation.source + offset, operation.size_at(offset))
+        if posted.element.half:
+            return twins.widen(part.view(np.uint16), posted.element)
+        return part.view(np.uint32).copy()
+
+    def _store(self, posted: _Open, payload: bytes) -> None:
+        operation = posted.operation
+        target = _memory(operation.target + posted.stored, len(payload))
+        target[:] = np.frombuffer(payload, np.uint8)
+        posted.stored += len(payload)
+        if posted.stored == operation.total:
+            del self._open[operation.tag]
+            self._host.close(operation.tag)
+            self._completed.append(operation.tag)
+            self._counters["completed"] += 1
+
+    def _send(self, posted: _Open, flags: FrameFlag, offset: int, payload: bytes) -> None:
+        place, operation = self._place, posted.operation
+        header = Header(
+            kind=FrameKind.DATA,
+            job=place.job,
+            epoch=place.epoch,
+            source=place.rank,
+            dtype=operation.dtype,
+            collective=Collective.ALL_REDUCE,
+            reduce_op=ReduceOp.SUM,
+            tag=operation.tag,
+            sequence=self._sequences[flags],
+            offset=offset,
+            total=operation.total,
+            length=len(payload),
+            flags=flags,
+            plan_id=place.plan_id,
+        )
+        self._sequences[flags] = (self._sequences[flags] + 1) & 0xFFFFFFFF
+        self._out.append(encode(header) + payload)
+        self._counters["frames"] += 1
+
+
+def _memory(address: int, size: int) -> npt.NDArray[np.uint8]:
+    """The process's memory there, in place."""
+    array: Any = (ctypes.c_uint8 * size).from_address(address)
+    return np.frombuffer(array, np.uint8)

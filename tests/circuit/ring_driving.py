@@ -1,0 +1,135 @@
+"""Rings of NICs as the tests drive them: every rank's tensors, and what must come of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from slackline.circuit import ELEMENTS, RingDevice, RingOperation, RingOptions, open_ring_device
+from slackline.testing.reference import Array, fold, numpy_dtype
+from slackline.wire import DType, ReduceOp
+
+JOB, EPOCH, PLAN = 7, 3, 4
+DTYPES = list(ELEMENTS)
+
+
+def tensor(rng: np.random.Generator, dtype: DType, count: int) -> Array:
+    """Numbers of many sizes, subnormals, zeros and infinities of one sign among them; no NaN."""
+    if dtype is DType.INT32:
+        return rng.integers(-(1 << 31), 1 << 31, count, np.int32)
+    values = (rng.standard_normal(count) * 10.0 ** rng.integers(-6, 5, count)).astype(np.float32)
+    values[rng.random(count) < 0.05] = -0.0
+    values[rng.random(count) < 0.02] = np.inf
+    if dtype is DType.BFLOAT16:
+        return (values.view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(numpy_dtype(dtype))
+
+
+@dataclass
+class Tensors:
+    """One operation: what each rank has, and gets."""
+
+    tag: int
+    dtype: DType
+    frame_bytes: int
+    sources: list[Array]
+    targets: list[Array] = field(init=False)
+    wanted: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        with np.errstate(all="ignore"):
+            self.wanted = fold(self.sources, ReduceOp.SUM, self.dtype)
+        # Every other rank has its sum where its own part was.
+        self.targets = [
+            source if rank % 2 else np.zeros_like(source)
+            for rank, source in enumerate(self.sources)
+        ]
+
+    def operation(self, rank: int) -> RingOperation:
+        """What this rank posts."""
+        return RingOperation(
+            tag=self.tag,
+            dtype=self.dtype,
+            total=self.sources[rank].nbytes,
+            frame_bytes=self.frame_bytes,
+            source=self.sources[rank].ctypes.data,
+            target=self.targets[rank].ctypes.data,
+        )
+
+
+def longest_frame(options: RingOptions, dtype: DType) -> int:
+    """The most bytes of an operation that a frame can have."""
+    return options.payload_bytes * dtype.itemsize // max(4, dtype.itemsize)
+
+
+def tensors(
+    rng: np.random.Generator, options: RingOptions, ranks: int, dtype: DType, count: int, tag: int
+) -> Tensors:
+    """Random ones, cut into frames of half or all of the longest payload."""
+    frame = longest_frame(options, dtype)
+    if frame >= 128 and rng.random() < 0.5:
+        frame //= 2
+    return Tensors(tag, dtype, frame, [tensor(rng, dtype, count) for _ in range(ranks)])
+
+
+def counts(rng: np.random.Generator, options: RingOptions, dtype: DType) -> list[int]:
+    """Elements: 1, one frame more or less one, several frames and an odd tail."""
+    whole = longest_frame(options, dtype) // dtype.itemsize
+    return [1, 3, whole - 1, whole, whole + 1, 3 * whole, int(rng.integers(2, 5 * whole))]
+
+
+class Ring:
+    """Devices that hand their frames to each other, without a network between them."""
+
+    def __init__(self, kinds: Sequence[str], options: RingOptions) -> None:
+        self.options = options
+        self.devices: list[RingDevice] = [
+            open_ring_device(
+                kind,
+                options,
+                rank=rank,
+                ranks=len(kinds),
+                job=JOB,
+                epoch=EPOCH,
+                plan_id=PLAN,
+            )
+            for rank, kind in enumerate(kinds)
+        ]
+        self.sent: list[list[bytes]] = [[] for _ in kinds]
+        self.done: list[list[int]] = [[] for _ in kinds]
+
+    def close(self) -> None:
+        for device in self.devices:
+            device.close()
+
+    def turn(self, rank: int, order: np.random.Generator | None = None) -> int:
+        """One device works and hands on what it has, in any order if asked; how many frames."""
+        device = self.devices[rank]
+        device.advance()
+        found = device.frames()
+        self.sent[rank] += found
+        self.done[rank] += device.completed()
+        handed = list(found)
+        if order is not None:
+            order.shuffle(handed)  # type: ignore[arg-type]
+        for frame in handed:
+            self.devices[(rank + 1) % len(self.devices)].receive(frame)
+        return len(found)
+
+    def settle(self, order: np.random.Generator | None = None) -> None:
+        """Until no device has a frame for another."""
+        ranks = range(len(self.devices))
+        while sum(self.turn(rank, order) for rank in ranks):
+            pass
+
+    def differences(self, operations: Sequence[Tensors]) -> str:
+        """What is not as it must be in the ranks' memory and in their completions, or nothing."""
+        tags = sorted(each.tag for each in operations)
+        for rank, done in enumerate(self.done):
+            if sorted(done) != tags:
+                return f"rank {rank} completed {sorted(done)}, not {tags}"
+        for each in operations:
+            for rank, target in enumerate(each.targets):
+                if target.tobytes() != each.wanted.tobytes():
+                    return f"rank {rank} has another sum of {each.dtype.name} 0x{each.tag:X}"
+        return ""

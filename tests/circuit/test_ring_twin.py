@@ -1,0 +1,161 @@
+"""Twins in a ring give every rank the sum in rank order, to the bit."""
+
+import numpy as np
+import pytest
+from ring_driving import DTYPES, EPOCH, JOB, PLAN, Ring, Tensors, counts, tensor, tensors
+
+from slackline.circuit import RingOperation, RingOptions, RingPlace, open_ring_device
+from slackline.errors import UsageError
+from slackline.wire import DType, FrameFlag, decode
+
+OPTIONS = RingOptions(lanes=1, slots=2, payload_bytes=256, operations=32)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 7])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_rank_has_the_sum_in_rank_order_whatever_was_posted_first(ranks, dtype) -> None:
+    rng = np.random.default_rng(ranks)
+    ring = Ring(["twin"] * ranks, OPTIONS)
+    operations = [
+        tensors(rng, OPTIONS, ranks, dtype, count, tag)
+        for tag, count in enumerate(counts(rng, OPTIONS, dtype))
+    ]
+    # The engine delivers a frame when its operation is open at both ends: so here rank 0 is last.
+    for rank in reversed(range(ranks)):
+        for k in rng.permutation(len(operations)):
+            ring.devices[rank].post(operations[k].operation(rank))
+    ring.settle(rng)
+    assert ring.differences(operations) == ""
+
+
+def one(dtype: DType, values: list[list[float]], frame_bytes: int = 64) -> Tensors:
+    """One operation, a list of values for each rank."""
+    sources = [
+        np.array(each, np.float32 if dtype is DType.FLOAT32 else np.float16) for each in values
+    ]
+    return Tensors(9, dtype, frame_bytes, sources)
+
+
+def opened(operation: Tensors, ranks: int) -> Ring:
+    ring = Ring(["twin"] * ranks, OPTIONS)
+    for rank in reversed(range(ranks)):
+        ring.devices[rank].post(operation.operation(rank))
+    return ring
+
+
+def test_partials_of_halves_travel_in_fp32_and_finals_as_halves() -> None:
+    operation = one(DType.FLOAT16, [[2048.0], [1.0], [1.0]])
+    ring = opened(operation, 3)
+    ring.settle()
+    # 2049 is no half, so the sum would be 2048 if the partial had been rounded.
+    assert [float(target[0]) for target in operation.targets] == [2050.0] * 3
+    headers = [[decode(frame) for frame in sent] for sent in ring.sent]
+    said = [[(each.flags, each.length, each.total) for each in sent] for sent in headers]
+    partial, final = (FrameFlag.PARTIAL, 4, 2), (FrameFlag(0), 2, 2)
+    assert said == [[partial, final], [partial], [final]]
+    assert {(each.plan_id, each.job, each.epoch) for sent in headers for each in sent} == {
+        (PLAN, JOB, EPOCH)
+    }
+    assert [each.source for sent in headers for each in sent] == [0, 0, 1, 2]
+
+
+def test_a_frame_of_no_open_operation_and_a_spoiled_one_are_counted_and_dropped() -> None:
+    operation = one(DType.FLOAT32, [[1.0], [2.0]])
+    ring = opened(operation, 2)
+    ring.turn(0)
+    (frame,) = ring.sent[0]
+    late = ring.devices[1]
+    late.receive(frame)  # it was added already
+    late.receive(frame[:-4])
+    late.receive(frame[:20] + b"\xff" + frame[21:])
+    ring.settle()
+    assert ring.differences([operation]) == ""
+    late.receive(frame)
+    wanted = {"accepted": 3, "malformed": 2, "foreign": 0, "unexpected": 2, "frames": 1}
+    assert {name: late.counters()[name] for name in wanted} == wanted
+
+
+def test_a_final_value_before_the_own_part_is_in_it_is_dropped() -> None:
+    operation = one(DType.FLOAT32, [[1.0], [2.0], [4.0]])
+    ring = Ring(["twin"] * 3, OPTIONS)
+    ring.devices[2].post(operation.operation(2))
+    early = Ring(["twin"] * 3, OPTIONS)
+    for rank in (2, 1, 0):
+        early.devices[rank].post(one(DType.FLOAT32, [[1.0], [2.0], [4.0]]).operation(rank))
+    early.settle()
+    final = early.sent[0][1]
+    ring.devices[1].post(operation.operation(1))
+    ring.devices[1].receive(final)
+    assert ring.devices[1].counters()["unexpected"] == 1
+    ring.devices[0].post(operation.operation(0))
+    ring.settle()
+    assert ring.differences([operation]) == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"dtype": DType.INT8}, "a ring NIC sums FLOAT32, INT32, BFLOAT16, FLOAT16, not INT8"),
+        ({"total": 6}, "total must be a positive multiple of 4 bytes below 2^48, not 6"),
+        ({"total": 0}, "total must be a positive multiple of 4 bytes below 2^48, not 0"),
+        ({"frame_bytes": 96}, "frame_bytes must be a positive multiple of 64 up to 256, not 96"),
+        ({"frame_bytes": 320}, "frame_bytes must be a positive multiple of 64 up to 256, not 320"),
+        (
+            {"dtype": DType.FLOAT16, "frame_bytes": 192},
+            "frame_bytes must be a positive multiple of 64 up to 128, not 192",
+        ),
+        ({"tag": 5}, "an operation with tag 0x5 is open already"),
+    ],
+)
+def test_an_operation_that_cannot_be_is_refused_with_the_value(wrong, message) -> None:
+    own = tensor(np.random.default_rng(1), DType.FLOAT32, 4)
+    right = {
+        "tag": 6,
+        "dtype": DType.FLOAT32,
+        "total": 16,
+        "frame_bytes": 64,
+        "source": own.ctypes.data,
+        "target": own.ctypes.data,
+    }
+    device = Ring(["twin"] * 2, OPTIONS).devices[1]
+    device.post(RingOperation(**{**right, "tag": 5}))
+    with pytest.raises(UsageError) as caught:
+        device.post(RingOperation(**{**right, **wrong}))
+    assert str(caught.value) == message
+
+
+def test_more_operations_than_a_device_has_are_refused() -> None:
+    own = np.zeros(1, np.float32)
+    device = Ring(["twin"] * 2, RingOptions(operations=2)).devices[1]
+    for tag in range(2):
+        device.post(Tensors(tag, DType.FLOAT32, 64, [own, own]).operation(1))
+    with pytest.raises(UsageError, match=r"^2 operations are open; this NIC has no more$"):
+        device.post(Tensors(2, DType.FLOAT32, 64, [own, own]).operation(1))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RingOptions(slots=128), "slots must be a power of two from 2 to 64, not 128"),
+        (
+            lambda: RingOptions(operations=3),
+            "operations must be a power of two from 2 to 256, not 3",
+        ),
+        (
+            lambda: RingPlace(rank=0, ranks=1, job=0, epoch=0, plan_id=0),
+            "ranks must be 2 to 65535, not 1",
+        ),
+        (
+            lambda: RingPlace(rank=2, ranks=2, job=0, epoch=0, plan_id=0),
+            "rank must be 0 to 1, not 2",
+        ),
+        (
+            lambda: open_ring_device("board", OPTIONS, rank=0, ranks=2, job=0, epoch=0, plan_id=0),
+            "a ring device is twin, not 'board'",
+        ),
+    ],
+)
+def test_a_device_that_cannot_be_opened_is_refused_with_the_value(make, message) -> None:
+    with pytest.raises(UsageError) as caught:
+        make()
+    assert str(caught.value) == message
