@@ -12,6 +12,8 @@
       _bank, _registers       its registers, from one description
     _ring_device            a ring NIC as its host sees it
       _ring_frames            which frames it takes, in which order
+    _axi                    any of them behind AXI, for vendors' tools, with
+      _axi_stream, _axi_lite  its buses
     twins, _node_twin, _ring_twin   what lanes, node and ring NIC compute
     _convert, _verilog      a circuit as Verilog
     _build, _simulation     Verilog behind a C interface that takes whole frames: harness.cc
@@ -28,6 +30,7 @@ from slackline.errors import UsageError
 
 if TYPE_CHECKING:
     from slackline.circuit._adder import Adder
+    from slackline.circuit._axi import AxiBlock
     from slackline.circuit._build import missing_tools
     from slackline.circuit._convert import convert
     from slackline.circuit._export import export
@@ -63,6 +66,7 @@ __all__ = [
     "LANES",
     "Adder",
     "AggregationNode",
+    "AxiBlock",
     "Element",
     "Lanes",
     "Narrow",
@@ -92,6 +96,7 @@ __all__ = [
 
 _HOMES = {
     "_adder": ("Adder",),
+    "_axi": ("AxiBlock",),
     "_build": ("missing_tools",),
     "_convert": ("convert",),
     "_export": ("export",),

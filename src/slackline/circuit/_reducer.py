@@ -1,6 +1,6 @@
 """The datapath: the words of all ports through a chain of adders, headers beside them."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -119,7 +119,7 @@ class Reducer(wiring.Component):
         m.submodules.results = results = SyncFIFOBuffered(width=beat.size, depth=self.depth)
         written = data.View(beat, results.w_data)
         m.d.comb += [
-            written.data.eq(wide),
+            written.data.eq(Mux(last.header, self.headers.payload, wide)),
             written.last.eq(last.last & last.payload),
             results.w_en.eq(last.header | (last.payload & last.step)),
             self.headers.ready.eq(last.header),
@@ -127,8 +127,6 @@ class Reducer(wiring.Component):
             self.o.valid.eq(results.r_rdy),
             results.r_en.eq(self.o.ready),
         ]
-        with m.If(last.header):
-            m.d.comb += written.data.eq(self.headers.payload)
         credits = Signal(range(self.depth + 1), init=self.depth)
         m.d.sync += credits.eq(credits - self.uses_room + (self.o.valid & self.o.ready))
         m.d.comb += self.room.eq(credits.any())

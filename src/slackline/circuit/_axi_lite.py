@@ -1,0 +1,100 @@
+"""The registers of a circuit behind AXI4-Lite."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from slackline.circuit._bank import BUS
+
+__all__ = ["AXI_LITE", "OKAY", "SLVERR", "FromAxiLite"]
+
+OKAY, SLVERR = 0, 2
+"""Responses."""
+
+_ADDRESS_BITS = 18
+"""Bytes; the bus behind counts words in 16 bits."""
+
+AXI_LITE = wiring.Signature(
+    {
+        "awaddr": Out(_ADDRESS_BITS),
+        "awprot": Out(3),
+        "awvalid": Out(1),
+        "awready": In(1),
+        "wdata": Out(32),
+        "wstrb": Out(4),
+        "wvalid": Out(1),
+        "wready": In(1),
+        "bresp": In(2),
+        "bvalid": In(1),
+        "bready": Out(1),
+        "araddr": Out(_ADDRESS_BITS),
+        "arprot": Out(3),
+        "arvalid": Out(1),
+        "arready": In(1),
+        "rdata": In(32),
+        "rresp": In(2),
+        "rvalid": In(1),
+        "rready": Out(1),
+    }
+)
+"""AXI4-Lite of 32 bits, as its master sees it. Addresses count bytes; their lowest two bits and
+`prot` are ignored."""
+
+
+class FromAxiLite(wiring.Component):
+    """A bus of registers for one AXI4-Lite master.
+
+    i   AXI_LITE
+    o   BUS
+
+    Address and data of a write may come in either order. One write and one read may wait at a time;
+    both are served within three cycles of their response's place being free, writes first. A
+    register is written whole: `wstrb` of neither 0 nor 15 writes nothing and is answered SLVERR.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({"i": In(AXI_LITE), "o": Out(BUS)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        i, o = self.i, self.o
+        addressed, filled, asked, reading = (
+            Signal(name=name) for name in ("addressed", "filled", "asked", "reading")
+        )
+        to, of = Signal(16), Signal(16)
+        strobes = Signal(4)
+        m.d.comb += [i.awready.eq(~addressed), i.wready.eq(~filled), i.arready.eq(~asked)]
+        with m.If(i.awvalid & i.awready):
+            m.d.sync += [addressed.eq(1), to.eq(i.awaddr[2:])]
+        with m.If(i.wvalid & i.wready):
+            m.d.sync += [filled.eq(1), o.write_data.eq(i.wdata), strobes.eq(i.wstrb)]
+        with m.If(i.arvalid & i.arready):
+            m.d.sync += [asked.eq(1), of.eq(i.araddr[2:])]
+
+        writes, reads = Signal(), Signal()
+        m.d.comb += [
+            writes.eq(addressed & filled & (~i.bvalid | i.bready)),
+            # The bus answers a cycle later, so `rdata` is free for what `reading` will bring.
+            reads.eq(asked & ~writes & ~reading & (~i.rvalid | i.rready)),
+            o.address.eq(Mux(writes, to, of)),
+            o.write.eq(writes & strobes.all()),
+        ]
+        with m.If(i.bready):
+            m.d.sync += i.bvalid.eq(0)
+        with m.If(writes):
+            whole = strobes.all() | ~strobes.any()
+            m.d.sync += [
+                addressed.eq(0),
+                filled.eq(0),
+                i.bvalid.eq(1),
+                i.bresp.eq(Mux(whole, OKAY, SLVERR)),
+            ]
+        with m.If(i.rready):
+            m.d.sync += i.rvalid.eq(0)
+        with m.If(reads):
+            m.d.sync += asked.eq(0)
+        m.d.sync += reading.eq(reads)
+        with m.If(reading):
+            m.d.sync += [i.rvalid.eq(1), i.rdata.eq(o.read_data)]
+        m.d.comb += i.rresp.eq(OKAY)
+        return m

@@ -1,0 +1,135 @@
+"""Frames between AXI4-Stream, as Ethernet MACs speak it, and streams of Beat."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from slackline.circuit._frames import HEADER, Beat
+from slackline.circuit._options import check_lanes
+
+__all__ = ["FromAxi", "LastBytes", "ToAxi", "axi_frames"]
+
+
+def axi_frames(lanes: int) -> wiring.Signature:
+    """AXI4-Stream of frames, as their source sees it: a packet a frame, from its header on.
+
+    Bytes are little endian. `tkeep` has a bit a byte, all of them ones but in a packet's last
+    transfer; `tuser` counts in the last one alone: the packet is damaged.
+    """
+    return wiring.Signature(
+        {
+            "tdata": Out(32 * lanes),
+            "tkeep": Out(4 * lanes),
+            "tlast": Out(1),
+            "tuser": Out(1),
+            "tvalid": Out(1),
+            "tready": In(1),
+        }
+    )
+
+
+class LastBytes(wiring.Component):
+    """Which bytes of a frame's last beat are the frame's own, as the header's length tells.
+
+    data, last   the beat that is offered; `taken`: it goes by in this cycle
+    keep         a bit a byte, if the beat is the last one; no cycle later
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = check_lanes(lanes)
+        super().__init__(
+            {
+                "data": In(32 * lanes),
+                "last": In(1),
+                "taken": In(1),
+                "keep": Out(4 * lanes),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bits, own_bytes = 32 * self.lanes, 4 * self.lanes
+        beats = HEADER.size // bits
+        at_beat, at_bit = divmod(HEADER["length"].offset, bits)
+        at = Signal(range(beats + 1))
+        here = at == at_beat
+        held = Signal(ceil_log2(own_bytes))
+        over = Mux(here, self.data[at_bit : at_bit + len(held)], held)
+        with m.If(self.taken):
+            with m.If(self.last):
+                m.d.sync += [at.eq(0), held.eq(0)]
+            with m.Else():
+                m.d.sync += [at.eq(at + (at != beats)), held.eq(over)]
+        # The header fills whole beats, so what is over is the payload's; nothing over: all are.
+        m.d.comb += self.keep.eq(Cat((over == 0) | (over > k) for k in range(own_bytes)))
+        return m
+
+
+class FromAxi(wiring.Component):
+    """A MAC's packets as frames: no cycle later, no packet held back.
+
+    i   AXI4-Stream, see axi_frames
+    o   stream of Beat
+
+    A frame is `bad` if `tuser` says so, and if its bytes are not those that its header's length
+    asks for in the last beat, or any are missing before. Bytes that are not kept become zeros.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = check_lanes(lanes)
+        super().__init__({"i": In(axi_frames(lanes)), "o": Out(stream.Signature(Beat(lanes)))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        i, o = self.i, self.o
+        m.submodules.own = own = LastBytes(self.lanes)
+        taken, gaps = Signal(), Signal()
+        m.d.comb += [
+            taken.eq(i.tvalid & i.tready),
+            own.data.eq(i.tdata),
+            own.last.eq(i.tlast),
+            own.taken.eq(taken),
+            o.valid.eq(i.tvalid),
+            i.tready.eq(o.ready),
+            o.payload.data.eq(i.tdata & _by_bytes(i.tkeep)),
+            o.payload.last.eq(i.tlast),
+            o.payload.bad.eq(i.tlast & (i.tuser | gaps | (i.tkeep != own.keep))),
+        ]
+        with m.If(taken):
+            m.d.sync += gaps.eq(~i.tlast & (gaps | ~i.tkeep.all()))
+        return m
+
+
+class ToAxi(wiring.Component):
+    """Frames as packets for a MAC: no cycle later, with the bytes that the header's length tells.
+
+    i   stream of Beat; `bad` becomes `tuser`, upon which a MAC makes the packet an error
+    o   AXI4-Stream, see axi_frames
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = check_lanes(lanes)
+        super().__init__({"i": In(stream.Signature(Beat(lanes))), "o": Out(axi_frames(lanes))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        i, o = self.i, self.o
+        m.submodules.own = own = LastBytes(self.lanes)
+        last = i.payload.last
+        m.d.comb += [
+            own.data.eq(i.payload.data),
+            own.last.eq(last),
+            own.taken.eq(i.valid & i.ready),
+            o.tvalid.eq(i.valid),
+            i.ready.eq(o.tready),
+            o.tdata.eq(i.payload.data),
+            o.tkeep.eq(Mux(last, own.keep, Const(-1, 4 * self.lanes))),
+            o.tlast.eq(last),
+            o.tuser.eq(last & i.payload.bad),
+        ]
+        return m
+
+
+def _by_bytes(keep: Value) -> Value:
+    return Cat(bit.replicate(8) for bit in keep)
