@@ -1,5 +1,6 @@
 #include "slackline/arena.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +32,35 @@ TEST("an arena gives aligned blocks that do not overlap") {
   }
   for (auto it = blocks.begin(); std::next(it) != blocks.end(); ++it)
     CHECK(it->first + it->second <= std::next(it)->first);
+}
+
+std::size_t bytes_with_pages(const Arena& arena) {
+  struct stat state{};
+  CHECK(::fstat(arena.fd(), &state) == 0);
+  return static_cast<std::size_t>(state.st_blocks) * 512;
+}
+
+TEST("long blocks that are freed keep their pages up to a limit, the last ones") {
+  constexpr std::size_t kBlock = std::size_t{4} << 20;
+  Arena arena(8 * kBlock, 2 * kBlock);
+  std::vector<std::byte*> blocks;
+  for (int i = 0; i < 4; ++i) {
+    blocks.push_back(arena.allocate(kBlock));
+    std::memset(blocks.back(), i, kBlock);
+  }
+  CHECK_EQUAL(bytes_with_pages(arena), 4 * kBlock);
+  for (std::byte* block : blocks) CHECK(arena.free(block));
+  CHECK_EQUAL(bytes_with_pages(arena), 2 * kBlock);
+  // What is allocated again is not given back by those that are freed later.
+  std::byte* const both = arena.allocate(3 * kBlock);
+  std::memset(both, 9, 3 * kBlock);
+  std::byte* const other = arena.allocate(2 * kBlock);
+  std::memset(other, 8, 2 * kBlock);
+  CHECK(arena.free(other));
+  CHECK(std::all_of(both, both + 3 * kBlock, [](std::byte b) { return b == std::byte{9}; }));
+  CHECK_EQUAL(bytes_with_pages(arena), 5 * kBlock);
+  CHECK(arena.free(both));
+  CHECK_EQUAL(bytes_with_pages(arena), 0u);  // longer than what may be kept
 }
 
 TEST("freed neighbours become one block, in whatever order they are freed") {

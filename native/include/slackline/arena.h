@@ -3,17 +3,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace slackline {
 
 // Owns the file descriptor and the mapping. Nothing is left behind when the process dies: the
 // memory has no name in any file system. Pages are taken from the system when they are first
-// touched, so `capacity` is a limit and not a reservation.
+// touched, so `capacity` is a limit and not a reservation. Long blocks that are freed give their
+// pages back, but for those of the last `kept_bytes`: who allocates again and again gets them.
 class Arena {
  public:
-  explicit Arena(std::size_t capacity);
+  explicit Arena(std::size_t capacity, std::size_t kept_bytes = std::size_t{512} << 20);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -44,6 +47,15 @@ class Arena {
   std::map<std::uint64_t, std::uint64_t> free_;  // offset -> length, coalesced
   std::map<std::uint64_t, std::uint64_t> used_;  // offset -> length
   std::size_t used_bytes_ = 0;
+
+  void keep(std::uint64_t start, std::uint64_t length);
+  void take_kept(std::uint64_t start, std::uint64_t end);
+  void give_back(std::uint64_t start, std::uint64_t length) const;
+
+  const std::size_t most_kept_;
+  // Free ranges that still have their pages, as they were freed: (offset, length).
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> kept_;
+  std::size_t kept_bytes_ = 0;
 };
 
 // A peer's arena in this process. Owns the mapping, not the descriptor.

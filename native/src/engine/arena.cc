@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -13,8 +14,7 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kReturnToSystem =
-    std::size_t{4} << 20;  // freed blocks from this size on give their pages back
+constexpr std::size_t kLong = std::size_t{4} << 20;  // blocks whose pages may be given back
 
 std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -32,7 +32,8 @@ std::byte* map(int fd, std::size_t capacity) {
 
 }  // namespace
 
-Arena::Arena(std::size_t capacity) : capacity_(round_up(capacity, kHugePage)) {
+Arena::Arena(std::size_t capacity, std::size_t kept_bytes)
+    : capacity_(round_up(capacity, kHugePage)), most_kept_(kept_bytes) {
   fd_ = ::memfd_create("slackline-arena", MFD_CLOEXEC);
   if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "memfd_create of the arena");
   if (::ftruncate(fd_, static_cast<off_t>(capacity_)) != 0) {
@@ -64,6 +65,7 @@ std::byte* Arena::allocate(std::size_t bytes) {
     if (aligned + length < end) free_[aligned + length] = end - aligned - length;
     used_[aligned] = length;
     used_bytes_ += length;
+    if (kept_bytes_ > 0) take_kept(aligned, aligned + length);
     return base_ + aligned;
   }
   return nullptr;
@@ -77,10 +79,7 @@ bool Arena::free(std::byte* address) {
   std::uint64_t length = it->second;
   used_.erase(it);
   used_bytes_ -= length;
-  if (length >= kReturnToSystem) {
-    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
-                static_cast<off_t>(length));
-  }
+  if (length >= kLong) keep(start, length);
   auto next = free_.lower_bound(start);
   if (next != free_.end() && next->first == start + length) {
     length += next->second;
@@ -96,6 +95,38 @@ bool Arena::free(std::byte* address) {
   }
   free_[start] = length;
   return true;
+}
+
+void Arena::keep(std::uint64_t start, std::uint64_t length) {
+  kept_.emplace_back(start, length);
+  kept_bytes_ += length;
+  while (kept_bytes_ > most_kept_) {
+    const auto [oldest, bytes] = kept_.front();
+    kept_.pop_front();
+    kept_bytes_ -= bytes;
+    give_back(oldest, bytes);
+  }
+}
+
+// What is allocated again is not to be given back; what a kept range has on either side of it is.
+void Arena::take_kept(std::uint64_t start, std::uint64_t end) {
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> left;
+  kept_bytes_ = 0;
+  const auto add = [&](std::uint64_t from, std::uint64_t to) {
+    if (from >= to) return;
+    left.emplace_back(from, to - from);
+    kept_bytes_ += to - from;
+  };
+  for (const auto& [offset, length] : kept_) {
+    add(offset, std::min(start, offset + length));
+    add(std::max(end, offset), offset + length);
+  }
+  kept_ = std::move(left);
+}
+
+void Arena::give_back(std::uint64_t start, std::uint64_t length) const {
+  ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
+              static_cast<off_t>(length));
 }
 
 std::size_t Arena::used() const {

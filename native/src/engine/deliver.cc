@@ -223,7 +223,7 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
   if (request) {
     lane.heard = true;
     if (lane.promised == 0)
-      lane.promised = lane.windowed ? header.offset + window_of(*job) : ~std::uint64_t{0};
+      lane.promised = lane.windowed ? header.offset + window_of(*job, peer) : ~std::uint64_t{0};
     link.grant(*job, peer);
     return;
   }

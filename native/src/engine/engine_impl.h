@@ -93,6 +93,7 @@ class Engine final : public FrameSink {
   wire::Header blank_header(wire::FrameKind kind) const;
   wire::Header header_for(const Job& job, wire::FrameKind kind) const;
   std::uint64_t total_for(const Job& job, const Chunk& chunk) const;
+  std::uint64_t eager_bytes(const Job& job) const;
   void send_finished(Job& job);
   void copied(Job& job, std::uint32_t chunk, std::uint32_t segment);
   std::size_t slot_bytes() const {
@@ -151,7 +152,7 @@ class Engine final : public FrameSink {
   void consume(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash, const Step& step);
   void drop_stash(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash);
   Stash* take_stash(Segment& segment, int peer);
-  std::uint64_t window_of(const Job& job) const;
+  std::uint64_t window_of(const Job& job, int peer) const;
   void maybe_grant(Job& job, int peer);
   void maybe_finish(Job& job);
 

@@ -21,6 +21,7 @@ void Engine::fall_back(Group& group, std::shared_ptr<Group> fallback,
   const Lock lock = lock_for_post();
   fallback->stands_in_for = group.weak_from_this();
   group.fallback = std::move(fallback);
+  group.blocks = std::make_shared<Blocks>();
   group.fallback_program = std::move(program);
 }
 
@@ -28,7 +29,7 @@ void Engine::begin_keeping(Job& job) {
   const Chunk& chunk = job.chunks.front();
   auto kept = std::make_shared<Kept>();
   kept->bytes = chunk.count * job.item_size;
-  kept->memory = std::make_unique_for_overwrite<std::byte[]>(kept->bytes);
+  kept->memory = job.group->blocks->take(kept->bytes);
   kept->dtype = job.dtype;
   kept->op = job.op;
   kept->count = chunk.count;

@@ -58,6 +58,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::shared_ptr<Group> fallback;
   std::shared_ptr<const Program> fallback_program;
   std::unordered_map<Key, std::shared_ptr<Kept>, KeyHash> kept;
+  std::shared_ptr<Blocks> blocks;      // for them
   std::weak_ptr<Group> stands_in_for;  // the group whose fallback this one is
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "blocks.h"
 #include "program.h"
 #include "slackline/failure.h"
 #include "slackline/wire.h"
@@ -101,7 +102,7 @@ struct Lane {
 // What this rank contributed to an operation at an aggregator. Others may have to repeat it, so it
 // outlives the operation until everybody has the result.
 struct Kept {
-  std::unique_ptr<std::byte[]> memory;
+  Blocks::Block memory;
   std::size_t bytes = 0;
   std::size_t have = 0;  // copied so far, from the front
   wire::DType dtype{};

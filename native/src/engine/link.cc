@@ -183,7 +183,7 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   if (!lane.parked.empty()) return Outcome::kParked;
   bool eager = false;
   if (lane.sent + bytes > lane.granted) {
-    eager = lane.granted == 0 && lane.sent + bytes <= engine_.options().eager_bytes &&
+    eager = lane.granted == 0 && lane.sent + bytes <= engine_.eager_bytes(job) &&
             eager_sent_ + bytes - eager_credited_ <= kEagerPool;
     if (!eager) {
       if (!std::exchange(lane.asked, true)) ask(job, item.step->peer);

@@ -177,15 +177,13 @@ void Engine::promise(Job& job) {
       if (step.verb == Verb::kHold) job.lanes[step.peer].windowed = true;
     }
   }
-  const std::uint64_t window = job.group->service
-                                   ? window_of(job)
-                                   : std::max<std::uint64_t>(window_of(job), options_.eager_bytes);
+  const std::uint64_t eager = eager_bytes(job);
   for (std::size_t peer = 0; peer < incoming.size(); ++peer) {
     Link* link = job.group->links[peer];
-    if (link == nullptr || link->shared_memory() || incoming[peer] <= options_.eager_bytes)
-      continue;
+    if (link == nullptr || link->shared_memory() || incoming[peer] <= eager) continue;
     // What waits for the onset must be allowed to come.
     const bool held_back = job.gated && job.group->service->onset > kGatedSegments;
+    const std::uint64_t window = std::max(window_of(job, static_cast<int>(peer)), eager);
     job.lanes[peer].promised = job.lanes[peer].windowed && !held_back ? window : kUnlimited;
     link->grant(job, static_cast<int>(peer));
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "clock.h"
 #include "engine_impl.h"
 #include "segments.h"
 #include "slackline/kernels.h"
@@ -138,13 +139,23 @@ void Engine::drop_stash(Job& job, Chunk& chunk, std::uint32_t segment, Stash* st
 }
 
 // How much of a peer's data may wait here to be folded.
-std::uint64_t Engine::window_of(const Job& job) const {
-  return job.group->service ? kServiceWindow : kWindowSegments * options_.wire_segment_bytes;
+std::uint64_t Engine::window_of(const Job& job, int peer) const {
+  if (!job.group->service) return kWindowSegments * options_.wire_segment_bytes;
+  const auto since = static_cast<double>(std::max(now_ns() - job.posted_ns, kServiceWindowNs));
+  const auto consumed = static_cast<double>(job.lanes[static_cast<std::size_t>(peer)].consumed);
+  const auto brought = static_cast<std::uint64_t>(consumed * (kServiceWindowNs / since));
+  return std::clamp(brought, kLeastServiceWindow, kMostServiceWindow);
+}
+
+// What a sender may send of an operation before it is granted anything.
+std::uint64_t Engine::eager_bytes(const Job& job) const {
+  const bool aggregated = job.group->service != nullptr || job.kept != nullptr;
+  return aggregated ? std::min(options_.eager_bytes, kLeastServiceWindow) : options_.eager_bytes;
 }
 
 void Engine::maybe_grant(Job& job, int peer) {
   Lane& lane = job.lanes[static_cast<std::size_t>(peer)];
-  const std::uint64_t window = window_of(job);
+  const std::uint64_t window = window_of(job, peer);
   if (!lane.windowed || lane.promised == 0 || lane.promised >= lane.consumed + window / 4 * 3)
     return;
   lane.promised = lane.consumed + window;

@@ -12,10 +12,13 @@ namespace slackline {
 // Segments of a peer's own data that may wait here before they are folded; grants follow.
 inline constexpr std::uint64_t kWindowSegments = 8;
 
-// An aggregator needs no more under way than the path holds: what queues at a worker's port delays
-// the acknowledgements of its results.
-inline constexpr std::uint64_t kServiceWindow = 128u << 10;
-// As many of the longest segments fit into that.
+// An aggregator has no more of a worker's data under way than the path holds, as far as is known:
+// what its worker's port brought in this time, within these limits. What queues at the port delays
+// the acknowledgements of results.
+inline constexpr std::int64_t kServiceWindowNs = 2'500'000;
+inline constexpr std::uint64_t kLeastServiceWindow = 64u << 10;
+inline constexpr std::uint64_t kMostServiceWindow = 1u << 20;
+// As many of the longest segments fit into the least.
 inline constexpr std::uint32_t kGatedSegments = 2;
 
 // Elements of `segment`: all but the last are full.

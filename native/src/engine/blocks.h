@@ -1,0 +1,61 @@
+// Private memory in long blocks that are used again: the pages of a fresh one cost more than what
+// is copied into it.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace slackline {
+
+// Keeps as much idle as has been in use at once. Thread-safe; blocks may outlive whoever took them.
+class Blocks : public std::enable_shared_from_this<Blocks> {
+ public:
+  struct Return {
+    std::shared_ptr<Blocks> home;
+    std::size_t bytes = 0;
+    void operator()(std::byte* memory) const { home->give(memory, bytes); }
+  };
+  using Block = std::unique_ptr<std::byte[], Return>;
+
+  // At least `bytes` long.
+  Block take(std::size_t bytes) {
+    const std::size_t size = std::bit_ceil(std::max<std::size_t>(bytes, 64));
+    const std::lock_guard lock(mutex_);
+    in_use_ += size;
+    most_in_use_ = std::max(most_in_use_, in_use_);
+    const auto found = std::ranges::find(idle_, size, &Idle::bytes);
+    if (found == idle_.end()) return Block(new std::byte[size], Return{shared_from_this(), size});
+    std::unique_ptr<std::byte[]> memory = std::move(found->memory);
+    idle_.erase(found);
+    idle_bytes_ -= size;
+    return Block(memory.release(), Return{shared_from_this(), size});
+  }
+
+ private:
+  struct Idle {
+    std::size_t bytes;
+    std::unique_ptr<std::byte[]> memory;
+  };
+
+  void give(std::byte* memory, std::size_t bytes) {
+    std::unique_ptr<std::byte[]> owned(memory);
+    const std::lock_guard lock(mutex_);
+    in_use_ -= bytes;
+    if (idle_bytes_ + bytes > most_in_use_) return;
+    idle_bytes_ += bytes;
+    idle_.push_back(Idle{bytes, std::move(owned)});
+  }
+
+  std::mutex mutex_;
+  std::vector<Idle> idle_;
+  std::size_t idle_bytes_ = 0;
+  std::size_t in_use_ = 0;
+  std::size_t most_in_use_ = 0;
+};
+
+}  // namespace slackline
