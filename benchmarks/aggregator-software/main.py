@@ -111,6 +111,8 @@ def turns(crews: dict[str, LabRanks], size: Size, how: Size, results: Results, r
     """Each system one at a time, then streamed, as often as `how` says; in turns."""
     for ranks in {id(ranks): ranks for ranks in crews.values()}.values():
         ranks.ask("prepare", size.count, size.buffers)
+    for system, ranks in crews.items():  # what is done for the first time touches fresh memory
+        ranks.ask("streamed", "gloo" if system == GLOO else "slackline", 1, how.outstanding, 0)
     for number in range(rounds):
         known = [system for system in SYSTEMS if system in crews]
         order = known if number % 2 == 0 else known[::-1]
