@@ -14,6 +14,7 @@
       _ring_frames            which frames it takes, in which order
     _axi                    any of them behind AXI, for vendors' tools, with
       _axi_stream, _axi_lite  its buses
+    _claims                 invariants beside the gateware, for proofs
     twins, _node_twin, _ring_twin   what lanes, node and ring NIC compute
     _convert, _verilog      a circuit as Verilog
     _build, _simulation     Verilog behind a C interface that takes whole frames: harness.cc

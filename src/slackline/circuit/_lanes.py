@@ -6,6 +6,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from slackline.circuit._adder import Adder
+from slackline.circuit._claims import claim, ones
 from slackline.circuit._formats import Element
 from slackline.circuit._halves import Widen
 from slackline.circuit._options import check_lanes
@@ -71,6 +72,14 @@ class Lanes(wiring.Component):
             self.o.valid.eq(results.r_rdy),
             results.r_en.eq(self.o.ready),
         ]
+        claim(
+            m,
+            platform,
+            # Every result has its place from the cycle in which its pair is taken.
+            room + results.level + ones(under_way) == _ROOM,
+            results.r_rdy | (results.level <= 1),
+            ~results.w_en | results.w_rdy,
+        )
         integer = Signal(Widen.LATENCY)
         m.d.sync += integer.eq(Cat(element == Element.INT32, integer))
         a_words = chosen_words(self.i.payload.a, second, half)

@@ -1,12 +1,13 @@
 """One port's way in: frames are checked, kept whole in an Rx buffer, or counted and dropped."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from slackline.circuit._claims import assume, claim
 from slackline.circuit._crc import Crc
 from slackline.circuit._formats import ELEMENTS
 from slackline.circuit._frames import ALL_REDUCE_SUM, HEADER, Beat, Frame
@@ -41,6 +42,7 @@ class Receiver(wiring.Component):
     def __init__(self, options: NodeOptions, rank: int) -> None:
         self.options, self.rank = options, rank
         self.address_bits = ceil_log2(options.slots * options.slot_beats)
+        self._heads = SyncFIFOBuffered(width=Frame().size, depth=options.slots + 1)
         super().__init__(
             {
                 "i": In(stream.Signature(Beat(options.lanes))),
@@ -104,7 +106,38 @@ class Receiver(wiring.Component):
         self._decide(m, header, crc.intact, closing, count, cut, slot)
         m.d.sync += used.eq(used + self.events.accepted - self.released)
         m.d.sync += self.fill.eq(self.fill + self.events.accepted - self.begun)
+        claim(m, platform, ~in_payload | (at == 0))
+        self._claims(m, platform, used, closing, in_payload | (at != 0))
         return m
+
+    def _claims(
+        self, m: Module, platform: object, used: Signal, closing: Signal, within: Value
+    ) -> None:
+        """What holds if frames are begun after their heads were taken, and released after that."""
+        matched = Signal(range(self.options.slots + 2))
+        taken = self.heads.valid & self.heads.ready
+        if platform == "formal":
+            m.d.sync += matched.eq(matched + taken - self.begun)
+        assume(
+            m,
+            platform,
+            ~self.begun | matched.any(),
+            ~self.released | self.begun | (used > self.fill),
+            ~self.begun_final | (self.begun & self.finals.any()),
+            ~self.begun | self.begun_final | (self.fill > self.finals),
+        )
+        claim(
+            m,
+            platform,
+            used + closing <= self.options.slots,
+            self.fill <= used,
+            self.finals <= self.fill,
+            self.fill == self._heads.level + matched,
+            self._heads.r_rdy | (self._heads.level <= 1),
+            # What comes in has a slot that nothing else is in.
+            ~within | (used + closing < self.options.slots),
+            ~self._heads.w_en | self._heads.w_rdy,
+        )
 
     def _buffer(self, m: Module, writes: Signal, slot: Signal, count: Signal) -> None:
         options = self.options
@@ -166,7 +199,7 @@ class Receiver(wiring.Component):
         expected = Signal(32, init=1)
         behind = (expected - header.sequence)[:32]
         m.d.comb += self.again.payload.eq(header.sequence)
-        m.submodules.heads = heads = SyncFIFOBuffered(width=Frame().size, depth=options.slots + 1)
+        m.submodules.heads = heads = self._heads
         head = data.View(Frame(), heads.w_data)
         with m.If(closing):
             with m.If(~whole):

@@ -6,6 +6,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from slackline.circuit._adder import Adder
+from slackline.circuit._claims import claim, ones
 from slackline.circuit._formats import Element
 from slackline.circuit._frames import Beat
 from slackline.circuit._halves import Narrow, Widen
@@ -83,7 +84,7 @@ class Reducer(wiring.Component):
         m.d.comb += wide.eq(later[-1])
         with m.If(last.element >= Element.BFLOAT16):
             m.d.comb += wide.eq(Cat(lower, halves))
-        self._out(m, last, wide)
+        self._out(m, tokens, wide, platform)
         return m
 
     def _chain(self, m: Module, tokens: list[data.View]) -> list[Signal]:
@@ -113,7 +114,8 @@ class Reducer(wiring.Component):
             sums = added
         return sums
 
-    def _out(self, m: Module, last: data.View, wide: Signal) -> None:
+    def _out(self, m: Module, tokens: list[data.View], wide: Signal, platform: object) -> None:
+        last = tokens[-1]
         lanes = self.options.lanes
         beat = Beat(lanes)
         m.submodules.results = results = SyncFIFOBuffered(width=beat.size, depth=self.depth)
@@ -130,3 +132,14 @@ class Reducer(wiring.Component):
         credits = Signal(range(self.depth + 1), init=self.depth)
         m.d.sync += credits.eq(credits - self.uses_room + (self.o.valid & self.o.ready))
         m.d.comb += self.room.eq(credits.any())
+        # Every result has its place from the cycle in which its beat is begun; that of a half
+        # type's first token is its second one's.
+        writes = Cat(each.header | (each.payload & each.step) for each in tokens[1:])
+        halved = tokens[1].payload & ~tokens[1].step
+        claim(
+            m,
+            platform,
+            credits + results.level + ones(writes) + halved == self.depth,
+            results.r_rdy | (results.level <= 1),
+            ~results.w_en | results.w_rdy,
+        )

@@ -7,6 +7,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from slackline.circuit._claims import claim
 from slackline.circuit._frames import Beat
 from slackline.circuit._options import NodeOptions
 
@@ -70,7 +71,7 @@ class Retainer(wiring.Component):
             look.addr.eq(wanted[:slot_bits]),
         ]
         self._requests(m, asked, wanted)
-        with m.FSM():
+        with m.FSM() as machine:
             with m.State("PASS"):
                 m.d.comb += [
                     self.o.payload.eq(self.i.payload),
@@ -107,6 +108,8 @@ class Retainer(wiring.Component):
                     with m.If(read.data.last):
                         m.d.sync += [beat.eq(0), asked.eq(0)]
                         m.next = "PASS"
+        # What is wanted does not change while it is given.
+        claim(m, platform, asked | machine.ongoing("PASS"))
         return m
 
     def _requests(self, m: Module, asked: Signal, wanted: Signal) -> None:

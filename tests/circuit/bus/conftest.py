@@ -1,4 +1,4 @@
-"""Finds the modules beside it; without the tools the checks are skipped."""
+"""Finds the modules beside it."""
 
 import sys
 from pathlib import Path
