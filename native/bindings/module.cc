@@ -3,12 +3,14 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -33,12 +35,14 @@ std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(addr
 std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int rank, int chunks,
                                       bool splits, bool forwards, bool adds,
                                       const std::vector<Instruction>& instructions,
-                                      std::size_t pieces, std::size_t longest_segment) {
+                                      std::size_t pieces, std::size_t longest_segment,
+                                      bool offloads) {
   if (pieces < 1) throw std::invalid_argument("pieces must be positive, not 0");
   auto program = std::make_shared<Program>(static_cast<wire::Collective>(collective),
                                            static_cast<std::uint8_t>(plan), ranks, rank, chunks,
                                            splits, forwards, adds);
   program->pieces = pieces;
+  program->offloads = offloads;
   if (longest_segment > 0) program->longest_segment = longest_segment;
   for (const auto& [verb, peer, chunk, last] : instructions) {
     if (verb < 0 || verb > static_cast<int>(Verb::kFold))
@@ -79,6 +83,37 @@ std::optional<BoundJob> submit(BoundGroup& self, const Operation& operation, boo
   return BoundJob{self.engine, std::move(job)};
 }
 
+using Post = std::tuple<std::uint64_t, int, std::uint64_t, std::size_t, int, std::uintptr_t>;
+using Work = std::tuple<std::vector<Post>, std::vector<std::pair<int, nb::bytes>>,
+                        std::vector<std::uint64_t>>;
+
+std::optional<Work> device_work(BoundGroup& self) {
+  std::optional<DeviceWork> taken;
+  {
+    const nb::gil_scoped_release others;
+    taken = self.engine->device_work(*self.group);
+  }
+  if (!taken) return std::nullopt;
+  Work work;
+  auto& [posts, frames, withdrawn] = work;
+  for (const DevicePost& p : taken->posts)
+    posts.emplace_back(p.tag, static_cast<int>(p.dtype), p.total, p.frame_bytes, p.priority,
+                       reinterpret_cast<std::uintptr_t>(p.memory));
+  for (const DeviceFrame& f : taken->frames)
+    frames.emplace_back(f.port, nb::bytes(f.bytes.data(), f.bytes.size()));
+  withdrawn = std::move(taken->withdrawn);
+  return work;
+}
+
+void device_answer(BoundGroup& self, const std::vector<nb::bytes>& frames,
+                   const std::vector<std::uint64_t>& completed) {
+  std::vector<std::span<const std::byte>> spans;
+  for (const nb::bytes& frame : frames)
+    spans.emplace_back(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
+  const nb::gil_scoped_release others;
+  self.engine->device_answer(*self.group, spans, completed);
+}
+
 }  // namespace
 }  // namespace slackline
 
@@ -92,11 +127,12 @@ NB_MODULE(_native, m) {
       .def_ro("ranks", &Program::ranks);
   m.def("program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
         "splits"_a, "forwards"_a, "adds"_a, "instructions"_a, "pieces"_a = 8,
-        "longest_segment"_a = 0,
+        "longest_segment"_a = 0, "offloads"_a = false,
         "Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the "
         "chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, "
         "some rank adds; `pieces`, into how many segments a chunk is cut that flows; "
-        "`longest_segment`, their limit in bytes, 0: the engine's own.");
+        "`longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of "
+        "some rank may add.");
   m.def(
       "crc32c",
       [](nb::bytes data, std::uint32_t seed) { return crc32c(seed, data.data(), data.size()); },
@@ -206,6 +242,27 @@ NB_MODULE(_native, m) {
           },
           "fallback"_a, "program"_a, nb::call_guard<nb::gil_scoped_release>(),
           "When the last member is lost, `fallback` does by `program` what is not done.")
+      .def(
+          "attach",
+          [](BoundGroup& self, std::string name) {
+            self.engine->attach(*self.group, std::move(name));
+          },
+          "name"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "From now on a device called `name` adds, where it can; before the first operation.")
+      .def("device_work", &device_work,
+           "Block until there is something for the device: operations (tag, dtype, total, frame "
+           "bytes, priority, address), frames (port, bytes), tags of operations that failed. None "
+           "once the group is closed.")
+      .def("device_answer", &device_answer, "frames"_a, "completed"_a,
+           "What the device gives: frames to send, in order, and tags of operations whose result "
+           "is whole. Raises ValueError for what cannot be.")
+      .def(
+          "device_failed",
+          [](BoundGroup& self, const std::string& reason) {
+            self.engine->device_failed(*self.group, reason);
+          },
+          "reason"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Nothing more comes from the device: fail the group, here and at the members.")
       .def(
           "broken", [](BoundGroup& self) { return self.engine->broken(*self.group); },
           nb::call_guard<nb::gil_scoped_release>(),

@@ -18,7 +18,7 @@ std::byte* Engine::landing(Link& link, const wire::Header& header, Job** owner) 
   // A partial sum that was added already may come again, while its segment waits for the result.
   if (!link.is_new(header.sequence)) return nullptr;
   const std::shared_ptr<Job> job = find(key_of(header));
-  if (!job || job->wide) return nullptr;
+  if (!job || job->wide || job->offloaded) return nullptr;
   const int peer = job->group->rank_of(link);
   const int index = job->program->local(header.chunk);
   if (peer < 0 || index < 0) return nullptr;
@@ -261,6 +261,9 @@ void Engine::advance(Job& job, std::uint32_t chunk, std::uint32_t segment) {
 bool Engine::pass(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step) {
   Chunk& c = job.chunks[chunk];
   Segment& s = c.segments[segment];
+  const bool asks_device =
+      job.offloaded && step.verb != Verb::kHold && (step.verb != Verb::kSend || step.own_data);
+  if (asks_device && !offload(job, chunk, segment, step)) return false;
   switch (step.verb) {
     case Verb::kSend: {
       Link& link = *job.group->links[step.peer];
@@ -278,12 +281,14 @@ bool Engine::pass(Job& job, std::uint32_t chunk, std::uint32_t segment, const St
     }
     case Verb::kAdd:
     case Verb::kCopy: {
+      if (job.offloaded) return true;
       Stash* stash = take_stash(s, step.peer);
       if (stash == nullptr) return false;
       consume(job, c, segment, stash, step);
       return true;
     }
     case Verb::kFold:
+      if (job.offloaded) return true;
       if (s.uncopied > 0 || job.gated) return false;
       fold(job, chunk, segment);
       return true;
@@ -304,8 +309,9 @@ void Engine::send_finished(Job& job) {
 }
 
 void Engine::maybe_finish(Job& job) {
-  if (job.open_segments == 0 && job.open_sends == 0 && !job.finished())
-    finish(job, JobState::kDone);
+  if (job.open_segments > 0 || job.open_sends > 0 || job.finished()) return;
+  if (job.last_divisor > 1) divide_last(job);
+  finish(job, JobState::kDone);
 }
 
 }  // namespace slackline

@@ -90,8 +90,11 @@ std::string Engine::waiting_for(const Job& job, int* peer) const {
   *peer = -1;
   if (job.any && job.any_source < 0) return "any rank, and none has sent a message with this tag";
   std::vector<bool> awaited(job.lanes.size(), false);
+  bool device = false;
   for (const Chunk& chunk : job.chunks) {
     for (const Segment& segment : chunk.segments) {
+      device = device || segment.handed;
+      if (segment.handed) continue;
       for (std::size_t i = segment.position; i < chunk.chain->steps.size(); ++i) {
         const Step& step = chunk.chain->steps[i];
         if (step.verb == Verb::kSend || step.verb == Verb::kFold) continue;
@@ -104,6 +107,7 @@ std::string Engine::waiting_for(const Job& job, int* peer) const {
     }
   }
   std::string text;
+  if (device) text = "its device (" + job.group->device->name + ")";
   for (std::size_t rank = 0; rank < awaited.size(); ++rank) {
     if (!awaited[rank]) continue;
     if (*peer < 0) *peer = static_cast<int>(rank);

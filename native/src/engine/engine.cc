@@ -182,6 +182,7 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
     drive(lock, *open, until);
   }
   group.closed = true;
+  close_device(group);
   std::vector<std::shared_ptr<Job>> left;
   for (const auto& [key, job] : jobs_) {
     if (job->group.get() == &group) left.push_back(job);
@@ -252,6 +253,7 @@ void Engine::abort_group(Group& group, const std::string& reason) {
                         -1};
   for (const auto& job : open) fail(*job, failure, false);
   group.broken = failure;
+  close_device(group);
   drain_dirty();
 }
 
@@ -260,6 +262,7 @@ void Engine::close(std::int64_t timeout_ns) {
     Lock lock = lock_for_post();
     if (closing_) return;
     closing_ = true;
+    for (const auto& [epoch, group] : groups_) close_device(*group);
     for (auto& link : links_) {
       if (!link->down) link->control(blank_header(wire::FrameKind::kBye));
     }

@@ -25,6 +25,7 @@
 
 #include "../rail/rail.h"
 #include "buffers.h"
+#include "device.h"
 #include "group.h"
 #include "job.h"
 #include "link.h"
@@ -72,6 +73,16 @@ class Engine final : public FrameSink {
   // part of `program`. Both groups must be new.
   void fall_back(Group& group, std::shared_ptr<Group> fallback,
                  std::shared_ptr<const Program> program);
+  // From now on a device adds for the group, where it can; before its first operation.
+  void attach(Group& group, std::string name);
+  // Blocks until there is something for the device; none once the group or the engine is closed.
+  std::optional<DeviceWork> device_work(Group& group);
+  // What the device gives: frames to send, in order, and the tags of operations whose whole result
+  // is in their memory. Throws std::invalid_argument for what cannot be; device_failed() follows.
+  void device_answer(Group& group, std::span<const std::span<const std::byte>> frames,
+                     std::span<const std::uint64_t> completed);
+  // Nothing more comes from the device: the group fails, on every rank.
+  void device_failed(Group& group, const std::string& reason);
   // Why the group can be used no more; empty while it can.
   std::string broken(Group& group);
   // Posts; with `drive` also works in the caller's thread until the operation is finished.
@@ -162,6 +173,17 @@ class Engine final : public FrameSink {
   bool begin(Group& group, const Key& key);
   void count_arrival(Job& job, int peer);
   void served(const Job& job);
+
+  // device.cc
+  static bool offloadable(wire::DType dtype, wire::ReduceOp op);
+  bool offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step);
+  void announce(Job& job);
+  bool hand(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer, bool partial);
+  void take_answer(const Group& group, std::span<const std::byte> frame);
+  void complete(const Group& group, std::uint64_t tag);
+  static void divide_last(const Job& job);
+  void withdraw(const Job& job);
+  void close_device(Group& group);
 
   // fallback.cc
   void begin_keeping(Job& job);
@@ -275,6 +297,8 @@ class Engine final : public FrameSink {
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_reduced_ = 0;
   std::uint64_t sleeps_ = 0;
+  std::uint64_t device_frames_taken_ = 0;
+  std::uint64_t device_frames_given_ = 0;
   std::map<std::string, std::uint64_t> last_counters_;  // set by close()
 
   std::thread thread_;

@@ -87,6 +87,7 @@ void Engine::fail(Job& job, Failure failure, bool tell_peers) {
   if (failure.tag < 0) failure.tag = job.user_tag();
   if (failure.sequence < 0) failure.sequence = job.sequence();
   job.failure = std::move(failure);
+  if (job.offloaded) withdraw(job);
   std::erase(any_source_, alive);
   const bool bound = !job.any || job.any_source >= 0;
   if (bound) {
@@ -208,7 +209,7 @@ bool Engine::needs(const Job& job, int rank) {
         const Step& step = chunk.chain->steps[i];
         if (step.peer != rank || step.verb == Verb::kFold) continue;
         if (step.verb == Verb::kSend) return true;
-        bool here = false;
+        bool here = segment.handed && i == segment.position;
         for (const Stash* s = segment.first; s != nullptr; s = s->next)
           here = here || s->peer == rank;
         if (!here) return true;

@@ -13,6 +13,7 @@
 namespace slackline {
 
 class Link;
+struct Device;
 
 // What makes a group's last member an aggregator: it begins operations by itself (serve.cc).
 struct Service {
@@ -53,6 +54,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::map<std::uint64_t, std::uint32_t>
       sequences;                     // per (class, tag, role): operations posted so far
   std::unique_ptr<Service> service;  // at an aggregator
+  std::shared_ptr<Device> device;    // what adds in the engine's stead, or null
 
   // At a worker of an aggregator (fallback.cc): who takes over when it is lost, and by which plan.
   std::shared_ptr<Group> fallback;

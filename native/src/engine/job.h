@@ -64,6 +64,8 @@ struct Segment {
   std::uint16_t readers = 0;    // peers that still read `slot` or the registered memory
   std::uint16_t uncopied = 0;   // sends whose copy a fold must wait for
   bool slot_complete = false;   // `slot` holds the final value, not a partial one
+  bool handed = false;          // the device has what the step at `position` needs
+  bool answered = false;        // and has given what the step makes
 };
 
 struct Chunk {
@@ -140,8 +142,12 @@ struct Job : std::enable_shared_from_this<Job> {
   std::byte* any_target = nullptr;
   std::uint64_t any_count = 0;
   bool any = false;
-  std::shared_ptr<Kept> kept;  // at a worker of an aggregator
-  bool gated = false;          // at an aggregator: nothing is added before the onset
+  std::shared_ptr<Kept> kept;          // at a worker of an aggregator
+  bool gated = false;                  // at an aggregator: nothing is added before the onset
+  bool offloaded = false;              // the group's device adds
+  bool announced = false;              // the device knows of it
+  std::byte* device_memory = nullptr;  // of the arena: what the device reads and writes
+  int last_divisor = 1;                // AVG: divided when the sum is complete on this rank
   Failure failure;
   std::atomic<JobState> state{JobState::kPosted};
 

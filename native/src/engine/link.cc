@@ -97,8 +97,9 @@ Link::Outcome Link::transmit(const SendItem& item) {
       std::min(chunk.segment_count, chunk.count - std::min(chunk.count, first));
   const bool wide = job.wide && !step.complete;
   const std::size_t item_size = wide ? sizeof(float) : job.item_size;
-  const std::byte* base = step.complete ? (step.own_data ? chunk.source : chunk.target)
-                                        : (step.own_data && !wide ? chunk.source : chunk.partial);
+  const std::byte* base =
+      step.complete ? (step.own_data ? chunk.source : chunk.target)
+                    : (step.own_data && !wide && !job.offloaded ? chunk.source : chunk.partial);
   wire::Header header = engine_.header_for(job, wire::FrameKind::kData);
   header.chunk = chunk.chain->chunk;
   header.offset = first * job.item_size;

@@ -72,6 +72,11 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
               operation.program->adds;
   const int contributors = group.size() - (group.service ? 1 : 0);
   job->divisor = operation.op == wire::ReduceOp::kAvg ? contributors : 1;
+  if (!p2p && operation.program->offloads && operation.program->chunks() == 1 &&
+      operation.count > 0 && offloadable(operation.dtype, operation.op)) {
+    job->offloaded = group.device != nullptr;
+    if (!group.service) std::swap(job->divisor, job->last_divisor);
+  }
   job->priority = operation.priority;
   job->total = operation.total_bytes;
   job->posted_ns = now_ns();
@@ -133,7 +138,7 @@ void Engine::lay_out(Job& job, const Operation& operation) {
     if (program.forwards) {
       // Smaller segments let a chunk of few segments flow, unless that makes them tiny.
       bytes = std::clamp(std::bit_ceil(chunk.count * unit / program.pieces + 1),
-                         std::min(kSmallestPipelinedSegment, limit),
+                         std::min({kSmallestPipelinedSegment, program.longest_segment, limit}),
                          std::min(program.longest_segment, limit));
     }
     chunk.segment_count = std::max<std::size_t>(1, bytes / unit);
@@ -148,6 +153,8 @@ void Engine::lay_out(Job& job, const Operation& operation) {
     if (chunk.chain->writes && chunk.target == nullptr)
       chunk.target = chunk.partial = scratch(job, chunk.count * job.item_size);
     if (job.wide && (adds || sends_own_wide)) chunk.partial = scratch(job, chunk.count * unit);
+    if (job.offloaded && !job.group->service)
+      job.device_memory = scratch(job, chunk.count * job.item_size);
     if (job.failure) return;
     if (sends_own_wide)
       kernels::widen(job.dtype, chunk.source, reinterpret_cast<float*>(chunk.partial), chunk.count);

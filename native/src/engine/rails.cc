@@ -123,6 +123,8 @@ std::map<std::string, std::uint64_t> Engine::count() {
   std::map<std::string, std::uint64_t> c{{"operations", operations_},
                                          {"bytes_reduced", bytes_reduced_},
                                          {"sleeps", sleeps_},
+                                         {"device_frames_taken", device_frames_taken_},
+                                         {"device_frames_given", device_frames_given_},
                                          {"arena_bytes", arena_.used()},
                                          {"slots", slots_.size()}};
   for (auto& link : links_) {

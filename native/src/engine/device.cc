@@ -1,0 +1,238 @@
+// A group with a device: what is handed to it, and what its answers move along.
+#include "device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "engine_impl.h"
+#include "segments.h"
+#include "slackline/crc32c.h"
+#include "slackline/kernels.h"
+
+namespace slackline {
+namespace {
+
+bool half(wire::DType dtype) {
+  return dtype == wire::DType::kFloat16 || dtype == wire::DType::kBfloat16;
+}
+
+void divide(const Job& job, std::byte* values, std::size_t count, int divisor) {
+  const void* source = values;
+  void* target = values;
+  kernels::fold(job.dtype, wire::ReduceOp::kAvg, &source, 1, &target, 1, count, divisor, false);
+}
+
+[[noreturn]] void refuse(const std::string& what, const wire::Header& header) {
+  throw std::invalid_argument(what + ": tag " + std::to_string(header.tag) + " offset " +
+                              std::to_string(header.offset) + " length " +
+                              std::to_string(header.length));
+}
+
+}  // namespace
+
+// Devices add; an average is their sum, divided afterwards where that gives the same bits.
+bool Engine::offloadable(wire::DType dtype, wire::ReduceOp op) {
+  if (op == wire::ReduceOp::kAvg) return dtype == wire::DType::kFloat32;
+  return op == wire::ReduceOp::kSum &&
+         (dtype == wire::DType::kFloat32 || dtype == wire::DType::kInt32 || half(dtype));
+}
+
+void Engine::attach(Group& group, std::string name) {
+  const Lock lock = lock_for_post();
+  if (!group.rank_order) throw std::invalid_argument("a device adds in rank order");
+  if (!group.sequences.empty() || group.service)
+    throw std::invalid_argument("a device comes before the group's first operation");
+  group.device = std::make_shared<Device>(std::move(name));
+}
+
+std::optional<DeviceWork> Engine::device_work(Group& group) {
+  const std::shared_ptr<Device> device = group.device;
+  Lock lock(mutex_);
+  device->ready.wait(
+      lock, [&] { return !device->work.empty() || device->closed || stopped_ || closing_; });
+  if (device->closed || stopped_ || closing_) return std::nullopt;
+  return std::exchange(device->work, {});
+}
+
+// Hands over what the step needs, once. True when the device has answered.
+bool Engine::offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step) {
+  Segment& s = job.chunks[chunk].segments[segment];
+  if (job.finished()) return false;
+  if (!s.handed) {
+    if (step.verb == Verb::kFold) {
+      if (job.gated) return false;
+      for (int rank = 0; rank < job.group->rank; ++rank) hand(job, chunk, segment, rank, false);
+    } else if (step.verb == Verb::kSend) {
+      announce(job);
+    } else if (!hand(job, chunk, segment, step.peer, step.verb == Verb::kAdd)) {
+      return false;
+    }
+    s.handed = true;
+  }
+  if (!s.answered) return false;
+  s.handed = s.answered = false;
+  return true;
+}
+
+// The device learns of an operation when it has something to do for it: with the data that it is to
+// send, or with the first frame. So it has no more of them open than rank 0's device chose to
+// begin.
+void Engine::announce(Job& job) {
+  if (std::exchange(job.announced, true)) return;
+  const Chunk& chunk = job.chunks.front();
+  std::memcpy(job.device_memory, chunk.source, chunk.count * job.item_size);
+  ++job.open_sends;  // until it is done with it
+  job.group->device->work.posts.push_back(DevicePost{job.key.tag, job.dtype, job.total,
+                                                     chunk.segment_count * job.item_size,
+                                                     job.priority, job.device_memory});
+  job.group->device->ready.notify_one();
+}
+
+bool Engine::hand(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer, bool partial) {
+  Chunk& c = job.chunks[chunk];
+  Stash* stash = take_stash(c.segments[segment], peer);
+  if (stash == nullptr) return false;
+  if (!job.group->service) announce(job);
+  wire::Header header = header_for(job, wire::FrameKind::kData);
+  header.op = static_cast<std::uint8_t>(static_cast<unsigned>(job.collective) << 4 |
+                                        static_cast<unsigned>(wire::ReduceOp::kSum));
+  header.source = static_cast<std::uint16_t>(peer);
+  header.offset = segment * c.segment_count * job.item_size;
+  header.total = job.total;
+  header.length = stash->length;
+  if (partial) header.flags |= wire::kFlagPartial;
+  header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
+  DeviceFrame frame{peer, std::vector<std::byte>(sizeof header + stash->length)};
+  std::memcpy(frame.bytes.data(), &header, sizeof header);
+  if (stash->length > 0)
+    std::memcpy(frame.bytes.data() + sizeof header, stash->data, stash->length);
+  job.group->device->work.frames.push_back(std::move(frame));
+  job.group->device->ready.notify_one();
+  ++device_frames_taken_;
+  drop_stash(job, c, segment, stash);
+  return true;
+}
+
+void Engine::device_answer(Group& group, std::span<const std::span<const std::byte>> frames,
+                           std::span<const std::uint64_t> completed) {
+  const Lock lock = lock_for_post();
+  if (group.closed || group.broken || closing_) return;
+  for (const std::span<const std::byte> frame : frames) take_answer(group, frame);
+  for (const std::uint64_t tag : completed) complete(group, tag);
+  drain_dirty();
+  wake();
+}
+
+void Engine::take_answer(const Group& group, std::span<const std::byte> frame) {
+  wire::Header header{};
+  if (frame.size() >= sizeof header) std::memcpy(&header, frame.data(), sizeof header);
+  if (frame.size() != sizeof header + header.length)
+    refuse("a frame of " + std::to_string(frame.size()) + " bytes does not end where it says",
+           header);
+  const std::shared_ptr<Job> job = find(Key{header.tag, group.epoch, kRoleCollective});
+  if (!job || !job->offloaded) return;  // it has failed meanwhile
+  Chunk& chunk = job->chunks.front();
+  const auto& steps = chunk.chain->steps;
+  const std::size_t frame_bytes = chunk.segment_count * job->item_size;
+  const std::size_t segment = header.offset / frame_bytes;
+  if (segment >= chunk.segments.size() || header.offset % frame_bytes != 0)
+    refuse("a frame begins where none does", header);
+  Segment& s = chunk.segments[segment];
+  if (!s.handed || s.answered) refuse("a frame comes that nothing asked for", header);
+  const Step& step = steps[s.position];
+  const bool sent = step.verb == Verb::kSend ||
+                    (s.position + 1u < steps.size() && steps[s.position + 1].verb == Verb::kSend);
+  if (!sent) refuse("a frame comes that goes nowhere", header);
+  const bool partial = step.verb == Verb::kSend || (step.verb == Verb::kAdd && !step.last);
+  const std::size_t unit = partial && job->wide ? sizeof(float) : job->item_size;
+  const std::size_t elements = elements_in(chunk, segment);
+  if (header.length != elements * unit || partial != ((header.flags & wire::kFlagPartial) != 0))
+    refuse("a frame is not what its step makes", header);
+  std::byte* to = (partial ? chunk.partial : chunk.target) + segment * chunk.segment_count * unit;
+  std::memcpy(to, frame.data() + sizeof header, header.length);
+  if (job->group->service && job->divisor > 1) divide(*job, to, elements, job->divisor);
+  ++device_frames_given_;
+  s.answered = true;
+  advance(*job, 0, static_cast<std::uint32_t>(segment));
+  maybe_finish(*job);
+}
+
+// The whole result is in the device's memory. Where the plan sends it, it came in frames as well.
+void Engine::complete(const Group& group, std::uint64_t tag) {
+  const std::shared_ptr<Job> job = find(Key{tag, group.epoch, kRoleCollective});
+  if (!job || !job->announced) return;  // it has failed meanwhile
+  Chunk& chunk = job->chunks.front();
+  const auto& steps = chunk.chain->steps;
+  for (std::size_t segment = 0; segment < chunk.segments.size(); ++segment) {
+    Segment& s = chunk.segments[segment];
+    const std::size_t first = segment * chunk.segment_count * job->item_size;
+    const std::size_t bytes = elements_in(chunk, segment) * job->item_size;
+    const std::string where = "tag " + std::to_string(tag) + " at offset " + std::to_string(first);
+    if (s.position >= steps.size()) {
+      if (std::memcmp(chunk.target + first, job->device_memory + first, bytes) != 0)
+        throw std::invalid_argument("what it sent and what it stored differ: " + where);
+      continue;
+    }
+    if (!s.handed || s.position + 1u != steps.size() || steps[s.position].verb != Verb::kCopy)
+      throw std::invalid_argument("it says it is done and is not: " + where);
+    std::memcpy(chunk.target + first, job->device_memory + first, bytes);
+    s.answered = true;
+    advance(*job, 0, static_cast<std::uint32_t>(segment));
+  }
+  send_finished(*job);
+}
+
+// An average over ranks one of which may have a device: divided by each of them, when nobody reads
+// the sum any more.
+void Engine::divide_last(const Job& job) {
+  for (const Chunk& chunk : job.chunks) {
+    if (chunk.target != nullptr) divide(job, chunk.target, chunk.count, job.last_divisor);
+  }
+}
+
+void Engine::withdraw(const Job& job) {
+  Device& device = *job.group->device;
+  const auto of = [&](const DeviceFrame& frame) {
+    wire::Header header;
+    std::memcpy(&header, frame.bytes.data(), sizeof header);
+    return header.tag == job.key.tag;
+  };
+  std::erase_if(device.work.frames, of);
+  const auto posted = [&](const DevicePost& post) { return post.tag == job.key.tag; };
+  if (job.announced && std::erase_if(device.work.posts, posted) == 0) {
+    device.work.withdrawn.push_back(job.key.tag);
+    device.ready.notify_one();
+  }
+}
+
+void Engine::close_device(Group& group) {
+  if (!group.device) return;
+  group.device->closed = true;
+  group.device->work = {};
+  group.device->ready.notify_all();
+}
+
+void Engine::device_failed(Group& group, const std::string& reason) {
+  const Lock lock = lock_for_post();
+  if (group.closed || group.broken || closing_) return;
+  // Workers outlive an aggregator; ranks cannot do without one of them.
+  const Failure failure{group.service ? Fault::kPeer : Fault::kInternal,
+                        "the device of rank " + std::to_string(group.rank) + " (" +
+                            group.device->name + ") failed: " + reason,
+                        group.rank,
+                        -1,
+                        -1,
+                        -1};
+  for (Link* link : group.links) {
+    if (link != nullptr && !link->down) abort_over(*link, group, failure);
+  }
+  break_group(group, failure);
+  close_device(group);
+  drain_dirty();
+  wake();
+}
+
+}  // namespace slackline

@@ -1,0 +1,297 @@
+// A group some of whose ranks have a device that adds in the engine's stead.
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+
+#include "devices.h"
+
+namespace slackline::test {
+namespace {
+
+constexpr Kind kKinds[] = {Kind::kStream, Kind::kDatagram, Kind::kShared};
+constexpr std::size_t kSizes[] = {1, 15, 1000, 1024, 1025, 20'000, 100'003};
+
+// Ranks around a ring, those in `with` behind a device.
+struct Ring {
+  Ring(
+      int size, Kind kind, std::vector<int> with, std::function<void()> before = [] {})
+      : ranks(size, kind, 1, small_engine(), true) {
+    for (const int rank : with) add(rank, before);
+  }
+  ~Ring() {
+    on_every_rank(ranks.size(), [&](int rank) {
+      ranks.engine(rank).close_group(ranks.group(rank), kSecond / 10);
+    });
+    devices.clear();
+  }
+  void add(int rank, const std::function<void()>& before) {
+    devices.push_back(std::make_unique<RingDevice>(
+        ranks.engine(rank), ranks.groups[static_cast<std::size_t>(rank)], before));
+  }
+  std::shared_ptr<Job> post(int rank, const float* source, float* target, std::size_t count,
+                            bool blocking, int tag = -1, std::int64_t timeout_ns = 60 * kSecond) {
+    Operation operation = reduction(offloaded_ring(ranks.size(), rank), source, target, count, tag);
+    operation.timeout_ns = timeout_ns;
+    return ranks.engine(rank).post(ranks.group(rank), operation, blocking);
+  }
+  void all_reduce(int rank, std::size_t count, bool blocking) {
+    std::vector<float> values = contributions(rank, count);
+    finish(ranks.engine(rank), post(rank, values.data(), values.data(), count, blocking));
+    check_sum(values.data(), count, ranks.size());
+  }
+
+  Ranks ranks;
+  std::vector<std::unique_ptr<RingDevice>> devices;
+};
+
+TEST("devices around a ring reduce every size, in place or not, over every kind of rail") {
+  for (const Kind kind : kKinds) {
+    for (const auto& with : std::vector<std::vector<int>>{{0, 1}, {0, 1, 2}, {0, 1, 2, 3}}) {
+      const int size = static_cast<int>(with.size());
+      Ring net(size, kind, with);
+      on_every_rank(size, [&](int rank) {
+        for (const std::size_t count : kSizes) {
+          net.all_reduce(rank, count, count % 2 == 0);
+          const std::vector<float> source = contributions(rank, count);
+          std::vector<float> target(count, -1);
+          finish(net.ranks.engine(rank), net.post(rank, source.data(), target.data(), count, true));
+          check_sum(target.data(), count, size);
+          CHECK(source == contributions(rank, count));
+        }
+      });
+      for (const auto& device : net.devices)
+        CHECK_EQUAL(device->operations.load(), static_cast<int>(2 * std::size(kSizes)));
+    }
+  }
+}
+
+TEST("any of the ranks may have a device and the others none") {
+  for (const Kind kind : kKinds) {
+    for (int some = 1; some < 8; ++some) {
+      std::vector<int> with;
+      for (int rank = 0; rank < 3; ++rank) {
+        if ((some >> rank & 1) != 0) with.push_back(rank);
+      }
+      Ring net(3, kind, with);
+      on_every_rank(3, [&](int rank) {
+        for (const std::size_t count : kSizes) net.all_reduce(rank, count, true);
+        net.all_reduce(rank, 0, true);
+      });
+      CHECK(net.ranks.counter("device_frames_taken") > 0);
+    }
+  }
+}
+
+// Bits of every type and reduction, as rank 0 has them.
+Bytes bits_of(Ring& net) {
+  using wire::DType;
+  using wire::ReduceOp;
+  constexpr std::size_t kCount = 5003;
+  Bytes found;
+  for (const DType dtype :
+       {DType::kFloat32, DType::kInt32, DType::kBfloat16, DType::kFloat16, DType::kFloat64}) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
+      const std::size_t item = wire::item_size(dtype);
+      std::vector<Bytes> all(static_cast<std::size_t>(net.ranks.size()));
+      on_every_rank(net.ranks.size(), [&](int rank) {
+        Bytes& values = all[static_cast<std::size_t>(rank)];
+        values.resize(kCount * item);
+        for (std::size_t i = 0; i < values.size(); ++i)  // no infinity, no NaN in any type
+          values[i] = static_cast<std::byte>((i * 31 + static_cast<std::size_t>(rank) * 57) % 90);
+        Operation operation =
+            reduction(offloaded_ring(net.ranks.size(), rank), nullptr, nullptr, kCount);
+        operation.dtype = dtype;
+        operation.op = op;
+        operation.source = operation.target = values.data();
+        operation.total_bytes = values.size();
+        finish(net.ranks.engine(rank),
+               net.ranks.engine(rank).post(net.ranks.group(rank), operation, true));
+      });
+      for (const Bytes& each : all) CHECK(each == all.front());
+      found.insert(found.end(), all.front().begin(), all.front().end());
+    }
+  }
+  return found;
+}
+
+TEST("sums and averages of every type have the bits of ranks without devices") {
+  Ring software(4, Kind::kStream, {});
+  const Bytes expected = bits_of(software);
+  Ring all(4, Kind::kStream, {0, 1, 2, 3});
+  CHECK(bits_of(all) == expected);
+  Ring some(4, Kind::kShared, {1, 3});
+  CHECK(bits_of(some) == expected);
+}
+
+TEST("ranks with devices may post by tag in any order") {
+  Ring net(4, Kind::kStream, {0, 1, 2, 3});
+  on_every_rank(4, [&](int rank) {
+    constexpr int kTags = 100;
+    constexpr std::size_t kCount = 5000;
+    std::vector<std::vector<float>> values(kTags, contributions(rank, kCount));
+    std::vector<std::shared_ptr<Job>> jobs;
+    constexpr int kStrides[] = {1, 3, 7, 99};
+    for (int i = 0; i < kTags; ++i) {
+      const int tag = i * kStrides[rank] % kTags;
+      auto& mine = values[static_cast<std::size_t>(tag)];
+      jobs.push_back(net.post(rank, mine.data(), mine.data(), kCount, false, tag));
+    }
+    for (const auto& job : jobs) finish(net.ranks.engine(rank), job);
+    for (const auto& each : values) check_sum(each.data(), kCount, 4);
+  });
+}
+
+TEST("a device that fails ends the group on every rank, and is named") {
+  for (int culprit = 0; culprit < 3; ++culprit) {
+    Ring net(3, Kind::kStream, {});
+    int batches = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+      net.add(rank, [&batches, rank, culprit] {
+        if (rank == culprit && ++batches == 2) throw std::runtime_error("it is on fire");
+      });
+    }
+    on_every_rank(3, [&](int rank) {
+      std::vector<float> values = contributions(rank, 200'000);
+      std::shared_ptr<Job> job;
+      for (int i = 0; i < 3; ++i) {
+        job = net.post(rank, values.data(), values.data(), values.size(), true);
+        if (job->failure) break;
+      }
+      CHECK(job->failure.fault == Fault::kInternal);
+      const std::string expected =
+          "the device of rank " + std::to_string(culprit) + " (test) failed: it is on fire";
+      CHECK_EQUAL(job->failure.message.substr(0, expected.size()), expected);
+    });
+  }
+}
+
+TEST("a device that never answers costs the operation its time, and says who is waited for") {
+  Ranks ranks(2, Kind::kStream, 1, small_engine(), true);
+  for (int rank = 0; rank < 2; ++rank) ranks.engine(rank).attach(ranks.group(rank), "test");
+  on_every_rank(2, [&](int rank) {
+    std::vector<float> values = contributions(rank, 10'000);
+    Operation operation =
+        reduction(offloaded_ring(2, rank), values.data(), values.data(), values.size());
+    operation.timeout_ns = rank == 0 ? kSecond / 5 : 20 * kSecond;
+    const auto job = ranks.engine(rank).post(ranks.group(rank), operation, true);
+    CHECK(job->failure.fault == Fault::kTimeout);
+    CHECK(job->failure.message.find(" waiting for its device (test)") != std::string::npos);
+    if (rank == 0) CHECK(ranks.group(0).device->work.empty());  // taken back
+  });
+}
+
+TEST("what a device says too late of an operation that has failed is dropped") {
+  Ranks ranks(2, Kind::kStream, 1, small_engine(), true);
+  Engine& engine = ranks.engine(0);
+  engine.attach(ranks.group(0), "test");
+  std::vector<float> values = contributions(0, 100);
+  Operation operation = reduction(offloaded_ring(2, 0), values.data(), values.data(), 100);
+  operation.timeout_ns = kSecond / 20;
+  const auto job = engine.post(ranks.group(0), operation, false);
+  const auto work = engine.device_work(ranks.group(0));
+  CHECK_EQUAL(work->posts.size(), 1u);
+  engine.wait(*job, -1);
+  CHECK(job->failure.fault == Fault::kTimeout);
+  const auto later = engine.device_work(ranks.group(0));
+  CHECK_EQUAL(later->withdrawn.size(), 1u);
+  CHECK_EQUAL(later->withdrawn[0], work->posts[0].tag);
+  work->posts[0].memory[0] = std::byte{1};  // still there
+  const std::vector<std::uint64_t> completed{work->posts[0].tag};
+  engine.device_answer(ranks.group(0), {}, completed);
+  CHECK(values == contributions(0, 100));
+}
+
+// One operation of two frames at rank 0 of 2, and what its device may not say of it.
+std::string refused(const std::function<void(wire::Header&)>& spoil, bool completes = false) {
+  Ranks ranks(2, Kind::kStream, 1, small_engine(), true);
+  Engine& engine = ranks.engine(0);
+  Group& group = ranks.group(0);
+  engine.attach(group, "test");
+  std::vector<float> values = contributions(0, 2048);
+  Operation operation = reduction(offloaded_ring(2, 0), values.data(), values.data(), 2048);
+  const auto job = engine.post(group, operation, false);
+  const auto work = engine.device_work(group);
+  wire::Header header{};
+  header.tag = work->posts.at(0).tag;
+  header.length = 4096;
+  header.flags = wire::kFlagPartial;
+  spoil(header);
+  Bytes frame(sizeof header + 4096);
+  std::memcpy(frame.data(), &header, sizeof header);
+  const std::vector<std::span<const std::byte>> frames{frame};
+  const std::vector<std::uint64_t> completed{work->posts[0].tag};
+  try {
+    if (completes)
+      engine.device_answer(group, {}, completed);
+    else
+      engine.device_answer(group, frames, {});
+  } catch (const std::invalid_argument& error) {
+    const std::string text = error.what();
+    return text.substr(0, text.find(':'));
+  }
+  return "taken";
+}
+
+TEST("what a device says is checked before it is followed") {
+  CHECK_EQUAL(refused([](wire::Header&) {}), "taken");
+  CHECK_EQUAL(refused([](wire::Header& h) { h.tag += 1; }), "taken");  // dropped: nothing is open
+  CHECK_EQUAL(refused([](wire::Header& h) { h.length = 4092; }),
+              "a frame of 4160 bytes does not end where it says");
+  CHECK_EQUAL(refused([](wire::Header& h) { h.offset = 64; }), "a frame begins where none does");
+  CHECK_EQUAL(refused([](wire::Header& h) { h.offset = 1 << 20; }),
+              "a frame begins where none does");
+  CHECK_EQUAL(refused([](wire::Header& h) { h.flags = 0; }), "a frame is not what its step makes");
+  CHECK_EQUAL(refused([](wire::Header&) {}, true), "it says it is done and is not");
+}
+
+TEST("a rank that is lost ends the operations of ranks with devices at once") {
+  for (const Kind kind : {Kind::kStream, Kind::kDatagram}) {
+    Ring net(3, kind, {0, 1, 2});
+    on_every_rank(3, [&](int rank) {
+      std::vector<float> values = contributions(rank, 300'000);
+      if (rank == 2) {
+        net.ranks.cut(0, 2, 0);
+        net.ranks.cut(1, 2, 0);
+        if (kind == Kind::kDatagram) {
+          for (const int peer : {0, 1})
+            net.ranks.engine(peer).unreachable(net.ranks.link(peer, 2), "its process is gone");
+        }
+        return;
+      }
+      const auto job = net.post(rank, values.data(), values.data(), values.size(), true);
+      CHECK(job->failure.fault == Fault::kPeer);
+      CHECK_EQUAL(job->failure.peer, 2);
+    });
+  }
+}
+
+TEST("a rank may leave when it has its result, while other devices are still at work") {
+  for (int turn = 0; turn < 20; ++turn) {
+    Ring net(3, Kind::kStream, {});
+    for (int rank = 0; rank < 3; ++rank) {
+      net.add(rank, [rank] {
+        if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      });
+    }
+    on_every_rank(3, [&](int rank) {
+      net.all_reduce(rank, 3000, true);
+      net.ranks.engine(rank).close_group(net.ranks.group(rank), kSecond);
+    });
+  }
+}
+
+TEST("an aborted or closed engine lets its devices go") {
+  for (const bool abort : {true, false}) {
+    Ring net(2, Kind::kShared, {0, 1});
+    std::vector<float> values = contributions(0, 100'000);
+    const auto job = net.post(0, values.data(), values.data(), values.size(), false);
+    if (abort)
+      net.ranks.engine(0).abort_group(net.ranks.group(0), "enough");
+    else
+      net.ranks.engine(0).close(0);
+    CHECK(job->failure.fault == Fault::kClosed);
+  }
+}
+
+}  // namespace
+}  // namespace slackline::test
