@@ -289,6 +289,7 @@ TEST("an aborted or closed engine lets its devices go") {
       net.ranks.engine(0).abort_group(net.ranks.group(0), "enough");
     else
       net.ranks.engine(0).close(0);
+    net.ranks.engine(0).wait(*job, -1);
     CHECK(job->failure.fault == Fault::kClosed);
   }
 }
