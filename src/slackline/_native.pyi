@@ -70,9 +70,9 @@ class Program:
     @property
     def ranks(self) -> int: ...
 
-def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8, longest_segment: int = 0) -> Program:
+def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8, longest_segment: int = 0, offloads: bool = False) -> Program:
     """
-    Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds; `pieces`, into how many segments a chunk is cut that flows; `longest_segment`, their limit in bytes, 0: the engine's own.
+    Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds; `pieces`, into how many segments a chunk is cut that flows; `longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of some rank may add.
     """
 
 def crc32c(data: bytes, seed: int = 0) -> int:
@@ -142,6 +142,26 @@ class Group:
     def fall_back(self, fallback: Group, program: Program) -> None:
         """
         When the last member is lost, `fallback` does by `program` what is not done.
+        """
+
+    def attach(self, name: str) -> None:
+        """
+        From now on a device called `name` adds, where it can; before the first operation.
+        """
+
+    def device_work(self) -> tuple[list[tuple[int, int, int, int, int, int]], list[tuple[int, bytes]], list[int]] | None:
+        """
+        Block until there is something for the device: operations (tag, dtype, total, frame bytes, priority, address), frames (port, bytes), tags of operations that failed. None once the group is closed.
+        """
+
+    def device_answer(self, frames: Sequence[bytes], completed: Sequence[int]) -> None:
+        """
+        What the device gives: frames to send, in order, and tags of operations whose result is whole. Raises ValueError for what cannot be.
+        """
+
+    def device_failed(self, reason: str) -> None:
+        """
+        Nothing more comes from the device: fail the group, here and at the members.
         """
 
     def broken(self) -> str:

@@ -10,7 +10,7 @@ from typing import Self
 from slackline.errors import UsageError
 from slackline.units import parse_bytes, parse_duration_ns
 
-__all__ = ["ORDERS", "RAILS", "TLS", "Environment", "cache_folder"]
+__all__ = ["NICS", "ORDERS", "RAILS", "TLS", "Environment", "cache_folder"]
 
 _PREFIX = "SLACKLINE_"
 
@@ -19,6 +19,10 @@ ORDERS = ("auto", "rank", "any")
 
 RAILS = ("shm", "tcp", "udp")
 """The kinds of rails that the engine has."""
+
+NICS = ("software", "twin", "circuit")
+"""What adds for a rank: the engine, or behind it a circuit's twin in Python or the circuit itself,
+simulated."""
 
 TLS = ("off", "require")
 """Whether TCP rails are encrypted."""
@@ -44,6 +48,8 @@ class Environment:
     """One of ORDERS."""
     plan: str | None = None
     """The name of a collective plan, or "auto"."""
+    nic: str | None = None
+    """One of NICS; ranks may differ."""
     aggregator: str | None = None
     """Where a `slackline aggregate` listens: "10.0.0.9:7000"."""
     rails: tuple[str, ...] | None = None
@@ -97,6 +103,12 @@ def _order(text: str) -> str:
     return text
 
 
+def _nic(text: str) -> str:
+    if text not in NICS:
+        raise UsageError(f"a nic must be one of {', '.join(NICS)}, not {text!r}")
+    return text
+
+
 def _rails(text: str) -> tuple[str, ...]:
     rails = tuple(text.split(","))
     for rail in rails:
@@ -139,6 +151,7 @@ def _positive_bytes(text: str) -> int:
 _PARSERS: Mapping[str, Callable[[str], object]] = {
     "order": _order,
     "plan": str,
+    "nic": _nic,
     "aggregator": str,
     "rails": _rails,
     "timeout": _timeout,

@@ -24,6 +24,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
     given = {
         "SLACKLINE_ORDER": "rank",
         "SLACKLINE_PLAN": "ring",
+        "SLACKLINE_NIC": "twin",
         "SLACKLINE_AGGREGATOR": "10.0.0.9:7000",
         "SLACKLINE_RAILS": "tcp,shm",
         "SLACKLINE_TIMEOUT": "1.5s",
@@ -38,6 +39,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
     assert Environment.read(given) == Environment(
         order="rank",
         plan="ring",
+        nic="twin",
         aggregator="10.0.0.9:7000",
         rails=("tcp", "shm"),
         timeout=timedelta(seconds=1.5),
@@ -59,13 +61,16 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
 WRONG = {
     ("SLACKLINE_ODER", "rank"): (
         "SLACKLINE_ODER is not a variable of slackline; known are SLACKLINE_ORDER, SLACKLINE_PLAN, "
-        "SLACKLINE_AGGREGATOR, "
+        "SLACKLINE_NIC, SLACKLINE_AGGREGATOR, "
         "SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, SLACKLINE_ARENA, "
         "SLACKLINE_INTERFACE, SLACKLINE_TLS, SLACKLINE_KEY, "
         "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY"
     ),
     ("SLACKLINE_ORDER", "best"): (
         "SLACKLINE_ORDER: an order must be one of auto, rank, any, not 'best'"
+    ),
+    ("SLACKLINE_NIC", "twim"): (
+        "SLACKLINE_NIC: a nic must be one of software, twin, circuit, not 'twim'"
     ),
     ("SLACKLINE_RAILS", "shm,rdma"): (
         "SLACKLINE_RAILS: a rail must be one of shm, tcp, udp, not 'rdma'"

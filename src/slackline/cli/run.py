@@ -59,6 +59,10 @@ def run(
         str | None,
         typer.Option(help="How long an operation may take before its rank gives up: 30s."),
     ] = None,
+    nic: Annotated[
+        str | None,
+        typer.Option(help="What adds for each rank: software, twin or circuit."),
+    ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(help="Directory to keep every rank's output and telemetry in."),
@@ -92,7 +96,7 @@ def run(
         switch=switch,
     )
     ranks = options.hosts if options is not None else 4 if ranks is None else ranks
-    _check(script, ranks, timeout, keep)
+    _check(script, ranks, timeout, nic, keep)
     plan = parse_all(faults or ())
     with open_screen() as screen, _signals() as received, open_stage(options, plan, ranks) as stage:
         directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
@@ -101,6 +105,8 @@ def run(
         settings = {**stage.settings, "SLACKLINE_TELEMETRY": str(telemetry)}
         if timeout is not None:
             settings["SLACKLINE_TIMEOUT"] = timeout
+        if nic is not None:
+            settings["SLACKLINE_NIC"] = nic
         cores = usable_cores()
         screen.note(f"{ranks} {'rank' if ranks == 1 else 'ranks'} of {script} on {cores} cores")
         if "OMP_NUM_THREADS" not in os.environ:
@@ -141,17 +147,20 @@ def run(
     return code
 
 
-def _check(script: Path, ranks: int, timeout: str | None, keep: Path | None) -> None:
+def _check(
+    script: Path, ranks: int, timeout: str | None, nic: str | None, keep: Path | None
+) -> None:
     if not 1 <= ranks <= _MOST_RANKS:
         raise UsageError(f"ranks must be between 1 and {_MOST_RANKS}, not {ranks}")
     if not script.exists():
         raise UsageError(f"there is no script {str(script)!r}")
     if not script.is_file():
         raise UsageError(f"{str(script)!r} is not a script")
-    try:
-        Environment.read({} if timeout is None else {"SLACKLINE_TIMEOUT": timeout})
-    except UsageError as error:
-        raise UsageError(f"--timeout {timeout}: {str(error).partition(': ')[2]}") from None
+    for option, given in (("timeout", timeout), ("nic", nic)):
+        try:
+            Environment.read({} if given is None else {f"SLACKLINE_{option.upper()}": given})
+        except UsageError as error:
+            raise UsageError(f"--{option} {given}: {str(error).partition(': ')[2]}") from None
     Environment.read()  # refuses a wrong value before any rank starts
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise UsageError(f"{str(keep)!r} is not an empty directory")

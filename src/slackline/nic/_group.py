@@ -71,7 +71,7 @@ class NativeGroup:
         self, nbytes: int, dtype: DType = DType.FLOAT32, op: ReduceOp = ReduceOp.SUM
     ) -> Selected:
         """The plan that an all_reduce of `nbytes` runs, and why."""
-        return self._book.select(Collective.ALL_REDUCE, nbytes, dtype)
+        return self._book.all_reduce(nbytes, dtype, op)
 
     def agree(self, address: int, count: int) -> None:
         """The largest of all ranks' 64-bit integers, in place."""
@@ -138,7 +138,7 @@ class NativeGroup:
         total = check_reduction(self.rank, count, dtype, op)
         if len(self._all_reduces) >= _CACHED_SHAPES:
             self._all_reduces.clear()
-        chosen = self._book.select(Collective.ALL_REDUCE, total, dtype)
+        chosen = self._book.all_reduce(total, dtype, op)
         known = self._all_reduces[count, dtype, op] = (
             self._runner(chosen.name),
             chosen.program,

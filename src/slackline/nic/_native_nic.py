@@ -14,15 +14,18 @@ from functools import partial
 
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
+from slackline.nic._circuit_nic import Devices
+from slackline.nic._device import Carrier
 from slackline.nic._group import NativeGroup
 from slackline.nic._health import Monitor, Monitors
 from slackline.nic._interface import Store
 from slackline.nic._network import Network
 from slackline.nic._options import NicOptions
-from slackline.nic._plans import PlanBook
+from slackline.nic._plans import RING, PlanBook, plan_number
 from slackline.nic._rendezvous import Meeting, meet
 from slackline.nic._star import reach
 from slackline.nic._transfer import Completions
+from slackline.plan.collective import Collective, generate
 
 __all__ = ["NativeNic"]
 
@@ -39,6 +42,8 @@ class NativeNic:
     def __init__(self, options: NicOptions | None = None) -> None:
         self.options = options or NicOptions()
         self.identity = uuid.uuid4().hex
+        self._devices = None if self.options.nic == "software" else Devices(self.options.nic)
+        self._carriers = set[Carrier]()
         self._network = Network(self.identity, self.options)
         self._lock = threading.Lock()
         self._engine: _native.Engine | None = None
@@ -64,13 +69,23 @@ class NativeNic:
         with self._lock:
             if self._closed:
                 raise ClosedError("the nic is closed", rank=rank)
-            meeting = meet(store, rank, size, self._network.record(), self._network.key)
+            device_bytes = self._devices.payload_bytes if self._devices and size > 1 else 0
+            record = self._network.record(device_bytes)
+            meeting = meet(store, rank, size, record, self._network.key)
             engine = self._start(meeting)
             deadline = time.monotonic() + limit.total_seconds()
             links, shared = self._network.connect(meeting, rank, deadline)
             one_host = len({record.host for record in meeting.records}) == 1
-            book = PlanBook(rank, size, self.options, all_shared=shared, one_host=one_host)
+            book = PlanBook(
+                rank,
+                size,
+                self.options,
+                all_shared=shared,
+                one_host=one_host,
+                device_bytes=meeting.device_bytes,
+            )
             native = engine.open_group(meeting.epoch, rank, links, book.order == "rank")
+            carrier = self._attach(native, meeting) if size > 1 else None
             assert self._completions is not None
             monitor = self._monitors.watch(engine, links, rank)
             group = NativeGroup(
@@ -79,7 +94,7 @@ class NativeNic:
                 book,
                 self._completions,
                 timeout=self.options.timeout or timeout,
-                on_close=partial(self._forget, monitor),
+                on_close=partial(self._forget, monitor, carrier),
                 lost=partial(_lost, engine, links),
                 health=monitor.judgements,
             )
@@ -115,15 +130,35 @@ class NativeNic:
             group.close()
         self._end()
 
-    def _forget(self, monitor: Monitor, group: NativeGroup) -> None:
+    def _attach(self, native: _native.Group, meeting: Meeting) -> Carrier | None:
+        """The device behind a group that nobody else has yet."""
+        if self._devices is None:
+            return None
+        plan = plan_number(generate(Collective.ALL_REDUCE, RING, native.size))
+        try:
+            native.attach(self._devices.kind)
+            device = self._devices.ring(native.rank, native.size, meeting.epoch, plan)
+        except BaseException:
+            native.close(0)
+            raise
+        carrier = Carrier(native, device)
+        self._carriers.add(carrier)
+        return carrier
+
+    def _forget(self, monitor: Monitor, carrier: Carrier | None, group: NativeGroup) -> None:
         self._groups.discard(group)
         self._monitors.end(monitor)
+        if carrier is not None:
+            carrier.join()
+            self._carriers.discard(carrier)
 
     def _end(self) -> None:
         atexit.unregister(self._end)
         self._monitors.close()
         if self._engine is not None:
             self._engine.close(_CLOSE_NS)
+        for carrier in self._carriers:
+            carrier.join()
         if self._completions is not None:
             self._completions.join()
         self._network.close()

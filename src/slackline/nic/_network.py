@@ -42,7 +42,7 @@ class Network:
         self._links: Links | None = None
         self._events: threading.Thread | None = None
 
-    def record(self) -> Record:
+    def record(self, device_bytes: int = 0) -> Record:
         """What the other ranks are told."""
         return Record(
             engine=self._name,
@@ -50,6 +50,7 @@ class Network:
             interfaces=self._door.interfaces,
             chosen=bool(self._options.interfaces),
             options=self._options.agreed(),
+            device_bytes=device_bytes,
         )
 
     @property

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
-from slackline.env import ORDERS, RAILS, TLS, Environment
+from slackline.env import NICS, ORDERS, RAILS, TLS, Environment
 from slackline.errors import UsageError
 from slackline.faults import parse_all
 from slackline.nic._paths import parse_address
@@ -15,6 +15,7 @@ __all__ = ["NicOptions"]
 
 CHECKSUMS = ("wire", "all", "none")
 _SEVERAL_RANKS = 4  # two ranks have one order, up to the sign of a minimum's zero
+_DEVICES_PLAN = "reduce-broadcast"
 _SMALLEST_SEGMENT = 4096
 _LARGEST_SEGMENT = 16 << 20
 _SMALLEST_ARENA = 16 << 20
@@ -24,7 +25,8 @@ _SMALLEST_ARENA = 16 << 20
 class NicOptions:
     """How an engine works.
 
-    Every rank of a job must be given the same, but for `interfaces` and where its `key` lies.
+    Every rank of a job must be given the same, but for `nic`, `interfaces` and where its `key`
+    lies.
     """
 
     order: str = "auto"
@@ -33,6 +35,10 @@ class NicOptions:
     unless `plan` names one that sums otherwise."""
     plan: str = "auto"
     """The plan of every all_reduce, or "auto": chosen by measured cost."""
+    nic: str = "software"
+    """What adds: "software", the engine; "circuit", a ring NIC simulated by Verilator; "twin", the
+    same in Python. The last two need slackline[circuit]. If any rank has one of them, all take the
+    plan "reduce-broadcast" for what circuits add, and sum in rank order."""
     aggregator: str = ""
     """Where a `slackline aggregate` listens, "10.0.0.9:7000": the plan "star" reduces there.
     Without it, or where a rank cannot reach it, the other plans are used."""
@@ -80,6 +86,17 @@ class NicOptions:
         plans = names(Collective.ALL_REDUCE, helpers=1)
         if self.plan != "auto" and self.plan not in plans:
             raise UsageError(f"plan must be auto or one of {', '.join(plans)}, not {self.plan!r}")
+        if self.nic not in NICS:
+            raise UsageError(f"nic must be one of {', '.join(NICS)}, not {self.nic!r}")
+        if self.nic != "software" and self.plan not in ("auto", _DEVICES_PLAN):
+            raise UsageError(
+                f"the nic {self.nic!r} runs the plan {_DEVICES_PLAN!r}, not {self.plan!r}"
+            )
+        if self.nic != "software" and self.aggregator:
+            raise UsageError(
+                f"an aggregator adds for all ranks, and the nic {self.nic!r} for its own: "
+                "give one of the two"
+            )
         if self.order == "rank" and not self.keeps_rank_order():
             raise UsageError(f"the plan {self.plan!r} does not sum in rank order")
         if not self.rails or any(rail not in RAILS for rail in self.rails):
@@ -121,6 +138,7 @@ class NicOptions:
         given: dict[str, object] = {
             "order": environment.order,
             "plan": environment.plan,
+            "nic": environment.nic,
             "aggregator": environment.aggregator,
             "rails": environment.rails,
             "timeout": environment.timeout,

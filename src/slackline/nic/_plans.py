@@ -23,9 +23,9 @@ from slackline.plan.collective import (
     generate,
     names,
 )
-from slackline.wire import DType
+from slackline.wire import DType, ReduceOp
 
-__all__ = ["STAR", "PlanBook", "Selected", "compile_program"]
+__all__ = ["RING", "STAR", "PlanBook", "Selected", "compile_program", "plan_number"]
 
 _log = logging.getLogger("slackline.nic")
 
@@ -43,6 +43,13 @@ _FIXED = {
 _SMALLEST_CLASS = 1 << 10
 STAR = "star"
 """The plan that needs an aggregator."""
+RING = "reduce-broadcast"
+"""The plan that devices of ranks take part in."""
+_OFFLOADED = {
+    ReduceOp.SUM: (DType.FLOAT32, DType.INT32, DType.BFLOAT16, DType.FLOAT16),
+    ReduceOp.AVG: (DType.FLOAT32,),
+}
+"""What devices add; an average of other types is not its sum, rounded, divided."""
 _PIECES = {False: 8, True: 128}
 """Segments of a chunk that flows, and of one that an aggregator adds: its result is late by one."""
 _LONGEST_SEGMENT = {False: 0, True: 32 << 10}
@@ -62,14 +69,29 @@ class PlanBook:
     """Chooses and compiles plans for one group; remembers both."""
 
     def __init__(
-        self, rank: int, ranks: int, options: NicOptions, *, all_shared: bool, one_host: bool
+        self,
+        rank: int,
+        ranks: int,
+        options: NicOptions,
+        *,
+        all_shared: bool,
+        one_host: bool,
+        device_bytes: int = 0,
     ) -> None:
-        """`all_shared`: all links are shared memory; `one_host`: no rank is on another host."""
+        """`all_shared`: all links are shared memory; `one_host`: no rank is on another host;
+        `device_bytes`: the longest payload that the devices of some ranks take, 0: there are none.
+        """
         self.rank = rank
         self.ranks = ranks
         self.order = options.order
         if options.order == "auto":
             self.order = "rank" if all_shared and options.keeps_rank_order() else "any"
+        if device_bytes:
+            self.order = "rank"
+        longest = min(device_bytes, options.wire_segment_bytes, options.memory_segment_bytes)
+        # A frame of every type is then whole lines of 64 bytes.
+        self._device_bytes = 1 << longest.bit_length() - 1 if longest else 0
+        self._offloaded: Selected | None = None
         self._asked = "auto" if options.plan == STAR else options.plan
         self._wants_star = options.plan == STAR
         self._star_limit = 0
@@ -100,6 +122,16 @@ class PlanBook:
             self._timings, self.ranks, shared_memory=self._all_shared
         )
         self._selected.clear()
+
+    def all_reduce(self, nbytes: int, dtype: DType, op: ReduceOp) -> Selected:
+        """The plan for an all_reduce over `nbytes`."""
+        if not self._device_bytes or not nbytes or dtype not in _OFFLOADED.get(op, ()):
+            return self.select(Collective.ALL_REDUCE, nbytes, dtype)
+        if self._offloaded is None:
+            plan = self._plan(Collective.ALL_REDUCE, RING, None)
+            program = compile_program(plan, self.rank, self._device_bytes)
+            self._offloaded = Selected(RING, "ranks have devices that add", program)
+        return self._offloaded
 
     def select(
         self, collective: Collective, nbytes: int, dtype: DType, root: int | None = None
@@ -165,12 +197,13 @@ class PlanBook:
         return self._plans[key]
 
 
-def compile_program(plan: CollectivePlan, member: int) -> _native.Program:
-    """The member's part of the plan, for the engine."""
-    known = names(plan.collective, helpers=plan.helpers)
+def compile_program(plan: CollectivePlan, member: int, device_bytes: int = 0) -> _native.Program:
+    """The member's part of the plan, for the engine; with `device_bytes` devices may add, and no
+    frame is longer.
+    """
     return _native.program(
         plan.collective,
-        known.index(plan.name) + 1,
+        plan_number(plan),
         plan.members,
         member,
         plan.chunks,
@@ -179,8 +212,14 @@ def compile_program(plan: CollectivePlan, member: int) -> _native.Program:
         any(instruction.kind is Kind.ADD for _, _, instruction in plan.cells()),
         [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in plan.programs[member]],
         _PIECES[plan.helpers > 0],
-        _LONGEST_SEGMENT[plan.helpers > 0],
+        min(filter(None, (device_bytes, _LONGEST_SEGMENT[plan.helpers > 0])), default=0),
+        device_bytes > 0,
     )
+
+
+def plan_number(plan: CollectivePlan) -> int:
+    """What frames carry as the plan's id."""
+    return names(plan.collective, helpers=plan.helpers).index(plan.name) + 1
 
 
 def _forwards(plan: CollectivePlan) -> bool:

@@ -17,7 +17,7 @@ from slackline.nic._paths import Interface
 
 __all__ = ["Meeting", "Record", "host_identity", "meet", "read_key", "to_record"]
 
-_PROTOCOL = 2
+_PROTOCOL = 3
 _SHORTEST_KEY = 16
 
 
@@ -34,6 +34,8 @@ class Record:
     chosen: bool
     """Whether the user named the interfaces."""
     options: dict[str, object]
+    device_bytes: int = 0
+    """The longest payload that the device behind its engine takes; 0: it has none."""
     aggregates: bool = False
     """Whether it is no rank but an aggregator."""
     protocol: int = _PROTOCOL
@@ -45,6 +47,11 @@ class Meeting:
 
     secret: bytes
     records: tuple[Record, ...]
+
+    @property
+    def device_bytes(self) -> int:
+        """The longest payload that every device of the group takes; 0: no rank has one."""
+        return min((r.device_bytes for r in self.records if r.device_bytes), default=0)
 
     @property
     def epoch(self) -> int:

@@ -15,6 +15,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"order": "best"}, "order must be one of auto, rank, any, not 'best'"),
     ({"plan": "comet"}, f"plan must be auto or one of {PLANS}, star, not 'comet'"),
     ({"plan": "star"}, "the plan 'star' needs an aggregator: give its address"),
+    ({"nic": "asic"}, "nic must be one of software, twin, circuit, not 'asic'"),
+    (
+        {"nic": "twin", "plan": "mesh"},
+        "the nic 'twin' runs the plan 'reduce-broadcast', not 'mesh'",
+    ),
+    (
+        {"nic": "circuit", "aggregator": "10.0.0.9:7000"},
+        "an aggregator adds for all ranks, and the nic 'circuit' for its own: give one of the two",
+    ),
     ({"aggregator": "10.0.0.9"}, "an address must be like 10.0.0.9:7000, not '10.0.0.9'"),
     ({"aggregator": "a:70000"}, "an address must be like 10.0.0.9:7000, not 'a:70000'"),
     ({"rails": ()}, "rails must be some of shm, tcp, udp, not ()"),

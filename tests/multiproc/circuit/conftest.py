@@ -1,0 +1,43 @@
+"""Rings of ranks with software NICs, twins and circuits."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from slackline import circuit
+from slackline.errors import UsageError
+
+
+def missing() -> str | None:
+    """Why circuits cannot be simulated here, or None."""
+    try:
+        _ = circuit.AggregationNode
+    except UsageError as error:
+        return str(error)
+    return circuit.missing_tools()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = missing()
+    if reason is not None:
+        for item in items:
+            if "simulates" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def ring(job: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """`ring(nics, function)`: the function on a rank for each of the nics."""
+
+    def run(nics: Iterable[str], function: Callable[..., Any], **more: Any) -> list[Any]:
+        every = list(nics)
+        environment = {
+            "NICS": ",".join(every),
+            "SLACKLINE_ORDER": "rank",
+            "SLACKLINE_TIMEOUT": "30s",
+            **more.pop("environment", {}),
+        }
+        return job(len(every), function, bare=True, environment=environment, **more)
+
+    return run
