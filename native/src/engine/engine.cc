@@ -201,7 +201,9 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   for (Link* link : group.links) {
     if (link == nullptr || link->down) continue;
     // Whoever still waits learns why, not only that we left.
-    if (group.broken && group.broken.fault == Fault::kPeer) abort_over(*link, group, group.broken);
+    const Fault why = group.broken.fault;
+    if (group.broken && (why == Fault::kPeer || why == Fault::kInternal))
+      abort_over(*link, group, group.broken);
     wire::Header bye = blank_header(wire::FrameKind::kBye);
     bye.epoch = group.epoch;
     bye.source = static_cast<std::uint16_t>(group.rank);

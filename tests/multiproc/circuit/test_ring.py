@@ -12,10 +12,12 @@ from torch import nn, optim
 
 from slackline.errors import SlacklineError
 from slackline.overlap import DataParallel
+from slackline.wire import DType, ReduceOp
 
 SOFTWARE = ["software"] * 4
 TWINS = ["twin"] * 4
 MIXED = ["twin", "software", "software", "twin"]
+FP32, SUM = DType.FLOAT32, ReduceOp.SUM
 OPS = [dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX]
 DTYPES = [torch.float32, torch.int32, torch.bfloat16, torch.float16, torch.float64]
 
@@ -93,7 +95,9 @@ def many(rank, size, path):
         tag = i * (1, 7, 149, 11)[rank] % 150
         tensors[tag] = contribution(rank, tag, count)
         address = tensors[tag].data_ptr()
-        works.append(group.all_reduce(address, address, count, 1, 1, tag=tag, priority=tag % 3))
+        works.append(
+            group.all_reduce(address, address, count, FP32, SUM, tag=tag, priority=tag % 3)
+        )
     for work in works:
         work.wait()
     dist.destroy_process_group()
@@ -169,7 +173,9 @@ def late(rank, size, path):
         if tag == 0 and rank == 1:
             continue
         try:
-            group.all_reduce(address, address, 100, 1, 1, tag=tag, timeout=limit, blocking=True)
+            group.all_reduce(
+                address, address, 100, FP32, SUM, tag=tag, timeout=limit, blocking=True
+            )
             found.append(tensor.unique().tolist())
         except SlacklineError as error:
             found.append(type(error).__name__)
