@@ -1,0 +1,96 @@
+"""The aggregation node's twin and circuit give sums with the bits of the reference."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from circuit_driving import Node, Sender
+from conformance_vectors import EVERY_CASE, LONG_CASES, SPECIAL_CASES, Case, same_bits
+
+from slackline import circuit
+from slackline.circuit import ELEMENTS, NodeOptions, NodeTwin
+from slackline.errors import UsageError
+from slackline.testing.reference import Array
+from slackline.wire import HEADER_BYTES, ReduceOp
+
+NARROW = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
+WIDE = NodeOptions(ports=2, lanes=16, slots=8, payload_bytes=256)
+SUMS = [
+    case
+    for case in (*EVERY_CASE, *SPECIAL_CASES)
+    if case.op is ReduceOp.SUM and case.dtype in ELEMENTS and (case.special or case.count > 0)
+]
+LONG_SUMS = [case for case in LONG_CASES if case.op is ReduceOp.SUM and case.dtype in ELEMENTS]
+
+Reduced = Callable[[list[list[bytes]]], list[bytes]]
+"""From the frames of every rank to the frames of sums."""
+
+
+def missing() -> str | None:
+    """Why the circuit cannot be simulated here, or None."""
+    try:
+        _ = circuit.AggregationNode
+    except UsageError as error:
+        return str(error)
+    return circuit.missing_tools()
+
+
+def result(frames: list[bytes], case: Case) -> Array:
+    """What a rank puts together of the frames it gets."""
+    payload = b"".join(frame[HEADER_BYTES:] for frame in frames)
+    return np.frombuffer(payload, case.inputs(1)[0].dtype)
+
+
+def check(cases: list[Case], options: NodeOptions, reduced: Reduced) -> None:
+    senders = [Sender(rank) for rank in range(options.ports)]
+    for tag, case in enumerate(cases):
+        inputs = case.inputs(options.ports)
+        frames = [
+            sender.message(each.tobytes(), case.dtype, tag, options.payload_bytes)
+            for sender, each in zip(senders, inputs, strict=True)
+        ]
+        expected = case.expected("direct", options.ports, "rank")
+        assert same_bits(result(reduced(frames), case), expected, case.dtype), case
+
+
+@pytest.mark.parametrize("ports", [2, 3, 4, 8])
+def test_the_twin_has_the_bits_of_the_reference(ports: int) -> None:
+    options = NodeOptions(ports=ports, lanes=16, slots=4, payload_bytes=8192)
+    twin = NodeTwin(options=options, job=7, epoch=3, source=9)
+
+    def reduced(frames: list[list[bytes]]) -> list[bytes]:
+        made = []
+        for row in zip(*frames, strict=True):
+            for port, frame in enumerate(row):
+                made += twin.receive(port, frame)
+        return made
+
+    check([*SUMS, *LONG_SUMS], options, reduced)
+
+
+@pytest.fixture(
+    params=[pytest.param(NARROW, id="3x1"), pytest.param(WIDE, id="2x16", marks=pytest.mark.slow)]
+)
+def node(request: pytest.FixtureRequest) -> Iterator[Any]:
+    verilog = circuit.convert("node", circuit.AggregationNode(request.param))
+    with circuit.Simulation(verilog, optimise=False) as simulation:
+        yield Node(simulation, request.param)
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.timeout(300)
+def test_the_circuit_has_the_bits_of_the_reference_at_every_port(node: Any) -> None:
+    def reduced(frames: list[list[bytes]]) -> list[bytes]:
+        for port, own in enumerate(frames):
+            for frame in own:
+                node.simulation.send(port, frame)
+        node.simulation.run(len(frames[0]), cycles=200 * len(frames[0]) + 1000, frames=True)
+        found = [
+            [frame for frame, _, _ in node.simulation.frames(port)]
+            for port in range(node.options.ports)
+        ]
+        assert all(each == found[0] for each in found)
+        return found[0]
+
+    check([*SUMS, *(LONG_SUMS[:1] if node.options is WIDE else [])], node.options, reduced)
