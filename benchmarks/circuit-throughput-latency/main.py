@@ -13,6 +13,7 @@ from _harness.options import parse
 from _harness.report import Report, Row, Target
 from node_runs import Jitter, NodeBench
 from rich.table import Table
+from wire_runs import wire_rows
 
 from slackline import circuit
 from slackline.circuit import Element, NodeOptions
@@ -135,6 +136,11 @@ def main() -> None:
     lanes = lane_rows((1,) if options.quick else (1, 4, 16))
     with NodeBench(QUICK if options.quick else FULL, optimise=not options.quick) as bench:
         sizes, jitters = size_rows(bench), jitter_rows(bench)
+    wires = (
+        [Row(labels={"part": "wires"}, skipped="left out by --quick")]
+        if options.quick
+        else wire_rows()
+    )
     longest = sizes[-1].values
     targets = [
         Target(
@@ -148,9 +154,10 @@ def main() -> None:
     tables = [
         table("lanes", lanes),
         table("cycles from a message's first beat in to its first and last beat of sums", sizes),
+        table("messages at the pace of an Ethernet, if timing closes at its MAC's clock", wires),
         table("onset threshold against jitter: the same, and cycles starved on the way", jitters),
     ]
-    report = Report(rows=[*lanes, *sizes, *jitters], targets=targets, machine=machine)
+    report = Report(rows=[*lanes, *sizes, *wires, *jitters], targets=targets, machine=machine)
     report.print(tables, options, NOTES)
 
 

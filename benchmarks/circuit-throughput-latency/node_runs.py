@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -55,25 +56,38 @@ class NodeBench:
     def __exit__(self, *_: object) -> None:
         self._simulation.close()
 
-    def run(self, frames: int, *, threshold: int, jitter: Jitter | None = None) -> Run:
-        """Every port sends `frames` full frames of float32 at a beat a cycle, less the jitter."""
+    def run(
+        self,
+        frames: int,
+        *,
+        threshold: int,
+        jitter: Jitter | None = None,
+        payload: int | None = None,
+        cycles_a_frame: float = 0,
+    ) -> Run:
+        """Every port sends `frames` frames of float32, of `payload` bytes or the longest there are.
+
+        They come at a beat a cycle or, if that is slower, every `cycles_a_frame`; less the jitter.
+        """
         jitter = jitter or Jitter()
         options, simulation = self.options, self._simulation
+        size = payload or options.payload_bytes
         for name, value in (("control", 0), ("threshold", threshold), ("control", 1)):
             simulation.write(self._registers[name], value)
         before = self._starved()
-        pace = options.header_beats + options.slot_beats
+        beats = options.header_beats + -(-size // options.beat_bytes)
+        pace = max(beats, cycles_a_frame)
         late = np.random.default_rng(jitter.seed)
         twin = NodeTwin(options=options)
         wanted = []
         start = simulation.step(0) + 1
         for k in range(frames):
             for port in range(options.ports):
-                frame = self._frame(port, k, frames)
-                delay = int(late.integers(0, jitter.frames * pace + 1))
-                simulation.send(port, frame, not_before=start + k * pace + delay)
+                frame = self._frame(port, k, frames, size)
+                delay = int(late.integers(0, jitter.frames * beats + 1))
+                simulation.send(port, frame, not_before=start + math.ceil(k * pace) + delay)
                 wanted += twin.receive(port, frame)
-        simulation.run(frames, cycles=200 * frames * pace + 10_000, frames=True)
+        simulation.run(frames, cycles=200 * frames * math.ceil(pace) + 10_000, frames=True)
         outputs = [simulation.frames(port) for port in range(options.ports)]
         for output in outputs:
             if [frame for frame, _, _ in output] != wanted:
@@ -82,15 +96,15 @@ class NodeBench:
         return Run(
             first=first - start,
             last=last - start,
-            cycles_per_beat=(last - first + 1) / (frames * pace),
+            cycles_per_beat=(last - first + 1) / (frames * beats),
             starved=self._starved() - before,
         )
 
     def _starved(self) -> int:
         return self._simulation.read(self._registers["no_peer_data"])
 
-    def _frame(self, port: int, k: int, frames: int) -> bytes:
-        size = self.options.payload_bytes
+    @staticmethod
+    def _frame(port: int, k: int, frames: int, size: int) -> bytes:
         values = np.random.default_rng((port, k)).standard_normal(size // 4, np.float32)
         header = Header(
             kind=FrameKind.DATA,
