@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest -q
 CMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake
 
 NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.cmake')
-FORMATTED := $(filter %.cc %.h,$(NATIVE)) src/slackline/circuit/harness.cc
+FORMATTED := $(filter %.cc %.h,$(NATIVE)) $(addprefix src/slackline/circuit/,harness.cc dma.h)
 FOLDERS := $(wildcard src tests examples benchmarks)
 RANKS ?= 4
 BENCH ?= $(wildcard benchmarks/*/main.py)

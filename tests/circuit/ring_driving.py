@@ -1,11 +1,20 @@
 """Rings of NICs as the tests drive them: every rank's tensors, and what must come of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from slackline.circuit import ELEMENTS, RingDevice, RingOperation, RingOptions, open_ring_device
+from slackline.circuit import (
+    ELEMENTS,
+    RingCircuit,
+    RingDevice,
+    RingOperation,
+    RingOptions,
+    RingPlace,
+    Simulation,
+    open_ring_device,
+)
 from slackline.testing.reference import Array, fold, numpy_dtype
 from slackline.wire import DType, ReduceOp
 
@@ -81,22 +90,30 @@ def counts(rng: np.random.Generator, options: RingOptions, dtype: DType) -> list
 class Ring:
     """Devices that hand their frames to each other, without a network between them."""
 
-    def __init__(self, kinds: Sequence[str], options: RingOptions) -> None:
+    def __init__(
+        self,
+        kinds: Sequence[str],
+        options: RingOptions,
+        simulate: Callable[[], Simulation] | None = None,
+    ) -> None:
+        """`simulate` opens the circuits; else they are as the user has them."""
         self.options = options
-        self.devices: list[RingDevice] = [
-            open_ring_device(
-                kind,
-                options,
-                rank=rank,
-                ranks=len(kinds),
-                job=JOB,
-                epoch=EPOCH,
-                plan_id=PLAN,
-            )
-            for rank, kind in enumerate(kinds)
-        ]
+        self.devices: list[RingDevice] = []
+        for rank in range(len(kinds)):
+            where = {"rank": rank, "ranks": len(kinds), "job": JOB, "epoch": EPOCH, "plan_id": PLAN}
+            if kinds[rank] == "circuit" and simulate is not None:
+                device = RingCircuit(options, RingPlace(**where), simulation=simulate())
+            else:
+                device = open_ring_device(kinds[rank], options, **where)
+            self.devices.append(device)
         self.sent: list[list[bytes]] = [[] for _ in kinds]
         self.done: list[list[int]] = [[] for _ in kinds]
+
+    def post(self, operations: Sequence[Tensors], rng: np.random.Generator) -> None:
+        """On every rank in an order of its own; on rank 0 last, since it sends at once."""
+        for rank in reversed(range(len(self.devices))):
+            for k in rng.permutation(len(operations)):
+                self.devices[rank].post(operations[k].operation(rank))
 
     def close(self) -> None:
         for device in self.devices:

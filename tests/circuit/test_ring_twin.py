@@ -20,10 +20,7 @@ def test_every_rank_has_the_sum_in_rank_order_whatever_was_posted_first(ranks, d
         tensors(rng, OPTIONS, ranks, dtype, count, tag)
         for tag, count in enumerate(counts(rng, OPTIONS, dtype))
     ]
-    # The engine delivers a frame when its operation is open at both ends: so here rank 0 is last.
-    for rank in reversed(range(ranks)):
-        for k in rng.permutation(len(operations)):
-            ring.devices[rank].post(operations[k].operation(rank))
+    ring.post(operations, rng)
     ring.settle(rng)
     assert ring.differences(operations) == ""
 
@@ -151,7 +148,7 @@ def test_more_operations_than_a_device_has_are_refused() -> None:
         ),
         (
             lambda: open_ring_device("board", OPTIONS, rank=0, ranks=2, job=0, epoch=0, plan_id=0),
-            "a ring device is twin, not 'board'",
+            "a ring device is twin or circuit, not 'board'",
         ),
     ],
 )

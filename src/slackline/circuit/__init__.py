@@ -10,8 +10,19 @@
       _reducer                the chain of adders
       _retainer               sums that are kept and given again
       _bank, _registers       its registers, from one description
-    _ring_device            a ring NIC as its host sees it
+    _ring                   the ring NIC, put together from
+      _ring_place, _ring_layouts  what its parts tell each other
+      _ring_receiver          the way in: frames kept in slots by number
+      _ring_clerk             operations, grants, what each frame is for
+      _ring_joiner            the datapath
+      _ring_transmitter, _ring_window   the way out: frames kept until they are acknowledged
+      _ring_answers           ACKs and GRANTs, both ways
+      _ring_host              reads and writes of the host's memory
+      _ring_registers         its registers
+    _frame_reader, _rounder what several of these begin and end with
+    _ring_device            a ring NIC as its host sees it: twin or circuit
       _ring_frames            which frames it takes, in which order
+      _ring_circuit           the simulated one
     _axi                    any of them behind AXI, for vendors' tools, with
       _axi_stream, _axi_lite  its buses
     _claims                 invariants beside the gateware, for proofs
@@ -42,6 +53,8 @@ if TYPE_CHECKING:
     from slackline.circuit._node_twin import NodeTwin
     from slackline.circuit._options import LANES, NodeOptions
     from slackline.circuit._registers import Register, c_header, node_registers, register_table
+    from slackline.circuit._ring import RingNic
+    from slackline.circuit._ring_circuit import RingCircuit
     from slackline.circuit._ring_device import (
         RingDevice,
         RingOperation,
@@ -49,6 +62,7 @@ if TYPE_CHECKING:
         RingPlace,
         open_ring_device,
     )
+    from slackline.circuit._ring_registers import ring_registers
     from slackline.circuit._ring_twin import RingTwin
     from slackline.circuit._simulation import Simulation
     from slackline.circuit._synthesis import (
@@ -75,7 +89,9 @@ __all__ = [
     "NodeTwin",
     "Register",
     "Resources",
+    "RingCircuit",
     "RingDevice",
+    "RingNic",
     "RingOperation",
     "RingOptions",
     "RingPlace",
@@ -92,6 +108,7 @@ __all__ = [
     "open_ring_device",
     "register_table",
     "resources",
+    "ring_registers",
     "yosys_version",
 ]
 
@@ -108,6 +125,8 @@ _HOMES = {
     "_node_twin": ("NodeTwin",),
     "_options": ("LANES", "NodeOptions"),
     "_registers": ("Register", "c_header", "node_registers", "register_table"),
+    "_ring": ("RingNic",),
+    "_ring_circuit": ("RingCircuit",),
     "_ring_device": (
         "RingDevice",
         "RingOperation",
@@ -115,6 +134,7 @@ _HOMES = {
         "RingPlace",
         "open_ring_device",
     ),
+    "_ring_registers": ("ring_registers",),
     "_ring_twin": ("RingTwin",),
     "_simulation": ("Simulation",),
     "_synthesis": ("FAMILIES", "Resources", "clock_mhz", "resources", "yosys_version"),

@@ -14,9 +14,18 @@ from slackline.errors import UsageError
 __all__ = ["build", "missing_tools"]
 
 _HARNESS = Path(__file__).with_name("harness.cc")
+_SUPPORT = (_HARNESS, _HARNESS.with_name("dma.h"))
 _VERILATOR = ("--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--no-timing", "-Wno-fatal")
 _CXX = ("-std=c++20", "-fPIC", "-pthread")
 _COMPILERS = ("c++", "g++", "clang++")
+
+_MEMORY = (
+    ("kReadRequests", "read_requests", False),
+    ("kReadData", "read_data", True),
+    ("kWriteRequests", "write_requests", False),
+    ("kWriteData", "write_data", False),
+)
+"""Streams that the harness answers from memory; -1 where a circuit has none."""
 
 
 def missing_tools() -> str | None:
@@ -42,7 +51,8 @@ def build(verilog: Verilog, optimise: bool = True) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     toolchain = (version, *_VERILATOR, *_CXX)
     level = "-O2" if optimise else "-O0"
-    key = _hash(verilog.key, _HARNESS.read_text(), level, *toolchain)
+    texts = (path.read_text() for path in _SUPPORT)
+    key = _hash(verilog.key, *texts, level, *toolchain)
     library = folder / f"{verilog.name}-{key}.so"
     if not library.exists():
         with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
@@ -84,7 +94,7 @@ def _compile(scratch: Path, root: Path, name: str, level: str, sources: list[Pat
     """One object of all sources as one unit: most of the time goes into Verilator's headers."""
     unit = scratch / f"unit_{name}.cc"
     unit.write_text("".join(f'#include "{source}"\n' for source in sources))
-    includes = [f"-I{folder}" for folder in (scratch, root, root / "vltstd")]
+    includes = [f"-I{folder}" for folder in (scratch, _HARNESS.parent, root, root / "vltstd")]
     made = unit.with_suffix(".o")
     _run([_compiler(), *_CXX, level, *includes, "-c", str(unit), "-o", str(made)])
     return made
@@ -126,6 +136,11 @@ def _header(verilog: Verilog) -> str:
         lines.append(f"inline std::vector<Wires> {function}(MODEL& m) {{ return {{")
         lines += [_wires(port) for port in stream_payloads(verilog, inward)]
         lines.append("}; }")
+    for constant, stream, inward in _MEMORY:
+        streams = [port.name for port in stream_payloads(verilog, inward)]
+        payload = f"{stream}__payload"
+        index = streams.index(payload) if payload in streams else -1
+        lines.append(f"inline constexpr int {constant} = {index};")
     if "bus__address" in ports:
         names = ("address", "write", "write_data", "read_data")
         members = ", ".join(f"&m.{_mangled(f'bus__{name}')}" for name in names)

@@ -8,9 +8,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from slackline.circuit._claims import assume, claim
-from slackline.circuit._crc import Crc
 from slackline.circuit._formats import ELEMENTS
-from slackline.circuit._frames import ALL_REDUCE_SUM, HEADER, Beat, Frame
+from slackline.circuit._frame_reader import FrameReader
+from slackline.circuit._frames import ALL_REDUCE_SUM, Beat, Frame
 from slackline.circuit._options import NodeOptions
 from slackline.wire import MAGIC, VERSION, FrameKind
 
@@ -65,49 +65,21 @@ class Receiver(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         options = self.options
-        beat = self.i.payload
-        taken = Signal()
-        closing = Signal()
+        m.submodules.reader = reader = FrameReader(options)
         used = Signal(range(options.slots + 1))
-        in_payload = Signal()
-        m.d.comb += self.i.ready.eq(self.enable & (in_payload | (used + closing < options.slots)))
-        m.d.comb += taken.eq(self.i.valid & self.i.ready)
-
-        header = Signal(HEADER)
-        at = Signal(range(options.header_beats + 1))
-        m.submodules.crc = crc = Crc(options.beat_bytes)
         m.d.comb += [
-            crc.data.eq(beat.data),
-            crc.valid.eq(taken & ~in_payload),
-            crc.start.eq(~in_payload & (at == 0)),
+            self.i.ready.eq(
+                self.enable & (reader.in_payload | (used + reader.closing < options.slots))
+            ),
+            reader.beat.eq(self.i.payload),
+            reader.taken.eq(self.i.valid & self.i.ready),
         ]
-        count = Signal(range(options.slot_beats + 2))
-        cut = Signal()
-        with m.If(taken & ~in_payload):
-            # Beats enter at the top, so that the first ends at the bottom.
-            whole = Cat(header.as_value(), beat.data)[32 * options.lanes :]
-            m.d.sync += [header.eq(whole), at.eq(at + 1), count.eq(0), cut.eq(beat.last)]
-            with m.If(at == options.header_beats - 1):
-                m.d.sync += [at.eq(0), in_payload.eq(~beat.last)]
-            with m.Elif(beat.last):
-                m.d.sync += at.eq(0)
-
-        # Beyond the longest payload only the count goes on, by one: too long is too long.
-        writes = Signal()
-        m.d.comb += writes.eq(taken & in_payload & (count < options.slot_beats))
-        with m.If(writes | (taken & in_payload & (count == options.slot_beats))):
-            m.d.sync += count.eq(count + 1)
-        with m.If(taken & in_payload & beat.last):
-            m.d.sync += in_payload.eq(0)
-        m.d.sync += closing.eq(taken & beat.last)
-
         slot = Signal(range(options.slots))
-        self._buffer(m, writes, slot, count)
-        self._decide(m, header, crc.intact, closing, count, cut, slot)
+        self._buffer(m, reader, slot)
+        self._decide(m, reader, slot)
         m.d.sync += used.eq(used + self.events.accepted - self.released)
         m.d.sync += self.fill.eq(self.fill + self.events.accepted - self.begun)
-        claim(m, platform, ~in_payload | (at == 0))
-        self._claims(m, platform, used, closing, in_payload | (at != 0))
+        self._claims(m, platform, used, reader.closing, reader.within)
         return m
 
     def _claims(
@@ -139,33 +111,25 @@ class Receiver(wiring.Component):
             ~self._heads.w_en | self._heads.w_rdy,
         )
 
-    def _buffer(self, m: Module, writes: Signal, slot: Signal, count: Signal) -> None:
+    def _buffer(self, m: Module, reader: FrameReader, slot: Signal) -> None:
         options = self.options
         words = options.slots * options.slot_beats
         m.submodules.buffer = buffer = Memory(shape=32 * options.lanes, depth=words, init=[])
         write, read = buffer.write_port(), buffer.read_port()
         within = ceil_log2(options.slot_beats)
         m.d.comb += [
-            write.addr.eq(Cat(count[:within], slot)),
+            write.addr.eq(Cat(reader.count[:within], slot)),
             write.data.eq(self.i.payload.data),
-            write.en.eq(writes),
+            write.en.eq(reader.writes),
             read.addr.eq(self.address),
             read.en.eq(1),
             self.word.eq(read.data),
         ]
 
-    def _decide(
-        self,
-        m: Module,
-        header: data.View,
-        intact: Signal,
-        closing: Signal,
-        count: Signal,
-        cut: Signal,
-        slot: Signal,
-    ) -> None:
+    def _decide(self, m: Module, reader: FrameReader, slot: Signal) -> None:
         """The cycle after the last beat: one event, and the frame's head if it is accepted."""
         options = self.options
+        header, closing = reader.header, reader.closing
         sizes: dict[int, list[int]] = {4: [], 2: []}
         for dtype in ELEMENTS:
             sizes[dtype.itemsize].append(int(dtype))
@@ -195,7 +159,7 @@ class Receiver(wiring.Component):
         ]
         # One bit more than the length has, so that no length wraps.
         beats = ((header.length + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes))[:32]
-        whole = ~cut & (count == beats) & ~damaged & intact
+        whole = ~reader.cut & (reader.count == beats) & ~damaged & reader.intact
         expected = Signal(32, init=1)
         behind = (expected - header.sequence)[:32]
         m.d.comb += self.again.payload.eq(header.sequence)

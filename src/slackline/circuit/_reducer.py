@@ -9,10 +9,11 @@ from slackline.circuit._adder import Adder
 from slackline.circuit._claims import claim, ones
 from slackline.circuit._formats import Element
 from slackline.circuit._frames import Beat
-from slackline.circuit._halves import Narrow, Widen
+from slackline.circuit._halves import Widen
 from slackline.circuit._issuer import Token
 from slackline.circuit._lanes import chosen_words
 from slackline.circuit._options import NodeOptions
+from slackline.circuit._rounder import Rounder
 
 __all__ = ["Reducer"]
 
@@ -38,7 +39,7 @@ class Reducer(wiring.Component):
         self.options = options
         self.delays = [0, *(Adder.LATENCY * k for k in range(options.ports - 1))]
         into = _READ + Widen.LATENCY
-        self.latency = self.delays[-1] + into + Adder.LATENCY + Narrow.LATENCY
+        self.latency = self.delays[-1] + into + Adder.LATENCY + Rounder.LATENCY
         # Twice what is under way: a reader that is always ready gets a beat a cycle.
         self.depth = 1 << (2 * self.latency).bit_length()
         beat = 32 * options.lanes
@@ -66,29 +67,23 @@ class Reducer(wiring.Component):
 
         last = tokens[-1]
         lanes = self.options.lanes
-        halves, wide = Signal(16 * lanes), Signal(32 * lanes)
-        for k in range(lanes):
-            m.submodules[f"narrow_{k}"] = narrow = Narrow()
-            m.d.comb += [
-                narrow.wide.eq(sums[k]),
-                narrow.element.eq(tokens[-1 - Narrow.LATENCY].element),
-                halves.word_select(k, 16).eq(narrow.half),
-            ]
-        later = [Cat(*sums)]
-        for _ in range(Narrow.LATENCY):
-            later.append(Signal(32 * lanes, reset_less=True))
-            m.d.sync += later[-1].eq(later[-2])
+        m.submodules.rounder = rounder = Rounder(lanes)
+        halves, wide = rounder.halves, Signal(32 * lanes)
+        m.d.comb += [
+            rounder.sums.eq(Cat(*sums)),
+            rounder.element.eq(tokens[-1 - Rounder.LATENCY].element),
+        ]
         lower = Signal(16 * lanes, reset_less=True)
         with m.If(last.payload & ~last.second):
             m.d.sync += lower.eq(halves)
-        m.d.comb += wide.eq(later[-1])
+        m.d.comb += wide.eq(rounder.wide)
         with m.If(last.element >= Element.BFLOAT16):
             m.d.comb += wide.eq(Cat(lower, halves))
         self._out(m, tokens, wide, platform)
         return m
 
     def _chain(self, m: Module, tokens: list[data.View]) -> list[Signal]:
-        """The sums of all ports' words, one a lane, Narrow.LATENCY before the end of the tokens."""
+        """Sums of all ports, a lane each, Rounder.LATENCY before the end of the tokens."""
         options = self.options
         wides: list[list[Signal]] = []
         for port, delay in enumerate(self.delays):

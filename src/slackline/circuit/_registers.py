@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from slackline.circuit._options import NodeOptions
 
-__all__ = ["Register", "c_header", "node_registers", "register_table"]
+__all__ = ["Register", "c_header", "node_registers", "numbered", "register_table"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +58,33 @@ _PORT_COUNTERS = (
 _PORTS_AT, _PORT_BYTES = 0x100, 0x20
 
 
-def node_registers(options: NodeOptions) -> tuple[Register, ...]:
-    """The registers of an aggregation node, by address."""
+def numbered(
+    constants: Iterable[tuple[str, str, int]],
+    settings: Iterable[tuple[str, int, str]],
+    counters: Iterable[tuple[str, str]],
+) -> tuple[Register, ...]:
+    """Registers side by side from address 0 on: names, meanings, and values where they have one."""
     found = [
-        ("identity", "constant", "0x534C4E44", _IDENTITY),
-        ("ports", "constant", "ports of this node", options.ports),
-        ("lanes", "constant", "words of 32 bits in a beat", options.lanes),
-        ("slots", "constant", "frames in a port's buffer", options.slots),
-        ("payload_bytes", "constant", "the longest payload", options.payload_bytes),
-        *((name, "setting", meaning, value) for name, value, meaning in _SETTINGS),
-        *((name, "counter", meaning, 0) for name, meaning in _COUNTERS),
+        *((name, "constant", meaning, value) for name, meaning, value in constants),
+        *((name, "setting", meaning, value) for name, value, meaning in settings),
+        *((name, "counter", meaning, 0) for name, meaning in counters),
     ]
-    table = [
+    return tuple(
         Register(name=name, address=4 * k, kind=kind, meaning=meaning, value=value)
         for k, (name, kind, meaning, value) in enumerate(found)
+    )
+
+
+def node_registers(options: NodeOptions) -> tuple[Register, ...]:
+    """The registers of an aggregation node, by address."""
+    constants = [
+        ("identity", "0x534C4E44", _IDENTITY),
+        ("ports", "ports of this node", options.ports),
+        ("lanes", "words of 32 bits in a beat", options.lanes),
+        ("slots", "frames in a port's buffer", options.slots),
+        ("payload_bytes", "the longest payload", options.payload_bytes),
     ]
+    table = list(numbered(constants, _SETTINGS, _COUNTERS))
     for port in range(options.ports):
         table += [
             Register(
@@ -86,16 +98,16 @@ def node_registers(options: NodeOptions) -> tuple[Register, ...]:
     return tuple(table)
 
 
-def c_header(registers: Sequence[Register]) -> str:
-    """The addresses and reset values as a C header."""
-    return "\n".join(_c_lines(registers)) + "\n"
+def c_header(registers: Sequence[Register], circuit: str = "node") -> str:
+    """The addresses and reset values as a C header, for that circuit."""
+    return "\n".join(_c_lines(registers, circuit.upper())) + "\n"
 
 
-def _c_lines(registers: Sequence[Register]) -> Iterable[str]:
+def _c_lines(registers: Sequence[Register], circuit: str) -> Iterable[str]:
     yield "/* The circuit's registers, 32 bits each: written by `slackline circuit verilog`. */"
     yield "#pragma once"
     for each in registers:
-        name = f"SLACKLINE_NODE_{each.name.upper()}"
+        name = f"SLACKLINE_{circuit}_{each.name.upper()}"
         yield ""
         yield f"/* {each.kind}: {each.meaning} */"
         yield f"#define {name} 0x{each.address:03X}u"

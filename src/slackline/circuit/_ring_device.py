@@ -33,14 +33,14 @@ class RingOptions(Beats):
     """Frames that each of the two virtual channels keeps on its way in, and on its way out; a power
     of two from 2 to 64."""
     payload_bytes: int = 8192
-    """The longest payload of a frame; a power of two, at least one beat."""
+    """The longest payload of a frame; a power of two from 128 on."""
     operations: int = 64
     """Operations that may be posted at once; a power of two from 2 to 256."""
 
     def __post_init__(self) -> None:
         check_lanes(self.lanes)
         check_power("slots", self.slots, 2, 64)
-        check_power("payload_bytes", self.payload_bytes, max(64, 8 * self.lanes), 65536)
+        check_power("payload_bytes", self.payload_bytes, 128, 65536)
         check_power("operations", self.operations, 2, 256)
 
 
@@ -161,4 +161,8 @@ def open_ring_device(
         from slackline.circuit._ring_twin import RingTwin
 
         return RingTwin(options, place)
-    raise UsageError(f"a ring device is twin, not {kind!r}")
+    if kind == "circuit":
+        from slackline.circuit import RingCircuit
+
+        return RingCircuit(options, place)
+    raise UsageError(f"a ring device is twin or circuit, not {kind!r}")

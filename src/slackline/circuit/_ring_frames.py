@@ -15,7 +15,7 @@ from slackline.wire import (
     decode,
 )
 
-__all__ = ["FINAL", "PARTIAL", "RingPost", "judge"]
+__all__ = ["FINAL", "PARTIAL", "Outbox", "RingPost", "judge"]
 
 FINAL, PARTIAL = FrameFlag(0), FrameFlag.PARTIAL
 """The flags of the two kinds of frames."""
@@ -63,6 +63,24 @@ class _Open:
         """Offset and length of the next frame."""
         due = self.due[flags]
         return due, self.operation.wire_bytes(due, flags)
+
+
+class Outbox:
+    """What a device has for its host, until it is asked for."""
+
+    def __init__(self) -> None:
+        self._out: list[bytes] = []
+        self._completed: list[int] = []
+
+    def frames(self) -> list[bytes]:
+        """See RingDevice."""
+        found, self._out = self._out, []
+        return found
+
+    def completed(self) -> list[int]:
+        """See RingDevice."""
+        found, self._completed = self._completed, []
+        return found
 
 
 class RingPost:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from slackline.circuit import twins
 from slackline.circuit._formats import ELEMENTS, Element
 from slackline.circuit._ring_device import RingOperation, RingOptions, RingPlace
-from slackline.circuit._ring_frames import FINAL, PARTIAL, RingPost, judge
+from slackline.circuit._ring_frames import FINAL, PARTIAL, Outbox, RingPost, judge
 from slackline.wire import (
     HEADER_BYTES,
     Collective,
@@ -40,7 +40,7 @@ class _Open:
         return ELEMENTS[self.operation.dtype]
 
 
-class RingTwin:
+class RingTwin(Outbox):
     """RingNic without cycles: the same frames out, the same sums, the same events.
 
     A RingDevice. Frames of one operation leave in the same order as the circuit's; those of
@@ -48,13 +48,12 @@ class RingTwin:
     """
 
     def __init__(self, options: RingOptions, place: RingPlace) -> None:
+        super().__init__()
         self.options = options
         self._place = place
         self._host = RingPost(options)
         self._open: dict[int, _Open] = {}
         self._sequences = {FINAL: 1, PARTIAL: 1}
-        self._out: list[bytes] = []
-        self._completed: list[int] = []
         self._counters: Counter[str] = Counter(
             accepted=0, malformed=0, foreign=0, unexpected=0, frames=0, completed=0
         )
@@ -78,16 +77,6 @@ class RingTwin:
 
     def advance(self) -> None:
         """Does nothing: all is done when a frame comes."""
-
-    def frames(self) -> list[bytes]:
-        """See RingDevice."""
-        found, self._out = self._out, []
-        return found
-
-    def completed(self) -> list[int]:
-        """See RingDevice."""
-        found, self._completed = self._completed, []
-        return found
 
     def counters(self) -> Mapping[str, int]:
         """See RingDevice."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from slackline.circuit._build import build, stream_payloads
 from slackline.circuit._verilog import Verilog
-from slackline.errors import TimeoutError, UsageError
+from slackline.errors import InternalError, TimeoutError, UsageError
 from slackline.wire import HEADER_BYTES, decode
 
 __all__ = ["Beats", "Simulation"]
@@ -42,6 +42,11 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "step": (ctypes.c_uint64, [ctypes.c_void_p, ctypes.c_uint64]),
     "run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_uint64]),
+    "settle": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64]),
+    "lend": (None, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]),
+    "take_back": (None, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]),
+    "latency": (None, [ctypes.c_void_p, ctypes.c_uint64]),
+    "faults": (ctypes.c_uint64, [ctypes.c_void_p, _U64]),
     "read": (ctypes.c_uint32, [ctypes.c_void_p, ctypes.c_uint32]),
     "write": (None, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]),
 }
@@ -147,6 +152,34 @@ class Simulation:
         if not self._call("run", count, frames, cycles):
             what = "frames" if frames else "beats"
             raise TimeoutError(f"the circuit did not give {count} {what} in {cycles} cycles")
+
+    def settle(self, *, quiet: int, cycles: int) -> None:
+        """Runs until nothing has moved on any stream for `quiet` cycles.
+
+        Raises TimeoutError after so many cycles, and InternalError when the circuit went beyond
+        the memory it was lent.
+        """
+        settled = self._call("settle", quiet, cycles)
+        address = ctypes.c_uint64()
+        if faults := int(self._call("faults", ctypes.byref(address))):
+            raise InternalError(
+                f"the circuit went {faults} times beyond the memory it was lent, "
+                f"first at 0x{address.value:X}"
+            )
+        if not settled:
+            raise TimeoutError(f"the circuit was not quiet after {cycles} cycles")
+
+    def lend(self, address: int, size: int, *, writable: bool) -> None:
+        """Memory of this process that the circuit's DMA streams may read, or write too."""
+        self._call("lend", address, size, writable)
+
+    def take_back(self, address: int, size: int, *, writable: bool) -> None:
+        """Ends what `lend` began with the same words."""
+        self._call("take_back", address, size, writable)
+
+    def memory_latency(self, cycles: int) -> None:
+        """Cycles from a request to read memory to its first beat; 0 at first."""
+        self._call("latency", cycles)
 
     def read(self, address: int) -> int:
         """A register, by its byte address; takes two cycles."""

@@ -2,8 +2,9 @@
 // with circuit.h, which `slackline.circuit` writes from the circuit's ports.
 //
 // A circuit has streams in (kInputs) and out (kOutputs), and perhaps a register bus. A beat is the
-// bytes of a stream's payload. On a frame stream they are data, then one byte of flags. Nothing
-// here is thread-safe; a handle belongs to one thread at a time.
+// bytes of a stream's payload. On a frame stream they are data, then one byte of flags. Streams of
+// these names are answered from this process's memory: read_requests and read_data, write_requests
+// and write_data. Nothing here is thread-safe; a handle belongs to one thread at a time.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "circuit.h"
+#include "dma.h"
 #include "verilated.h"
 
 double sc_time_stamp() { return 0; }
@@ -45,6 +47,14 @@ struct Input {
   bool offered = false;  // valid stays until it is taken
 
   std::size_t waiting() const { return beats.size() / wires.bytes - taken; }
+
+  // Before more beats come: what is done is forgotten.
+  void tidy() {
+    if (waiting() > 0) return;
+    beats.clear();
+    releases.clear();
+    taken = 0;
+  }
 };
 
 struct Output {
@@ -62,6 +72,8 @@ struct Circuit {
   std::vector<Input> inputs;
   std::vector<Output> outputs;
   std::uint64_t cycle = 0;
+  std::uint64_t moved = 0;  // the cycle after the last in which a stream moved
+  Dma dma;
 
   Circuit() {
     for (const Wires& wires : input_wires(*model)) inputs.push_back({.wires = wires});
@@ -98,16 +110,42 @@ struct Circuit {
       if (in.offered && *in.wires.ready) {
         ++in.taken;
         in.offered = false;
+        moved = cycle + 1;
       }
     }
-    for (Output& out : outputs) {
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      Output& out = outputs[k];
       if (!*out.wires.valid || !*out.wires.ready) continue;
+      moved = cycle + 1;
       const auto* data = static_cast<const std::uint8_t*>(out.wires.payload);
+      if (serve(static_cast<int>(k), data)) continue;
       out.beats.insert(out.beats.end(), data, data + out.wires.bytes);
       out.cycles.push_back(cycle);
       out.frames += data[out.wires.bytes - 1] & kLast;
     }
     edge();
+  }
+
+  // A beat that is between the circuit and memory.
+  bool serve(int output, const std::uint8_t* data) {
+    if (output == kReadRequests) {
+      Input& in = inputs[kReadData];
+      in.tidy();
+      in.releases.emplace_back(in.beats.size() / in.wires.bytes, cycle + dma.latency);
+      dma.read(Dma::parse(data), in.wires.bytes - 1, kLast, in.beats);
+    } else if (output == kWriteRequests) {
+      dma.ask_to_write(Dma::parse(data));
+    } else if (output == kWriteData) {
+      dma.write(data, outputs[kWriteData].wires.bytes - 1);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  bool waits() const {
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [](const Input& in) { return in.waiting() > 0; });
   }
 };
 
@@ -137,6 +175,7 @@ void slackline_circuit_close(void* handle) { delete self(handle); }
 void slackline_circuit_push(void* handle, std::uint32_t stream, const std::uint8_t* beats,
                             std::size_t count) {
   Input& in = self(handle)->inputs[stream];
+  in.tidy();
   in.beats.insert(in.beats.end(), beats, beats + count * in.wires.bytes);
 }
 
@@ -146,6 +185,7 @@ void slackline_circuit_send_frame(void* handle, std::uint32_t stream, const std:
                                   std::size_t bytes, std::uint64_t not_before, int bad) {
   Input& in = self(handle)->inputs[stream];
   const std::size_t data = in.wires.bytes - 1;
+  in.tidy();
   in.releases.emplace_back(in.beats.size() / in.wires.bytes, not_before);
   for (std::size_t at = 0; at < bytes; at += data) {
     const std::size_t part = std::min(data, bytes - at);
@@ -213,6 +253,44 @@ int slackline_circuit_run(void* handle, std::uint64_t count, int frames, std::ui
     if (k == cycles) return 0;
     circuit.step();
   }
+}
+
+// Runs until no stream has moved for `quiet` cycles and no input waits, or for `cycles`; 1 if so.
+int slackline_circuit_settle(void* handle, std::uint64_t quiet, std::uint64_t cycles) {
+  Circuit& circuit = *self(handle);
+  const std::uint64_t start = circuit.cycle;
+  while (circuit.waits() || circuit.cycle < std::max(start, circuit.moved) + quiet) {
+    if (circuit.cycle == start + cycles) return 0;
+    circuit.step();
+  }
+  return 1;
+}
+
+// Memory that the circuit may read, and write if `writable`, from now on.
+void slackline_circuit_lend(void* handle, std::uint64_t address, std::uint64_t bytes,
+                            int writable) {
+  self(handle)->dma.lent.push_back({address, bytes, writable != 0});
+}
+
+// Takes back what was lent with these very words, once.
+void slackline_circuit_take_back(void* handle, std::uint64_t address, std::uint64_t bytes,
+                                 int writable) {
+  auto& lent = self(handle)->dma.lent;
+  const auto found = std::find_if(lent.begin(), lent.end(), [&](const Dma::Region& region) {
+    return region.address == address && region.bytes == bytes && region.writable == (writable != 0);
+  });
+  if (found != lent.end()) lent.erase(found);
+}
+
+// Cycles from a request to its first beat, for requests from now on.
+void slackline_circuit_latency(void* handle, std::uint64_t cycles) {
+  self(handle)->dma.latency = cycles;
+}
+
+// How often the circuit went beyond what was lent; `address`: where first.
+std::uint64_t slackline_circuit_faults(void* handle, std::uint64_t* address) {
+  *address = self(handle)->dma.fault;
+  return self(handle)->dma.faults;
 }
 
 // The register at byte `address`; takes two cycles.

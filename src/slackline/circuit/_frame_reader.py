@@ -1,0 +1,77 @@
+"""The start of every receiver: a frame's beats become its header and counted beats of payload."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from slackline.circuit._claims import claim
+from slackline.circuit._crc import Crc
+from slackline.circuit._frames import HEADER, Beat
+from slackline.circuit._options import Beats
+
+__all__ = ["FrameReader"]
+
+
+class FrameReader(wiring.Component):
+    """Takes the beat in `beat` in each cycle in which `taken` is high.
+
+    header      from the cycle after its last beat until the next frame's first
+    intact      its checksum is right; with `header`
+    headed      a pulse: `header` is there
+    in_payload  the next beat is one of payload
+    within      a frame has begun and not ended
+    writes      the beat is one of payload, number `count`, and not beyond the longest
+    closing     a pulse, the cycle after the frame's last beat: `count` is all of its payload,
+                one more than the longest for all that are longer; `cut`: there is none
+    """
+
+    def __init__(self, options: Beats) -> None:
+        self.options = options
+        super().__init__(
+            {
+                "beat": In(Beat(options.lanes)),
+                "taken": In(1),
+                "header": Out(HEADER),
+                "intact": Out(1),
+                "headed": Out(1),
+                "in_payload": Out(1),
+                "within": Out(1),
+                "writes": Out(1),
+                "count": Out(range(options.slot_beats + 2)),
+                "closing": Out(1),
+                "cut": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        options, beat, taken, count = self.options, self.beat, self.taken, self.count
+        in_payload = self.in_payload
+        at = Signal(range(options.header_beats + 1))
+        m.submodules.crc = crc = Crc(options.beat_bytes)
+        m.d.comb += [
+            crc.data.eq(beat.data),
+            crc.valid.eq(taken & ~in_payload),
+            crc.start.eq(~in_payload & (at == 0)),
+            self.intact.eq(crc.intact),
+            self.within.eq(in_payload | (at != 0)),
+        ]
+        m.d.sync += self.headed.eq(taken & ~in_payload & (at == options.header_beats - 1))
+        with m.If(taken & ~in_payload):
+            # Beats enter at the top, so that the first ends at the bottom.
+            whole = Cat(self.header.as_value(), beat.data)[32 * options.lanes :]
+            m.d.sync += [self.header.eq(whole), at.eq(at + 1), count.eq(0), self.cut.eq(beat.last)]
+            with m.If(at == options.header_beats - 1):
+                m.d.sync += [at.eq(0), in_payload.eq(~beat.last)]
+            with m.Elif(beat.last):
+                m.d.sync += at.eq(0)
+
+        # Beyond the longest payload only the count goes on, by one: too long is too long.
+        m.d.comb += self.writes.eq(taken & in_payload & (count < options.slot_beats))
+        with m.If(self.writes | (taken & in_payload & (count == options.slot_beats))):
+            m.d.sync += count.eq(count + 1)
+        with m.If(taken & in_payload & beat.last):
+            m.d.sync += in_payload.eq(0)
+        m.d.sync += self.closing.eq(taken & beat.last)
+        claim(m, platform, ~in_payload | (at == 0))
+        return m

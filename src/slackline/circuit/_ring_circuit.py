@@ -1,0 +1,171 @@
+"""A simulated ring NIC as a device: its link is this process, which loses nothing."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from slackline.circuit._convert import convert
+from slackline.circuit._ring import RingNic
+from slackline.circuit._ring_device import RingOperation, RingOptions, RingPlace
+from slackline.circuit._ring_frames import FINAL, PARTIAL, Outbox, RingPost, judge
+from slackline.circuit._ring_registers import RING_COUNTERS, ring_registers
+from slackline.circuit._simulation import Simulation
+from slackline.errors import InternalError
+from slackline.wire import HEADER_BYTES, FrameFlag, FrameKind, Header, decode, encode
+
+__all__ = ["RING_STREAMS", "RingCircuit", "descriptor_beat"]
+
+RING_STREAMS = {
+    "rx": 0,
+    "tx_back": 1,
+    "descriptors": 2,
+    "tx": 0,
+    "rx_back": 1,
+    "completions": 5,
+}
+"""The numbers of a RingNic's streams in a Simulation; inputs and outputs count for themselves."""
+
+_QUIET, _LONGEST = 128, 10_000_000
+_NEVER = 0xFFFFFFFF
+
+
+def descriptor_beat(operation: RingOperation) -> bytes:
+    """The operation as Descriptor has it."""
+    wide = (operation.tag, operation.source, operation.target, operation.total)
+    return (
+        b"".join(value.to_bytes(8, "little") for value in wide)
+        + operation.frame_bytes.to_bytes(4, "little")
+        + bytes([operation.dtype])
+    )
+
+
+class RingCircuit(Outbox):
+    """A RingNic in Verilator, as a RingDevice.
+
+    Frames get numbers of their own on the way in; ACKs and GRANTs are given and taken here.
+    """
+
+    def __init__(
+        self, options: RingOptions, place: RingPlace, *, simulation: Simulation | None = None
+    ) -> None:
+        """`simulation`: of a RingNic of these options, to be closed with this."""
+        super().__init__()
+        self.options = options
+        self._place = place
+        self._host = RingPost(options)
+        self._simulation = simulation or Simulation(convert("ring", RingNic(options)))
+        self._addresses = {each.name: each.address for each in ring_registers(options)}
+        self._open: dict[int, RingOperation] = {}
+        self._waiting: dict[FrameFlag, deque[bytes]] = {PARTIAL: deque(), FINAL: deque()}
+        self._next = {PARTIAL: 1, FINAL: 1}
+        self._freed = {PARTIAL: 1, FINAL: 1}
+        settings = {
+            "job": place.job,
+            "epoch": place.epoch,
+            "rank": place.rank,
+            "ranks": place.ranks,
+            "plan": place.plan_id,
+            "timeout": _NEVER,
+            "control": 1,
+        }
+        for name, value in settings.items():
+            self._simulation.write(self._addresses[name], value)
+
+    def post(self, operation: RingOperation) -> None:
+        """See RingDevice."""
+        self._host.post(operation)
+        self._open[operation.tag] = operation
+        self._simulation.lend(operation.source, operation.total, writable=False)
+        self._simulation.lend(operation.target, operation.total, writable=True)
+        beat = np.frombuffer(descriptor_beat(operation), np.uint8).reshape(1, -1)
+        self._simulation.push(RING_STREAMS["descriptors"], beat)
+
+    def receive(self, frame: bytes) -> None:
+        """See RingDevice."""
+        _, header = judge(frame, self.options, self._place)
+        if header is None:
+            # The circuit counts it.
+            self._simulation.send(RING_STREAMS["rx"], frame)
+            return
+        self._waiting[header.flags].extend(self._host.in_order(frame, header))
+
+    def advance(self) -> None:
+        """See RingDevice."""
+        # A frame may follow at once, and must find its operation.
+        while self._simulation.waiting(RING_STREAMS["descriptors"]):
+            self._simulation.step(16)
+        self._simulation.step(8)
+        working = True
+        while working:
+            self._give()
+            self._simulation.settle(quiet=_QUIET, cycles=_LONGEST)
+            working = self._take()
+        if any(self._waiting.values()):
+            raise InternalError("the circuit takes no more frames and does not say why")
+
+    def counters(self) -> Mapping[str, int]:
+        """See RingDevice; and the simulation's `cycles`."""
+        counted = {name: self._simulation.read(self._addresses[name]) for name, _ in RING_COUNTERS}
+        return counted | {"cycles": self._simulation.step(0)}
+
+    def close(self) -> None:
+        """See RingDevice."""
+        self._simulation.close()
+
+    def _give(self) -> None:
+        """As many frames as there are slots for."""
+        for flags, waiting in self._waiting.items():
+            while waiting and self._room(flags):
+                frame = waiting.popleft()
+                number = self._next[flags] & 0xFFFFFFFF
+                head = encode(replace(decode(frame), sequence=number))
+                self._simulation.send(RING_STREAMS["rx"], head + frame[HEADER_BYTES:])
+                self._next[flags] += 1
+
+    def _take(self) -> bool:
+        """What the circuit gave is answered; whether there is anything to do after that."""
+        sent = [frame for frame, _, _ in self._simulation.frames(RING_STREAMS["tx"])]
+        last: dict[FrameFlag, int] = {}
+        for frame in sent:
+            header = decode(frame)
+            if header.kind is FrameKind.GRANT:
+                self._answer(Header(kind=FrameKind.GRANT, tag=header.tag, offset=header.total or 1))
+            else:
+                self._out.append(frame)
+                last[header.flags] = header.sequence
+        for flags, sequence in last.items():
+            acknowledge = (sequence + 1) & 0xFFFFFFFF
+            self._answer(Header(kind=FrameKind.ACK, flags=flags, acknowledge=acknowledge))
+        for frame, _, _ in self._simulation.frames(RING_STREAMS["rx_back"]):
+            header = decode(frame)
+            if header.kind is FrameKind.ACK:
+                behind = (self._next[header.flags] - header.acknowledge) & 0xFFFFFFFF
+                self._freed[header.flags] = self._next[header.flags] - behind
+        tags, _ = self._simulation.pull(RING_STREAMS["completions"])
+        for row in tags:
+            self._complete(int.from_bytes(row.tobytes(), "little"))
+        return bool(sent) or any(self._waiting[flags] and self._room(flags) for flags in self._next)
+
+    def _room(self, flags: FrameFlag) -> bool:
+        return self._next[flags] - self._freed[flags] < self.options.slots
+
+    def _answer(self, header: Header) -> None:
+        """As the successor."""
+        place = self._place
+        said = replace(
+            header,
+            job=place.job,
+            epoch=place.epoch,
+            source=(place.rank + 1) % place.ranks,
+            plan_id=place.plan_id,
+        )
+        self._simulation.send(RING_STREAMS["tx_back"], encode(said))
+
+    def _complete(self, tag: int) -> None:
+        operation = self._open.pop(tag)
+        self._simulation.take_back(operation.source, operation.total, writable=False)
+        self._simulation.take_back(operation.target, operation.total, writable=True)
+        self._host.close(tag)
+        self._completed.append(tag)

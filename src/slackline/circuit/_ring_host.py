@@ -1,0 +1,143 @@
+"""A ring NIC's way to and from its host's memory."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from slackline.circuit._frames import Beat
+from slackline.circuit._ring_device import RingOptions
+from slackline.circuit._ring_joiner import Summed
+from slackline.circuit._ring_layouts import DmaRequest, Job
+
+__all__ = ["RingReads", "RingWrites"]
+
+_FRAMES = 4
+"""Of the host's data that are read before their turn, or wait to be written."""
+
+
+class RingReads(wiring.Component):
+    """This host's part of coming frames, whole frames at a time.
+
+    reserved  beats that were asked for; only while there is `room` for those of a whole frame
+    i         stream of Beat: what was asked for, in order; always ready
+    word      the next beat, from when a frame is `whole` on; `taken`
+    begun     a whole frame is being taken
+    """
+
+    def __init__(self, options: RingOptions) -> None:
+        self.options = options
+        super().__init__(
+            {
+                "i": In(stream.Signature(Beat(options.lanes))),
+                "reserved": In(range(options.slot_beats + 1)),
+                "room": Out(1),
+                "word": Out(32 * options.lanes),
+                "taken": In(1),
+                "whole": Out(1),
+                "begun": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        options = self.options
+        depth = _FRAMES * options.slot_beats
+        m.submodules.words = words = SyncFIFOBuffered(width=32 * options.lanes, depth=depth)
+        free = Signal(range(depth + 1), init=depth)
+        frames = Signal(range(depth + 1))
+        # What was written can be read two cycles later.
+        ended = Signal(3)
+        m.d.sync += [
+            free.eq(free - self.reserved + self.taken),
+            ended.eq((self.i.valid & self.i.payload.last) | ended << 1),
+            frames.eq(frames + ended[-1] - self.begun),
+        ]
+        m.d.comb += [
+            self.i.ready.eq(1),
+            self.room.eq(free >= options.slot_beats),
+            self.whole.eq(frames.any()),
+            words.w_data.eq(self.i.payload.data),
+            words.w_en.eq(self.i.valid),
+            self.word.eq(words.r_data),
+            words.r_en.eq(self.taken),
+        ]
+        return m
+
+
+class RingWrites(wiring.Component):
+    """Sums on their way to the host, and the tags of operations that are all there.
+
+    begun, job   a frame for the host is begun; only while there is `room`
+    valid, i     its beats
+    requests     stream of DmaRequest; beats: stream of Beat, `last` ends a request
+    completions  stream of tags, each after its last beat
+    """
+
+    def __init__(self, options: RingOptions) -> None:
+        self.options = options
+        super().__init__(
+            {
+                "begun": In(1),
+                "job": In(Job(options)),
+                "room": Out(1),
+                "valid": In(1),
+                "i": In(Summed(options.lanes)),
+                "requests": Out(stream.Signature(DmaRequest())),
+                "beats": Out(stream.Signature(Beat(options.lanes))),
+                "completions": Out(stream.Signature(64)),
+                "completed": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        options, job = self.options, self.job
+        depth = _FRAMES * options.slot_beats
+        word = 32 * options.lanes
+        # A slot's frames are begun before one of them is out, whatever their length.
+        ahead = 2 * options.slots
+        m.submodules.words = words = SyncFIFOBuffered(width=word + 1, depth=depth)
+        m.submodules.asked = asked = SyncFIFO(width=DmaRequest().size, depth=ahead)
+        m.submodules.ends = ends = SyncFIFO(width=65, depth=ahead)
+        m.submodules.done = done = SyncFIFO(width=64, depth=options.operations)
+        free = Signal(range(depth + 1), init=depth)
+        begins = self.begun & job.store
+        beats = (job.size + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes)
+        moves = self.beats.valid & self.beats.ready
+        request = Signal(DmaRequest())
+        last = words.r_data[-1]
+        held = last & ends.r_data[-1] & ~done.w_rdy
+        with m.If(begins):
+            m.d.sync += free.eq(free - beats + moves)
+        with m.Else():
+            m.d.sync += free.eq(free + moves)
+        m.d.comb += [
+            self.room.eq((free >= options.slot_beats) & asked.w_rdy & ends.w_rdy),
+            request.address.eq(job.address),
+            request.bytes.eq(job.size),
+            asked.w_data.eq(request),
+            asked.w_en.eq(begins),
+            ends.w_data.eq(job.tag),
+            ends.w_data[-1].eq(job.ends),
+            ends.w_en.eq(begins),
+            words.w_data.eq(self.i.data),
+            words.w_data[-1].eq(self.i.last),
+            words.w_en.eq(self.valid & self.i.store),
+            self.requests.payload.as_value().eq(asked.r_data),
+            self.requests.valid.eq(asked.r_rdy),
+            asked.r_en.eq(self.requests.ready),
+            self.beats.payload.data.eq(words.r_data[:word]),
+            self.beats.payload.last.eq(last),
+            self.beats.valid.eq(words.r_rdy & ~held),
+            words.r_en.eq(moves),
+            ends.r_en.eq(moves & last),
+            done.w_data.eq(ends.r_data[:64]),
+            done.w_en.eq(moves & last & ends.r_data[-1]),
+            self.completed.eq(done.w_en),
+            self.completions.payload.eq(done.r_data),
+            self.completions.valid.eq(done.r_rdy),
+            done.r_en.eq(self.completions.ready),
+        ]
+        return m

@@ -1,0 +1,104 @@
+"""What passes between the parts of a ring NIC, and between it and its host."""
+
+from amaranth.hdl import Module, Signal, Value
+from amaranth.lib import data
+
+from slackline.circuit._crc import Crc
+from slackline.circuit._frames import HEADER
+from slackline.circuit._ring_device import RingOptions
+from slackline.wire import MAGIC, VERSION
+
+__all__ = ["CHECKED", "Arrived", "Descriptor", "DmaRequest", "Job", "compose", "seal"]
+
+CHECKED = HEADER["header_checksum"].offset
+"""Bits of a header that its checksum is of."""
+
+
+class Descriptor(data.StructLayout):
+    """An operation, as the host posts it: see RingOperation."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "tag": 64,
+                "source": 64,
+                "target": 64,
+                "total": 64,
+                "frame_bytes": 32,
+                "dtype": 8,
+            }
+        )
+
+
+class DmaRequest(data.StructLayout):
+    """`bytes` of the host's memory from `address` on, in whole beats from there."""
+
+    def __init__(self) -> None:
+        super().__init__({"address": 64, "bytes": 32})
+
+
+class Arrived(data.StructLayout):
+    """What is kept of an accepted frame's header."""
+
+    def __init__(self) -> None:
+        super().__init__({"dtype": 8, "tag": 64, "offset": 64, "total": 64, "length": 32})
+
+
+class Job(data.StructLayout):
+    """One frame's way through the adders.
+
+    drop     it was not due: only its slot is to be freed
+    passing  beats of it come from the predecessor, and its slot is to be freed
+    local    beats of it come from this host
+    finish   the sum is final: half types are rounded
+    send     it leaves for the successor, with `length` bytes, as `final` or partial
+    store    it goes to the host at `address`, `size` bytes; `ends`: the last of its operation
+    beats    of fp32 for partials of half types, else of the elements
+    """
+
+    def __init__(self, options: RingOptions) -> None:
+        bits = ("drop", "passing", "local", "finish", "send", "final", "store", "ends")
+        super().__init__(
+            {
+                **dict.fromkeys(bits, 1),
+                "element": 2,
+                "dtype": 8,
+                "beats": range(options.slot_beats + 1),
+                "tag": 64,
+                "offset": 64,
+                "total": 64,
+                "length": 32,
+                "address": 64,
+                "size": 32,
+            }
+        )
+
+
+def compose(m: Module, header: data.View, place: data.View, **fields: object) -> None:
+    """`header` with what all headers of this NIC have, and `fields`; no checksum."""
+    same = {
+        "magic": MAGIC,
+        "version": VERSION,
+        "job": place.job,
+        "epoch": place.epoch,
+        "source": place.rank,
+    }
+    m.d.comb += [header[name].eq(value) for name, value in (same | fields).items()]
+
+
+def seal(m: Module, header: data.View, valid: Value) -> data.View:
+    """The header with its checksum, two cycles after `valid`."""
+    m.submodules.crc = crc = Crc(CHECKED // 8)
+    # Through a register: Verilator 5.006 gets parities of constants and signals together wrong.
+    taken, held = Signal(CHECKED), Signal(CHECKED)
+    begun = Signal()
+    sealed = Signal(HEADER)
+    m.d.sync += [taken.eq(header.as_value()[:CHECKED]), begun.eq(valid), held.eq(taken)]
+    m.d.comb += [
+        crc.data.eq(taken),
+        crc.valid.eq(begun),
+        crc.start.eq(begun),
+        sealed.as_value()[:CHECKED].eq(held),
+        sealed.header_checksum.eq(crc.crc),
+    ]
+    return sealed

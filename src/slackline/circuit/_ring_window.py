@@ -1,0 +1,107 @@
+"""Which frames of one virtual channel are begun, sent, and freed by the successor."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+__all__ = ["RingWindow"]
+
+
+class RingWindow(wiring.Component):
+    """Numbers from the first that is not acknowledged on, at most `slots` of them.
+
+    begun         a frame gets the next number, `begun_number`; only while there is `room`
+    ready         the next begun frame may leave
+    fresh         frame `fresh_number` may leave for the first time
+    again         frame `again_number` is to leave once more; goes first
+    taken         the frame leaves: the one of `again`, else the one of `fresh`
+    answered      an ACK: slots below `acknowledge` are free, bit k of `arrived` tells that
+                  frame acknowledge + k is in its slot
+
+    A gap before what has arrived is filled at once, and once; without progress for `timeout` cycles
+    all goes again that has not arrived, and the first in any case, so that a lost ACK comes again.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        bits = ceil_log2(slots)
+        super().__init__(
+            {
+                "timeout": In(32),
+                "begun": In(1),
+                "begun_number": Out(32, init=1),
+                "room": Out(1),
+                "ready": In(1),
+                "fresh": Out(1),
+                "fresh_number": Out(bits),
+                "again": Out(1),
+                "again_number": Out(bits),
+                "taken": In(1),
+                "answered": In(1),
+                "acknowledge": In(32),
+                "arrived": In(64),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        slots = self.slots
+        bits = ceil_log2(slots)
+        freed, sent, ready = (Signal(32, init=1, name=n) for n in ("freed", "sent", "ready_to"))
+        arrived = Signal(slots)
+        begun = self.begun_number
+        under_way = Signal(range(slots + 1))
+        m.d.comb += [
+            # Full a frame early, since what begins is counted a cycle late.
+            self.room.eq((begun - freed)[: bits + 1] < slots),
+            under_way.eq(sent - freed),
+            self.fresh.eq(ready != sent),
+            self.fresh_number.eq(sent),
+        ]
+        m.d.sync += [begun.eq(begun + self.begun), ready.eq(ready + self.ready)]
+        with m.If(self.taken & ~self.again):
+            m.d.sync += sent.eq(sent + 1)
+
+        progress = Signal()
+        newly = Signal(32)
+        m.d.comb += [
+            newly.eq(self.acknowledge - freed),
+            progress.eq(self.answered & newly.any() & (newly <= under_way)),
+        ]
+        with m.If(progress):
+            m.d.sync += [freed.eq(self.acknowledge), arrived.eq(self.arrived)]
+        with m.Elif(self.answered & ~newly.any()):
+            m.d.sync += arrived.eq(arrived | self.arrived[:slots])
+
+        # `sweep`: look at frame freed + step, and send it again if it is missing.
+        clock = Signal(32)
+        sweep, all_missing, hurried = Signal(), Signal(), Signal()
+        step = Signal(range(slots + 1))
+        above = Cat(arrived, 0) >> (step + 1)
+        missing = ~Cat(arrived, 0).bit_select(step, 1)
+        # A gap: the first that lacks has others behind it that do not.
+        gap = Signal()
+        m.d.comb += gap.eq((arrived & (arrived + 1)[:slots]).any())
+        wanted = (missing & (all_missing | above.any())) | (all_missing & (step == 0))
+        m.d.comb += [
+            self.again.eq(sweep & (step < under_way) & wanted),
+            self.again_number.eq(freed + step),
+        ]
+        with m.If(~under_way.any() | progress):
+            m.d.sync += clock.eq(0)
+        with m.Else():
+            m.d.sync += clock.eq(clock + 1)
+        with m.If(sweep):
+            with m.If(step >= under_way):
+                m.d.sync += sweep.eq(0)
+            with m.Elif(~self.again | self.taken):
+                m.d.sync += step.eq(step + 1)
+        with m.Elif(under_way.any() & (clock >= self.timeout)):
+            m.d.sync += [sweep.eq(1), all_missing.eq(1), step.eq(0), clock.eq(0)]
+        with m.Elif(under_way.any() & gap & ~hurried):
+            m.d.sync += [sweep.eq(1), all_missing.eq(0), step.eq(0), hurried.eq(1)]
+        # What was freed meanwhile is no longer at freed + step.
+        with m.If(progress):
+            m.d.sync += [sweep.eq(0), hurried.eq(0)]
+        return m

@@ -1,0 +1,46 @@
+"""The end of every datapath: sums as they are, or rounded to halves."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from slackline.circuit._halves import Narrow
+
+__all__ = ["Rounder"]
+
+
+class Rounder(wiring.Component):
+    """A beat of sums, LATENCY cycles later: in `wide` as it was, in `halves` rounded.
+
+    sums     a word of 32 bits for each lane
+    element  for `halves`: a half type
+    """
+
+    LATENCY = Narrow.LATENCY
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        super().__init__(
+            {
+                "sums": In(32 * lanes),
+                "element": In(2),
+                "wide": Out(32 * lanes),
+                "halves": Out(16 * lanes),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for k in range(self.lanes):
+            m.submodules[f"narrow_{k}"] = narrow = Narrow()
+            m.d.comb += [
+                narrow.wide.eq(self.sums.word_select(k, 32)),
+                narrow.element.eq(self.element),
+                self.halves.word_select(k, 16).eq(narrow.half),
+            ]
+        later = [self.sums]
+        for _ in range(self.LATENCY):
+            later.append(Signal(32 * self.lanes, reset_less=True))
+            m.d.sync += later[-1].eq(later[-2])
+        m.d.comb += self.wide.eq(later[-1])
+        return m

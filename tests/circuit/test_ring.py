@@ -1,0 +1,194 @@
+"""A ring NIC and its twin give the same frames, the same sums and the same events."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from circuit_driving import resealed
+from ring_driving import DTYPES, EPOCH, JOB, PLAN, Ring, counts, tensors
+
+from slackline.circuit import RingOptions
+from slackline.errors import InternalError
+from slackline.wire import HEADER_BYTES, DType, FrameFlag, FrameKind, decode, encode
+
+# Time to compile a circuit on a busy machine.
+pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
+
+NARROW = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
+BROAD = RingOptions(lanes=4, slots=4, payload_bytes=256, operations=16)
+WIDE = RingOptions(lanes=16, slots=8, payload_bytes=1024, operations=16)
+
+
+@pytest.fixture(scope="session")
+def verilog() -> Callable[[RingOptions], Any]:
+    from slackline.circuit import RingNic, convert
+
+    made: dict[RingOptions, Any] = {}
+
+    def of(options: RingOptions) -> Any:
+        if options not in made:
+            made[options] = convert("ring", RingNic(options))
+        return made[options]
+
+    return of
+
+
+@pytest.fixture(
+    params=[NARROW, BROAD, pytest.param(WIDE, marks=pytest.mark.slow)],
+    ids=lambda options: f"{options.lanes}",
+)
+def open_ring(request: pytest.FixtureRequest, verilog: Callable[..., Any]) -> Iterator[Any]:
+    from slackline.circuit import Simulation
+
+    rings: list[Ring] = []
+
+    def opened(kinds: list[str], stall: float = 0, latency: int = 0) -> Ring:
+        options: RingOptions = request.param
+
+        def simulate() -> Simulation:
+            simulation = Simulation(verilog(options), optimise=False)
+            simulation.memory_latency(latency)
+            for stream in range(4):
+                simulation.stall(stream, stall, 3 * stream + 1)
+            for stream in range(6):
+                simulation.stall(stream, stall, 3 * stream + 2, output=True)
+            return simulation
+
+        rings.append(Ring(kinds, options, simulate))
+        return rings[-1]
+
+    yield opened
+    for ring in rings:
+        ring.close()
+
+
+def unnumbered(frames: list[bytes]) -> Counter[bytes]:
+    """Frames without their numbers: which of two operations goes first is a matter of time."""
+    return Counter(
+        encode(replace(decode(frame), sequence=0)) + frame[HEADER_BYTES:] for frame in frames
+    )
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(("stall", "latency"), [(0, 0), (0.1, 40), (0.6, 7)])
+def test_circuits_send_what_their_twins_send_and_sum_to_the_bit(
+    open_ring, ranks, stall, latency
+) -> None:
+    rng = np.random.default_rng(ranks)
+    ring, twins = open_ring(["circuit"] * ranks, stall, latency), open_ring(["twin"] * ranks)
+    options = ring.options
+    for dtype in DTYPES:
+        sizes = counts(rng, options, dtype)
+        operations = [
+            tensors(rng, options, ranks, dtype, count, tag) for tag, count in enumerate(sizes)
+        ]
+        again = [
+            replace(each, sources=[part.copy() for part in each.sources]) for each in operations
+        ]
+        for each, posted in ((ring, operations), (twins, again)):
+            each.post(posted, rng)
+            each.settle(rng)
+            assert each.differences(posted) == ""
+            each.done = [[] for _ in range(ranks)]
+    for sent, wanted in zip(ring.sent, twins.sent, strict=True):
+        assert unnumbered(sent) == unnumbered(wanted)
+    for device, twin in zip(ring.devices, twins.devices, strict=True):
+        counters = device.counters()
+        assert {name: counters[name] for name in twin.counters()} == twin.counters()
+
+
+def test_circuits_and_twins_mix_in_one_ring(open_ring) -> None:
+    rng = np.random.default_rng(7)
+    kinds = ["twin", "circuit", "twin", "circuit", "twin"]
+    ring = open_ring(kinds)
+    operations = [
+        tensors(rng, ring.options, len(kinds), dtype, 100 + tag, tag)
+        for tag, dtype in enumerate(DTYPES)
+    ]
+    ring.post(operations, rng)
+    ring.settle(rng)
+    assert ring.differences(operations) == ""
+
+
+def spoiled(frame: bytes, options: RingOptions) -> dict[str, tuple[str, bytes]]:
+    """Frames that must not be summed, and the counter of each."""
+    flipped = bytearray(frame)
+    flipped[20] ^= 4
+    length = decode(frame).length
+    long = bytes(options.payload_bytes + 4)
+    return {
+        "a bit of the header": ("malformed", bytes(flipped)),
+        "cut": ("malformed", frame[: HEADER_BYTES + length - options.beat_bytes]),
+        "longer than it says": ("malformed", frame + bytes(options.beat_bytes)),
+        "cut in the header": ("malformed", frame[: HEADER_BYTES - 4 * options.lanes or 1]),
+        "too long": ("malformed", resealed(frame, length=len(long))[:HEADER_BYTES] + long),
+        "another kind": ("malformed", resealed(frame, kind=FrameKind.PROBE)),
+        "another type": ("malformed", resealed(frame, dtype=DType.INT64)),
+        "no type": ("malformed", resealed(frame, dtype=None)),
+        "another flag": ("malformed", resealed(frame, flags=FrameFlag.PARTIAL | FrameFlag.EAGER)),
+        "another plan": ("malformed", resealed(frame, plan_id=PLAN + 1)),
+        "another chunk": ("malformed", resealed(frame, chunk=1)),
+        "another job": ("foreign", resealed(frame, job=JOB + 1)),
+        "another epoch": ("foreign", resealed(frame, epoch=EPOCH + 1)),
+        "another rank": ("foreign", resealed(frame, source=2)),
+        "another tag": ("unexpected", resealed(frame, tag=77)),
+        "another size": ("unexpected", resealed(frame, total=decode(frame).total + 4)),
+        "a type that is summed": ("unexpected", resealed(frame, dtype=DType.INT32)),
+        "an offset behind its own": ("unexpected", resealed(frame, offset=1 << 40)),
+        "a final value of nothing": ("unexpected", resealed(frame, flags=FrameFlag(0))),
+    }
+
+
+def test_what_must_not_be_summed_is_counted_and_dropped(open_ring) -> None:
+    rng = np.random.default_rng(8)
+    ring, twins = open_ring(["twin", "circuit", "twin"]), open_ring(["twin"] * 3)
+    whole = ring.options.payload_bytes // 4
+    for each in (ring, twins):
+        operation = tensors(np.random.default_rng(1), each.options, 3, DType.FLOAT32, whole, 5)
+        each.post([operation], rng)
+        each.devices[0].advance()
+        (frame, *others) = each.devices[0].frames()
+        for name, (counter, wrong) in spoiled(frame, each.options).items():
+            before = each.devices[1].counters()
+            each.devices[1].receive(wrong)
+            each.devices[1].advance()
+            after = each.devices[1].counters()
+            names = ("accepted", "malformed", "foreign", "unexpected")
+            changed = {key: after[key] - before[key] for key in names if after[key] != before[key]}
+            wanted = {counter: 1} | ({"accepted": 1} if counter == "unexpected" else {})
+            assert changed == wanted, name
+        for right in (frame, *others):
+            each.devices[1].receive(right)
+        each.settle(rng)
+        assert each.differences([operation]) == ""
+        again = each.devices[1].counters()["unexpected"]
+        each.devices[1].receive(frame)
+        each.devices[1].advance()
+        assert each.devices[1].counters()["unexpected"] == again + 1
+
+
+def test_memory_that_was_not_posted_is_neither_read_nor_written(open_ring) -> None:
+    ring = open_ring(["circuit", "twin"])
+    operation = tensors(np.random.default_rng(3), ring.options, 2, DType.FLOAT32, 16, 5)
+    device = ring.devices[0]
+    device.post(operation.operation(0))
+    device._simulation.take_back(operation.operation(0).source, 64, writable=False)
+    with pytest.raises(InternalError, match=r"^the circuit went 1 times beyond the memory it was"):
+        device.advance()
+
+
+def test_more_tensors_than_operations_go_one_after_the_other(open_ring) -> None:
+    rng = np.random.default_rng(4)
+    ring = open_ring(["circuit"] * 2)
+    for turn in range(3):
+        operations = [
+            tensors(rng, ring.options, 2, DType.FLOAT32, 1 + tag, tag + 100 * turn)
+            for tag in range(ring.options.operations)
+        ]
+        ring.post(operations, rng)
+        ring.settle()
+        assert ring.differences(operations) == ""
+        ring.done = [[], []]
