@@ -1,6 +1,6 @@
 """A circuit as a block for a vendor's tool: AXI4-Stream, AXI4-Lite, one clock, one reset."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
@@ -28,11 +28,12 @@ class AxiBlock(wiring.Component):
     s_axil_awaddr...     for the registers: see FromAxiLite
     NAME                 for any other wire
 
-    Adds no cycle to any stream.
+    Adds no cycle to any stream. Streams of Beat are frames, less those named in `headless`: data
+    without headers, of and for a DMA core, which know their lengths otherwise.
     """
 
-    def __init__(self, circuit: wiring.Component) -> None:
-        self.circuit = circuit
+    def __init__(self, circuit: wiring.Component, headless: Collection[str] = ()) -> None:
+        self.circuit, self.headless = circuit, headless
         members: dict[str, Member] = {"aclk": In(1), "aresetn": In(1)}
         for name, member, value in _members(circuit):
             if member.is_port:
@@ -63,11 +64,13 @@ class AxiBlock(wiring.Component):
             elif (lanes := _frame_lanes(value)) is None:
                 outer = _plain(value)
             elif inward:
-                m.submodules[f"from_{name}"] = bridge = FromAxi(lanes)
+                m.submodules[f"from_{name}"] = bridge = FromAxi(
+                    lanes, headed=name not in self.headless
+                )
                 outer = bridge.i
                 wiring.connect(m, bridge.o, value)
             else:
-                m.submodules[f"to_{name}"] = bridge = ToAxi(lanes)
+                m.submodules[f"to_{name}"] = bridge = ToAxi(lanes, headed=name not in self.headless)
                 outer = bridge.o
                 wiring.connect(m, value, bridge.i)
             for wire, inner in signature.members.items():

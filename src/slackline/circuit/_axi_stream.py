@@ -74,31 +74,40 @@ class FromAxi(wiring.Component):
 
     A frame is `bad` if `tuser` says so, and if its bytes are not those that its header's length
     asks for in the last beat, or any are missing before. Bytes that are not kept become zeros.
+    Not `headed`: data without a header, as from a DMA core, whose `tkeep` is not judged.
     """
 
-    def __init__(self, lanes: int) -> None:
-        self.lanes = check_lanes(lanes)
+    def __init__(self, lanes: int, *, headed: bool = True) -> None:
+        self.lanes, self.headed = check_lanes(lanes), headed
         super().__init__({"i": In(axi_frames(lanes)), "o": Out(stream.Signature(Beat(lanes)))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         i, o = self.i, self.o
-        m.submodules.own = own = LastBytes(self.lanes)
-        taken, gaps = Signal(), Signal()
         m.d.comb += [
-            taken.eq(i.tvalid & i.tready),
-            own.data.eq(i.tdata),
-            own.last.eq(i.tlast),
-            own.taken.eq(taken),
             o.valid.eq(i.tvalid),
             i.tready.eq(o.ready),
-            o.payload.data.eq(i.tdata & _by_bytes(i.tkeep)),
+            o.payload.data.eq(i.tdata & Cat(bit.replicate(8) for bit in i.tkeep)),
             o.payload.last.eq(i.tlast),
-            o.payload.bad.eq(i.tlast & (i.tuser | gaps | (i.tkeep != own.keep))),
+            o.payload.bad.eq(i.tlast & (i.tuser | self._wrong(m))),
         ]
-        with m.If(taken):
-            m.d.sync += gaps.eq(~i.tlast & (gaps | ~i.tkeep.all()))
         return m
+
+    def _wrong(self, m: Module) -> Value:
+        """Whether the bytes are not those that the header tells; counts in the last beat."""
+        if not self.headed:
+            return Const(0)
+        i = self.i
+        m.submodules.own = own = LastBytes(self.lanes)
+        gaps = Signal()
+        m.d.comb += [
+            own.data.eq(i.tdata),
+            own.last.eq(i.tlast),
+            own.taken.eq(i.tvalid & i.tready),
+        ]
+        with m.If(own.taken):
+            m.d.sync += gaps.eq(~i.tlast & (gaps | ~i.tkeep.all()))
+        return gaps | (i.tkeep != own.keep)
 
 
 class ToAxi(wiring.Component):
@@ -106,30 +115,34 @@ class ToAxi(wiring.Component):
 
     i   stream of Beat; `bad` becomes `tuser`, upon which a MAC makes the packet an error
     o   AXI4-Stream, see axi_frames
+
+    Not `headed`: data without a header, as for a DMA core; `tkeep` is all ones.
     """
 
-    def __init__(self, lanes: int) -> None:
-        self.lanes = check_lanes(lanes)
+    def __init__(self, lanes: int, *, headed: bool = True) -> None:
+        self.lanes, self.headed = check_lanes(lanes), headed
         super().__init__({"i": In(stream.Signature(Beat(lanes))), "o": Out(axi_frames(lanes))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         i, o = self.i, self.o
-        m.submodules.own = own = LastBytes(self.lanes)
         last = i.payload.last
+        all_bytes = Const(-1, 4 * self.lanes)
+        keep: Value = all_bytes
+        if self.headed:
+            m.submodules.own = own = LastBytes(self.lanes)
+            keep = own.keep
+            m.d.comb += [
+                own.data.eq(i.payload.data),
+                own.last.eq(last),
+                own.taken.eq(i.valid & i.ready),
+            ]
         m.d.comb += [
-            own.data.eq(i.payload.data),
-            own.last.eq(last),
-            own.taken.eq(i.valid & i.ready),
             o.tvalid.eq(i.valid),
             i.ready.eq(o.tready),
             o.tdata.eq(i.payload.data),
-            o.tkeep.eq(Mux(last, own.keep, Const(-1, 4 * self.lanes))),
+            o.tkeep.eq(Mux(last, keep, all_bytes)),
             o.tlast.eq(last),
             o.tuser.eq(last & i.payload.bad),
         ]
         return m
-
-
-def _by_bytes(keep: Value) -> Value:
-    return Cat(bit.replicate(8) for bit in keep)

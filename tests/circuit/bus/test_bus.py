@@ -113,8 +113,8 @@ BROKEN = {
     ),
     "a gap is taken for whole": (
         "_axi_stream",
-        "(i.tuser | gaps |",
-        "(i.tuser |",
+        "return gaps | (",
+        "return (",
         "damaged_packets_are_counted_and_what_follows_is_summed",
     ),
 }
