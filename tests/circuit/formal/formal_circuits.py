@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from slackline.circuit import AggregationNode
 from slackline.circuit._frames import Beat
 
-_COMPUTING = ("Adder", "Widen", "Narrow", "Crc")
+_COMPUTING = ("Adder", "Widen", "Narrow", "Rounder", "Crc")
 
 
 def gateware(home: Any, right: str = "", wrong: str = "") -> Any:

@@ -89,7 +89,7 @@ PROVED = {
         home="slackline.circuit._receiver",
         make=lambda home: home.Receiver(WIDE, 0),
         steps=9,
-        right="(used + closing < options.slots)",
+        right="(used + reader.closing < options.slots)",
         wrong="(used < options.slots)",
     ),
     "a port's slots are right with headers of many beats": Claim(
