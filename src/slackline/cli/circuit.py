@@ -37,7 +37,7 @@ def verilog(
     slots: Slots = 4,
     payload: Payload = "8KiB",
 ) -> None:
-    """Write an aggregation node, its registers as a C header and a table, and bare lanes."""
+    """Write an aggregation node and lanes behind AXI, its registers as a C header and a table."""
     from slackline import circuit
 
     options = circuit.NodeOptions(
