@@ -301,6 +301,7 @@ void Engine::close(std::int64_t timeout_ns) {
     finished_.wait_for(lock, kCloseStep);
   }
   last_counters_ = count();
+  for (const auto& [epoch, group] : groups_) group->closed = true;  // their links go
   links_.clear();
 }
 
