@@ -57,7 +57,7 @@ def test_cells_are_counted_by_kind() -> None:
         ),
         (
             ["--circuits", "multiplier"],
-            "slackline: a circuit is one of adder, lanes, node, not 'multiplier'",
+            "slackline: a circuit is one of adder, lanes, node, ring, not 'multiplier'",
         ),
     ],
 )

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from circuit_driving import resealed
-from ring_driving import DTYPES, EPOCH, JOB, PLAN, Ring, counts, tensors
+from lossy_driving import CircuitRing, Faults
+from ring_driving import DTYPES, EPOCH, JOB, PLAN, Ring, Tensors, counts, tensors
 
 from slackline.circuit import RingOptions
 from slackline.errors import InternalError
@@ -192,3 +193,53 @@ def test_more_tensors_than_operations_go_one_after_the_other(open_ring) -> None:
         ring.settle()
         assert ring.differences(operations) == ""
         ring.done = [[], []]
+
+
+@pytest.fixture
+def open_circuits(open_ring: Any) -> Callable[..., CircuitRing]:
+    def opened(ranks: int, faults: Faults, stall: float = 0, **settings: int) -> CircuitRing:
+        ring = open_ring(["circuit"] * ranks, stall)
+        simulations = [device._simulation for device in ring.devices]
+        for simulation in simulations:
+            simulation.write(0x014, 0)
+        rng = np.random.default_rng(ranks)
+        return CircuitRing(simulations, ring.options, faults, rng, **settings)
+
+    return opened
+
+
+def mixed(ring: CircuitRing) -> list[Tensors]:
+    """Operations of all types, as many as can be open at once."""
+    options, ranks = ring.options, len(ring.simulations)
+    most = 2 * options.payload_bytes // 4
+    return [
+        tensors(ring.rng, options, ranks, DTYPES[k % 4], int(ring.rng.integers(1, most)), k)
+        for k in range(options.operations)
+    ]
+
+
+def test_circuits_grant_and_acknowledge_each_other_in_any_order_of_posting(open_circuits) -> None:
+    ring = open_circuits(3, Faults(), timeout=100_000)
+    operations = mixed(ring)
+    assert ring.run(operations, turns=3000) == ""
+    for name in ("resent", "repeated", "unordered", "malformed", "foreign", "unexpected"):
+        assert ring.total(name) == 0, name
+
+
+@pytest.mark.parametrize(
+    ("faults", "sign"),
+    [
+        (Faults(lost=0.1), "resent"),
+        (Faults(doubled=0.3), "repeated"),
+        (Faults(late=0.3), "accepted"),
+        (Faults(damaged=0.2), "malformed"),
+        (Faults(lost=0.1, doubled=0.1, late=0.2, damaged=0.1), "resent"),
+    ],
+    ids=["lost", "doubled", "late", "damaged", "all"],
+)
+def test_what_wires_do_to_frames_changes_no_bit(open_circuits, faults, sign) -> None:
+    ring = open_circuits(3, faults, 0.1)
+    operations = mixed(ring)
+    assert ring.run(operations, turns=5000) == ""
+    assert ring.total(sign) > 0
+    assert ring.total("unexpected") == 0

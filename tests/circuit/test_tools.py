@@ -20,10 +20,12 @@ def test_the_command_writes_verilog_and_registers(
     out = tmp_path / "made"
     asked = ["--lanes", "1", "--ports", "2", "--payload", "64B", "--out", str(out)]
     assert cli.main(["circuit", "verilog", *asked]) == 0
-    names = ["slackline_node.v", "slackline_node.h", "slackline_node.md", "slackline_lanes.v"]
+    described = [f"slackline_{name}.{end}" for name in ("node", "ring") for end in ("v", "h", "md")]
+    names = [*described, "slackline_lanes.v"]
     assert capsys.readouterr().out.splitlines() == [str(out / name) for name in names]
-    assert "module slackline_node(" in (out / names[0]).read_text()
-    assert "module slackline_lanes(" in (out / names[3]).read_text()
+    for name in ("node", "ring", "lanes"):
+        assert f"module slackline_{name}(" in (out / f"slackline_{name}.v").read_text()
+    assert "#define SLACKLINE_RING_TIMEOUT_RESET 0x4000u\n" in (out / names[4]).read_text()
 
 
 def test_the_same_circuit_is_the_same_verilog() -> None:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from slackline.circuit._options import LANES, NodeOptions
     from slackline.circuit._registers import Register, c_header, node_registers, register_table
     from slackline.circuit._ring import RingNic
-    from slackline.circuit._ring_circuit import RingCircuit
+    from slackline.circuit._ring_circuit import RING_STREAMS, RingCircuit, descriptor_beat
     from slackline.circuit._ring_device import (
         RingDevice,
         RingOperation,
@@ -79,6 +79,7 @@ __all__ = [
     "ELEMENTS",
     "FAMILIES",
     "LANES",
+    "RING_STREAMS",
     "Adder",
     "AggregationNode",
     "AxiBlock",
@@ -102,6 +103,7 @@ __all__ = [
     "c_header",
     "clock_mhz",
     "convert",
+    "descriptor_beat",
     "export",
     "missing_tools",
     "node_registers",
@@ -126,7 +128,7 @@ _HOMES = {
     "_options": ("LANES", "NodeOptions"),
     "_registers": ("Register", "c_header", "node_registers", "register_table"),
     "_ring": ("RingNic",),
-    "_ring_circuit": ("RingCircuit",),
+    "_ring_circuit": ("RING_STREAMS", "RingCircuit", "descriptor_beat"),
     "_ring_device": (
         "RingDevice",
         "RingOperation",

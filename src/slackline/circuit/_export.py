@@ -9,20 +9,31 @@ from slackline.circuit._lanes import Lanes
 from slackline.circuit._node import AggregationNode
 from slackline.circuit._options import NodeOptions
 from slackline.circuit._registers import c_header, node_registers, register_table
+from slackline.circuit._ring import RingNic
+from slackline.circuit._ring_device import RingOptions
+from slackline.circuit._ring_registers import ring_registers
 
 __all__ = ["export"]
 
 
-def export(options: NodeOptions, folder: Path) -> Sequence[Path]:
-    """Writes the node, its registers, and lanes of its width, both behind AXI; returns the files.
+_HEADLESS = ("read_data", "write_data")
+"""The ring NIC's streams of and for a DMA core."""
 
-    The folder is made if it is missing; files of the same names are replaced.
+
+def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Path]:
+    """Writes node and ring NIC, their registers, and the node's lanes; returns the files.
+
+    Circuits are behind AXI. The folder is made if it is missing; files of the same names are
+    replaced.
     """
-    registers = node_registers(options)
+    registers, ring_table = node_registers(options), ring_registers(ring)
     texts = {
         "slackline_node.v": convert("slackline_node", AxiBlock(AggregationNode(options))).text,
         "slackline_node.h": c_header(registers),
         "slackline_node.md": register_table(registers),
+        "slackline_ring.v": convert("slackline_ring", AxiBlock(RingNic(ring), _HEADLESS)).text,
+        "slackline_ring.h": c_header(ring_table, "ring"),
+        "slackline_ring.md": register_table(ring_table),
         "slackline_lanes.v": convert("slackline_lanes", AxiBlock(Lanes(options.lanes))).text,
     }
     folder.mkdir(parents=True, exist_ok=True)

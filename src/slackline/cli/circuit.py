@@ -13,7 +13,7 @@ from slackline.errors import UsageError
 from slackline.units import parse_bytes
 
 if TYPE_CHECKING:
-    from slackline.circuit import Verilog
+    from slackline.circuit import NodeOptions, RingOptions, Verilog
 
 __all__ = ["app"]
 
@@ -37,20 +37,31 @@ def verilog(
     slots: Slots = 4,
     payload: Payload = "8KiB",
 ) -> None:
-    """Write an aggregation node and lanes behind AXI, its registers as a C header and a table."""
+    """Write node, ring NIC and lanes behind AXI, registers as C headers and tables."""
     from slackline import circuit
 
     options = circuit.NodeOptions(
         lanes=lanes, ports=ports, slots=slots, payload_bytes=parse_bytes(payload)
     )
-    for path in circuit.export(options, out):
+    for path in circuit.export(options, _ring(options), out):
         print(path)
+
+
+def _ring(options: NodeOptions) -> RingOptions:
+    """A ring NIC as wide as a node, with as many slots for frames of the same size."""
+    from slackline import circuit
+
+    return circuit.RingOptions(
+        lanes=options.lanes,
+        slots=min(options.slots, 64),
+        payload_bytes=max(options.payload_bytes, 128),
+    )
 
 
 @app.command()
 def report(
     circuits: Annotated[
-        str, typer.Option("--circuits", help="Of adder, lanes, node, with commas.")
+        str, typer.Option("--circuits", help="Of adder, lanes, node, ring, with commas.")
     ] = "adder,lanes",
     families: Annotated[str, typer.Option(help="Of xcup, xc7, ecp5, with commas.")] = "xcup,xc7",
     clock: Annotated[bool, typer.Option(help="Place and route on an ECP5 too.")] = True,
@@ -72,6 +83,10 @@ def report(
             f"node, {ports} ports, {lanes} lanes",
             lambda: circuit.convert("node", circuit.AggregationNode(options)),
         ),
+        "ring": (
+            f"ring NIC, {lanes} lanes",
+            lambda: circuit.convert("ring", circuit.RingNic(_ring(options))),
+        ),
     }
     version = circuit.yosys_version()
     if version is None:
@@ -88,7 +103,7 @@ def report(
             found = circuit.resources(made, family)
             counts = (str(getattr(found, kind)).rjust(11) for kind in kinds)
             print("  ".join([title.ljust(24), family.ljust(6), *counts]))
-        if clock and name != "node":
+        if clock and name in ("adder", "lanes"):
             reached = circuit.clock_mhz(made)
             said = "nextpnr-ecp5 is not installed" if reached is None else f"{reached:.0f} MHz"
             print(f"{title.ljust(24)}  ECP5-85F, speed 8, by nextpnr: {said}")

@@ -9,7 +9,7 @@ from amaranth.hdl import Assert, Assume, Cat, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from slackline.circuit import AggregationNode
+from slackline.circuit import AggregationNode, _frame_reader
 from slackline.circuit._frames import Beat
 
 _COMPUTING = ("Adder", "Widen", "Narrow", "Rounder", "Crc")
@@ -26,6 +26,8 @@ def gateware(home: Any, right: str = "", wrong: str = "") -> Any:
     for name in _COMPUTING:
         if hasattr(changed, name):
             setattr(changed, name, anything(getattr(changed, name)))
+    if hasattr(changed, "FrameReader") and home is not _frame_reader:
+        changed.FrameReader = gateware(_frame_reader).FrameReader
     return changed
 
 

@@ -1,0 +1,116 @@
+"""Ring NICs that are joined by wires which lose, double, delay and damage frames; no host helps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from ring_driving import EPOCH, JOB, PLAN, Tensors
+
+from slackline.circuit import RING_STREAMS as STREAMS
+from slackline.circuit import RingOptions, Simulation, descriptor_beat, ring_registers
+
+_TURN = 100
+"""Cycles between two looks at the wires."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """The share of frames to which each happens, on every wire and in both directions."""
+
+    lost: float = 0
+    doubled: float = 0
+    late: float = 0
+    """By up to ten looks, so that others overtake."""
+    damaged: float = 0
+
+
+class CircuitRing:
+    """Simulated NICs in a ring; everything between them is theirs: numbers, ACKs, grants."""
+
+    def __init__(
+        self,
+        simulations: Sequence[Simulation],
+        options: RingOptions,
+        faults: Faults,
+        rng: np.random.Generator,
+        timeout: int = 2000,
+    ) -> None:
+        self.simulations, self.options, self.faults, self.rng = simulations, options, faults, rng
+        self._addresses = {each.name: each.address for each in ring_registers(options)}
+        self._wires: list[tuple[int, int, int, bytes, bool]] = []
+        self._turn = 0
+        self.done: list[list[int]] = [[] for _ in simulations]
+        settings = {"job": JOB, "epoch": EPOCH, "plan": PLAN, "ranks": len(simulations)}
+        for rank, simulation in enumerate(simulations):
+            mine = {**settings, "timeout": timeout, "rank": rank, "control": 1}
+            for name, value in mine.items():
+                simulation.write(self._addresses[name], value)
+
+    def post(self, rank: int, tensors: Tensors) -> None:
+        operation = tensors.operation(rank)
+        simulation = self.simulations[rank]
+        simulation.lend(operation.source, operation.total, writable=False)
+        simulation.lend(operation.target, operation.total, writable=True)
+        beat = np.frombuffer(descriptor_beat(operation), np.uint8).reshape(1, -1)
+        simulation.push(STREAMS["descriptors"], beat)
+
+    def total(self, name: str) -> int:
+        """A counter, of all NICs together."""
+        return sum(each.read(self._addresses[name]) for each in self.simulations)
+
+    def turn(self) -> None:
+        """All work for a while; then what they sent is on its way, or not."""
+        ranks = len(self.simulations)
+        for rank, simulation in enumerate(self.simulations):
+            simulation.step(_TURN)
+            for stream, to, there in (
+                ("tx", (rank + 1) % ranks, "rx"),
+                ("rx_back", (rank - 1) % ranks, "tx_back"),
+            ):
+                for frame, _, _ in simulation.frames(STREAMS[stream]):
+                    self._spoil(to, STREAMS[there], frame)
+            tags, _ = simulation.pull(STREAMS["completions"])
+            self.done[rank] += [int.from_bytes(row.tobytes(), "little") for row in tags]
+        due = [each for each in self._wires if each[0] <= self._turn]
+        self._wires = [each for each in self._wires if each[0] > self._turn]
+        for _, to, stream, frame, bad in due:
+            self.simulations[to].send(stream, frame, bad=bad)
+        self._turn += 1
+
+    def run(self, operations: Sequence[Tensors], *, turns: int) -> str:
+        """Posts all, each rank in an order of its own, until all are done; what is wrong."""
+        left = [list(self.rng.permutation(len(operations))) for _ in self.simulations]
+        opened = [0] * len(left)
+        for _ in range(turns):
+            for rank, mine in enumerate(left):
+                free = opened[rank] - len(self.done[rank]) < self.options.operations
+                if mine and free and self.rng.random() < 0.3:
+                    self.post(rank, operations[mine.pop()])
+                    opened[rank] += 1
+            self.turn()
+            if all(len(done) == len(operations) for done in self.done):
+                break
+        tags = sorted(each.tag for each in operations)
+        for rank, done in enumerate(self.done):
+            if sorted(done) != tags:
+                return f"rank {rank} completed {sorted(done)}, not {tags}"
+        for each in operations:
+            for rank, target in enumerate(each.targets):
+                if target.tobytes() != each.wanted.tobytes():
+                    return f"rank {rank} has another sum of {each.dtype.name} 0x{each.tag:X}"
+        return ""
+
+    def _spoil(self, to: int, stream: int, frame: bytes) -> None:
+        faults, rng = self.faults, self.rng
+        if rng.random() < faults.lost:
+            return
+        for _ in range(1 + (rng.random() < faults.doubled)):
+            due, spoiled, bad = self._turn, bytearray(frame), False
+            if rng.random() < faults.late:
+                due += int(rng.integers(1, 10))
+            if rng.random() < faults.damaged:
+                # The MAC tells of any damage; the circuit itself finds what the header suffers.
+                at = int(rng.integers(0, len(frame)))
+                spoiled[at] ^= 1 << int(rng.integers(0, 8))
+                bad = at >= 64 or rng.random() < 0.5
+            self._wires.append((due, to, stream, bytes(spoiled), bad))
