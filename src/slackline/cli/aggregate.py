@@ -26,6 +26,7 @@ def aggregate(
         int,
         typer.Option(help="Segments of every worker before reduction starts; 0: whole messages."),
     ] = 1,
+    nic: Annotated[str, typer.Option(help="What adds: software, twin or circuit.")] = "software",
     key: Annotated[
         Path | None, typer.Option(help="A file that the workers have too, as SLACKLINE_KEY.")
     ] = None,
@@ -44,6 +45,7 @@ def aggregate(
             workers=workers,
             memory_bytes=parse_bytes(memory),
             onset=onset,
+            nic=nic,
             key=key,
         )
     )
@@ -57,6 +59,8 @@ def aggregate(
     node.start()
     host, port = node.address
     how = "whole messages" if onset == 0 else f"onset {onset}"
+    if nic != "software":
+        how += f", sums by the {nic}"
     keyed = "with a key" if key else "without a key: whoever reaches it may use it"
     print(
         f"listening at {host}:{port} for groups of up to {workers} workers, "

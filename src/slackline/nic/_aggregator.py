@@ -17,8 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import slackline._native as _native
+from slackline.env import NICS
 from slackline.errors import SlacklineError, UsageError
 from slackline.nic._ask import Ask, Offer, Proof, meeting_of, read_record
+from slackline.nic._circuit_nic import Nodes
+from slackline.nic._device import Carrier
 from slackline.nic._handshake import Said, fresh_nonce
 from slackline.nic._keeper import Keeper
 from slackline.nic._line import Line, ready
@@ -57,6 +60,8 @@ class AggregatorOptions:
     """The most that a group may have."""
     memory_bytes: int = 1 << 30
     """Of each group, for results that are under way."""
+    nic: str = "software"
+    """What adds: the engine, or behind it an aggregation node: "twin" or "circuit"."""
     onset: int = 1
     """Segments of every worker that must be here before reduction starts; 0: whole messages, that
     is store-and-forward."""
@@ -66,6 +71,8 @@ class AggregatorOptions:
     def __post_init__(self) -> None:
         if not 2 <= self.workers <= 255:
             raise UsageError(f"workers must be 2 to 255, not {self.workers}")
+        if self.nic not in NICS:
+            raise UsageError(f"nic must be one of {', '.join(NICS)}, not {self.nic!r}")
         if self.memory_bytes < _SMALLEST_MEMORY:
             raise UsageError(
                 f"memory must be at least {_SMALLEST_MEMORY} bytes, not {self.memory_bytes}"
@@ -78,8 +85,10 @@ class Aggregator:
     """Listens from the beginning; serves from `start` to `close`."""
 
     def __init__(self, options: AggregatorOptions) -> None:
-        """Raises UsageError for a key or an address that cannot be had."""
+        """Raises UsageError for a key, an address or a circuit that cannot be had."""
         self.options = options
+        software = options.nic == "software"
+        self._nodes = None if software else Nodes(options.nic, options.workers)
         self._key = read_key(options.key)
         self._interfaces = _interfaces(options.host)
         try:
@@ -155,13 +164,15 @@ class Aggregator:
                 refusal=f"it serves groups of 2 to {self.options.workers} workers, not "
                 f"{theirs.workers}"
             )
+        elif self._nodes and (refusal := self._nodes.refusal(theirs.workers)):
+            offer = Offer(refusal=refusal)
         else:
             offer = self._begin((theirs.nonce, ours.nonce), tuple(records), whence)
         await line.say(Said(payload=proof.seal(offer.write())), _NO_JOB)
 
     def _begin(self, nonces: tuple[str, str], workers: tuple[Record, ...], whence: str) -> Offer:
         try:
-            service = Service(self.options, self._interfaces, workers, self._gone)
+            service = Service(self.options, self._interfaces, workers, self._gone, self._nodes)
         except (SlacklineError, OSError, TypeError, ValueError) as error:
             _log.warning("cannot serve the %d workers of %s: %s", len(workers), whence, error)
             return Offer(refusal=f"it cannot serve this group: {error}")
@@ -187,8 +198,9 @@ class Service:
         interfaces: tuple[str, ...],
         workers: tuple[Record, ...],
         on_end: Callable[[Service], None],
+        nodes: Nodes | None,
     ) -> None:
-        self._options, self._on_end = options, on_end
+        self._options, self._on_end, self._nodes = options, on_end, nodes
         given = {name: workers[0].options[name] for name in _PASSED_ON}
         rails = tuple(r for r in _texts(workers[0].options["rails"]) if r != "shm") or ("tcp",)
         nic = NicOptions(rails=rails, interfaces=interfaces, **given)  # type: ignore[arg-type]
@@ -227,12 +239,19 @@ class Service:
 
     def _serve(self, meeting: Meeting, whence: str) -> None:
         name = f"group {meeting.epoch:08x}"
+        carrier: Carrier | None = None
         try:
             deadline = time.monotonic() + _MEETING_S
             links, _ = self._network.connect(meeting, self._size, deadline)
             group = self._engine.open_group(meeting.epoch, self._size, links, True)
             plan = generate(Collective.ALL_REDUCE, STAR, self._size)
-            group.serve(compile_program(plan, self._size), self._options.onset or _WHOLE)
+            longest = 0
+            if self._nodes is not None:
+                group.attach(self._nodes.kind)
+                carrier = Carrier(group, self._nodes.node(self._size, meeting.epoch), self._failed)
+                longest = self._nodes.payload_bytes
+            program = compile_program(plan, self._size, longest)
+            group.serve(program, self._options.onset or _WHOLE)
             _log.info("%s: %d workers, asked for by %s", name, self._size, whence)
             self._over.wait()
         except SlacklineError as error:
@@ -240,15 +259,23 @@ class Service:
         finally:
             counters = self._engine.counters()
             self._engine.close(_CLOSE_NS)
+            if carrier is not None:
+                carrier.join()
             self._network.close()
             self._on_end(self)
+            added = f"{counters['bytes_reduced']} bytes added"
+            if self._nodes is not None:
+                added += f", {counters['device_frames_given']} frames by its {self._nodes.kind}"
             _log.info(
-                "%s: over after %d operations, %d bytes added: %s",
+                "%s: over after %d operations, %s: %s",
                 name,
                 counters["operations"],
-                counters["bytes_reduced"],
+                added,
                 self._why,
             )
+
+    def _failed(self, why: str) -> None:
+        self.end(f"its {self._options.nic} failed: {why}")
 
     def _heed(self, event: _native.RailEvent) -> None:
         if event.what == "down":

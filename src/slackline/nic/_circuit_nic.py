@@ -9,16 +9,24 @@ from typing import TYPE_CHECKING
 
 from slackline.env import NICS, cache_folder
 from slackline.errors import UsageError
-from slackline.nic._device import Device, Post, RingHost
+from slackline.nic._device import Device, Node, NodeHost, Post, RingHost
 from slackline.wire import DType
 
 if TYPE_CHECKING:
-    from slackline.circuit import RingDevice
+    from slackline.circuit import NodeOptions, RingDevice
 
-__all__ = ["Devices"]
+__all__ = ["Devices", "Nodes"]
 
 _NO_JOB = 0
 """The device is inside the engine: the code that keeps strangers out is the rails' matter."""
+
+
+_NODE = {"lanes": 4, "slots": 4, "payload_bytes": 32 << 10}
+"""How aggregation nodes are built; few lanes are compiled and simulated sooner."""
+_MOST_PORTS = 16
+_SOURCE = 0xFFFF
+_CYCLES_A_BEAT = 16
+"""A simulated node that needs more than so many has stopped."""
 
 
 class Devices:
@@ -30,9 +38,7 @@ class Devices:
         The first circuit on a machine is compiled here, which takes up to minutes; other processes
         wait for it.
         """
-        if kind not in NICS or kind == "software":
-            raise UsageError(f"a device is one of {', '.join(NICS[1:])}, not {kind!r}")
-        self.kind = kind
+        self.kind = _checked(kind)
         from slackline.circuit import RingOptions
 
         self._options = RingOptions()
@@ -62,6 +68,100 @@ class Devices:
             epoch=epoch,
             plan_id=plan,
         )
+
+
+class Nodes:
+    """Opens aggregation nodes of one kind for an aggregator's groups."""
+
+    def __init__(self, kind: str, workers: int) -> None:
+        """As Devices; a circuit has a port for each of so many workers, a twin as many as ask."""
+        self.kind = _checked(kind)
+        if workers > _MOST_PORTS:
+            raise UsageError(f"a node has at most {_MOST_PORTS} ports, not {workers}")
+        self._workers = workers
+        with _alone(kind):
+            self._open(workers, 1).close()
+
+    @property
+    def payload_bytes(self) -> int:
+        """The longest payload that they take: no worker's is longer."""
+        return _NODE["payload_bytes"]
+
+    def refusal(self, workers: int) -> str:
+        """Why a group of so many is not served; empty if it is."""
+        if self.kind == "circuit" and workers != self._workers:
+            return f"its circuit has {self._workers} ports, for groups of as many, not {workers}"
+        return ""
+
+    def node(self, workers: int, epoch: int) -> Device:
+        """A node for a group."""
+        return NodeHost(self._open(workers, epoch), workers)
+
+    def _open(self, workers: int, epoch: int) -> Node:
+        from slackline.circuit import NodeOptions
+
+        options = NodeOptions(ports=workers, **_NODE)
+        return _Twin(options, epoch) if self.kind == "twin" else _Circuit(options, epoch)
+
+
+class _Twin:
+    """A Node in Python."""
+
+    def __init__(self, options: NodeOptions, epoch: int) -> None:
+        from slackline.circuit import NodeTwin
+
+        self._twin = NodeTwin(options=options, job=_NO_JOB, epoch=epoch, source=_SOURCE)
+
+    def add(self, sets: list[list[bytes]]) -> list[bytes]:
+        found = []
+        for parts in sets:
+            for port, frame in enumerate(parts):
+                found += self._twin.receive(port, frame)
+        return found
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Circuit:
+    """A Node simulated by Verilator."""
+
+    def __init__(self, options: NodeOptions, epoch: int) -> None:
+        from slackline.circuit import AggregationNode, Simulation, convert, node_registers
+
+        self._options = options
+        self._simulation = Simulation(convert("node", AggregationNode(options)))
+        registers = {each.name: each.address for each in node_registers(options)}
+        settings = {"job": _NO_JOB, "epoch": epoch, "source": _SOURCE, "threshold": 1, "control": 1}
+        for name, value in settings.items():
+            self._simulation.write(registers[name], value)
+
+    def add(self, sets: list[list[bytes]]) -> list[bytes]:
+        found: list[bytes] = []
+        options = self._options
+        for start in range(0, len(sets), options.slots):
+            several = sets[start : start + options.slots]
+            for parts in several:
+                for port, frame in enumerate(parts):
+                    self._simulation.send(port, frame)
+            beats = len(several) * (options.header_beats + options.slot_beats)
+            limit = _CYCLES_A_BEAT * (beats + 100)
+            self._simulation.run(len(several), cycles=limit, frames=True)
+            given = [
+                [frame for frame, _, _ in self._simulation.frames(port)]
+                for port in range(options.ports)
+            ]
+            found += given[0]
+        return found
+
+    def close(self) -> None:
+        self._simulation.close()
+
+
+def _checked(kind: str) -> str:
+    if kind not in NICS or kind == "software":
+        raise UsageError(f"a device is one of {', '.join(NICS[1:])}, not {kind!r}")
+    return kind
 
 
 def _post(nic: RingDevice, post: Post) -> None:

@@ -6,12 +6,13 @@ import heapq
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 import slackline._native as _native
-from slackline.wire import FIELDS
+from slackline.wire import FIELDS, HEADER_BYTES, decode, encode
 
-__all__ = ["Carrier", "Device", "Post", "RingHost", "RingNic"]
+__all__ = ["Carrier", "Device", "Node", "NodeHost", "Post", "RingHost", "RingNic"]
 
 _log = logging.getLogger("slackline.nic")
 
@@ -163,3 +164,40 @@ class RingHost(Generic[_Nic]):
             self._nic.close()
             self._nic = self._open_nic()
             self._open, self._stale = set(), set()
+
+
+class Node(Protocol):
+    """What this room needs of an aggregation node."""
+
+    def add(self, sets: list[list[bytes]]) -> list[bytes]:
+        """The reduced frame of each set; a set is a frame of each port, all of one number."""
+
+    def close(self) -> None: ...
+
+
+class NodeHost:
+    """An aggregation node behind an aggregator's engine, which hands over whole sets of frames."""
+
+    def __init__(self, node: Node, ports: int) -> None:
+        self._node, self._ports = node, ports
+        self._number = 0
+
+    def take(
+        self, posts: list[Post], frames: list[tuple[int, bytes]], withdrawn: list[int]
+    ) -> Answer:
+        """See Device; nothing is posted to a node, and it forgets as it goes."""
+        sets = []
+        for start in range(0, len(frames), self._ports):
+            # 0 is for frames that are not numbered.
+            self._number = (self._number % 0xFFFFFFFF) + 1
+            parts = [frame for _, frame in frames[start : start + self._ports]]
+            sets.append([_numbered(frame, self._number) for frame in parts])
+        return self._node.add(sets) if sets else [], []
+
+    def close(self) -> None:
+        """See Device."""
+        self._node.close()
+
+
+def _numbered(frame: bytes, number: int) -> bytes:
+    return encode(replace(decode(frame), sequence=number)) + frame[HEADER_BYTES:]

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import re
 import signal
 import socket
 
@@ -66,6 +67,31 @@ def trained(rank, size):
         optimizer.step()
         optimizer.zero_grad()
     return [p.detach().double().sum().item() for p in model.parameters()]
+
+
+NODES = ["twin", pytest.param("circuit", marks=[pytest.mark.simulates, pytest.mark.timeout(300)])]
+
+
+@pytest.mark.parametrize("nic", NODES)
+def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic):
+    node = nodes("--nic", nic)
+    assert f"sums by the {nic}" in node.said
+    through_it = job(4, digests, environment=node.environment())
+    among_themselves = job(4, digests, environment=RING)
+    assert {name for name, _ in through_it} == {"star"}
+    assert {digest for _, digest in through_it} == {digest for _, digest in among_themselves}
+    assert node.interrupt() == 0
+    assert re.search(rf", [1-9]\d+ frames by its {nic}: ", node.log)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("nic", NODES)
+def test_training_through_gateware_has_the_same_parameters_also_when_it_dies(
+    job, nodes, nic, killed
+):
+    more = {"KILL_IT": "yes"} if killed else {}
+    environment = nodes("--nic", nic).environment(**more)
+    assert job(4, trained, environment=environment) == job(4, trained, environment=RING)
 
 
 @pytest.mark.parametrize("killed", [False, True])

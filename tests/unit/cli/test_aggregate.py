@@ -20,6 +20,11 @@ FEW = ("--workers", "4")
         ((*HERE, "--workers", "1"), "workers must be 2 to 255, not 1"),
         ((*HERE, "--workers", "256"), "workers must be 2 to 255, not 256"),
         ((*HERE, *FEW, "--memory", "1KiB"), "memory must be at least 16777216 bytes, not 1024"),
+        (
+            (*HERE, *FEW, "--nic", "cirquit"),
+            "nic must be one of software, twin, circuit, not 'cirquit'",
+        ),
+        ((*HERE, "--workers", "17", "--nic", "twin"), "a node has at most 16 ports, not 17"),
         ((*HERE, *FEW, "--onset", "-1"), "onset must be 0 to 4294967294, not -1"),
         (
             (*HERE, *FEW, "--key", "no/such/key"),
