@@ -245,12 +245,10 @@ class Service:
             links, _ = self._network.connect(meeting, self._size, deadline)
             group = self._engine.open_group(meeting.epoch, self._size, links, True)
             plan = generate(Collective.ALL_REDUCE, STAR, self._size)
-            longest = 0
             if self._nodes is not None:
                 group.attach(self._nodes.kind)
                 carrier = Carrier(group, self._nodes.node(self._size, meeting.epoch), self._failed)
-                longest = self._nodes.payload_bytes
-            program = compile_program(plan, self._size, longest)
+            program = compile_program(plan, self._size, offloads=self._nodes is not None)
             group.serve(program, self._options.onset or _WHOLE)
             _log.info("%s: %d workers, asked for by %s", name, self._size, whence)
             self._over.wait()

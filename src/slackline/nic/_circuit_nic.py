@@ -13,7 +13,7 @@ from slackline.nic._device import Device, Node, NodeHost, Post, RingHost
 from slackline.wire import DType
 
 if TYPE_CHECKING:
-    from slackline.circuit import NodeOptions, RingDevice
+    from slackline.circuit import NodeOptions, RingDevice, Verilog
 
 __all__ = ["Devices", "Nodes"]
 
@@ -21,8 +21,8 @@ _NO_JOB = 0
 """The device is inside the engine: the code that keeps strangers out is the rails' matter."""
 
 
-_NODE = {"lanes": 4, "slots": 4, "payload_bytes": 32 << 10}
-"""How aggregation nodes are built; few lanes are compiled and simulated sooner."""
+_NODE = {"lanes": 4, "slots": 4, "payload_bytes": 4096}
+"""How aggregation nodes are built; what is small is compiled and simulated sooner."""
 _MOST_PORTS = 16
 _SOURCE = 0xFFFF
 _CYCLES_A_BEAT = 16
@@ -79,13 +79,9 @@ class Nodes:
         if workers > _MOST_PORTS:
             raise UsageError(f"a node has at most {_MOST_PORTS} ports, not {workers}")
         self._workers = workers
+        self._verilog: Verilog | None = None
         with _alone(kind):
             self._open(workers, 1).close()
-
-    @property
-    def payload_bytes(self) -> int:
-        """The longest payload that they take: no worker's is longer."""
-        return _NODE["payload_bytes"]
 
     def refusal(self, workers: int) -> str:
         """Why a group of so many is not served; empty if it is."""
@@ -95,13 +91,17 @@ class Nodes:
 
     def node(self, workers: int, epoch: int) -> Device:
         """A node for a group."""
-        return NodeHost(self._open(workers, epoch), workers)
+        return NodeHost(self._open(workers, epoch), workers, _NODE["payload_bytes"])
 
     def _open(self, workers: int, epoch: int) -> Node:
-        from slackline.circuit import NodeOptions
+        from slackline.circuit import AggregationNode, NodeOptions, convert
 
         options = NodeOptions(ports=workers, **_NODE)
-        return _Twin(options, epoch) if self.kind == "twin" else _Circuit(options, epoch)
+        if self.kind == "twin":
+            return _Twin(options, epoch)
+        if self._verilog is None:
+            self._verilog = convert("node", AggregationNode(options))
+        return _Circuit(self._verilog, options, epoch)
 
 
 class _Twin:
@@ -126,11 +126,11 @@ class _Twin:
 class _Circuit:
     """A Node simulated by Verilator."""
 
-    def __init__(self, options: NodeOptions, epoch: int) -> None:
-        from slackline.circuit import AggregationNode, Simulation, convert, node_registers
+    def __init__(self, verilog: Verilog, options: NodeOptions, epoch: int) -> None:
+        from slackline.circuit import Simulation, node_registers
 
         self._options = options
-        self._simulation = Simulation(convert("node", AggregationNode(options)))
+        self._simulation = Simulation(verilog)
         registers = {each.name: each.address for each in node_registers(options)}
         settings = {"job": _NO_JOB, "epoch": epoch, "source": _SOURCE, "threshold": 1, "control": 1}
         for name, value in settings.items():

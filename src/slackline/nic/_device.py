@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 import slackline._native as _native
-from slackline.wire import FIELDS, HEADER_BYTES, decode, encode
+from slackline.wire import FIELDS, HEADER_BYTES, Header, decode, encode
 
 __all__ = ["Carrier", "Device", "Node", "NodeHost", "Post", "RingHost", "RingNic"]
 
@@ -176,28 +176,46 @@ class Node(Protocol):
 
 
 class NodeHost:
-    """An aggregation node behind an aggregator's engine, which hands over whole sets of frames."""
+    """An aggregation node behind an aggregator's engine, which hands over whole sets of frames.
 
-    def __init__(self, node: Node, ports: int) -> None:
-        self._node, self._ports = node, ports
+    Frames that are longer than the node takes go through it in pieces.
+    """
+
+    def __init__(self, node: Node, ports: int, payload_bytes: int) -> None:
+        self._node, self._ports, self._most = node, ports, payload_bytes
         self._number = 0
 
     def take(
         self, posts: list[Post], frames: list[tuple[int, bytes]], withdrawn: list[int]
     ) -> Answer:
         """See Device; nothing is posted to a node, and it forgets as it goes."""
-        sets = []
+        sets, counts = [], []
         for start in range(0, len(frames), self._ports):
-            # 0 is for frames that are not numbered.
-            self._number = (self._number % 0xFFFFFFFF) + 1
-            parts = [frame for _, frame in frames[start : start + self._ports]]
-            sets.append([_numbered(frame, self._number) for frame in parts])
-        return self._node.add(sets) if sets else [], []
+            parts = [self._pieces(frame) for _, frame in frames[start : start + self._ports]]
+            counts.append(len(parts[0]))
+            for pieces in zip(*parts, strict=True):
+                # 0 is for frames that are not numbered.
+                self._number = self._number % 0xFFFFFFFF + 1
+                sets.append(
+                    [encode(replace(head, sequence=self._number)) + data for head, data in pieces]
+                )
+        reduced = iter(self._node.add(sets) if sets else ())
+        return [_joined([next(reduced) for _ in range(count)]) for count in counts], []
 
     def close(self) -> None:
         """See Device."""
         self._node.close()
 
+    def _pieces(self, frame: bytes) -> list[tuple[Header, bytes]]:
+        header, payload = decode(frame), frame[HEADER_BYTES:]
+        return [
+            (replace(header, offset=header.offset + at, length=len(part)), part)
+            for at in range(0, len(payload), self._most)
+            if (part := payload[at : at + self._most])
+        ]
 
-def _numbered(frame: bytes, number: int) -> bytes:
-    return encode(replace(decode(frame), sequence=number)) + frame[HEADER_BYTES:]
+
+def _joined(frames: list[bytes]) -> bytes:
+    """One frame of several that follow each other."""
+    payload = b"".join(frame[HEADER_BYTES:] for frame in frames)
+    return encode(replace(decode(frames[0]), length=len(payload))) + payload

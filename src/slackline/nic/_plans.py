@@ -129,7 +129,7 @@ class PlanBook:
             return self.select(Collective.ALL_REDUCE, nbytes, dtype)
         if self._offloaded is None:
             plan = self._plan(Collective.ALL_REDUCE, RING, None)
-            program = compile_program(plan, self.rank, self._device_bytes)
+            program = compile_program(plan, self.rank, longest=self._device_bytes, offloads=True)
             self._offloaded = Selected(RING, "ranks have devices that add", program)
         return self._offloaded
 
@@ -197,9 +197,12 @@ class PlanBook:
         return self._plans[key]
 
 
-def compile_program(plan: CollectivePlan, member: int, device_bytes: int = 0) -> _native.Program:
-    """The member's part of the plan, for the engine; with `device_bytes` devices may add, and no
-    frame is longer.
+def compile_program(
+    plan: CollectivePlan, member: int, *, longest: int = 0, offloads: bool = False
+) -> _native.Program:
+    """The member's part of the plan, for the engine.
+
+    `longest`: the most bytes of a frame, 0: the plan's own limit; `offloads`: devices may add.
     """
     return _native.program(
         plan.collective,
@@ -212,8 +215,8 @@ def compile_program(plan: CollectivePlan, member: int, device_bytes: int = 0) ->
         any(instruction.kind is Kind.ADD for _, _, instruction in plan.cells()),
         [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in plan.programs[member]],
         _PIECES[plan.helpers > 0],
-        min(filter(None, (device_bytes, _LONGEST_SEGMENT[plan.helpers > 0])), default=0),
-        device_bytes > 0,
+        longest or _LONGEST_SEGMENT[plan.helpers > 0],
+        offloads,
     )
 
 
