@@ -27,6 +27,7 @@
       _axi_stream, _axi_lite  its buses
     _claims                 invariants beside the gateware, for proofs
     twins, _node_twin, _ring_twin   what lanes, node and ring NIC compute
+    _kept                   Verilog that was made before
     _convert, _verilog      a circuit as Verilog
     _build, _simulation     Verilog behind a C interface that takes whole frames: harness.cc
     _synthesis              what a circuit takes of an FPGA
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from slackline.circuit._export import export
     from slackline.circuit._formats import CANONICAL_NAN, ELEMENTS, Element
     from slackline.circuit._halves import Narrow, Widen
+    from slackline.circuit._kept import kept
     from slackline.circuit._lanes import Lanes
     from slackline.circuit._node import AggregationNode
     from slackline.circuit._node_twin import NodeTwin
@@ -105,6 +107,7 @@ __all__ = [
     "convert",
     "descriptor_beat",
     "export",
+    "kept",
     "missing_tools",
     "node_registers",
     "open_ring_device",
@@ -122,6 +125,7 @@ _HOMES = {
     "_export": ("export",),
     "_formats": ("CANONICAL_NAN", "ELEMENTS", "Element"),
     "_halves": ("Narrow", "Widen"),
+    "_kept": ("kept",),
     "_lanes": ("Lanes",),
     "_node": ("AggregationNode",),
     "_node_twin": ("NodeTwin",),

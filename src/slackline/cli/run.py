@@ -99,6 +99,12 @@ def run(
     _check(script, ranks, timeout, nic, keep)
     plan = parse_all(faults or ())
     with open_screen() as screen, _signals() as received, open_stage(options, plan, ranks) as stage:
+        if nic not in (None, "software"):
+            from slackline.nic._circuit_nic import Devices
+
+            if nic == "circuit":
+                screen.note("at its first use on a machine the circuit is compiled, for a minute")
+            Devices(nic)  # a mistake is told once, not by every rank
         directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
         telemetry = directory / "telemetry"
         telemetry.mkdir(parents=True, exist_ok=True)

@@ -21,8 +21,9 @@ _NO_JOB = 0
 """The device is inside the engine: the code that keeps strangers out is the rails' matter."""
 
 
+_RING = {"twin": {}, "circuit": {"lanes": 4, "slots": 4, "payload_bytes": 4096}}
 _NODE = {"lanes": 4, "slots": 4, "payload_bytes": 4096}
-"""How aggregation nodes are built; what is small is compiled and simulated sooner."""
+"""How ring NICs and aggregation nodes are built; what is small is compiled and simulated sooner."""
 _MOST_PORTS = 16
 _SOURCE = 0xFFFF
 _CYCLES_A_BEAT = 16
@@ -41,7 +42,7 @@ class Devices:
         self.kind = _checked(kind)
         from slackline.circuit import RingOptions
 
-        self._options = RingOptions()
+        self._options = RingOptions(**_RING[kind])
         with _alone(kind):
             self._open(rank=0, size=2, epoch=1, plan=1).close()
 
@@ -57,17 +58,18 @@ class Devices:
         )
 
     def _open(self, rank: int, size: int, epoch: int, plan: int) -> RingDevice:
-        from slackline.circuit import open_ring_device
+        from slackline.circuit import RingPlace
 
-        return open_ring_device(
-            self.kind,
-            self._options,
-            rank=rank,
-            ranks=size,
-            job=_NO_JOB,
-            epoch=epoch,
-            plan_id=plan,
-        )
+        options = self._options
+        place = RingPlace(rank=rank, ranks=size, job=_NO_JOB, epoch=epoch, plan_id=plan)
+        if self.kind == "twin":
+            from slackline.circuit import RingTwin
+
+            return RingTwin(options, place)
+        from slackline.circuit import RingCircuit, RingNic, Simulation, convert, kept
+
+        verilog = kept("ring", options, lambda: convert("ring", RingNic(options)))
+        return RingCircuit(options, place, simulation=Simulation(verilog))
 
 
 class Nodes:
@@ -79,7 +81,6 @@ class Nodes:
         if workers > _MOST_PORTS:
             raise UsageError(f"a node has at most {_MOST_PORTS} ports, not {workers}")
         self._workers = workers
-        self._verilog: Verilog | None = None
         with _alone(kind):
             self._open(workers, 1).close()
 
@@ -94,14 +95,13 @@ class Nodes:
         return NodeHost(self._open(workers, epoch), workers, _NODE["payload_bytes"])
 
     def _open(self, workers: int, epoch: int) -> Node:
-        from slackline.circuit import AggregationNode, NodeOptions, convert
+        from slackline.circuit import AggregationNode, NodeOptions, convert, kept
 
         options = NodeOptions(ports=workers, **_NODE)
         if self.kind == "twin":
             return _Twin(options, epoch)
-        if self._verilog is None:
-            self._verilog = convert("node", AggregationNode(options))
-        return _Circuit(self._verilog, options, epoch)
+        verilog = kept("node", options, lambda: convert("node", AggregationNode(options)))
+        return _Circuit(verilog, options, epoch)
 
 
 class _Twin:
@@ -161,6 +161,10 @@ class _Circuit:
 def _checked(kind: str) -> str:
     if kind not in NICS or kind == "software":
         raise UsageError(f"a device is one of {', '.join(NICS[1:])}, not {kind!r}")
+    from slackline.circuit import missing_tools
+
+    if kind == "circuit" and (missing := missing_tools()):
+        raise UsageError(f"the nic 'circuit' cannot be simulated here: {missing}")
     return kind
 
 

@@ -1,12 +1,17 @@
 """Rings of ranks with software NICs, twins and circuits."""
 
+import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slackline import circuit
 from slackline.errors import UsageError
+
+if str(Path(__file__).parent) not in sys.path:
+    sys.path.insert(0, str(Path(__file__).parent))
 
 
 def missing() -> str | None:

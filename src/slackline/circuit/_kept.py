@@ -1,0 +1,44 @@
+"""Circuits as Verilog, kept in the user's cache: a process that only simulates makes none."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from slackline.circuit._verilog import Port, Verilog
+from slackline.env import cache_folder
+
+__all__ = ["kept"]
+
+_SOURCES = ("circuit", "wire")
+"""What a circuit is made from: these rooms and Amaranth."""
+
+
+def kept(name: str, parameters: object, make: Callable[[], Verilog]) -> Verilog:
+    """What `make` gives for these parameters; called when neither it nor its sources were seen."""
+    folder = cache_folder() / "circuits"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{_key(repr(parameters))}.json"
+    try:
+        told = json.loads(path.read_text())
+    except FileNotFoundError:
+        verilog = make()
+        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", delete=False) as file:
+            json.dump(asdict(verilog), file)
+        os.replace(file.name, path)
+        return verilog
+    ports = tuple(Port(**port) for port in told["ports"])
+    return Verilog(name=told["name"], text=told["text"], ports=ports)
+
+
+def _key(parameters: str) -> str:
+    found = hashlib.sha256(f"{version('amaranth')}\n{parameters}\n".encode())
+    home = Path(__file__).parents[1]
+    for room in _SOURCES:
+        for path in sorted((home / room).glob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()[:32]

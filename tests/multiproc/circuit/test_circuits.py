@@ -1,0 +1,102 @@
+"""Real training whose sums are made by simulated circuits, and what a user may do wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from multiproc_ring import digests, killed
+
+from slackline.nic._circuit_nic import Devices
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "train_digits.py"
+_SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
+_FEW_STEPS = ["--batch", "1436", "--epochs", "3"]
+
+
+@pytest.fixture(scope="session")
+def compiled() -> None:
+    """The ring NIC, compiled once for all tests and ranks."""
+    Devices("circuit")
+
+
+def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*_SLACKLINE, "run", *arguments],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def losses(*arguments: str, **environment: str) -> list[str]:
+    """The bits of every step's loss and of the parameters at the end."""
+    process = start(*arguments, str(EXAMPLE), "--bits", *_FEW_STEPS, **environment)
+    out, errors = process.communicate(timeout=250)
+    assert process.returncode == 0, errors
+    return [line for line in out.splitlines() if line.startswith("PCCO over slackline: ")]
+
+
+@pytest.mark.simulates
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("compiled")
+def test_the_digits_train_through_four_circuits_with_the_losses_of_software() -> None:
+    expected = losses(SLACKLINE_ORDER="rank")
+    assert len(expected) == 4
+    assert losses("--nic", "twin") == expected
+    assert losses("--nic", "circuit") == expected
+
+
+@pytest.mark.simulates
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("rails", ["shm,tcp", "tcp", "udp"])
+def test_circuits_twins_and_software_agree_to_the_bit_around_one_ring(ring, rails) -> None:
+    environment = {"SLACKLINE_RAILS": rails, "MOST": "5000"}
+    (expected,) = {each[0] for each in ring(["software"] * 4, digests, environment=environment)}
+    nics = ["circuit", "twin", "software", "circuit"]
+    found = ring(nics, digests, environment=environment)
+    assert [each[0] for each in found] == [expected] * 4
+    assert [each[2] for each in found] == [True, True, False, True]
+
+
+@pytest.mark.simulates
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("compiled")
+def test_a_rank_that_is_killed_is_named_by_all_others(ring) -> None:
+    results = ring(["circuit"] * 3, killed, dying=(2,))
+    assert results[:2] == [["PeerError", 2]] * 2
+
+
+@pytest.mark.simulates
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("compiled")
+def test_ctrl_c_ends_training_through_circuits() -> None:
+    process = start("--nic", "circuit", str(EXAMPLE), "--batch", "1436")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("epoch  1 of 15")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "ended by SIGINT; all ranks have left" in errors
+
+
+@pytest.mark.parametrize(
+    ("nic", "words"),
+    [
+        ("circut", "--nic circut: a nic must be one of software, twin, circuit, not 'circut'"),
+        (
+            "circuit",
+            "the nic 'circuit' cannot be simulated here: Verilator is not installed "
+            "(Debian: apt install verilator)",
+        ),
+    ],
+)
+def test_a_mistake_is_told_in_one_line_before_any_rank_starts(nic: str, words: str) -> None:
+    process = start("--nic", nic, str(EXAMPLE), PATH="/nowhere")
+    out, errors = process.communicate(timeout=50)
+    assert (process.returncode, out) == (2, "")
+    assert errors.splitlines()[-1] == f"slackline: {words}"
