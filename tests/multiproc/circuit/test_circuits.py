@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from multiproc_ring import digests, killed
+from ring_ranks import digests, killed
 
 from slackline.nic._circuit_nic import Devices
 

@@ -1,0 +1,149 @@
+"""What ranks around a ring do; the nic of each is named in NICS."""
+
+import hashlib
+import os
+import signal
+from datetime import timedelta
+
+import torch
+from torch import distributed as dist
+from torch import nn, optim
+
+from slackline.errors import SlacklineError
+from slackline.overlap import DataParallel
+from slackline.wire import DType, ReduceOp
+
+FP32, SUM = DType.FLOAT32, ReduceOp.SUM
+OPS = [dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX]
+DTYPES = [torch.float32, torch.int32, torch.bfloat16, torch.float16, torch.float64]
+
+
+def joined(rank, size, path):
+    """Joins the ring, and returns its group."""
+    os.environ["SLACKLINE_NIC"] = os.environ["NICS"].split(",")[rank]
+    dist.init_process_group(
+        "slackline",
+        init_method=f"file://{path}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=30),
+    )
+    return dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).nic
+
+
+def contribution(rank, turn, count, dtype=torch.float32):
+    seed = torch.Generator().manual_seed(1000 * turn + rank)
+    return (torch.randn(count, generator=seed) * 900).to(dtype)
+
+
+def digests(rank, size, path):
+    """Of sums of all kinds: equal bits have equal digests; and what the device took."""
+    group = joined(rank, size, path)
+    digest = hashlib.sha256()
+    most = int(os.environ.get("MOST", "100_003"))
+    for turn, count in enumerate(each for each in (0, 1, 17, 5000, 100_003) if each <= most):
+        for dtype in DTYPES:
+            for op in OPS:
+                tensor = contribution(rank, turn, count, dtype)
+                dist.all_reduce(tensor, op)
+                digest.update(tensor.view(torch.uint8).numpy().tobytes())
+    taken = group.counters()["device_frames_taken"]
+    plan = group.plan_for(1 << 20).name
+    dist.destroy_process_group()
+    return digest.hexdigest(), plan, taken > 0
+
+
+def killed(rank, size, path):
+    joined(rank, size, path)
+    dist.all_reduce(torch.ones(1000))
+    tensor = torch.ones(300_000)
+    work = dist.all_reduce(tensor, async_op=True)
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        work.wait()
+        for _ in range(4):
+            dist.all_reduce(tensor)
+    except SlacklineError as error:
+        return type(error).__name__, error.peer
+    return "nothing", None
+
+
+def trained(rank, size, path):
+    joined(rank, size, path)
+    torch.manual_seed(0)
+    layers = [nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 8)]
+    model = nn.Sequential(*layers)
+    optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    model = DataParallel(model, optimizer)
+    for turn in range(4):
+        model(contribution(rank, turn, 32 * 64).view(32, 64) / 900).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    sums = [p.detach().double().sum().item() for p in model.parameters()]
+    dist.destroy_process_group()
+    return sums
+
+
+def many(rank, size, path):
+    """More tensors at once than a NIC has room for, in an order of its own on each rank."""
+    group = joined(rank, size, path)
+    count, tensors, works = 3000, {}, []
+    for i in range(150):
+        tag = i * (1, 7, 149, 11)[rank] % 150
+        tensors[tag] = contribution(rank, tag, count)
+        address = tensors[tag].data_ptr()
+        works.append(
+            group.all_reduce(address, address, count, FP32, SUM, tag=tag, priority=tag % 3)
+        )
+    for work in works:
+        work.wait()
+    dist.destroy_process_group()
+    digest = hashlib.sha256()
+    for tag in range(150):
+        digest.update(tensors[tag].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def broken(rank, size, path):
+    """Rank 1's device breaks in the middle of the second tensor."""
+    joined(rank, size, path)
+    if rank == 1:
+        from slackline.circuit._ring_twin import RingTwin
+
+        receive, seen = RingTwin.receive, []
+
+        def breaking(self, frame):
+            seen.append(frame)
+            if len(seen) > 150:
+                raise OSError("the board does not answer")
+            receive(self, frame)
+
+        RingTwin.receive = breaking
+    tensor = torch.ones(100_000)
+    try:
+        for _ in range(4):
+            dist.all_reduce(tensor)
+    except SlacklineError as error:
+        return type(error).__name__, str(error)
+    return "nothing", ""
+
+
+def late(rank, size, path):
+    """Rank 1 does not post the first tensor in time; the group goes on with the next ones."""
+    group = joined(rank, size, path)
+    found = []
+    for tag in range(70):
+        tensor = torch.full((100,), float(rank))
+        address, limit = tensor.data_ptr(), timedelta(milliseconds=50 if tag == 0 else 20_000)
+        if tag == 0 and rank == 1:
+            continue
+        try:
+            group.all_reduce(
+                address, address, 100, FP32, SUM, tag=tag, timeout=limit, blocking=True
+            )
+            found.append(tensor.unique().tolist())
+        except SlacklineError as error:
+            found.append(type(error).__name__)
+    dist.destroy_process_group()
+    return found
