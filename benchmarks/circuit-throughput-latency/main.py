@@ -13,10 +13,11 @@ from _harness.options import parse
 from _harness.report import Report, Row, Target
 from node_runs import Jitter, NodeBench
 from rich.table import Table
+from ring_runs import RingBench
 from wire_runs import wire_rows
 
 from slackline import circuit
-from slackline.circuit import Element, NodeOptions
+from slackline.circuit import Element, NodeOptions, RingOptions
 from slackline.errors import UsageError
 
 FULL = NodeOptions(ports=4, lanes=16, slots=64, payload_bytes=1024)
@@ -29,6 +30,13 @@ JITTERS = (0, 4, 16)
 SEEDS = 5
 KEEPS_UP, STORED_OVER_CUT = 1.0, 1.8
 BEATS = 2000
+RING_FULL = RingOptions(lanes=16, slots=8, payload_bytes=8192)
+RING_QUICK = RingOptions(lanes=1, slots=8, payload_bytes=256, operations=8)
+RING_PAYLOADS = (64, 256, 1024, 8192)
+RING_FRAMES = 64
+RING_MEMORY = 300
+"""Cycles until far memory answers: about a microsecond at the clock of a 100 Gb/s MAC."""
+RING_KEEPS_UP = 1 / 0.98
 NOTES = (
     "All of this is counted in cycles of a simulation; no board has run the circuit.",
     "Ports are fed a beat a cycle. What a cycle takes depends on the device and on timing closure.",
@@ -104,6 +112,31 @@ def jitter_rows(bench: NodeBench) -> list[Row]:
     return rows
 
 
+def ring_rows(bench: RingBench) -> list[Row]:
+    """Frames of growing size through a ring NIC, alone and one behind the other."""
+    rows = []
+    for payload in RING_PAYLOADS:
+        if not bench.options.beat_bytes <= payload <= bench.options.payload_bytes:
+            continue
+        alone, message = bench.run(1, payload), bench.run(RING_FRAMES, payload)
+        far = bench.run(RING_FRAMES, payload, latency=RING_MEMORY)
+        values = {
+            "first_alone": alone.first,
+            "first_of_message": message.first,
+            "cycles_per_beat": message.cycles_per_beat,
+            "cycles_per_beat_far_memory": far.cycles_per_beat,
+        }
+        rows.append(Row(labels={"payload_bytes": payload, "frames": RING_FRAMES}, values=values))
+    return rows
+
+
+def speed_rows(bench: RingBench) -> list[Row]:
+    """How fast a ring NIC is simulated; the one figure that is this machine's."""
+    frames, cycles = bench.speed(RING_FRAMES)
+    labels = {"lanes": bench.options.lanes, "payload_bytes": bench.options.payload_bytes}
+    return [Row(labels=labels, values={"frames_per_s": frames, "cycles_per_s": cycles})]
+
+
 def table(title: str, rows: list[Row]) -> Table:
     """The rows, a column a key."""
     keys = list(rows[0].as_json())
@@ -126,10 +159,11 @@ def main() -> None:
     names = (
         "cycles a beat of sums, headers included",
         "store-and-forward over cut-through, 64 frames",
+        "ring NIC: cycles a beat, headers included, longest frames",
     )
     reason = missing()
     if reason is not None:
-        rows = [Row(labels={"part": part}, skipped=reason) for part in ("lanes", "node")]
+        rows = [Row(labels={"part": part}, skipped=reason) for part in ("lanes", "node", "ring")]
         targets = [Target(name=name, target=0, measured=None) for name in names]
         Report(rows=rows, targets=targets, machine=machine).print([table("", rows)], options)
         return
@@ -141,6 +175,9 @@ def main() -> None:
         if options.quick
         else wire_rows()
     )
+    ring_options = RING_QUICK if options.quick else RING_FULL
+    with RingBench(ring_options, optimise=not options.quick) as ring:
+        rings, speeds = ring_rows(ring), speed_rows(ring)
     longest = sizes[-1].values
     targets = [
         Target(
@@ -150,14 +187,24 @@ def main() -> None:
             bound="at most",
         ),
         Target(name=names[1], target=STORED_OVER_CUT, measured=float(longest["stored_over_cut"])),
+        Target(
+            name=names[2],
+            target=RING_KEEPS_UP,
+            measured=float(rings[-1].values["cycles_per_beat"]),
+            bound="at most",
+        ),
     ]
     tables = [
         table("lanes", lanes),
         table("cycles from a message's first beat in to its first and last beat of sums", sizes),
         table("messages at the pace of an Ethernet, if timing closes at its MAC's clock", wires),
         table("onset threshold against jitter: the same, and cycles starved on the way", jitters),
+        table("ring NIC: cycles from the first beat in to the first out, and a beat", rings),
+        table("ring NIC, simulated by this machine", speeds),
     ]
-    report = Report(rows=[*lanes, *sizes, *wires, *jitters], targets=targets, machine=machine)
+    report = Report(
+        rows=[*lanes, *sizes, *wires, *jitters, *rings, *speeds], targets=targets, machine=machine
+    )
     report.print(tables, options, NOTES)
 
 

@@ -1,15 +1,11 @@
 """The tests find a circuit that is wrong in one place."""
 
-import importlib
-import inspect
-import types
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
 from circuit_driving import Node, lanes_differ, random_pairs, special_pairs
+from mutating import Mutant, make
 
 from slackline.circuit import Element, NodeOptions
 from slackline.wire import DType
@@ -93,18 +89,6 @@ def kept_fails() -> str:
     return node_fails(drive)
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one file."""
-
-    module: str
-    names: tuple[str, ...]
-    users: tuple[str, ...]
-    right: str
-    wrong: str
-    check: Callable[[], str]
-
-
 ADDER = ("_adder", ("Adder",), ("_lanes",))
 MUTANTS = {
     "ties go up": Mutant(*ADDER, " & (r.total10[:3].any() | r.total10[4])", "", lanes_fail),
@@ -158,15 +142,7 @@ IN_FULL_ONLY = {"no sticky bit", "subnormals vanish", "kept sums"}
 )
 def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = MUTANTS[name]
-    home: Any = importlib.import_module(f"slackline.circuit.{mutant.module}")
-    source = inspect.getsource(home)
-    assert source.count(mutant.right) == 1
-    changed: Any = types.ModuleType(home.__name__)
-    exec(compile(source.replace(mutant.right, mutant.wrong), home.__file__, "exec"), vars(changed))
-    for user in mutant.users:
-        module = importlib.import_module(f"slackline.circuit.{user}")
-        for each in mutant.names:
-            monkeypatch.setattr(module, each, getattr(changed, each))
+    make(mutant, monkeypatch)
     assert mutant.check() != ""
 
 

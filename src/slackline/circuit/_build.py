@@ -1,5 +1,6 @@
 """Verilog to a shared library by Verilator and a C++ compiler, kept in the user's cache."""
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -54,12 +55,14 @@ def build(verilog: Verilog, optimise: bool = True) -> Path:
     texts = (path.read_text() for path in _SUPPORT)
     key = _hash(verilog.key, *texts, level, *toolchain)
     library = folder / f"{verilog.name}-{key}.so"
-    if not library.exists():
-        with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
-            support = folder / f"verilator-{_hash(*toolchain)}.o"
-            _build(verilog, Path(scratch), support, level)
-            # Whoever is first wins; another process's library is the same.
-            os.replace(Path(scratch) / "circuit.so", library)
+    # Ranks of one machine ask for the same circuit at once: one of them builds it.
+    with library.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
+                support = folder / f"verilator-{_hash(*toolchain)}.o"
+                _build(verilog, Path(scratch), support, level)
+                os.replace(Path(scratch) / "circuit.so", library)
     return library
 
 
