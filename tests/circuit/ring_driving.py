@@ -7,7 +7,6 @@ import numpy as np
 
 from slackline.circuit import (
     ELEMENTS,
-    RingCircuit,
     RingDevice,
     RingOperation,
     RingOptions,
@@ -102,6 +101,8 @@ class Ring:
         for rank in range(len(kinds)):
             where = {"rank": rank, "ranks": len(kinds), "job": JOB, "epoch": EPOCH, "plan_id": PLAN}
             if kinds[rank] == "circuit" and simulate is not None:
+                from slackline.circuit import RingCircuit
+
                 device = RingCircuit(options, RingPlace(**where), simulation=simulate())
             else:
                 device = open_ring_device(kinds[rank], options, **where)

@@ -5,35 +5,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from circuit_cases import LONG_SUMS, SUMS, missing
 from circuit_driving import Node, Sender
-from conformance_vectors import EVERY_CASE, LONG_CASES, SPECIAL_CASES, Case, same_bits
+from conformance_vectors import Case, same_bits
 
 from slackline import circuit
-from slackline.circuit import ELEMENTS, NodeOptions, NodeTwin
-from slackline.errors import UsageError
+from slackline.circuit import NodeOptions, NodeTwin
 from slackline.testing.reference import Array
-from slackline.wire import HEADER_BYTES, ReduceOp
+from slackline.wire import HEADER_BYTES
 
 NARROW = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
 WIDE = NodeOptions(ports=2, lanes=16, slots=8, payload_bytes=256)
-SUMS = [
-    case
-    for case in (*EVERY_CASE, *SPECIAL_CASES)
-    if case.op is ReduceOp.SUM and case.dtype in ELEMENTS and (case.special or case.count > 0)
-]
-LONG_SUMS = [case for case in LONG_CASES if case.op is ReduceOp.SUM and case.dtype in ELEMENTS]
-
 Reduced = Callable[[list[list[bytes]]], list[bytes]]
 """From the frames of every rank to the frames of sums."""
-
-
-def missing() -> str | None:
-    """Why the circuit cannot be simulated here, or None."""
-    try:
-        _ = circuit.AggregationNode
-    except UsageError as error:
-        return str(error)
-    return circuit.missing_tools()
 
 
 def result(frames: list[bytes], case: Case) -> Array:

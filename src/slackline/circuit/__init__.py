@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from slackline.circuit._options import LANES, NodeOptions
     from slackline.circuit._registers import Register, c_header, node_registers, register_table
     from slackline.circuit._ring import RingNic
-    from slackline.circuit._ring_circuit import RING_STREAMS, RingCircuit, descriptor_beat
+    from slackline.circuit._ring_circuit import RingCircuit
     from slackline.circuit._ring_device import (
         RingDevice,
         RingOperation,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         RingPlace,
         open_ring_device,
     )
+    from slackline.circuit._ring_frames import RING_STREAMS, descriptor_beat
     from slackline.circuit._ring_registers import ring_registers
     from slackline.circuit._ring_twin import RingTwin
     from slackline.circuit._simulation import Simulation
@@ -132,7 +133,7 @@ _HOMES = {
     "_options": ("LANES", "NodeOptions"),
     "_registers": ("Register", "c_header", "node_registers", "register_table"),
     "_ring": ("RingNic",),
-    "_ring_circuit": ("RING_STREAMS", "RingCircuit", "descriptor_beat"),
+    "_ring_circuit": ("RingCircuit",),
     "_ring_device": (
         "RingDevice",
         "RingOperation",
@@ -140,6 +141,7 @@ _HOMES = {
         "RingPlace",
         "open_ring_device",
     ),
+    "_ring_frames": ("RING_STREAMS", "descriptor_beat"),
     "_ring_registers": ("ring_registers",),
     "_ring_twin": ("RingTwin",),
     "_simulation": ("Simulation",),

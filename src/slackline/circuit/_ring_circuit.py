@@ -9,36 +9,24 @@ import numpy as np
 from slackline.circuit._convert import convert
 from slackline.circuit._ring import RingNic
 from slackline.circuit._ring_device import RingOperation, RingOptions, RingPlace
-from slackline.circuit._ring_frames import FINAL, PARTIAL, Outbox, RingPost, judge
+from slackline.circuit._ring_frames import (
+    FINAL,
+    PARTIAL,
+    RING_STREAMS,
+    Outbox,
+    RingPost,
+    descriptor_beat,
+    judge,
+)
 from slackline.circuit._ring_registers import RING_COUNTERS, ring_registers
 from slackline.circuit._simulation import Simulation
 from slackline.errors import InternalError
 from slackline.wire import HEADER_BYTES, FrameFlag, FrameKind, Header, decode, encode
 
-__all__ = ["RING_STREAMS", "RingCircuit", "descriptor_beat"]
-
-RING_STREAMS = {
-    "rx": 0,
-    "tx_back": 1,
-    "descriptors": 2,
-    "tx": 0,
-    "rx_back": 1,
-    "completions": 5,
-}
-"""The numbers of a RingNic's streams in a Simulation; inputs and outputs count for themselves."""
+__all__ = ["RingCircuit"]
 
 _QUIET, _LONGEST = 128, 10_000_000
 _NEVER = 0xFFFFFFFF
-
-
-def descriptor_beat(operation: RingOperation) -> bytes:
-    """The operation as Descriptor has it."""
-    wide = (operation.tag, operation.source, operation.target, operation.total)
-    return (
-        b"".join(value.to_bytes(8, "little") for value in wide)
-        + operation.frame_bytes.to_bytes(4, "little")
-        + bytes([operation.dtype])
-    )
 
 
 class RingCircuit(Outbox):

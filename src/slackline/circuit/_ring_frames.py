@@ -15,10 +15,39 @@ from slackline.wire import (
     decode,
 )
 
-__all__ = ["FINAL", "PARTIAL", "Outbox", "RingPost", "judge"]
+__all__ = [
+    "FINAL",
+    "PARTIAL",
+    "RING_STREAMS",
+    "Outbox",
+    "RingPost",
+    "descriptor_beat",
+    "judge",
+]
 
 FINAL, PARTIAL = FrameFlag(0), FrameFlag.PARTIAL
 """The flags of the two kinds of frames."""
+
+
+RING_STREAMS = {
+    "rx": 0,
+    "tx_back": 1,
+    "descriptors": 2,
+    "tx": 0,
+    "rx_back": 1,
+    "completions": 5,
+}
+"""The numbers of a RingNic's streams in a Simulation; inputs and outputs count for themselves."""
+
+
+def descriptor_beat(operation: RingOperation) -> bytes:
+    """The operation as Descriptor has it."""
+    wide = (operation.tag, operation.source, operation.target, operation.total)
+    return (
+        b"".join(value.to_bytes(8, "little") for value in wide)
+        + operation.frame_bytes.to_bytes(4, "little")
+        + bytes([operation.dtype])
+    )
 
 
 def judge(frame: bytes, options: RingOptions, place: RingPlace) -> tuple[str, Header | None]:

@@ -1,0 +1,38 @@
+"""Rings of NICs, twins and circuits, give every rank sums with the bits of the reference."""
+
+import numpy as np
+import pytest
+from circuit_cases import LONG_SUMS, SUMS, missing
+from conformance_vectors import Case, same_bits
+from ring_driving import Ring, Tensors, longest_frame
+
+from slackline import circuit
+from slackline.circuit import RingOptions
+
+NARROW = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
+
+
+def check(ring: Ring, cases: list[Case]) -> None:
+    ranks = len(ring.devices)
+    for tag, case in enumerate(cases):
+        sources = [np.array(each) for each in case.inputs(ranks)]
+        operation = Tensors(tag, case.dtype, longest_frame(ring.options, case.dtype), sources)
+        ring.post([operation], np.random.default_rng(tag))
+        ring.settle()
+        expected = case.expected("reduce-broadcast", ranks, "rank")
+        for target in operation.targets:
+            assert same_bits(target, expected, case.dtype), case
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 7])
+def test_twins_have_the_bits_of_the_reference(ranks: int) -> None:
+    check(Ring(["twin"] * ranks, RingOptions()), [*SUMS, *LONG_SUMS])
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.timeout(300)
+def test_circuits_have_the_bits_of_the_reference() -> None:
+    verilog = circuit.convert("ring", circuit.RingNic(NARROW))
+    ring = Ring(["circuit"] * 3, NARROW, lambda: circuit.Simulation(verilog, optimise=False))
+    check(ring, SUMS)
+    ring.close()
