@@ -9,6 +9,7 @@ from slackline.circuit import Verilog, resources
 from slackline.errors import UsageError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "circuit-report.txt"
+GOLDEN_RING = GOLDEN.with_name("circuit-report-ring.txt")
 # Yosys takes seconds, more on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
@@ -33,13 +34,27 @@ def needs_yosys() -> None:
         pytest.skip("Yosys is not installed (Debian: apt install yosys)")
 
 
-def test_an_adder_takes_what_the_golden_file_says(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("golden", "asked"),
+    [
+        pytest.param(GOLDEN, ["adder", "--families", "xcup,xc7"], id="adder"),
+        pytest.param(
+            GOLDEN_RING,
+            ["ring", "--families", "xcup", "--lanes", "1", "--slots", "2", "--payload", "128B"],
+            id="ring",
+            # Yosys takes minutes.
+            marks=[pytest.mark.slow, pytest.mark.timeout(1200)],
+        ),
+    ],
+)
+def test_a_circuit_takes_what_the_golden_file_says(
+    golden: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     needs_yosys()
     if (version := circuit.yosys_version()) != golden_version():
         pytest.skip(f"the golden file is of Yosys {golden_version()}, here is {version}")
-    asked = ["--circuits", "adder", "--families", "xcup,xc7", "--no-clock"]
-    assert cli.main(["circuit", "report", *asked]) == 0
-    assert capsys.readouterr().out == GOLDEN.read_text()
+    assert cli.main(["circuit", "report", "--no-clock", "--circuits", *asked]) == 0
+    assert capsys.readouterr().out == golden.read_text()
 
 
 def test_cells_are_counted_by_kind() -> None:
