@@ -229,13 +229,12 @@ def test_circuits_grant_and_acknowledge_each_other_in_any_order_of_posting(open_
 @pytest.mark.parametrize(
     ("faults", "sign"),
     [
-        (Faults(lost=0.1), "resent"),
-        (Faults(doubled=0.3), "repeated"),
-        (Faults(late=0.3), "accepted"),
-        (Faults(damaged=0.2), "malformed"),
-        (Faults(lost=0.1, doubled=0.1, late=0.2, damaged=0.1), "resent"),
+        pytest.param(Faults(lost=0.1), "resent", id="lost", marks=pytest.mark.slow),
+        pytest.param(Faults(doubled=0.3), "repeated", id="doubled", marks=pytest.mark.slow),
+        pytest.param(Faults(late=0.3), "accepted", id="late", marks=pytest.mark.slow),
+        pytest.param(Faults(damaged=0.2), "malformed", id="damaged", marks=pytest.mark.slow),
+        pytest.param(Faults(lost=0.1, doubled=0.1, late=0.2, damaged=0.1), "resent", id="all"),
     ],
-    ids=["lost", "doubled", "late", "damaged", "all"],
 )
 def test_what_wires_do_to_frames_changes_no_bit(open_circuits, faults, sign) -> None:
     ring = open_circuits(3, faults, 0.1)
