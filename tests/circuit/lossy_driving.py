@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ring_driving import EPOCH, JOB, PLAN, Tensors
+from ring_driving import EPOCH, JOB, PLAN, Tensors, differences
 
 from slackline.circuit import RING_STREAMS as STREAMS
 from slackline.circuit import RingOptions, Simulation, descriptor_beat, ring_registers
@@ -90,15 +90,7 @@ class CircuitRing:
             self.turn()
             if all(len(done) == len(operations) for done in self.done):
                 break
-        tags = sorted(each.tag for each in operations)
-        for rank, done in enumerate(self.done):
-            if sorted(done) != tags:
-                return f"rank {rank} completed {sorted(done)}, not {tags}"
-        for each in operations:
-            for rank, target in enumerate(each.targets):
-                if target.tobytes() != each.wanted.tobytes():
-                    return f"rank {rank} has another sum of {each.dtype.name} 0x{each.tag:X}"
-        return ""
+        return differences(operations, self.done)
 
     def _spoil(self, to: int, stream: int, frame: bytes) -> None:
         faults, rng = self.faults, self.rng

@@ -141,13 +141,18 @@ class Ring:
             pass
 
     def differences(self, operations: Sequence[Tensors]) -> str:
-        """What is not as it must be in the ranks' memory and in their completions, or nothing."""
-        tags = sorted(each.tag for each in operations)
-        for rank, done in enumerate(self.done):
-            if sorted(done) != tags:
-                return f"rank {rank} completed {sorted(done)}, not {tags}"
-        for each in operations:
-            for rank, target in enumerate(each.targets):
-                if target.tobytes() != each.wanted.tobytes():
-                    return f"rank {rank} has another sum of {each.dtype.name} 0x{each.tag:X}"
-        return ""
+        """See `differences`."""
+        return differences(operations, self.done)
+
+
+def differences(operations: Sequence[Tensors], done: Sequence[Sequence[int]]) -> str:
+    """What is not as it must be in the ranks' memory and in what they completed, or nothing."""
+    tags = sorted(each.tag for each in operations)
+    for rank, completed in enumerate(done):
+        if sorted(completed) != tags:
+            return f"rank {rank} completed {sorted(completed)}, not {tags}"
+    for each in operations:
+        for rank, target in enumerate(each.targets):
+            if target.tobytes() != each.wanted.tobytes():
+                return f"rank {rank} has another sum of {each.dtype.name} 0x{each.tag:X}"
+    return ""
