@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "frames.h"
@@ -27,17 +28,70 @@ std::shared_ptr<Program> star(int workers, int rank) {
   return p;
 }
 
+// What an aggregation node does, on a thread: adds whole sets of frames, one of each worker. After
+// `limit` sets it fails.
+class NodeDevice {
+ public:
+  NodeDevice(Engine& engine, std::shared_ptr<Group> group, int limit)
+      : engine_(engine), group_(std::move(group)), left_(limit) {
+    engine_.attach(*group_, "test");
+    thread_ = std::thread([this] { run(); });
+  }
+  ~NodeDevice() { thread_.join(); }  // the engine has been closed
+
+ private:
+  void run() {
+    const int workers = group_->size() - 1;
+    while (const auto work = engine_.device_work(*group_)) {
+      std::vector<std::vector<std::byte>> out;
+      for (std::size_t i = 0; i < work->frames.size(); ++i) {
+        const DeviceFrame& frame = work->frames[i];
+        if (i % static_cast<std::size_t>(workers) == 0) {
+          out.push_back(frame.bytes);
+          continue;
+        }
+        auto* sum = reinterpret_cast<float*>(out.back().data() + sizeof(wire::Header));
+        const auto* part =
+            reinterpret_cast<const float*>(frame.bytes.data() + sizeof(wire::Header));
+        for (std::size_t k = 0; k < (frame.bytes.size() - sizeof(wire::Header)) / 4; ++k)
+          sum[k] += part[k];
+      }
+      if ((left_ -= static_cast<int>(out.size())) < 0) {
+        engine_.device_failed(*group_, "it is on fire");
+        return;
+      }
+      const std::vector<std::span<const std::byte>> spans(out.begin(), out.end());
+      engine_.device_answer(*group_, spans, {});
+    }
+  }
+
+  Engine& engine_;
+  const std::shared_ptr<Group> group_;
+  int left_;
+  std::thread thread_;
+};
+
 // Workers 0 to n - 1 and an aggregator as the last of the engines.
 struct Star {
-  explicit Star(int workers, std::uint32_t onset = 1, Kind kind = Kind::kStream)
-      : ranks(workers + 1, kind), workers(workers) {
+  explicit Star(int workers, std::uint32_t onset = 1, Kind kind = Kind::kStream,
+                std::optional<int> device_limit = std::nullopt)
+      : ranks(workers + 1, kind, 1, small_engine(), device_limit.has_value()), workers(workers) {
     for (int rank = 0; rank < workers; ++rank) {
       std::vector<int> links = ranks.links[static_cast<std::size_t>(rank)];
       links.pop_back();
       fallbacks.push_back(ranks.engine(rank).open_group(kFallbackEpoch, rank, links, true));
       ranks.engine(rank).fall_back(ranks.group(rank), fallbacks.back(), mesh(workers, rank));
     }
-    ranks.engine(workers).serve(ranks.group(workers), star(workers, workers), onset);
+    const auto program = star(workers, workers);
+    if (device_limit) {
+      device =
+          std::make_unique<NodeDevice>(ranks.engine(workers), ranks.groups.back(), *device_limit);
+      program->offloads = true;
+    }
+    ranks.engine(workers).serve(ranks.group(workers), program, onset);
+  }
+  ~Star() {
+    if (device) ranks.engine(workers).close(0);
   }
 
   std::shared_ptr<Job> post(int rank, const float* source, float* target, std::size_t count,
@@ -58,6 +112,7 @@ struct Star {
   Ranks ranks;
   const int workers;
   std::vector<std::shared_ptr<Group>> fallbacks;
+  std::unique_ptr<NodeDevice> device;
 };
 
 constexpr std::size_t kSizes[] = {0, 1, 15, 1000, 20'000, 100'003, 1'000'000};
@@ -85,6 +140,28 @@ TEST("an aggregator that waits for several segments, or for whole messages, give
     Star net(3, onset);
     on_every_rank(3, [&](int rank) {
       for (const std::size_t count : kSizes) net.all_reduce(rank, count);
+    });
+  }
+}
+
+TEST("a device behind an aggregator adds, whatever the onset") {
+  for (const std::uint32_t onset : {1u, 3u, 1u << 30}) {
+    for (const Kind kind : {Kind::kStream, Kind::kDatagram}) {
+      Star net(3, onset, kind, 1 << 30);
+      on_every_rank(3, [&](int rank) {
+        for (const std::size_t count : kSizes) net.all_reduce(rank, count);
+      });
+      CHECK(net.ranks.engine(3).counters()["device_frames_given"] > 0);
+    }
+  }
+}
+
+TEST("workers outlive the device of their aggregator") {
+  for (const int limit : {0, 1, 20}) {
+    Star net(3, 1, Kind::kStream, limit);
+    on_every_rank(3, [&](int rank) {
+      for (const std::size_t count : kSizes) net.all_reduce(rank, count);
+      for (const std::size_t count : kSizes) net.all_reduce(rank, count, false);
     });
   }
 }

@@ -95,11 +95,13 @@ class Nodes:
         return NodeHost(self._open(workers, epoch), workers, _NODE["payload_bytes"])
 
     def _open(self, workers: int, epoch: int) -> Node:
-        from slackline.circuit import AggregationNode, NodeOptions, convert, kept
+        from slackline.circuit import NodeOptions
 
         options = NodeOptions(ports=workers, **_NODE)
         if self.kind == "twin":
             return _Twin(options, epoch)
+        from slackline.circuit import AggregationNode, convert, kept
+
         verilog = kept("node", options, lambda: convert("node", AggregationNode(options)))
         return _Circuit(verilog, options, epoch)
 
