@@ -318,7 +318,8 @@ void Engine::drive(Lock& lock, Job& job, std::int64_t until_ns) {
     const bool any = progress();
     if (job.finished()) break;
     make_room(lock);
-    if (any) {
+    // Whoever had the lock meanwhile may have ended the operation: a device, an abort.
+    if (any || job.finished()) {
       spin_until = 0;
       continue;
     }
