@@ -18,7 +18,6 @@ from wire_runs import wire_rows
 
 from slackline import circuit
 from slackline.circuit import Element, NodeOptions, RingOptions
-from slackline.errors import UsageError
 
 FULL = NodeOptions(ports=4, lanes=16, slots=64, payload_bytes=1024)
 QUICK = NodeOptions(ports=2, lanes=2, slots=64, payload_bytes=128)
@@ -41,15 +40,6 @@ NOTES = (
     "All of this is counted in cycles of a simulation; no board has run the circuit.",
     "Ports are fed a beat a cycle. What a cycle takes depends on the device and on timing closure.",
 )
-
-
-def missing() -> str | None:
-    """Why nothing can be simulated here, or None."""
-    try:
-        _ = circuit.AggregationNode
-    except UsageError as error:
-        return str(error)
-    return circuit.missing_tools()
 
 
 def lane_rows(counts: tuple[int, ...]) -> list[Row]:
@@ -161,7 +151,7 @@ def main() -> None:
         "store-and-forward over cut-through, 64 frames",
         "ring NIC: cycles a beat, headers included, longest frames",
     )
-    reason = missing()
+    reason = circuit.missing_tools()
     if reason is not None:
         rows = [Row(labels={"part": part}, skipped=reason) for part in ("lanes", "node", "ring")]
         targets = [Target(name=name, target=0, measured=None) for name in names]

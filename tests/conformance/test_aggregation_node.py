@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from circuit_cases import LONG_SUMS, SUMS, missing
+from circuit_cases import LONG_SUMS, SUMS
 from circuit_driving import Node, Sender
 from conformance_vectors import Case, same_bits
 
@@ -62,7 +62,7 @@ def node(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield Node(simulation, request.param)
 
 
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.simulates
 @pytest.mark.timeout(300)
 def test_the_circuit_has_the_bits_of_the_reference_at_every_port(node: Any) -> None:
     def reduced(frames: list[list[bytes]]) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from circuit_cases import LONG_SUMS, SUMS, missing
+from circuit_cases import LONG_SUMS, SUMS
 from conformance_vectors import Case, same_bits
 from ring_driving import Ring, Tensors, longest_frame
 
@@ -29,7 +29,7 @@ def test_twins_have_the_bits_of_the_reference(ranks: int) -> None:
     check(Ring(["twin"] * ranks, RingOptions()), [*SUMS, *LONG_SUMS])
 
 
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.simulates
 @pytest.mark.timeout(300)
 def test_circuits_have_the_bits_of_the_reference() -> None:
     verilog = circuit.convert("ring", circuit.RingNic(NARROW))

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from slackline.circuit._verilog import Port, Verilog
@@ -31,6 +32,9 @@ _MEMORY = (
 
 def missing_tools() -> str | None:
     """What this machine lacks to simulate circuits, as a sentence; None if nothing."""
+    for name in ("amaranth", "numpy"):
+        if find_spec(name) is None:
+            return f"{name} is not installed (pip install 'slackline[circuit]')"
     if shutil.which("verilator") is None:
         return "Verilator is not installed (Debian: apt install verilator)"
     if not any(map(shutil.which, _COMPILERS)):

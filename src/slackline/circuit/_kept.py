@@ -1,5 +1,6 @@
 """Circuits as Verilog, kept in the user's cache: a process that only simulates makes none."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -23,14 +24,16 @@ def kept(name: str, parameters: object, make: Callable[[], Verilog]) -> Verilog:
     folder = cache_folder() / "circuits"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{_key(repr(parameters))}.json"
-    try:
+    # One process makes it, the others wait.
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            verilog = make()
+            with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", delete=False) as file:
+                json.dump(asdict(verilog), file)
+            os.replace(file.name, path)
+            return verilog
         told = json.loads(path.read_text())
-    except FileNotFoundError:
-        verilog = make()
-        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", delete=False) as file:
-            json.dump(asdict(verilog), file)
-        os.replace(file.name, path)
-        return verilog
     ports = tuple(Port(**port) for port in told["ports"])
     return Verilog(name=told["name"], text=told["text"], ports=ports)
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from slackline.env import NICS, cache_folder
+from slackline.env import NICS
 from slackline.errors import UsageError
 from slackline.nic._device import Device, Node, NodeHost, Post, RingHost
 from slackline.wire import DType
@@ -43,8 +40,7 @@ class Devices:
         from slackline.circuit import RingOptions
 
         self._options = RingOptions(**_RING[kind])
-        with _alone(kind):
-            self._open(rank=0, size=2, epoch=1, plan=1).close()
+        self._open(rank=0, size=2, epoch=1, plan=1).close()
 
     @property
     def payload_bytes(self) -> int:
@@ -81,8 +77,7 @@ class Nodes:
         if workers > _MOST_PORTS:
             raise UsageError(f"a node has at most {_MOST_PORTS} ports, not {workers}")
         self._workers = workers
-        with _alone(kind):
-            self._open(workers, 1).close()
+        self._open(workers, 1).close()
 
     def refusal(self, workers: int) -> str:
         """Why a group of so many is not served; empty if it is."""
@@ -184,16 +179,3 @@ def _post(nic: RingDevice, post: Post) -> None:
             target=address,
         )
     )
-
-
-@contextmanager
-def _alone(kind: str) -> Iterator[None]:
-    """One process at a time compiles; the others find what it made."""
-    if kind != "circuit":
-        yield
-        return
-    folder = cache_folder() / "circuits"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "building.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -10,26 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from slackline import circuit
-from slackline.errors import UsageError
-
-
-def missing() -> str | None:
-    """Why circuits cannot be simulated here, or None."""
-    try:
-        _ = circuit.AggregationNode
-    except UsageError as error:
-        return str(error)
-    return circuit.missing_tools()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    reason = missing()
-    if reason is not None:
-        for item in items:
-            if "simulates" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason=reason))
-
 
 class Node:
     """One `slackline aggregate`, listening at a port of its own."""
