@@ -270,6 +270,7 @@ TEST("a rank may leave when it has its result, while other devices are still at 
     Ring net(3, Kind::kStream, {});
     for (int rank = 0; rank < 3; ++rank) {
       net.add(rank, [rank] {
+        // A slow device, not a way to wait for something.
         if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       });
     }
