@@ -6,7 +6,8 @@
     nic                                                     └─────┘
 
 The accelerator only ever copies; it waits for the network nowhere but where the caller's stream
-waits for the copy back, and that is queued only after the data has arrived.
+waits for the copy back, and that is queued only after the data has arrived. What is long goes so in
+pieces (_pieces).
 """
 
 import queue
@@ -14,26 +15,20 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.futures import Future
 
+from slackline.backend._pieces import BlockRing, Piece, Ready
 from slackline.backend._torch import new_event, new_stream
 from slackline.backend._work import _NO_TIMEOUT, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Transfer
 
-__all__ = ["CudaLane", "CudaStage", "CudaWork", "Deferred"]
+__all__ = ["CudaCopies", "CudaLane", "CudaStage", "CudaWork", "Deferred"]
 
 Callback = Callable[[BaseException | None], None]
-
-
-class Ready(Protocol):
-    """What tells that the copies to the host are done: a CUDA event."""
-
-    def synchronize(self) -> None:
-        """Block, without the GIL, until that is so."""
 
 
 class CudaStage:
@@ -108,11 +103,43 @@ class CudaStage:
             )
 
 
+class CudaCopies:
+    """The Copies of one operation's pieces: on two streams, as a CudaStage's."""
+
+    def __init__(self, out: torch.cuda.Stream, back: torch.cuda.Stream) -> None:
+        self.device = out.device
+        self.back = back
+        self.arrived: torch.cuda.Event | None = None
+        self._out = out
+        self._landing = threading.Lock()
+        self._before = torch.cuda.current_stream(self.device).record_event()
+
+    def to_host(self, host: torch.Tensor, device: torch.Tensor) -> torch.cuda.Event:
+        """See Copies."""
+        self._out.wait_event(self._before)
+        with torch.no_grad(), torch.cuda.stream(self._out):
+            host.copy_(device, non_blocking=True)
+            device.record_stream(self._out)
+        event = new_event(blocking=True)
+        self._out.record_event(event)
+        return event
+
+    def to_device(self, device: torch.Tensor, host: torch.Tensor) -> torch.cuda.Event:
+        """See Copies; `arrived` is the event of the last one."""
+        with self._landing, torch.no_grad(), torch.cuda.stream(self.back):
+            self.back.wait_event(self._before)
+            device.copy_(host, non_blocking=True)
+            device.record_stream(self.back)
+            event = self.arrived = new_event(blocking=True)
+            self.back.record_event(event)
+            return event
+
+
 class CudaWork(TransferWork):
     """A TransferWork whose results land on a device."""
 
     def __init__(
-        self, transfer: Transfer, results: Sequence[torch.Tensor], stage: CudaStage
+        self, transfer: Transfer, results: Sequence[torch.Tensor], stage: CudaStage | CudaCopies
     ) -> None:
         super().__init__(transfer, results, stage)
         self._stage = stage
@@ -198,14 +225,17 @@ class CudaLane:
             tuple[Ready | None, Callable[[], Transfer], Deferred] | None
         ] = queue.SimpleQueue()
         self._streams: dict[torch.device, tuple[torch.cuda.Stream, torch.cuda.Stream]] = {}
+        self._blocks = BlockRing(lambda size: torch.empty(size, dtype=torch.uint8, pin_memory=True))
         self._thread = threading.Thread(target=self._serve, name="slackline-lane", daemon=True)
         self._thread.start()
 
     def stage(self, device: torch.device) -> CudaStage:
         """Return the Stage of one operation on tensors of this device."""
-        if device not in self._streams:
-            self._streams[device] = (new_stream(device), new_stream(device))
-        return CudaStage(*self._streams[device])
+        return CudaStage(*self._streams_of(device))
+
+    def copies(self, device: torch.device) -> CudaCopies:
+        """Return the Copies of one operation on pieces of a tensor of this device."""
+        return CudaCopies(*self._streams_of(device))
 
     def post(self, ready: Ready | None, posting: Callable[[], Transfer]) -> Transfer:
         """Queue the operation and return at once."""
@@ -213,10 +243,24 @@ class CudaLane:
         self._queue.put((ready, posting, deferred))
         return deferred
 
+    def post_pieces(
+        self,
+        pieces: Sequence[Piece],
+        copies: CudaCopies,
+        post: Callable[[torch.Tensor], Transfer],
+    ) -> Transfer:
+        """Queue an operation on every piece and return at once; see BlockRing.pass_through."""
+        return self.post(None, partial(self._blocks.pass_through, pieces, copies, post))
+
     def close(self) -> None:
         """Post what is queued and end the thread."""
         self._queue.put(None)
         self._thread.join()
+
+    def _streams_of(self, device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+        if device not in self._streams:
+            self._streams[device] = (new_stream(device), new_stream(device))
+        return self._streams[device]
 
     def _serve(self) -> None:
         while (entry := self._queue.get()) is not None:

@@ -1,6 +1,6 @@
 """How every operation goes from a torch call to the nic and back as a Work."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -8,8 +8,9 @@ import torch
 from torch import distributed as dist
 from torch.autograd import profiler
 
-from slackline.backend._cuda import CudaLane, CudaStage, CudaWork
+from slackline.backend._cuda import CudaCopies, CudaLane, CudaStage, CudaWork
 from slackline.backend._identity import Identity
+from slackline.backend._pieces import Piece
 from slackline.backend._stage import HostStage, Stage
 from slackline.backend._torch import Store
 from slackline.backend._transfers import Several, Then
@@ -17,13 +18,19 @@ from slackline.backend._work import DoneWork, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Group, Transfer
 
-__all__ = ["Poster", "Posting", "together"]
+__all__ = ["PiecePosting", "Poster", "Posting", "together"]
 
 
 class Posting(Protocol):
     """A nic operation with everything decided but when and how it is waited for."""
 
     def __call__(self, *, timeout: timedelta | None, blocking: bool) -> Transfer: ...
+
+
+class PiecePosting(Protocol):
+    """A nic operation on any piece of a tensor, in place, in the host's memory."""
+
+    def __call__(self, host: torch.Tensor, /, *, timeout: timedelta | None) -> Transfer: ...
 
 
 class Poster(Identity):
@@ -50,9 +57,12 @@ class Poster(Identity):
             return HostStage()
         if kind != "cuda":
             raise UsageError(f"slackline takes tensors on cpu and cuda, not on {tensor.device}")
+        return self._opened_lane().stage(tensor.device)
+
+    def _opened_lane(self) -> CudaLane:
         if self._lane is None:
             self._lane = CudaLane()
-        return self._lane.stage(tensor.device)
+        return self._lane
 
     def _run(
         self,
@@ -72,11 +82,38 @@ class Poster(Identity):
         blocking = opts is not None and not opts.asyncOp
         if not profiler._is_profiler_enabled:
             return self._post(posting, stage, results, limit, blocking)
-        with profiler.record_function(f"slackline:{name}") as record:
-            work = self._post(posting, stage, results, limit, blocking)
-            if not blocking:
-                record._call_end_callbacks_on_future(work.get_future())
-            return work
+        return _recorded(
+            name, lambda: self._post(posting, stage, results, limit, blocking), blocking
+        )
+
+    def _run_in_pieces(
+        self,
+        name: str,
+        posting: PiecePosting,
+        pieces: Sequence[Piece],
+        copies: CudaCopies,
+        results: Sequence[torch.Tensor],
+        opts: Any,
+        timeout: timedelta | None,
+        after: Callable[[], None] | None,
+    ) -> dist.Work:
+        """As `_run`, for the pieces of one long tensor of a device, which gets the results.
+
+        `after` is called when the copies to the device are queued.
+        """
+        limit = self._limit(opts, timeout)
+
+        def post() -> dist.Work:
+            transfer = self._opened_lane().post_pieces(
+                pieces, copies, lambda host: posting(host, timeout=limit)
+            )
+            if after is not None:
+                transfer = Then(transfer, after)
+            return self._remember(CudaWork(transfer, results, copies))
+
+        if not profiler._is_profiler_enabled:
+            return post()
+        return _recorded(name, post, opts is not None and not opts.asyncOp)
 
     def _post(
         self,
@@ -135,6 +172,15 @@ class Poster(Identity):
         if len(transfers) == 1:
             return works[0]
         return TransferWork(Several(transfers), [], works)
+
+
+def _recorded(name: str, post: Callable[[], dist.Work], blocking: bool) -> dist.Work:
+    """Post, with the operation's time in torch's profile."""
+    with profiler.record_function(f"slackline:{name}") as record:
+        work = post()
+        if not blocking:
+            record._call_end_callbacks_on_future(work.get_future())
+        return work
 
 
 def together(postings: Sequence[Posting]) -> Posting:

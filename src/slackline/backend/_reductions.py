@@ -10,11 +10,20 @@ from torch import distributed as dist
 from torch.autograd import profiler
 
 from slackline.backend._codes import REDUCTIONS, premultiplier, reduced_as
+from slackline.backend._pieces import PIECE_BYTES, pieces_of
 from slackline.backend._posting import Poster, Posting, together
-from slackline.backend._stage import Stage, check_alike, only_list, only_tensor
+from slackline.backend._stage import (
+    Stage,
+    check_alike,
+    flat,
+    is_plain,
+    only_list,
+    only_tensor,
+)
 from slackline.backend._torch import AllreduceOptions
 from slackline.backend._work import TransferWork
 from slackline.errors import UsageError
+from slackline.nic import Transfer
 
 __all__ = ["Reductions"]
 
@@ -63,9 +72,35 @@ class Reductions(Poster):
     def _all_reduce(self, tensors: Tensors, opts: Any, timeout: timedelta | None) -> dist.Work:
         tensor = only_tensor(tensors)
         op, options = _reduction(opts)
+        if tensor.is_cuda and tensor.numel() * tensor.element_size() > PIECE_BYTES:
+            return self._all_reduce_in_pieces(tensor, op, options, timeout)
         stage = self._stage_for(tensor)
         posting = self._all_reduce_posting(stage, tensor, op)
         return self._run("all_reduce", posting, stage, [tensor], options, timeout)
+
+    def _all_reduce_in_pieces(
+        self, tensor: torch.Tensor, op: Any, options: Any, timeout: timedelta | None
+    ) -> dist.Work:
+        code, width, reduction = reduced_as(tensor.dtype, op)
+        factor = premultiplier(op)
+        values = tensor.detach()
+        source = flat(values if factor is None else (values * factor).to(tensor.dtype))
+        target = flat(values) if is_plain(values) else source
+        copies = self._opened_lane().copies(tensor.device)
+
+        def posting(host: torch.Tensor, /, *, timeout: timedelta | None) -> Transfer:
+            address = host.data_ptr()
+            count = host.numel() * width
+            return self._nic.all_reduce(address, address, count, code, reduction, timeout=timeout)
+
+        def home() -> None:
+            copies.to_device(values, target.view(values.shape))
+
+        pieces = pieces_of(source, target, PIECE_BYTES)
+        after = None if is_plain(values) else home
+        return self._run_in_pieces(
+            "all_reduce", posting, pieces, copies, [tensor], options, timeout, after
+        )
 
     def allreduce_coalesced(
         self, tensors: Sequence[torch.Tensor], opts: Any = _SUM, timeout: timedelta | None = None

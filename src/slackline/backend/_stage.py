@@ -7,7 +7,15 @@ import torch
 
 from slackline.errors import UsageError
 
-__all__ = ["HostStage", "Stage", "check_alike", "only_list", "only_tensor"]
+__all__ = [
+    "HostStage",
+    "Stage",
+    "check_alike",
+    "flat",
+    "is_plain",
+    "only_list",
+    "only_tensor",
+]
 
 
 class Stage(Protocol):
@@ -43,18 +51,18 @@ class HostStage:
         self._landings: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def source(self, tensor: torch.Tensor) -> int:
-        return self._keep(tensor if _in_place(tensor) else _copy(tensor))
+        return self._keep(tensor if is_plain(tensor) else _copy(tensor))
 
     def temporary(self, tensor: torch.Tensor) -> int:
         return self._keep(tensor.contiguous())
 
     def target(self, tensor: torch.Tensor) -> int:
-        if _in_place(tensor):
+        if is_plain(tensor):
             return self._keep(tensor)
         return self._beside(tensor, torch.empty(tensor.shape, dtype=tensor.dtype))
 
     def both(self, tensor: torch.Tensor) -> int:
-        if _in_place(tensor):
+        if is_plain(tensor):
             return self._keep(tensor)
         return self._beside(tensor, _copy(tensor))
 
@@ -76,7 +84,13 @@ class HostStage:
         return copy.data_ptr()
 
 
-def _in_place(tensor: torch.Tensor) -> bool:
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the elements in one dimension: the tensor's own memory if it is plain, or a copy."""
+    return (tensor.detach() if is_plain(tensor) else _copy(tensor)).view(-1)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its memory is its elements in order; raises UsageError for what is not dense."""
     if tensor.layout is not torch.strided:
         raise UsageError(f"slackline takes dense tensors, not one of layout {tensor.layout}")
     return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())

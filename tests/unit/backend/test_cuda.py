@@ -122,3 +122,23 @@ def test_a_future_of_cuda_tensors_orders_the_streams_of_its_readers(ranks):
         return result.sum().item()
 
     assert ranks(2, rank_main) == [float(1 << 22)] * 2
+
+
+@pytest.mark.cuda
+@needs_cuda
+@pytest.mark.parametrize("count", [(1 << 20) + 1, (10 << 20) + 3])
+def test_a_tensor_longer_than_a_piece_is_summed_in_pieces_with_the_bits_of_a_short_ones(
+    ranks, count
+):
+    def rank_main(group):
+        tensor = torch.arange(count, device="cuda") % 1021 * (group.rank() + 1)
+        doubled = tensor.to(torch.float32)
+        dist.all_reduce(tensor, group=group)
+        factor = dist._make_nccl_premul_sum(2.0)
+        dist.all_reduce(doubled, op=factor, group=group)
+        return tensor.cpu(), doubled.cpu()
+
+    for whole, doubled in ranks(2, rank_main):
+        expected = torch.arange(count) % 1021 * 3
+        assert torch.equal(whole, expected)
+        assert torch.equal(doubled, 2 * expected.to(torch.float32))
