@@ -69,8 +69,8 @@ def _until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-def _pids(directory: Path) -> list[int]:
-    return [int(path.name.removeprefix("pid-")) for path in directory.glob("pid-*")]
+def _pids(directory: Path, what: str = "pid") -> list[int]:
+    return [int(path.name.removeprefix(f"{what}-")) for path in directory.glob(f"{what}-*")]
 
 
 @contextmanager
@@ -161,6 +161,65 @@ def test_a_rank_that_ignores_the_signal_is_killed(script: Callable[[str], Path])
 def test_ranks_leave_when_the_command_is_killed(script: Callable[[str], Path]) -> None:
     with _sleeping(script(_SLEEPER)) as (process, _):
         process.kill()
+
+
+def _torchrun_of(pids: list[int]) -> int:
+    parents = {int(Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[1]) for pid in pids}
+    return parents.pop() if len(parents) == 1 else pytest.fail(f"{parents} are torchrun")
+
+
+def test_ranks_and_what_they_have_started_leave_when_torchrun_is_killed(
+    script: Callable[[str], Path],
+) -> None:
+    child = (
+        "import subprocess\n"
+        "if rank > 0:\n"
+        "    sleeper = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "    child = subprocess.Popen(sleeper, start_new_session=rank == 1)\n"
+        "    open(f'child-{child.pid}', 'w').close()\n"
+    )
+    path = script(child + _SLEEPER)
+    with _sleeping(path) as (process, pids):
+        os.kill(_torchrun_of(pids), signal.SIGKILL)
+        _, err = process.communicate(timeout=30)
+        started = _pids(path.parent, "child")
+        assert len(started) == 2
+        assert [pid for pid in pids + started if _alive(pid)] == []
+        assert "slackline run: torchrun was killed by SIGKILL; its ranks have been ended:" in err
+        assert process.returncode == 1
+
+
+def test_ranks_that_ignore_signals_or_stand_still_do_not_outlive_torchrun(
+    script: Callable[[str], Path],
+) -> None:
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + _SLEEPER
+    with _sleeping(script(deaf)) as (process, pids):
+        os.kill(pids[0], signal.SIGSTOP)
+        os.kill(_torchrun_of(pids), signal.SIGKILL)
+        process.communicate(timeout=30)
+        assert [pid for pid in pids if _alive(pid)] == []
+        assert process.returncode == 1
+
+
+def test_what_a_script_leaves_behind_ends_with_the_job(script: Callable[[str], Path]) -> None:
+    path = script(
+        "import subprocess\n"
+        "def leave(seconds):\n"
+        "    orphan = ['sh', '-c', f'sleep {seconds} >&2 & echo $!']\n"
+        "    return int(subprocess.run(orphan, stdout=subprocess.PIPE).stdout)\n"
+        "open(f'short-{leave(0)}', 'w').close()\n"
+        "open(f'long-{leave(600)}', 'w').close()\n"
+        "sys.stdin = open('go')\n"  # a pipe: until the test has looked
+    )
+    os.mkfifo(path.parent / "go")
+    process = _start(path, directory=path.parent, ranks=1)
+    _until(lambda: len(_pids(path.parent, "long")) == 1, "the rank has left both behind")
+    short, long = _pids(path.parent, "short")[0], _pids(path.parent, "long")[0]
+    _until(lambda: not Path(f"/proc/{short}").exists(), "who has ended is reaped meanwhile")
+    assert _alive(long)
+    (path.parent / "go").write_text("")
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, _alive(long)) == (0, False), err
 
 
 def test_everything_is_kept_on_request(script: Callable[[str], Path]) -> None:

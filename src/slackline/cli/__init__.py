@@ -10,6 +10,7 @@
     circuit.py    slackline circuit: the circuits as Verilog, what they take of an FPGA
     _agent.py     the process under `run` that is torchrun
     _launch.py    a job: its files, its ranks, how it ended
+    _orphans.py   what torchrun leaves behind when it is killed, and its end
     _screen.py    a job's output on a terminal or in plain lines
     _report.py    telemetry as progress and as the table per rank
     _doctor/      what doctor looks at

@@ -1,15 +1,17 @@
 """The process that runs torchrun for `slackline run` and writes down how each rank ended.
 
-    python -m slackline.cli._agent RESULT torchrun-arguments...
+    python -m slackline.cli._agent PARENT RESULT torchrun-arguments...
 
-RESULT becomes a JSON list of {"rank", "pid", "exitcode", "time_s"}, one entry for each rank that
-did not end with 0 (exitcode is minus the signal's number for a killed rank, time_s the Unix time
-when that was seen). The process ends its ranks when it gets SIGTERM, and gets one when its parent
-dies, so that no rank outlives the command.
+PARENT is the process id of the command. RESULT becomes a JSON list of {"rank", "pid", "exitcode",
+"time_s"}, one entry for each rank that did not end with 0 (exitcode is minus the signal's number
+for a killed rank, time_s the Unix time when that was seen). The process ends its ranks when it gets
+SIGTERM, and gets one when its parent dies, so that no rank outlives the command. When this process
+is killed outright, the command adopts the ranks and ends them.
 """
 
 import ctypes
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -17,14 +19,16 @@ from pathlib import Path
 _SET_PARENT_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit("the command that asked for this job has ended")  # before it could be a signal
 
 
-def main(result: Path, arguments: list[str]) -> int:
+def main(parent: int, result: Path, arguments: list[str]) -> int:
     """Run torchrun with `arguments` and return its exit code."""
-    _die_with_parent()
+    _die_with(parent)
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -50,4 +54,4 @@ def main(result: Path, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]))

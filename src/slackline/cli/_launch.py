@@ -5,15 +5,28 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-__all__ = ["HERE", "Ending", "Failure", "Job", "Place", "Tail", "cause_first", "usable_cores"]
+from slackline.cli._orphans import Orphans, children
+
+__all__ = [
+    "HERE",
+    "Ending",
+    "Failure",
+    "Job",
+    "Place",
+    "Tail",
+    "cause_first",
+    "how",
+    "usable_cores",
+]
 
 _SHUTDOWN = timedelta(seconds=5)
-"""How long a rank may take to leave after SIGTERM before torchrun kills it."""
+"""How long a rank may take to leave after SIGTERM before it is killed."""
 
 
 def usable_cores() -> int:
@@ -21,6 +34,17 @@ def usable_cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def how(exitcode: int) -> str:
+    """How a process ended, to follow its name; a signal's number is negative."""
+    if exitcode >= 0:
+        return f"exited with code {exitcode}"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    return f"was killed by {name}"
 
 
 class Tail:
@@ -56,13 +80,7 @@ class Failure:
     @property
     def reason(self) -> str:
         """How it ended, to follow the rank's name."""
-        if self.exitcode >= 0:
-            return f"exited with code {self.exitcode}"
-        try:
-            name = signal.Signals(-self.exitcode).name
-        except ValueError:
-            name = f"signal {-self.exitcode}"
-        return f"was killed by {name}"
+        return how(self.exitcode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +90,7 @@ class Ending:
     failures: tuple[Failure, ...]
     """The ranks that failed, the cause first; empty too where torchrun itself failed."""
     torchrun: int
-    """Exit code of torchrun's process."""
+    """Exit code of torchrun's process; minus the signal's number where a signal ended it."""
 
     @property
     def exit_code(self) -> int:
@@ -119,9 +137,11 @@ class Job:
         self.ranks = ranks
         self._result = directory / "result.json"
         self._output = directory / "output"
-        command = [*place.agent, sys.executable, "-m", "slackline.cli._agent", str(self._result)]
+        command = [*place.agent, sys.executable, "-m", "slackline.cli._agent"]
+        command += [str(os.getpid()), str(self._result)]
         command += [*place.rendezvous, f"--nproc-per-node={ranks}", "--redirects=3"]
         command += [f"--log-dir={self._output}", *place.program, str(script), *arguments]
+        self._orphans = Orphans(_SHUTDOWN)
         with self.torchrun_log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
@@ -134,6 +154,7 @@ class Job:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self._orphans.belongs(self._process.pid)
 
     @property
     def torchrun_log(self) -> Path:
@@ -146,19 +167,26 @@ class Job:
 
     def processes(self) -> dict[int, int]:
         """The process id of each rank that runs now."""
-        found = {}
+        found: dict[int, int] = {}
+        if self._process.returncode is not None:
+            return found  # its number may be another process's
         for pid in children(self._process.pid):
             if (rank := _environment(pid).get("RANK")) is not None:
                 found[int(rank)] = pid
         return found
 
     def wait(self, timeout: timedelta) -> bool:
-        """Whether the job has ended, after at most `timeout`."""
+        """Whether the job has ended, after at most `timeout`.
+
+        What torchrun has left behind is ended too: its ranks, when it was killed itself.
+        """
+        deadline_s = time.monotonic() + timeout.total_seconds()
+        self._orphans.reap()
         try:
             self._process.wait(timeout.total_seconds())
         except subprocess.TimeoutExpired:
             return False
-        return True
+        return self._orphans.gone(timedelta(seconds=max(deadline_s - time.monotonic(), 0)))
 
     def stop(self) -> None:
         """Ask torchrun to end the ranks, by SIGTERM and after five seconds by SIGKILL.
@@ -190,19 +218,6 @@ class Job:
     def _spoken_ns(self, rank: int) -> int:
         path = self.output(rank, "stderr")
         return path.stat().st_mtime_ns if path else 0
-
-
-def children(parent: int) -> list[int]:
-    """The processes that `parent` has started; empty where there is no /proc."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
-        if int(fields[1]) == parent and fields[0] not in "ZX":
-            found.append(int(stat.parent.name))
-    return found
 
 
 def _environment(pid: int) -> dict[str, str]:

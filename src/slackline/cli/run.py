@@ -20,7 +20,7 @@ from typing import Annotated
 
 import typer
 
-from slackline.cli._launch import Ending, Job, Tail, usable_cores
+from slackline.cli._launch import Ending, Job, Tail, how, usable_cores
 from slackline.cli._report import Report
 from slackline.cli._screen import Screen, open_screen
 from slackline.cli._stage import Stage, lab_options, open_stage
@@ -213,7 +213,8 @@ def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: li
 def _explain(job: Job, ending: Ending, screen: Screen) -> None:
     """Names the rank that failed first, and shows its output unless it was shown as rank 0's."""
     if not ending.failures:
-        screen.note(f"torchrun failed with code {ending.torchrun}:")
+        ended = "; its ranks have been ended" if ending.torchrun < 0 else ""
+        screen.note(f"torchrun {how(ending.torchrun)}{ended}:")
         screen.stderr(job.torchrun_log.read_bytes())
         return
     cause, *others = ending.failures
