@@ -21,9 +21,9 @@ def test_the_command_writes_verilog_and_registers(
     asked = ["--lanes", "1", "--ports", "2", "--payload", "64B", "--out", str(out)]
     assert cli.main(["circuit", "verilog", *asked]) == 0
     described = [f"slackline_{name}.{end}" for name in ("node", "ring") for end in ("v", "h", "md")]
-    names = [*described, "slackline_lanes.v"]
+    names = [*described, "slackline_lanes.v", "slackline_ethernet.v"]
     assert capsys.readouterr().out.splitlines() == [str(out / name) for name in names]
-    for name in ("node", "ring", "lanes"):
+    for name in ("node", "ring", "lanes", "ethernet"):
         assert f"module slackline_{name}(" in (out / f"slackline_{name}.v").read_text()
     assert "#define SLACKLINE_RING_TIMEOUT_RESET 0x4000u\n" in (out / names[4]).read_text()
 

@@ -25,6 +25,7 @@
       _ring_circuit           the simulated one
     _axi                    any of them behind AXI, for vendors' tools, with
       _axi_stream, _axi_lite  its buses
+    _ethernet               frames as packets of a MAC
     _claims                 invariants beside the gateware, for proofs
     twins, _node_twin, _ring_twin   what lanes, node and ring NIC compute
     _kept                   Verilog that was made before
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from slackline.circuit._axi import AxiBlock
     from slackline.circuit._build import missing_tools
     from slackline.circuit._convert import convert
+    from slackline.circuit._ethernet import ETHERTYPE, EthernetPort, frame_of, packet_of
     from slackline.circuit._export import export
     from slackline.circuit._formats import CANONICAL_NAN, ELEMENTS, Element
     from slackline.circuit._halves import Narrow, Widen
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CANONICAL_NAN",
     "ELEMENTS",
+    "ETHERTYPE",
     "FAMILIES",
     "LANES",
     "RING_STREAMS",
@@ -87,6 +90,7 @@ __all__ = [
     "AggregationNode",
     "AxiBlock",
     "Element",
+    "EthernetPort",
     "Lanes",
     "Narrow",
     "NodeOptions",
@@ -108,10 +112,12 @@ __all__ = [
     "convert",
     "descriptor_beat",
     "export",
+    "frame_of",
     "kept",
     "missing_tools",
     "node_registers",
     "open_ring_device",
+    "packet_of",
     "register_table",
     "resources",
     "ring_registers",
@@ -123,6 +129,7 @@ _HOMES = {
     "_axi": ("AxiBlock",),
     "_build": ("missing_tools",),
     "_convert": ("convert",),
+    "_ethernet": ("ETHERTYPE", "EthernetPort", "frame_of", "packet_of"),
     "_export": ("export",),
     "_formats": ("CANONICAL_NAN", "ELEMENTS", "Element"),
     "_halves": ("Narrow", "Widen"),

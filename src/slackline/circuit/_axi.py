@@ -15,6 +15,7 @@ from slackline.circuit._frames import Beat
 __all__ = ["AxiBlock"]
 
 _STREAM = {"payload", "valid", "ready"}
+_AXI_STREAM = set(axi_frames(1).members)
 
 
 class AxiBlock(wiring.Component):
@@ -23,8 +24,9 @@ class AxiBlock(wiring.Component):
     aclk, aresetn        the clock of everything; `aresetn` low at a rising edge resets
     s_axis_rx0_tdata...  for a stream of Beat `rx[0]` that goes in: see axi_frames
     m_axis_tx0_tdata...  for one that comes out
-    s_axis_NAME_tdata... for a stream of anything else, likewise `m_axis`: the payload filled up to
-                         whole bytes with zeros, `tvalid`, `tready`
+    s_axis_NAME_tdata... for one that is AXI4-Stream already; for a stream of anything else,
+                         likewise `m_axis`: the payload filled up to whole bytes with zeros,
+                         `tvalid`, `tready`
     s_axil_awaddr...     for the registers: see FromAxiLite
     NAME                 for any other wire
 
@@ -61,6 +63,8 @@ class AxiBlock(wiring.Component):
                 m.submodules.registers = bridge = FromAxiLite()
                 outer = bridge.i
                 wiring.connect(m, bridge.o, value)
+            elif set(member.signature.members) == _AXI_STREAM:
+                outer = value
             elif (lanes := _frame_lanes(value)) is None:
                 outer = _plain(value)
             elif inward:
@@ -84,9 +88,11 @@ class AxiBlock(wiring.Component):
         """The prefix of the bus, and its wires as their source or master sees them."""
         if member.signature in (BUS, BUS.flip()):
             return "s_axil", AXI_LITE
+        prefix = f"{'s' if member.flow == In else 'm'}_axis_{name}"
+        if set(member.signature.members) == _AXI_STREAM:
+            return prefix, axi_frames(len(value.tdata) // 32)
         if set(member.signature.members) != _STREAM:
             raise TypeError(f"{name} is neither a stream nor a bus of registers")
-        prefix = f"{'s' if member.flow == In else 'm'}_axis_{name}"
         lanes = _frame_lanes(value)
         if lanes is not None:
             return prefix, axi_frames(lanes)

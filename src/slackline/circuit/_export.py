@@ -5,6 +5,7 @@ from pathlib import Path
 
 from slackline.circuit._axi import AxiBlock
 from slackline.circuit._convert import convert
+from slackline.circuit._ethernet import EthernetPort
 from slackline.circuit._lanes import Lanes
 from slackline.circuit._node import AggregationNode
 from slackline.circuit._options import NodeOptions
@@ -21,7 +22,7 @@ _HEADLESS = ("read_data", "write_data")
 
 
 def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Path]:
-    """Writes node and ring NIC, their registers, and the node's lanes; returns the files.
+    """Writes node and ring NIC, their registers, lanes and what a MAC needs; returns the files.
 
     Circuits are behind AXI. The folder is made if it is missing; files of the same names are
     replaced.
@@ -35,6 +36,9 @@ def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Pa
         "slackline_ring.h": c_header(ring_table, "ring"),
         "slackline_ring.md": register_table(ring_table),
         "slackline_lanes.v": convert("slackline_lanes", AxiBlock(Lanes(options.lanes))).text,
+        "slackline_ethernet.v": convert(
+            "slackline_ethernet", AxiBlock(EthernetPort(options.lanes))
+        ).text,
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():

@@ -37,7 +37,7 @@ def verilog(
     slots: Slots = 4,
     payload: Payload = "8KiB",
 ) -> None:
-    """Write node, ring NIC and lanes behind AXI, registers as C headers and tables."""
+    """Write node, ring NIC, lanes and Ethernet port behind AXI, with registers in C and tables."""
     from slackline import circuit
 
     options = circuit.NodeOptions(
