@@ -39,7 +39,7 @@ class CircuitRing:
         self._addresses = {each.name: each.address for each in ring_registers(options)}
         self._wires: list[tuple[int, int, int, bytes, bool]] = []
         self._turn = 0
-        self.done: list[list[int]] = [[] for _ in simulations]
+        self.done: list[list[tuple[int, int]]] = [[] for _ in simulations]
         settings = {"job": JOB, "epoch": EPOCH, "plan": PLAN, "ranks": len(simulations)}
         for rank, simulation in enumerate(simulations):
             mine = {**settings, "timeout": timeout, "rank": rank, "control": 1}
@@ -47,12 +47,12 @@ class CircuitRing:
                 simulation.write(self._addresses[name], value)
 
     def post(self, rank: int, tensors: Tensors) -> None:
-        operation = tensors.operation(rank)
         simulation = self.simulations[rank]
-        simulation.lend(operation.source, operation.total, writable=False)
-        simulation.lend(operation.target, operation.total, writable=True)
-        beat = np.frombuffer(descriptor_beat(operation), np.uint8).reshape(1, -1)
-        simulation.push(STREAMS["descriptors"], beat)
+        for operation in tensors.operations(rank):
+            simulation.lend(operation.source, operation.total, writable=False)
+            simulation.lend(operation.target, operation.total, writable=True)
+            beat = np.frombuffer(descriptor_beat(operation), np.uint8).reshape(1, -1)
+            simulation.push(STREAMS["descriptors"], beat)
 
     def total(self, name: str) -> int:
         """A counter, of all NICs together."""
@@ -69,8 +69,10 @@ class CircuitRing:
             ):
                 for frame, _, _ in simulation.frames(STREAMS[stream]):
                     self._spoil(to, STREAMS[there], frame)
-            tags, _ = simulation.pull(STREAMS["completions"])
-            self.done[rank] += [int.from_bytes(row.tobytes(), "little") for row in tags]
+            keys, _ = simulation.pull(STREAMS["completions"])
+            for key in map(bytes, keys):
+                tag, chunk = (int.from_bytes(part, "little") for part in (key[:8], key[8:]))
+                self.done[rank].append((tag, chunk))
         due = [each for each in self._wires if each[0] <= self._turn]
         self._wires = [each for each in self._wires if each[0] > self._turn]
         for _, to, stream, frame, bad in due:

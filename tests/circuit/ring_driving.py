@@ -1,7 +1,8 @@
 """Rings of NICs as the tests drive them: every rank's tensors, and what must come of them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +14,10 @@ from slackline.circuit import (
     RingPlace,
     Simulation,
     open_ring_device,
+    rotated,
 )
-from slackline.testing.reference import Array, fold, numpy_dtype
+from slackline.plan.collective import Collective, generate
+from slackline.testing.reference import Array, execute, fold, numpy_dtype
 from slackline.wire import DType, ReduceOp
 
 JOB, EPOCH, PLAN = 7, 3, 4
@@ -41,20 +44,44 @@ class Tensors:
     dtype: DType
     frame_bytes: int
     sources: list[Array]
+    rotates: bool = False
+    """In chunks that open at different ranks, as the plan ring."""
+    start: int = 0
+    """The rank that opens it, if it does not rotate."""
     targets: list[Array] = field(init=False)
     wanted: Array = field(init=False)
 
     def __post_init__(self) -> None:
         with np.errstate(all="ignore"):
-            self.wanted = fold(self.sources, ReduceOp.SUM, self.dtype)
+            self.wanted = self._sum()
         # Every other rank has its sum where its own part was.
         self.targets = [
             source if rank % 2 else np.zeros_like(source)
             for rank, source in enumerate(self.sources)
         ]
 
-    def operation(self, rank: int) -> RingOperation:
+    def _sum(self) -> Array:
+        if not self.rotates:
+            turned = [*self.sources[self.start :], *self.sources[: self.start]]
+            return fold(turned, ReduceOp.SUM, self.dtype)
+        plan = generate(Collective.ALL_REDUCE, "ring", len(self.sources))
+        inputs = [(source,) for source in self.sources]
+        # Partials of half types travel as fp32: `order` has the engine do the same.
+        return execute(plan, inputs, ReduceOp.SUM, self.dtype, order="rank")[0][0]
+
+    def operations(self, rank: int) -> tuple[RingOperation, ...]:
         """What this rank posts."""
+        if self.rotates:
+            return rotated(self.operation(rank), len(self.sources))
+        return (replace(self.operation(rank), start=self.start),)
+
+    @property
+    def keys(self) -> list[tuple[int, int]]:
+        """Of all its operations."""
+        return [each.key for each in self.operations(0)]
+
+    def operation(self, rank: int) -> RingOperation:
+        """All of it at this rank, from rank 0 on."""
         return RingOperation(
             tag=self.tag,
             dtype=self.dtype,
@@ -71,13 +98,19 @@ def longest_frame(options: RingOptions, dtype: DType) -> int:
 
 
 def tensors(
-    rng: np.random.Generator, options: RingOptions, ranks: int, dtype: DType, count: int, tag: int
+    rng: np.random.Generator,
+    options: RingOptions,
+    ranks: int,
+    dtype: DType,
+    count: int,
+    tag: int,
+    **how: Any,
 ) -> Tensors:
-    """Random ones, cut into frames of half or all of the longest payload."""
+    """Random ones, cut into frames of half or all of the longest payload; `how`: see Tensors."""
     frame = longest_frame(options, dtype)
     if frame >= 128 and rng.random() < 0.5:
         frame //= 2
-    return Tensors(tag, dtype, frame, [tensor(rng, dtype, count) for _ in range(ranks)])
+    return Tensors(tag, dtype, frame, [tensor(rng, dtype, count) for _ in range(ranks)], **how)
 
 
 def counts(rng: np.random.Generator, options: RingOptions, dtype: DType) -> list[int]:
@@ -108,13 +141,14 @@ class Ring:
                 device = open_ring_device(kinds[rank], options, **where)
             self.devices.append(device)
         self.sent: list[list[bytes]] = [[] for _ in kinds]
-        self.done: list[list[int]] = [[] for _ in kinds]
+        self.done: list[list[tuple[int, int]]] = [[] for _ in kinds]
 
     def post(self, operations: Sequence[Tensors], rng: np.random.Generator) -> None:
         """On every rank in an order of its own; on rank 0 last, since it sends at once."""
         for rank in reversed(range(len(self.devices))):
             for k in rng.permutation(len(operations)):
-                self.devices[rank].post(operations[k].operation(rank))
+                for each in operations[k].operations(rank):
+                    self.devices[rank].post(each)
 
     def close(self) -> None:
         for device in self.devices:
@@ -145,12 +179,12 @@ class Ring:
         return differences(operations, self.done)
 
 
-def differences(operations: Sequence[Tensors], done: Sequence[Sequence[int]]) -> str:
+def differences(operations: Sequence[Tensors], done: Sequence[Sequence[tuple[int, int]]]) -> str:
     """What is not as it must be in the ranks' memory and in what they completed, or nothing."""
-    tags = sorted(each.tag for each in operations)
+    keys = sorted(key for each in operations for key in each.keys)
     for rank, completed in enumerate(done):
-        if sorted(completed) != tags:
-            return f"rank {rank} completed {sorted(completed)}, not {tags}"
+        if sorted(completed) != keys:
+            return f"rank {rank} completed {sorted(completed)}, not {keys}"
     for each in operations:
         for rank, target in enumerate(each.targets):
             if target.tobytes() != each.wanted.tobytes():

@@ -131,7 +131,7 @@ def spoiled(frame: bytes, options: RingOptions) -> dict[str, tuple[str, bytes]]:
         "no type": ("malformed", resealed(frame, dtype=None)),
         "another flag": ("malformed", resealed(frame, flags=FrameFlag.PARTIAL | FrameFlag.EAGER)),
         "another plan": ("malformed", resealed(frame, plan_id=PLAN + 1)),
-        "another chunk": ("malformed", resealed(frame, chunk=1)),
+        "another chunk": ("unexpected", resealed(frame, chunk=1)),
         "another job": ("foreign", resealed(frame, job=JOB + 1)),
         "another epoch": ("foreign", resealed(frame, epoch=EPOCH + 1)),
         "another rank": ("foreign", resealed(frame, source=2)),

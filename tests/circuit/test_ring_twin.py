@@ -1,10 +1,18 @@
 """Twins in a ring give every rank the sum in rank order, to the bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from ring_driving import DTYPES, EPOCH, JOB, PLAN, Ring, Tensors, counts, tensor, tensors
 
-from slackline.circuit import RingOperation, RingOptions, RingPlace, open_ring_device
+from slackline.circuit import (
+    RingOperation,
+    RingOptions,
+    RingPlace,
+    open_ring_device,
+    rotated,
+)
 from slackline.errors import UsageError
 from slackline.wire import DType, FrameFlag, decode
 
@@ -23,6 +31,51 @@ def test_every_rank_has_the_sum_in_rank_order_whatever_was_posted_first(ranks, d
     ring.post(operations, rng)
     ring.settle(rng)
     assert ring.differences(operations) == ""
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_rotating_ring_has_the_bits_of_the_plan_ring(ranks, dtype) -> None:
+    rng = np.random.default_rng(ranks)
+    ring = Ring(["twin"] * ranks, replace(OPTIONS, operations=64))
+    operations = [
+        tensors(rng, OPTIONS, ranks, dtype, count, tag, rotates=True)
+        for tag, count in enumerate(counts(rng, OPTIONS, dtype))
+    ]
+    ring.post(operations, rng)
+    ring.settle(rng)
+    assert ring.differences(operations) == ""
+
+
+def test_every_rank_may_open_an_operation_and_the_sum_is_in_the_order_from_there() -> None:
+    rng = np.random.default_rng(6)
+    ring = Ring(["twin"] * 4, OPTIONS)
+    operations = [
+        tensors(rng, OPTIONS, 4, dtype, 100 + tag, tag, start=tag % 4, rotates=tag % 3 == 0)
+        for tag, dtype in enumerate(DTYPES * 2)
+    ]
+    ring.post(operations, rng)
+    ring.settle(rng)
+    assert ring.differences(operations) == ""
+
+
+def test_a_rotated_tensor_is_cut_at_lines_and_each_chunk_opens_behind_its_owner() -> None:
+    whole = RingOperation(
+        tag=5, dtype=DType.FLOAT16, total=300, frame_bytes=64, source=10_000, target=20_000
+    )
+    said = [
+        (each.key, each.start, each.total, each.source, each.target) for each in rotated(whole, 3)
+    ]
+    assert said == [
+        ((5, 0), 1, 128, 10_000, 20_000),
+        ((5, 1), 2, 128, 10_128, 20_128),
+        ((5, 2), 0, 44, 10_256, 20_256),
+    ]
+    assert [each.key for each in rotated(replace(whole, total=64), 3)] == [(5, 0)]
+    with pytest.raises(UsageError) as caught:
+        rotated(replace(whole, chunk=2, start=1), 3)
+    message = "only a whole tensor is rotated, not chunk 2 that opens at rank 1"
+    assert str(caught.value) == message
 
 
 def one(dtype: DType, values: list[list[float]], frame_bytes: int = 64) -> Tensors:
@@ -101,7 +154,9 @@ def test_a_final_value_before_the_own_part_is_in_it_is_dropped() -> None:
             {"dtype": DType.FLOAT16, "frame_bytes": 192},
             "frame_bytes must be a positive multiple of 64 up to 128, not 192",
         ),
-        ({"tag": 5}, "an operation with tag 0x5 is open already"),
+        ({"chunk": 65536}, "chunk must be 0 to 65535, not 65536"),
+        ({"start": 2}, "start must be 0 to 1, not 2"),
+        ({"tag": 5}, "chunk 0 of an operation with tag 0x5 is open already"),
     ],
 )
 def test_an_operation_that_cannot_be_is_refused_with_the_value(wrong, message) -> None:

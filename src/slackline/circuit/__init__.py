@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         RingOptions,
         RingPlace,
         open_ring_device,
+        rotated,
     )
     from slackline.circuit._ring_frames import RING_STREAMS, descriptor_beat
     from slackline.circuit._ring_registers import ring_registers
@@ -121,6 +122,7 @@ __all__ = [
     "register_table",
     "resources",
     "ring_registers",
+    "rotated",
     "yosys_version",
 ]
 
@@ -147,6 +149,7 @@ _HOMES = {
         "RingOptions",
         "RingPlace",
         "open_ring_device",
+        "rotated",
     ),
     "_ring_frames": ("RING_STREAMS", "descriptor_beat"),
     "_ring_registers": ("ring_registers",),

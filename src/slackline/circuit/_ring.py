@@ -11,7 +11,7 @@ from slackline.circuit._ring_clerk import RingClerk
 from slackline.circuit._ring_device import RingOptions
 from slackline.circuit._ring_host import RingReads, RingWrites
 from slackline.circuit._ring_joiner import STALLS, RingJoiner
-from slackline.circuit._ring_layouts import Descriptor, DmaRequest
+from slackline.circuit._ring_layouts import Descriptor, DmaRequest, Key
 from slackline.circuit._ring_place import Place
 from slackline.circuit._ring_receiver import EVENTS, RingReceiver
 from slackline.circuit._ring_registers import ring_registers
@@ -21,7 +21,7 @@ __all__ = ["RingNic"]
 
 
 class RingNic(wiring.Component):
-    """Sums round a ring by the plan reduce-broadcast, for one host.
+    """Sums round a ring for one host; each operation opens at a rank of its own.
 
     rx, rx_back     streams of Beat from the predecessor and to it: data in; ACKs and GRANTs out
     tx, tx_back     streams of Beat to the successor and from it: data out; ACKs and GRANTs in
@@ -29,7 +29,7 @@ class RingNic(wiring.Component):
     read_requests   stream of DmaRequest; read_data: stream of Beat, what was asked for, in
                     order, `last` at the end of each request; always ready
     write_requests  stream of DmaRequest; write_data: stream of Beat, likewise
-    completions     stream of tags whose sum has left by write_data
+    completions     stream of Key: operations whose sum has left by write_data
     bus             the registers of `ring_registers`: see docs/circuits.md
 
     A beat a cycle; a frame goes on when it is whole and its local data are here. Nothing but
@@ -53,7 +53,7 @@ class RingNic(wiring.Component):
                 "read_requests": Out(requests),
                 "write_requests": Out(requests),
                 "write_data": Out(beats),
-                "completions": Out(stream.Signature(64)),
+                "completions": Out(stream.Signature(Key())),
                 "bus": In(BUS),
             }
         )
@@ -161,9 +161,7 @@ class RingNic(wiring.Component):
         m.d.sync += [
             place.rank.eq(rank),
             place.plan.eq(bank.settings["plan"]),
-            place.first.eq(rank == 0),
-            place.last.eq(last),
-            place.passes_on.eq(rank + 2 < ranks),
+            place.ranks.eq(ranks),
             place.predecessor.eq(Mux(rank == 0, ranks, rank) - 1),
             place.successor.eq(Mux(last, 0, rank + 1)),
         ]

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from slackline.circuit._frame_reader import FrameReader
 from slackline.circuit._frames import HEADER, Beat
 from slackline.circuit._ring_device import RingOptions
-from slackline.circuit._ring_layouts import compose, seal
+from slackline.circuit._ring_layouts import Key, compose, seal
 from slackline.circuit._ring_place import Place
 from slackline.wire import MAGIC, VERSION, FrameKind
 
@@ -20,7 +20,7 @@ class RingAnswerer(wiring.Component):
 
     changed        of each channel: an ACK is due
     base, arrived  of the RingReceiver, as they are when the ACK is made
-    grants         stream of tags
+    grants         stream of Key
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -31,7 +31,7 @@ class RingAnswerer(wiring.Component):
                 "changed": In(2),
                 "base": In(32).array(2),
                 "arrived": In(options.slots).array(2),
-                "grants": In(stream.Signature(64)),
+                "grants": In(stream.Signature(Key())),
                 "o": Out(stream.Signature(Beat(options.lanes))),
             }
         )
@@ -51,7 +51,8 @@ class RingAnswerer(wiring.Component):
             self.place,
             kind=Mux(acks, FrameKind.ACK, FrameKind.GRANT),
             acknowledge=Mux(acks, Mux(side, self.base[1], self.base[0]), 0),
-            tag=Mux(acks, Mux(side, self.arrived[1], self.arrived[0]), self.grants.payload),
+            tag=Mux(acks, Mux(side, self.arrived[1], self.arrived[0]), self.grants.payload.tag),
+            chunk=Mux(acks, 0, self.grants.payload.chunk),
             # Not zero: whoever has this may send all of the operation.
             offset=Mux(acks, 0, (1 << 64) - 1),
             flags=Cat(acks & ~side, Const(0, 7), self.place.plan),
@@ -93,7 +94,7 @@ class RingListener(wiring.Component):
     """Takes headers of the successor; what is not an ACK or a GRANT of it is `dropped`.
 
     acks     stream of headers
-    granted  stream of tags; one that finds no room is lost, and asked for again
+    granted  stream of Key; one that finds no room is lost, and asked for again
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -103,7 +104,7 @@ class RingListener(wiring.Component):
                 "place": In(Place()),
                 "i": In(stream.Signature(Beat(options.lanes))),
                 "acks": Out(stream.Signature(HEADER, always_ready=True)),
-                "granted": Out(stream.Signature(64)),
+                "granted": Out(stream.Signature(Key())),
                 "dropped": Out(1),
             }
         )
@@ -112,7 +113,7 @@ class RingListener(wiring.Component):
         m = Module()
         place = self.place
         m.submodules.reader = reader = FrameReader(self.options)
-        m.submodules.queue = queue = SyncFIFO(width=64, depth=8)
+        m.submodules.queue = queue = SyncFIFO(width=Key().size, depth=8)
         header = Signal(HEADER)
         closed, right, ack = Signal(), Signal(), Signal()
         damaged = Signal()
@@ -123,9 +124,9 @@ class RingListener(wiring.Component):
             self.acks.payload.eq(header),
             self.acks.valid.eq(closed & right & ack),
             self.dropped.eq(closed & ~right),
-            queue.w_data.eq(header.tag),
+            queue.w_data.eq(Cat(header.tag, header.chunk)),
             queue.w_en.eq(closed & right & ~ack),
-            self.granted.payload.eq(queue.r_data),
+            self.granted.payload.as_value().eq(queue.r_data),
             self.granted.valid.eq(queue.r_rdy),
             queue.r_en.eq(self.granted.ready),
         ]

@@ -42,10 +42,10 @@ class RingCircuit(Outbox):
         super().__init__()
         self.options = options
         self._place = place
-        self._host = RingPost(options)
+        self._host = RingPost(options, place.ranks)
         self._simulation = simulation or Simulation(convert("ring", RingNic(options)))
         self._addresses = {each.name: each.address for each in ring_registers(options)}
-        self._open: dict[int, RingOperation] = {}
+        self._open: dict[tuple[int, int], RingOperation] = {}
         self._waiting: dict[FrameFlag, deque[bytes]] = {PARTIAL: deque(), FINAL: deque()}
         self._next = {PARTIAL: 1, FINAL: 1}
         self._freed = {PARTIAL: 1, FINAL: 1}
@@ -64,7 +64,7 @@ class RingCircuit(Outbox):
     def post(self, operation: RingOperation) -> None:
         """See RingDevice."""
         self._host.post(operation)
-        self._open[operation.tag] = operation
+        self._open[operation.key] = operation
         self._simulation.lend(operation.source, operation.total, writable=False)
         self._simulation.lend(operation.target, operation.total, writable=True)
         beat = np.frombuffer(descriptor_beat(operation), np.uint8).reshape(1, -1)
@@ -119,7 +119,7 @@ class RingCircuit(Outbox):
         for frame in sent:
             header = decode(frame)
             if header.kind is FrameKind.GRANT:
-                self._answer(Header(kind=FrameKind.GRANT, tag=header.tag, offset=header.total or 1))
+                self._answer(replace(header, offset=1))
             else:
                 self._out.append(frame)
                 last[header.flags] = header.sequence
@@ -133,7 +133,8 @@ class RingCircuit(Outbox):
                 self._freed[header.flags] = self._next[header.flags] - behind
         tags, _ = self._simulation.pull(RING_STREAMS["completions"])
         for row in tags:
-            self._complete(int.from_bytes(row.tobytes(), "little"))
+            key = row.tobytes()
+            self._complete((int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")))
         return bool(sent) or any(self._waiting[flags] and self._room(flags) for flags in self._next)
 
     def _room(self, flags: FrameFlag) -> bool:
@@ -151,9 +152,9 @@ class RingCircuit(Outbox):
         )
         self._simulation.send(RING_STREAMS["tx_back"], encode(said))
 
-    def _complete(self, tag: int) -> None:
-        operation = self._open.pop(tag)
+    def _complete(self, key: tuple[int, int]) -> None:
+        operation = self._open.pop(key)
         self._simulation.take_back(operation.source, operation.total, writable=False)
         self._simulation.take_back(operation.target, operation.total, writable=True)
-        self._host.close(tag)
-        self._completed.append(tag)
+        self._host.close(key)
+        self._completed.append(key)

@@ -12,7 +12,7 @@ from amaranth.utils import ceil_log2
 from slackline.circuit._formats import Element
 from slackline.circuit._frames import element_of
 from slackline.circuit._ring_device import RingOptions
-from slackline.circuit._ring_layouts import Arrived, Descriptor, DmaRequest, Job
+from slackline.circuit._ring_layouts import Arrived, Descriptor, DmaRequest, Job, Key
 from slackline.circuit._ring_place import Place
 
 __all__ = ["RingClerk"]
@@ -21,19 +21,26 @@ _BITS = 48
 """Of a byte's place in an operation."""
 
 
+class Role(data.StructLayout):
+    """This rank's in an operation: as RingPlace has them."""
+
+    def __init__(self) -> None:
+        super().__init__({"first": 1, "last": 1, "passes_on": 1})
+
+
 class RingClerk(wiring.Component):
     """One matter at a time: an operation posted, a grant, a frame at the head of its channel.
 
-    A tag is looked for in all operations at once. An operation is *granted* when all ranks from
+    A key is looked for in all operations at once. An operation is *granted* when all ranks from
     here to the last have posted it: the last NIC grants what it posts, every other one what its
     successor has granted and it has posted itself; and each tells its predecessor, who asks for
     what it posts. So no partial ever waits in a slot for a host, whatever the order of posting.
 
     descriptors        what the host posts, while there is an operation free
     there, look, head  of the RingReceiver; `fetched` of each channel
-    granted            tags from the successor; asks: tags from the predecessor
-    grants, inquiries  tags for the predecessor, for the successor
-    jobs               a stream for each channel: partials or, at rank 0, its own data; finals
+    granted            keys from the successor; asks: keys from the predecessor
+    grants, inquiries  keys for the predecessor, for the successor
+    jobs               a stream for each channel: partials, or own data where they open; finals
     reads              what of the host's memory to read, in the order of `jobs[0]`
     room               the host's data of one more frame finds room; `reserved` beats are used
     tick               time to ask again, for one operation
@@ -43,7 +50,7 @@ class RingClerk(wiring.Component):
 
     def __init__(self, options: RingOptions) -> None:
         self.options = options
-        tags = stream.Signature(64)
+        keys = stream.Signature(Key())
         jobs = stream.Signature(Job(options))
         super().__init__(
             {
@@ -53,10 +60,10 @@ class RingClerk(wiring.Component):
                 "look": Out(1),
                 "head": In(Arrived()),
                 "fetched": Out(2),
-                "granted": In(tags),
-                "asks": In(tags),
-                "grants": Out(tags),
-                "inquiries": Out(tags),
+                "granted": In(keys),
+                "asks": In(keys),
+                "grants": Out(keys),
+                "inquiries": Out(keys),
                 "jobs": Out(jobs).array(2),
                 "reads": Out(stream.Signature(DmaRequest())),
                 "room": In(1),
@@ -71,9 +78,9 @@ class RingClerk(wiring.Component):
         m = Module()
         options, place = self.options, self.place
         count = options.operations
-        tags = [Signal(64, name=f"tag_{k}") for k in range(count)]
+        keys = [Signal(Key(), name=f"key_{k}") for k in range(count)]
         opened, allowed = Signal(count), Signal(count)
-        index, key = Signal(range(count)), Signal(64)
+        index, key = Signal(range(count)), Signal(Key())
         hits, found = Signal(count), Signal()
         answers, source = Signal(), Signal()
         free, any_free = Signal(range(count)), Signal()
@@ -85,15 +92,21 @@ class RingClerk(wiring.Component):
         describe, described = descriptions.write_port(), descriptions.read_port(domain="comb")
         put, got = progresses.write_port(), progresses.read_port(domain="comb")
         operation, so_far = Signal(Descriptor()), Signal(progress)
+        m.submodules.roles = roles = Memory(shape=Role(), depth=count, init=[])
+        assign, played = roles.write_port(), roles.read_port(domain="comb")
+        start, posted, role = Signal(16), Signal(Role()), Signal(Role())
         m.d.comb += [
             describe.addr.eq(free),
             describe.data.eq(self.descriptors.payload),
             described.addr.eq(index),
             got.addr.eq(index),
+            assign.addr.eq(index),
+            assign.data.eq(posted),
+            played.addr.eq(index),
         ]
         own = _queue(m, "own", range(count), count)
-        give = _queue(m, "give", 64, 2 * count, self.grants)
-        ask = _queue(m, "ask", 64, 2 * count, self.inquiries)
+        give = _queue(m, "give", Key(), 2 * count, self.grants)
+        ask = _queue(m, "ask", Key(), 2 * count, self.inquiries)
         jobs = [_queue(m, f"job_{k}", Job(options), 4, self.jobs[k]) for k in range(2)]
         reads = _queue(m, "read", DmaRequest(), 4, self.reads)
 
@@ -122,20 +135,24 @@ class RingClerk(wiring.Component):
                     m.next = "LOOK"
                 with m.Elif(self.look | (self.there[0] & begins)):
                     m.d.comb += self.fetched.eq(Mux(self.look, 2, 1))
-                    m.d.sync += key.eq(self.head.tag)
+                    m.d.sync += key.eq(self.head.key)
                     m.next = "LOOK"
                 with m.Elif(own.r_rdy & begins):
                     m.d.sync += [source.eq(1), index.eq(own.r_data), found.eq(1)]
                     m.next = "READ"
                 with m.Elif(self.descriptors.valid & any_free):
                     m.d.comb += [describe.en.eq(1), self.descriptors.ready.eq(1)]
-                    m.d.sync += [index.eq(free), key.eq(self.descriptors.payload.tag)]
+                    posts = self.descriptors.payload
+                    m.d.sync += [index.eq(free), start.eq(posts.start)]
+                    m.d.sync += [key.tag.eq(posts.tag), key.chunk.eq(posts.chunk)]
                     m.next = "POST"
                 with m.Elif(asking):
                     m.d.sync += [asking.eq(0), scan.eq(scan + 1), index.eq(scan)]
                     m.next = "SCAN"
             with m.State("LOOK"):
-                m.d.sync += hits.eq(Cat(*(opened[k] & (tags[k] == key) for k in range(count))))
+                m.d.sync += hits.eq(
+                    Cat(*(opened[k] & (keys[k].as_value() == key.as_value()) for k in range(count)))
+                )
                 m.next = "HIT"
             with m.State("HIT"):
                 m.d.sync += [found.eq(hits.any()), index.eq(_lowest(m, hits, "hit"))]
@@ -147,7 +164,7 @@ class RingClerk(wiring.Component):
                 known = allowed.bit_select(index, 1)
                 with m.If(found & source & ~known):
                     m.d.sync += allowed.bit_select(index, 1).eq(1)
-                    m.d.comb += [own.w_en.eq(place.first), give.w_en.eq(~place.first)]
+                    m.d.comb += [own.w_en.eq(played.data.first), give.w_en.eq(~played.data.first)]
                 m.d.comb += own.w_data.eq(index)
                 with m.If(found & ~source & known):
                     m.d.comb += give.w_en.eq(1)
@@ -155,27 +172,34 @@ class RingClerk(wiring.Component):
             with m.State("POST"):
                 for k in range(count):
                     with m.If(index == k):
-                        m.d.sync += tags[k].eq(key)
+                        m.d.sync += keys[k].eq(key)
+                m.d.sync += [opened.bit_select(index, 1).eq(1), self.open.eq(self.open + 1)]
+                # `hops` of RingPlace.
+                ahead = place.rank - start
+                hops = Mux(ahead < 0, ahead + place.ranks, ahead)[:16]
                 m.d.sync += [
-                    opened.bit_select(index, 1).eq(1),
-                    allowed.bit_select(index, 1).eq(place.last),
-                    self.open.eq(self.open + 1),
+                    posted.first.eq(hops == 0),
+                    posted.last.eq(hops + 1 == place.ranks),
+                    posted.passes_on.eq(hops + 2 < place.ranks),
                 ]
+                m.d.comb += put.en.eq(1)
+                m.next = "ROLE"
+            with m.State("ROLE"):
+                # Meanwhile the number of the next free operation has come about.
+                m.d.sync += allowed.bit_select(index, 1).eq(posted.last)
                 m.d.comb += [
-                    put.en.eq(1),
-                    give.w_en.eq(place.last),
-                    ask.w_en.eq(~place.last),
+                    assign.en.eq(1),
+                    give.w_en.eq(posted.last),
+                    ask.w_en.eq(~posted.last),
                 ]
-                m.next = "WAIT"
-            with m.State("WAIT"):
-                # The number of a free operation is a cycle late.
                 m.next = "IDLE"
             with m.State("SCAN"):
-                m.d.comb += ask.w_data.eq(described.data.tag)
+                m.d.comb += ask.w_data.eq(Cat(described.data.tag, described.data.chunk))
                 m.d.comb += ask.w_en.eq((opened & ~allowed).bit_select(index, 1))
                 m.next = "IDLE"
             with m.State("READ"):
                 m.d.sync += [operation.eq(described.data), so_far.eq(got.data)]
+                m.d.sync += role.eq(played.data)
                 m.next = "LEFT"
             with m.State("LEFT"):
                 at = Mux(side & ~source, so_far.stored, so_far.given)
@@ -189,7 +213,7 @@ class RingClerk(wiring.Component):
                 m.next = "CHECK"
             with m.State("CHECK"):
                 m.d.sync += right.eq(
-                    source | (found & self._right(frame, operation, so_far, side, due, size))
+                    source | (found & self._right(frame, operation, role, so_far, side, due, size))
                 )
                 m.next = "GIVE"
             with m.State("GIVE"):
@@ -205,7 +229,7 @@ class RingClerk(wiring.Component):
                     put.data.given.eq(Mux(partial, after, so_far.given)),
                     put.data.stored.eq(Mux(partial, so_far.stored, after)),
                 ]
-                with m.If(right & (~partial | place.last) & ends):
+                with m.If(right & (~partial | role.last) & ends):
                     m.d.sync += [
                         opened.bit_select(index, 1).eq(0),
                         self.open.eq(self.open - 1),
@@ -222,7 +246,7 @@ class RingClerk(wiring.Component):
             reads.w_data.eq(read),
             self.reserved.eq(Mux(reads.w_en, beats, 0)),
         ]
-        self._describe(m, job, operation, size, due, source, side, right, ends)
+        self._describe(m, job, operation, role, size, due, source, side, right, ends)
         return m
 
     def _describe(
@@ -230,6 +254,7 @@ class RingClerk(wiring.Component):
         m: Module,
         job: data.View,
         operation: data.View,
+        role: data.View,
         size: Value,
         due: Value,
         source: Value,
@@ -238,7 +263,7 @@ class RingClerk(wiring.Component):
         ends: Value,
     ) -> None:
         """The frame as a job."""
-        options, place = self.options, self.place
+        options = self.options
         partial = source | ~side
         element = element_of(operation.dtype)
         wide = partial & (element >= Element.BFLOAT16)
@@ -249,18 +274,18 @@ class RingClerk(wiring.Component):
             job.drop.eq(~right),
             job.passing.eq(~source),
             job.local.eq(partial & right),
-            job.finish.eq(partial & place.last),
-            job.send.eq(right & (partial | place.passes_on)),
-            job.final.eq(~partial | place.last),
-            job.store.eq(right & (~partial | place.last)),
+            job.finish.eq(partial & role.last),
+            job.send.eq(right & (partial | role.passes_on)),
+            job.final.eq(~partial | role.last),
+            job.store.eq(right & (~partial | role.last)),
             job.ends.eq(ends),
             job.element.eq(element),
             job.dtype.eq(operation.dtype),
             job.beats.eq(wire_beats),
-            job.tag.eq(operation.tag),
+            job.key.eq(Cat(operation.tag, operation.chunk)),
             job.offset.eq(due),
             job.total.eq(operation.total),
-            job.length.eq(Mux(place.last, size, wire)),
+            job.length.eq(Mux(role.last, size, wire)),
             job.address.eq(operation.target + due),
             job.size.eq(size),
         ]
@@ -269,6 +294,7 @@ class RingClerk(wiring.Component):
         self,
         frame: data.View,
         operation: data.View,
+        role: data.View,
         so_far: data.View,
         side: Value,
         due: Value,
@@ -276,11 +302,11 @@ class RingClerk(wiring.Component):
     ) -> Value:
         """Whether a frame is the one that is due."""
         wide = ~side & (element_of(operation.dtype) >= Element.BFLOAT16)
-        role = Mux(side, ~self.place.last, ~self.place.first)
+        takes = Mux(side, ~role.last, ~role.first)
         # A sum is final only when this rank's own part is in it.
         known = ~side | (due + size <= so_far.given)
         return (
-            role[0]
+            takes[0]
             & (frame.dtype == operation.dtype)
             & (frame.total == operation.total)
             & (frame.offset == due)

@@ -1,11 +1,12 @@
 """A ring NIC as the host sees it: operations posted, frames in, frames out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from slackline.circuit._options import Beats, check_lanes, check_power
 from slackline.errors import UsageError
+from slackline.plan.collective import split
 from slackline.wire import DType, FrameFlag
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "RingOptions",
     "RingPlace",
     "open_ring_device",
+    "rotated",
     "sum_bytes",
 ]
 
@@ -46,10 +48,10 @@ class RingOptions(Beats):
 
 @dataclass(frozen=True, kw_only=True)
 class RingOperation:
-    """A tensor of this host that is to become the sum over all ranks."""
+    """A tensor of this host, or a chunk of it, that is to become the sum over all ranks."""
 
     tag: int
-    """What all ranks call it."""
+    """What all ranks call it, together with `chunk`."""
     dtype: DType
     """One of ELEMENTS."""
     total: int
@@ -60,6 +62,15 @@ class RingOperation:
     """The address of what this rank adds."""
     target: int
     """The address of where the sum goes; may be `source`."""
+    chunk: int = 0
+    """Which chunk of a tensor this is; 0 to 65535."""
+    start: int = 0
+    """The rank whose data open it; the rank before that one makes the sum final."""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What it is known by: tag and chunk."""
+        return self.tag, self.chunk
 
     def size_at(self, offset: int) -> int:
         """Bytes of the tensor in the frame at that offset."""
@@ -92,24 +103,53 @@ class RingPlace:
         """Whose frames come in."""
         return (self.rank - 1) % self.ranks
 
-    @property
-    def first(self) -> bool:
-        """It adds nothing: its own data open the ring."""
-        return self.rank == 0
+    def hops(self, start: int) -> int:
+        """How many ranks come before this one in an operation that `start` opens."""
+        return (self.rank - start) % self.ranks
 
-    @property
-    def last(self) -> bool:
+    def first(self, start: int) -> bool:
+        """It adds nothing: its own data open the operation."""
+        return self.rank == start
+
+    def last(self, start: int) -> bool:
         """Its sums are final."""
-        return self.rank == self.ranks - 1
+        return self.hops(start) == self.ranks - 1
 
-    @property
-    def passes_on(self) -> bool:
+    def passes_on(self, start: int) -> bool:
         """It sends on the final values that come in; the last one that gets them does not."""
-        return self.rank < self.ranks - 2
+        return self.hops(start) < self.ranks - 2
+
+
+def rotated(operation: RingOperation, ranks: int) -> tuple[RingOperation, ...]:
+    """The operations of a rotating ring: the chunks of the plan `ring`, each with its start.
+
+    Chunk c opens at rank c + 1 and is final at rank c. Empty chunks are left out.
+    """
+    if operation.chunk or operation.start:
+        raise UsageError(
+            f"only a whole tensor is rotated, not chunk {operation.chunk} "
+            f"that opens at rank {operation.start}"
+        )
+    size = operation.dtype.itemsize
+    return tuple(
+        replace(
+            operation,
+            chunk=chunk,
+            start=(chunk + 1) % ranks,
+            total=count * size,
+            source=operation.source + first * size,
+            target=operation.target + first * size,
+        )
+        for chunk, (first, count) in enumerate(split(operation.total // size, ranks, size))
+        if count
+    )
 
 
 class RingDevice(Protocol):
-    """A NIC in a ring that sums by the plan reduce-broadcast; one thread at a time.
+    """A NIC in a ring; one thread at a time.
+
+    Each operation goes once round to be added to, from its `start` on, and once more to be spread:
+    the plan reduce-broadcast from rank 0 on, or `ring` for what `rotated` makes of a tensor.
 
     Memory that is posted stays the device's until the operation is completed.
     """
@@ -132,8 +172,8 @@ class RingDevice(Protocol):
     def frames(self) -> list[bytes]:
         """DATA frames for the successor since the last call, in order; numbered by the device."""
 
-    def completed(self) -> list[int]:
-        """Tags whose sum is whole in `target` and whose frames have all left, since last time."""
+    def completed(self) -> list[tuple[int, int]]:
+        """Keys whose sum is whole in `target` and whose frames have all left, since last time."""
 
     def counters(self) -> Mapping[str, int]:
         """What has happened since the device was opened, by name."""

@@ -39,6 +39,8 @@ RING_STREAMS = {
 }
 """The numbers of a RingNic's streams in a Simulation; inputs and outputs count for themselves."""
 
+_LAST_CHUNK = 65535
+
 
 def descriptor_beat(operation: RingOperation) -> bytes:
     """The operation as Descriptor has it."""
@@ -46,6 +48,8 @@ def descriptor_beat(operation: RingOperation) -> bytes:
     return (
         b"".join(value.to_bytes(8, "little") for value in wide)
         + operation.frame_bytes.to_bytes(4, "little")
+        + operation.chunk.to_bytes(2, "little")
+        + operation.start.to_bytes(2, "little")
         + bytes([operation.dtype])
     )
 
@@ -73,7 +77,6 @@ def judge(frame: bytes, options: RingOptions, place: RingPlace) -> tuple[str, He
         and dtype in ELEMENTS
         and header.flags in (FINAL, PARTIAL)
         and header.plan_id == place.plan_id
-        and header.chunk == 0
         and 0 < header.length <= options.payload_bytes
         and header.length % sum_bytes(dtype, header.flags) == 0
     )
@@ -99,14 +102,14 @@ class Outbox:
 
     def __init__(self) -> None:
         self._out: list[bytes] = []
-        self._completed: list[int] = []
+        self._completed: list[tuple[int, int]] = []
 
     def frames(self) -> list[bytes]:
         """See RingDevice."""
         found, self._out = self._out, []
         return found
 
-    def completed(self) -> list[int]:
+    def completed(self) -> list[tuple[int, int]]:
         """See RingDevice."""
         found, self._completed = self._completed, []
         return found
@@ -115,25 +118,25 @@ class Outbox:
 class RingPost:
     """The host's side of a NIC: operations are checked, and their frames put in order."""
 
-    def __init__(self, options: RingOptions) -> None:
-        self._options = options
-        self._open: dict[int, _Open] = {}
+    def __init__(self, options: RingOptions, ranks: int) -> None:
+        self._options, self._ranks = options, ranks
+        self._open: dict[tuple[int, int], _Open] = {}
 
     def post(self, operation: RingOperation) -> None:
         """Opens it, or raises UsageError."""
         self._check(operation)
-        self._open[operation.tag] = _Open(operation)
+        self._open[operation.key] = _Open(operation)
 
-    def close(self, tag: int) -> None:
-        """It is completed; its tag may be posted again."""
-        del self._open[tag]
+    def close(self, key: tuple[int, int]) -> None:
+        """It is completed; its tag and chunk may be posted again."""
+        del self._open[key]
 
     def in_order(self, frame: bytes, header: Header) -> list[bytes]:
         """The frames whose turn it is now: none, this one, or others behind it too.
 
         What belongs to no open operation, or came before, has its turn at once.
         """
-        posted = self._open.get(header.tag)
+        posted = self._open.get((header.tag, header.chunk))
         if posted is None:
             return [frame]
         flags = header.flags
@@ -166,7 +169,14 @@ class RingPost:
             raise UsageError(
                 f"frame_bytes must be a positive multiple of 64 up to {longest}, not {size}"
             )
-        if operation.tag in self._open:
-            raise UsageError(f"an operation with tag 0x{operation.tag:X} is open already")
+        if not 0 <= operation.chunk <= _LAST_CHUNK:
+            raise UsageError(f"chunk must be 0 to {_LAST_CHUNK}, not {operation.chunk}")
+        if not 0 <= operation.start < self._ranks:
+            raise UsageError(f"start must be 0 to {self._ranks - 1}, not {operation.start}")
+        if operation.key in self._open:
+            raise UsageError(
+                f"chunk {operation.chunk} of an operation with tag 0x{operation.tag:X} "
+                "is open already"
+            )
         if len(self._open) == options.operations:
             raise UsageError(f"{options.operations} operations are open; this NIC has no more")

@@ -1,6 +1,6 @@
 """A ring NIC's way to and from its host's memory."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -9,7 +9,7 @@ from amaranth.utils import ceil_log2
 from slackline.circuit._frames import Beat
 from slackline.circuit._ring_device import RingOptions
 from slackline.circuit._ring_joiner import Summed
-from slackline.circuit._ring_layouts import DmaRequest, Job
+from slackline.circuit._ring_layouts import DmaRequest, Job, Key
 
 __all__ = ["RingReads", "RingWrites"]
 
@@ -67,12 +67,12 @@ class RingReads(wiring.Component):
 
 
 class RingWrites(wiring.Component):
-    """Sums on their way to the host, and the tags of operations that are all there.
+    """Sums on their way to the host, and the keys of operations that are all there.
 
     begun, job   a frame for the host is begun; only while there is `room`
     valid, i     its beats
     requests     stream of DmaRequest; beats: stream of Beat, `last` ends a request
-    completions  stream of tags, each after its last beat
+    completions  stream of Key, each after its last beat
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -86,7 +86,7 @@ class RingWrites(wiring.Component):
                 "i": In(Summed(options.lanes)),
                 "requests": Out(stream.Signature(DmaRequest())),
                 "beats": Out(stream.Signature(Beat(options.lanes))),
-                "completions": Out(stream.Signature(64)),
+                "completions": Out(stream.Signature(Key())),
                 "completed": Out(1),
             }
         )
@@ -100,8 +100,8 @@ class RingWrites(wiring.Component):
         ahead = 2 * options.slots
         m.submodules.words = words = SyncFIFOBuffered(width=word + 1, depth=depth)
         m.submodules.asked = asked = SyncFIFO(width=DmaRequest().size, depth=ahead)
-        m.submodules.ends = ends = SyncFIFO(width=65, depth=ahead)
-        m.submodules.done = done = SyncFIFO(width=64, depth=options.operations)
+        m.submodules.ends = ends = SyncFIFO(width=Key().size + 1, depth=ahead)
+        m.submodules.done = done = SyncFIFO(width=Key().size, depth=options.operations)
         free = Signal(range(depth + 1), init=depth)
         begins = self.begun & job.store
         beats = (job.size + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes)
@@ -119,8 +119,7 @@ class RingWrites(wiring.Component):
             request.bytes.eq(job.size),
             asked.w_data.eq(request),
             asked.w_en.eq(begins),
-            ends.w_data.eq(job.tag),
-            ends.w_data[-1].eq(job.ends),
+            ends.w_data.eq(Cat(job.key, job.ends)),
             ends.w_en.eq(begins),
             words.w_data.eq(self.i.data),
             words.w_data[-1].eq(self.i.last),
@@ -133,10 +132,10 @@ class RingWrites(wiring.Component):
             self.beats.valid.eq(words.r_rdy & ~held),
             words.r_en.eq(moves),
             ends.r_en.eq(moves & last),
-            done.w_data.eq(ends.r_data[:64]),
+            done.w_data.eq(ends.r_data[:-1]),
             done.w_en.eq(moves & last & ends.r_data[-1]),
             self.completed.eq(done.w_en),
-            self.completions.payload.eq(done.r_data),
+            self.completions.payload.as_value().eq(done.r_data),
             self.completions.valid.eq(done.r_rdy),
             done.r_en.eq(self.completions.ready),
         ]

@@ -8,10 +8,17 @@ from slackline.circuit._frames import HEADER
 from slackline.circuit._ring_device import RingOptions
 from slackline.wire import MAGIC, VERSION
 
-__all__ = ["CHECKED", "Arrived", "Descriptor", "DmaRequest", "Job", "compose", "seal"]
+__all__ = ["CHECKED", "Arrived", "Descriptor", "DmaRequest", "Job", "Key", "compose", "seal"]
 
 CHECKED = HEADER["header_checksum"].offset
 """Bits of a header that its checksum is of."""
+
+
+class Key(data.StructLayout):
+    """What an operation is known by."""
+
+    def __init__(self) -> None:
+        super().__init__({"tag": 64, "chunk": 16})
 
 
 class Descriptor(data.StructLayout):
@@ -25,6 +32,8 @@ class Descriptor(data.StructLayout):
                 "target": 64,
                 "total": 64,
                 "frame_bytes": 32,
+                "chunk": 16,
+                "start": 16,
                 "dtype": 8,
             }
         )
@@ -41,7 +50,9 @@ class Arrived(data.StructLayout):
     """What is kept of an accepted frame's header."""
 
     def __init__(self) -> None:
-        super().__init__({"dtype": 8, "tag": 64, "offset": 64, "total": 64, "length": 32})
+        super().__init__(
+            {"dtype": 8, "key": Key(), "offset": 64, "total": 64, "length": 32},
+        )
 
 
 class Job(data.StructLayout):
@@ -64,7 +75,7 @@ class Job(data.StructLayout):
                 "element": 2,
                 "dtype": 8,
                 "beats": range(options.slot_beats + 1),
-                "tag": 64,
+                "key": Key(),
                 "offset": 64,
                 "total": 64,
                 "length": 32,

@@ -8,7 +8,7 @@ __all__ = ["Place"]
 class Place(data.StructLayout):
     """Settings and what follows from them, a cycle later.
 
-    first, last, passes_on, predecessor, successor: as in RingPlace.
+    predecessor: as in RingPlace; successor: the next rank.
     """
 
     def __init__(self) -> None:
@@ -17,11 +17,9 @@ class Place(data.StructLayout):
                 "job": 32,
                 "epoch": 32,
                 "rank": 16,
+                "ranks": 16,
                 "plan": 8,
                 "predecessor": 16,
                 "successor": 16,
-                "first": 1,
-                "last": 1,
-                "passes_on": 1,
             }
         )

@@ -11,7 +11,7 @@ from slackline.circuit._formats import ELEMENTS
 from slackline.circuit._frame_reader import FrameReader
 from slackline.circuit._frames import ALL_REDUCE_SUM, Beat
 from slackline.circuit._ring_device import RingOptions
-from slackline.circuit._ring_layouts import Arrived
+from slackline.circuit._ring_layouts import Arrived, Key
 from slackline.circuit._ring_place import Place
 from slackline.wire import MAGIC, VERSION, FrameFlag, FrameKind
 
@@ -20,7 +20,7 @@ __all__ = ["EVENTS", "RingReceiver"]
 EVENTS = ("accepted", "malformed", "foreign", "repeated", "unordered")
 """What becomes of a frame; exactly one of them, or it is a request."""
 
-_KEPT = ("dtype", "tag", "offset", "total", "length")
+_KEPT = ("dtype", "offset", "total", "length")
 
 
 class RingReceiver(wiring.Component):
@@ -39,7 +39,7 @@ class RingReceiver(wiring.Component):
     released    of each channel: the slot of `base` is free again
     address     beat in slot, of channel `side`; its word is in `word` a cycle later
     changed     of each channel: something to tell the sender
-    asks        stream of tags that the predecessor wants granted
+    asks        stream of Key: what the predecessor wants granted
     events      a pulse for each frame: see EVENTS
     """
 
@@ -60,7 +60,7 @@ class RingReceiver(wiring.Component):
                 "address": In(range(options.slot_beats)),
                 "word": Out(32 * options.lanes),
                 "changed": Out(2),
-                "asks": Out(stream.Signature(64)),
+                "asks": Out(stream.Signature(Key())),
                 "events": Out(data.StructLayout(dict.fromkeys(EVENTS, 1))),
             }
         )
@@ -97,6 +97,7 @@ class RingReceiver(wiring.Component):
         with m.If(deciding):
             m.d.sync += [kept.eq(at), keep.as_value().eq(0)]
             m.d.sync += [info[name].eq(header[name]) for name in _KEPT]
+            m.d.sync += [info.key[name].eq(header[name]) for name in ("tag", "chunk")]
             with m.If(~verdict.intact):
                 m.d.sync += keep.malformed.eq(1)
             with m.Elif(~verdict.ours):
@@ -140,7 +141,6 @@ class RingReceiver(wiring.Component):
                 & (header.op == ALL_REDUCE_SUM)
                 & (header.flags[8:] == place.plan)
                 & ((header.flags[:8] & ~int(FrameFlag.PARTIAL)) == 0)
-                & (header.chunk == 0)
                 & header.length.any()
                 & (header.length <= self.options.payload_bytes)
                 & ((words & ~header.length[:2].any()) | (halves & ~header.length[0]))
@@ -220,12 +220,12 @@ class RingReceiver(wiring.Component):
         m.d.sync += good.eq(whole)
         m.submodules.infos = infos = Memory(shape=Arrived(), depth=2 * options.slots, init=[])
         store, look = infos.write_port(), infos.read_port(domain="comb")
-        m.submodules.asked = asked = SyncFIFO(width=64, depth=4)
+        m.submodules.asked = asked = SyncFIFO(width=Key().size, depth=4)
         m.d.comb += [
             store.addr.eq(kept),
             store.data.eq(info),
-            asked.w_data.eq(info.tag),
-            self.asks.payload.eq(asked.r_data),
+            asked.w_data.eq(info.key),
+            self.asks.payload.as_value().eq(asked.r_data),
             self.asks.valid.eq(asked.r_rdy),
             asked.r_en.eq(self.asks.ready),
         ]

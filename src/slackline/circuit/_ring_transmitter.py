@@ -12,7 +12,7 @@ from amaranth.utils import ceil_log2
 from slackline.circuit._frames import ALL_REDUCE_SUM, HEADER, Beat
 from slackline.circuit._ring_device import RingOptions
 from slackline.circuit._ring_joiner import Summed
-from slackline.circuit._ring_layouts import Job, compose, seal
+from slackline.circuit._ring_layouts import Job, Key, compose, seal
 from slackline.circuit._ring_place import Place
 from slackline.circuit._ring_window import RingWindow
 from slackline.wire import FrameKind
@@ -29,7 +29,7 @@ class RingTransmitter(wiring.Component):
     begun, job  a frame is begun, and what of; `room` of each channel: one may be
     valid, i    its beats, each when it comes
     answer      stream of headers: ACKs of the successor
-    inquiries   stream of tags to ask the successor for
+    inquiries   stream of Key: what to ask the successor for
     timeout     cycles without progress until frames are sent again
     o           stream of Beat; within a frame valid stays
     sent        a frame leaves for the first time; `resent`: once more
@@ -48,7 +48,7 @@ class RingTransmitter(wiring.Component):
                 "valid": In(1),
                 "i": In(Summed(options.lanes)),
                 "answer": In(stream.Signature(HEADER, always_ready=True)),
-                "inquiries": In(stream.Signature(64)),
+                "inquiries": In(stream.Signature(Key())),
                 "timeout": In(32),
                 "o": Out(stream.Signature(Beat(options.lanes))),
                 "sent": Out(1),
@@ -125,7 +125,8 @@ class RingTransmitter(wiring.Component):
             kind=Mux(sends, FrameKind.DATA, FrameKind.GRANT),
             op=Mux(sends, ALL_REDUCE_SUM, 0),
             dtype=Mux(sends, job.dtype, 0),
-            tag=Mux(sends, job.tag, self.inquiries.payload),
+            tag=Mux(sends, job.key.tag, self.inquiries.payload.tag),
+            chunk=Mux(sends, job.key.chunk, self.inquiries.payload.chunk),
             sequence=Mux(sends, numbers[job.final], 0),
             offset=Mux(sends, job.offset, 0),
             total=Mux(sends, job.total, 0),

@@ -51,18 +51,18 @@ class RingTwin(Outbox):
         super().__init__()
         self.options = options
         self._place = place
-        self._host = RingPost(options)
-        self._open: dict[int, _Open] = {}
+        self._host = RingPost(options, place.ranks)
+        self._open: dict[tuple[int, int], _Open] = {}
         self._sequences = {FINAL: 1, PARTIAL: 1}
         self._counters: Counter[str] = Counter(
             accepted=0, malformed=0, foreign=0, unexpected=0, frames=0, completed=0
         )
 
     def post(self, operation: RingOperation) -> None:
-        """See RingDevice; rank 0 sends at once."""
+        """See RingDevice; the rank that opens the operation sends at once."""
         self._host.post(operation)
-        posted = self._open[operation.tag] = _Open(operation)
-        while self._place.first and posted.given < operation.total:
+        posted = self._open[operation.key] = _Open(operation)
+        while self._place.first(operation.start) and posted.given < operation.total:
             self._send(posted, PARTIAL, posted.given, self._own(posted).tobytes())
             posted.given += operation.size_at(posted.given)
 
@@ -87,11 +87,14 @@ class RingTwin(Outbox):
 
     def _take(self, frame: bytes, header: Header) -> bool:
         """Whether it was due."""
-        place, posted = self._place, self._open.get(header.tag)
+        place, posted = self._place, self._open.get((header.tag, header.chunk))
         partial = header.flags == PARTIAL
-        if posted is None or (place.first if partial else place.last):
+        if posted is None:
             return False
         operation = posted.operation
+        start = operation.start
+        if place.first(start) if partial else place.last(start):
+            return False
         if (header.dtype, header.total) != (operation.dtype, operation.total):
             return False
         due = posted.given if partial else posted.stored
@@ -105,7 +108,7 @@ class RingTwin(Outbox):
         if partial:
             self._add(posted, payload)
         else:
-            if place.passes_on:
+            if place.passes_on(start):
                 self._send(posted, FINAL, due, payload)
             self._store(posted, payload)
         return True
@@ -116,7 +119,7 @@ class RingTwin(Outbox):
         passing = np.frombuffer(payload, np.uint32)
         total = twins.add(passing, self._own(posted), element is Element.INT32)
         posted.given += posted.operation.size_at(offset)
-        if not self._place.last:
+        if not self._place.last(posted.operation.start):
             self._send(posted, PARTIAL, offset, total.tobytes())
             return
         final = twins.narrow(total, element) if element.half else total
@@ -137,9 +140,9 @@ class RingTwin(Outbox):
         target[:] = np.frombuffer(payload, np.uint8)
         posted.stored += len(payload)
         if posted.stored == operation.total:
-            del self._open[operation.tag]
-            self._host.close(operation.tag)
-            self._completed.append(operation.tag)
+            del self._open[operation.key]
+            self._host.close(operation.key)
+            self._completed.append(operation.key)
             self._counters["completed"] += 1
 
     def _send(self, posted: _Open, flags: FrameFlag, offset: int, payload: bytes) -> None:
@@ -157,6 +160,7 @@ class RingTwin(Outbox):
             offset=offset,
             total=operation.total,
             length=len(payload),
+            chunk=operation.chunk,
             flags=flags,
             plan_id=place.plan_id,
         )
