@@ -10,16 +10,15 @@ import numpy as np
 
 from slackline.circuit import (
     RING_STREAMS,
+    QueuedRingNic,
+    QueueDriver,
     RingCircuit,
-    RingNic,
     RingOperation,
     RingOptions,
     RingPlace,
     RingTwin,
     Simulation,
     convert,
-    descriptor_beat,
-    ring_registers,
 )
 from slackline.wire import DType, FrameFlag, FrameKind, Header, decode, encode
 
@@ -43,9 +42,8 @@ class RingBench:
 
     def __init__(self, options: RingOptions, *, optimise: bool) -> None:
         self.options = options
-        self._verilog, self._optimise = convert("ring", RingNic(options)), optimise
+        self._verilog, self._optimise = convert("ring", QueuedRingNic(options)), optimise
         self._simulation = Simulation(self._verilog, optimise=optimise)
-        self._registers = {each.name: each.address for each in ring_registers(options)}
 
     def __enter__(self) -> Self:
         return self
@@ -58,8 +56,9 @@ class RingBench:
         simulation = self._simulation
         simulation.memory_latency(latency)
         place = {"job": 7, "epoch": 3, "plan": 4, "rank": 1, "ranks": 3, "timeout": 1 << 30}
+        driver = QueueDriver(simulation, self.options)
         for name, value in (("control", 0), *place.items(), ("control", 1)):
-            simulation.write(self._registers[name], value)
+            driver.write(name, value)
         message = _message(frames, payload)
         twin = RingTwin(self.options, _PLACE)
         twin.post(message.operation)
@@ -67,9 +66,9 @@ class RingBench:
             twin.receive(frame)
         wanted = [frame[64:] for frame in twin.frames()]
         simulation.lend(message.operation.source, message.own.nbytes, writable=False)
-        beat = np.frombuffer(descriptor_beat(message.operation), np.uint8).reshape(1, -1)
-        simulation.push(RING_STREAMS["descriptors"], beat)
-        simulation.step(200)
+        driver.post(message.operation)
+        while driver.waiting():
+            simulation.step(200)
         self._answer(Header(kind=FrameKind.GRANT, tag=9, offset=1))
         simulation.step(200)
         simulation.frames(RING_STREAMS["tx"])
@@ -90,6 +89,7 @@ class RingBench:
             for frame, _, _ in simulation.frames(RING_STREAMS["rx_back"]):
                 if (header := decode(frame)).kind is FrameKind.ACK and header.flags:
                     freed = max(freed, header.acknowledge)
+        driver.close()
         simulation.take_back(message.operation.source, message.own.nbytes, writable=False)
         if [frame[64:] for frame, _, _ in found] != wanted:
             raise AssertionError("the circuit's sums are not the twin's")

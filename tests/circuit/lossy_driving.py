@@ -7,7 +7,7 @@ import numpy as np
 from ring_driving import EPOCH, JOB, PLAN, Tensors, differences
 
 from slackline.circuit import RING_STREAMS as STREAMS
-from slackline.circuit import RingOptions, Simulation, descriptor_beat, ring_registers
+from slackline.circuit import Code, QueueDriver, RingOptions, Simulation
 
 _TURN = 100
 """Cycles between two looks at the wires."""
@@ -36,27 +36,27 @@ class CircuitRing:
         timeout: int = 2000,
     ) -> None:
         self.simulations, self.options, self.faults, self.rng = simulations, options, faults, rng
-        self._addresses = {each.name: each.address for each in ring_registers(options)}
         self._wires: list[tuple[int, int, int, bytes, bool]] = []
         self._turn = 0
         self.done: list[list[tuple[int, int]]] = [[] for _ in simulations]
         settings = {"job": JOB, "epoch": EPOCH, "plan": PLAN, "ranks": len(simulations)}
-        for rank, simulation in enumerate(simulations):
+        room = 8 * options.operations
+        self.drivers = [QueueDriver(each, options, descriptors=room) for each in simulations]
+        for rank, driver in enumerate(self.drivers):
             mine = {**settings, "timeout": timeout, "rank": rank, "control": 1}
             for name, value in mine.items():
-                simulation.write(self._addresses[name], value)
+                driver.write(name, value)
 
     def post(self, rank: int, tensors: Tensors) -> None:
         simulation = self.simulations[rank]
         for operation in tensors.operations(rank):
             simulation.lend(operation.source, operation.total, writable=False)
             simulation.lend(operation.target, operation.total, writable=True)
-            beat = np.frombuffer(descriptor_beat(operation), np.uint8).reshape(1, -1)
-            simulation.push(STREAMS["descriptors"], beat)
+            self.drivers[rank].post(operation)
 
     def total(self, name: str) -> int:
         """A counter, of all NICs together."""
-        return sum(each.read(self._addresses[name]) for each in self.simulations)
+        return sum(each.read(name) for each in self.drivers)
 
     def turn(self) -> None:
         """All work for a while; then what they sent is on its way, or not."""
@@ -69,10 +69,9 @@ class CircuitRing:
             ):
                 for frame, _, _ in simulation.frames(STREAMS[stream]):
                     self._spoil(to, STREAMS[there], frame)
-            keys, _ = simulation.pull(STREAMS["completions"])
-            for key in map(bytes, keys):
-                tag, chunk = (int.from_bytes(part, "little") for part in (key[:8], key[8:]))
-                self.done[rank].append((tag, chunk))
+            completed = self.drivers[rank].completions()
+            assert all(each.code is Code.DONE for each in completed)
+            self.done[rank] += [each.key for each in completed]
         due = [each for each in self._wires if each[0] <= self._turn]
         self._wires = [each for each in self._wires if each[0] > self._turn]
         for _, to, stream, frame, bad in due:

@@ -25,13 +25,13 @@ WIDE = RingOptions(lanes=16, slots=8, payload_bytes=1024, operations=16)
 
 @pytest.fixture(scope="session")
 def verilog() -> Callable[[RingOptions], Any]:
-    from slackline.circuit import RingNic, convert
+    from slackline.circuit import QueuedRingNic, convert
 
     made: dict[RingOptions, Any] = {}
 
     def of(options: RingOptions) -> Any:
         if options not in made:
-            made[options] = convert("ring", RingNic(options))
+            made[options] = convert("ring", QueuedRingNic(options))
         return made[options]
 
     return of
@@ -52,9 +52,9 @@ def open_ring(request: pytest.FixtureRequest, verilog: Callable[..., Any]) -> It
         def simulate() -> Simulation:
             simulation = Simulation(verilog(options), optimise=False)
             simulation.memory_latency(latency)
-            for stream in range(4):
+            for stream in range(3):
                 simulation.stall(stream, stall, 3 * stream + 1)
-            for stream in range(6):
+            for stream in range(5):
                 simulation.stall(stream, stall, 3 * stream + 2, output=True)
             return simulation
 

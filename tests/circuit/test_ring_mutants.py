@@ -18,9 +18,9 @@ OPTIONS = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
 
 def ring_fails() -> str:
     """Wires that do all they can change no bit."""
-    from slackline.circuit import RingNic, Simulation, convert
+    from slackline.circuit import QueuedRingNic, Simulation, convert
 
-    verilog = convert("ring", RingNic(OPTIONS))
+    verilog = convert("ring", QueuedRingNic(OPTIONS))
     rng = np.random.default_rng(5)
     operations = [
         tensors(rng, OPTIONS, 3, DTYPES[k % 4], int(rng.integers(1, 64)), k) for k in range(8)

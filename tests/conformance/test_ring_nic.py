@@ -32,7 +32,7 @@ def test_twins_have_the_bits_of_the_reference(ranks: int) -> None:
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
 def test_circuits_have_the_bits_of_the_reference() -> None:
-    verilog = circuit.convert("ring", circuit.RingNic(NARROW))
+    verilog = circuit.convert("ring", circuit.QueuedRingNic(NARROW))
     ring = Ring(["circuit"] * 3, NARROW, lambda: circuit.Simulation(verilog, optimise=False))
     check(ring, SUMS)
     ring.close()

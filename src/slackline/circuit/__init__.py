@@ -19,6 +19,11 @@
       _ring_answers           ACKs and GRANTs, both ways
       _ring_host              reads and writes of the host's memory
       _ring_registers         its registers
+    _ring_queues            it with queues in the host's memory, put together from
+      _ring_queues_entries    what is in them
+      _ring_queues_descriptors, _ring_queues_completions   the queues
+      _ring_queues_dma        two users of one DMA stream
+      _ring_queues_driver     the host's side
     _frame_reader, _rounder what several of these begin and end with
     _ring_device            a ring NIC as its host sees it: twin or circuit
       _ring_frames            which frames it takes, in which order
@@ -67,7 +72,10 @@ if TYPE_CHECKING:
         open_ring_device,
         rotated,
     )
-    from slackline.circuit._ring_frames import RING_STREAMS, descriptor_beat
+    from slackline.circuit._ring_frames import RING_STREAMS
+    from slackline.circuit._ring_queues import QueuedRingNic
+    from slackline.circuit._ring_queues_driver import Completed, QueueDriver
+    from slackline.circuit._ring_queues_entries import COMPLETION, DESCRIPTOR, Code, Entry
     from slackline.circuit._ring_registers import ring_registers
     from slackline.circuit._ring_twin import RingTwin
     from slackline.circuit._simulation import Simulation
@@ -82,6 +90,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CANONICAL_NAN",
+    "COMPLETION",
+    "DESCRIPTOR",
     "ELEMENTS",
     "ETHERTYPE",
     "FAMILIES",
@@ -90,12 +100,17 @@ __all__ = [
     "Adder",
     "AggregationNode",
     "AxiBlock",
+    "Code",
+    "Completed",
     "Element",
+    "Entry",
     "EthernetPort",
     "Lanes",
     "Narrow",
     "NodeOptions",
     "NodeTwin",
+    "QueueDriver",
+    "QueuedRingNic",
     "Register",
     "Resources",
     "RingCircuit",
@@ -111,7 +126,6 @@ __all__ = [
     "c_header",
     "clock_mhz",
     "convert",
-    "descriptor_beat",
     "export",
     "frame_of",
     "kept",
@@ -151,7 +165,10 @@ _HOMES = {
         "open_ring_device",
         "rotated",
     ),
-    "_ring_frames": ("RING_STREAMS", "descriptor_beat"),
+    "_ring_frames": ("RING_STREAMS",),
+    "_ring_queues": ("QueuedRingNic",),
+    "_ring_queues_driver": ("Completed", "QueueDriver"),
+    "_ring_queues_entries": ("COMPLETION", "DESCRIPTOR", "Code", "Entry"),
     "_ring_registers": ("ring_registers",),
     "_ring_twin": ("RingTwin",),
     "_simulation": ("Simulation",),

@@ -19,7 +19,8 @@ setting; `read_data` follows `address` by a cycle, 0 where there is no register.
 
 class Bank(wiring.Component):
     """Registers behind a bus. `settings[name]` holds a setting; each cycle in which
-    `counts[name]` is high adds one to a counter.
+    `counts[name]` is high adds one to a counter; `states[name]` is what a state or a doorbell
+    reads as; `rung[name]`: `bus.write_data` is being written to a doorbell.
     """
 
     def __init__(self, registers: Sequence[Register]) -> None:
@@ -33,6 +34,16 @@ class Bank(wiring.Component):
             each.name: Signal(name=f"count_{each.name}")
             for each in registers
             if each.kind == "counter"
+        }
+        self.states = {
+            each.name: Signal(32, name=f"state_{each.name}")
+            for each in registers
+            if each.kind in ("state", "doorbell")
+        }
+        self.rung = {
+            each.name: Signal(name=f"rung_{each.name}")
+            for each in registers
+            if each.kind == "doorbell"
         }
         super().__init__({"bus": In(BUS)})
 
@@ -50,6 +61,11 @@ class Bank(wiring.Component):
                 # A cycle late, which spares the datapath the counter's carry chain.
                 pulse = Signal(name=f"pulse_{each.name}")
                 m.d.sync += [pulse.eq(self.counts[each.name]), value.eq(value + pulse)]
+            elif each.name in self.states:
+                value = self.states[each.name]
+            if each.name in self.rung:
+                here = self.bus.address == each.address // 4
+                m.d.comb += self.rung[each.name].eq(self.bus.write & here)
             held[each.address // 4] = value
         with m.Switch(self.bus.address):
             for address, value in held.items():

@@ -10,8 +10,14 @@ from slackline.circuit._lanes import Lanes
 from slackline.circuit._node import AggregationNode
 from slackline.circuit._options import NodeOptions
 from slackline.circuit._registers import c_header, node_registers, register_table
-from slackline.circuit._ring import RingNic
 from slackline.circuit._ring_device import RingOptions
+from slackline.circuit._ring_queues import QueuedRingNic
+from slackline.circuit._ring_queues_entries import (
+    COMPLETION,
+    DESCRIPTOR,
+    c_entries,
+    entry_tables,
+)
 from slackline.circuit._ring_registers import ring_registers
 
 __all__ = ["export"]
@@ -19,6 +25,7 @@ __all__ = ["export"]
 
 _HEADLESS = ("read_data", "write_data")
 """The ring NIC's streams of and for a DMA core."""
+_ENTRIES = (DESCRIPTOR, COMPLETION)
 
 
 def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Path]:
@@ -32,9 +39,11 @@ def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Pa
         "slackline_node.v": convert("slackline_node", AxiBlock(AggregationNode(options))).text,
         "slackline_node.h": c_header(registers),
         "slackline_node.md": register_table(registers),
-        "slackline_ring.v": convert("slackline_ring", AxiBlock(RingNic(ring), _HEADLESS)).text,
-        "slackline_ring.h": c_header(ring_table, "ring"),
-        "slackline_ring.md": register_table(ring_table),
+        "slackline_ring.v": convert(
+            "slackline_ring", AxiBlock(QueuedRingNic(ring), _HEADLESS)
+        ).text,
+        "slackline_ring.h": c_header(ring_table, "ring") + "\n" + c_entries(_ENTRIES, "ring"),
+        "slackline_ring.md": register_table(ring_table) + "\n" + entry_tables(_ENTRIES),
         "slackline_lanes.v": convert("slackline_lanes", AxiBlock(Lanes(options.lanes))).text,
         "slackline_ethernet.v": convert(
             "slackline_ethernet", AxiBlock(EthernetPort(options.lanes))

@@ -16,7 +16,8 @@ class Register:
     address: int
     """Bytes from the start."""
     kind: str
-    """"setting": read and written; "counter": read, counts up and wraps; "constant": read."""
+    """"setting": read and written; "counter": read, counts up and wraps; "constant" and "state":
+    read; "doorbell": written, and what is read is what the circuit made of it."""
     meaning: str
     value: int = 0
     """A setting's value after reset, a constant's value."""
@@ -111,7 +112,7 @@ def _c_lines(registers: Sequence[Register], circuit: str) -> Iterable[str]:
         yield ""
         yield f"/* {each.kind}: {each.meaning} */"
         yield f"#define {name} 0x{each.address:03X}u"
-        if each.kind != "counter":
+        if each.kind in ("setting", "constant"):
             end = "RESET" if each.kind == "setting" else "VALUE"
             yield f"#define {name}_{end} 0x{each.value:X}u"
 

@@ -14,7 +14,7 @@ from slackline.circuit._ring_joiner import STALLS, RingJoiner
 from slackline.circuit._ring_layouts import Descriptor, DmaRequest, Key
 from slackline.circuit._ring_place import Place
 from slackline.circuit._ring_receiver import EVENTS, RingReceiver
-from slackline.circuit._ring_registers import ring_registers
+from slackline.circuit._ring_registers import nic_registers
 from slackline.circuit._ring_transmitter import RingTransmitter
 
 __all__ = ["RingNic"]
@@ -30,7 +30,8 @@ class RingNic(wiring.Component):
                     order, `last` at the end of each request; always ready
     write_requests  stream of DmaRequest; write_data: stream of Beat, likewise
     completions     stream of Key: operations whose sum has left by write_data
-    bus             the registers of `ring_registers`: see docs/circuits.md
+    bus             the registers of `nic_registers`: see docs/circuits.md
+    enabled         control bit 0; ranks: the register
 
     A beat a cycle; a frame goes on when it is whole and its local data are here. Nothing but
     `tx` and `write_data` can hold it back, and neither makes a frame in hand wait for data.
@@ -55,15 +56,18 @@ class RingNic(wiring.Component):
                 "write_data": Out(beats),
                 "completions": Out(stream.Signature(Key())),
                 "bus": In(BUS),
+                "enabled": Out(1),
+                "ranks": Out(16),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         options = self.options
-        m.submodules.bank = bank = Bank(ring_registers(options))
+        m.submodules.bank = bank = Bank(nic_registers(options))
         wiring.connect(m, wiring.flipped(self.bus), bank.bus)
         enable = bank.settings["control"][0]
+        m.d.comb += [self.enabled.eq(enable), self.ranks.eq(bank.settings["ranks"])]
         core = Module()
         m.submodules.core = ResetInserter(~enable)(core)
         place = self._place(m, bank)

@@ -4,10 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from slackline.circuit._convert import convert
-from slackline.circuit._ring import RingNic
 from slackline.circuit._ring_device import RingOperation, RingOptions, RingPlace
 from slackline.circuit._ring_frames import (
     FINAL,
@@ -15,10 +12,12 @@ from slackline.circuit._ring_frames import (
     RING_STREAMS,
     Outbox,
     RingPost,
-    descriptor_beat,
     judge,
 )
-from slackline.circuit._ring_registers import RING_COUNTERS, ring_registers
+from slackline.circuit._ring_queues import QueuedRingNic
+from slackline.circuit._ring_queues_driver import QueueDriver
+from slackline.circuit._ring_queues_entries import Code
+from slackline.circuit._ring_registers import RING_COUNTERS
 from slackline.circuit._simulation import Simulation
 from slackline.errors import InternalError
 from slackline.wire import HEADER_BYTES, FrameFlag, FrameKind, Header, decode, encode
@@ -30,21 +29,22 @@ _NEVER = 0xFFFFFFFF
 
 
 class RingCircuit(Outbox):
-    """A RingNic in Verilator, as a RingDevice.
+    """A QueuedRingNic in Verilator, as a RingDevice.
 
-    Frames get numbers of their own on the way in; ACKs and GRANTs are given and taken here.
+    Operations go by its queues, in this process's memory, as they would by a driver's. Frames
+    get numbers of their own on the way in; ACKs and GRANTs are given and taken here.
     """
 
     def __init__(
         self, options: RingOptions, place: RingPlace, *, simulation: Simulation | None = None
     ) -> None:
-        """`simulation`: of a RingNic of these options, to be closed with this."""
+        """`simulation`: of a QueuedRingNic of these options, to be closed with this."""
         super().__init__()
         self.options = options
         self._place = place
         self._host = RingPost(options, place.ranks)
-        self._simulation = simulation or Simulation(convert("ring", RingNic(options)))
-        self._addresses = {each.name: each.address for each in ring_registers(options)}
+        self._simulation = simulation or Simulation(convert("ring", QueuedRingNic(options)))
+        self._driver = QueueDriver(self._simulation, options)
         self._open: dict[tuple[int, int], RingOperation] = {}
         self._waiting: dict[FrameFlag, deque[bytes]] = {PARTIAL: deque(), FINAL: deque()}
         self._next = {PARTIAL: 1, FINAL: 1}
@@ -59,7 +59,7 @@ class RingCircuit(Outbox):
             "control": 1,
         }
         for name, value in settings.items():
-            self._simulation.write(self._addresses[name], value)
+            self._driver.write(name, value)
 
     def post(self, operation: RingOperation) -> None:
         """See RingDevice."""
@@ -67,8 +67,7 @@ class RingCircuit(Outbox):
         self._open[operation.key] = operation
         self._simulation.lend(operation.source, operation.total, writable=False)
         self._simulation.lend(operation.target, operation.total, writable=True)
-        beat = np.frombuffer(descriptor_beat(operation), np.uint8).reshape(1, -1)
-        self._simulation.push(RING_STREAMS["descriptors"], beat)
+        self._driver.post(operation)
 
     def receive(self, frame: bytes) -> None:
         """See RingDevice."""
@@ -82,7 +81,7 @@ class RingCircuit(Outbox):
     def advance(self) -> None:
         """See RingDevice."""
         # A frame may follow at once, and must find its operation.
-        while self._simulation.waiting(RING_STREAMS["descriptors"]):
+        while self._driver.waiting():
             self._simulation.step(16)
         self._simulation.step(8)
         working = True
@@ -95,7 +94,7 @@ class RingCircuit(Outbox):
 
     def counters(self) -> Mapping[str, int]:
         """See RingDevice; and the simulation's `cycles`."""
-        counted = {name: self._simulation.read(self._addresses[name]) for name, _ in RING_COUNTERS}
+        counted = {name: self._driver.read(name) for name, _ in RING_COUNTERS}
         return counted | {"cycles": self._simulation.step(0)}
 
     def close(self) -> None:
@@ -131,10 +130,10 @@ class RingCircuit(Outbox):
             if header.kind is FrameKind.ACK:
                 behind = (self._next[header.flags] - header.acknowledge) & 0xFFFFFFFF
                 self._freed[header.flags] = self._next[header.flags] - behind
-        tags, _ = self._simulation.pull(RING_STREAMS["completions"])
-        for row in tags:
-            key = row.tobytes()
-            self._complete((int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")))
+        for each in self._driver.completions():
+            if each.code is not Code.DONE:
+                raise InternalError(f"the circuit refused {each.key}: {each.code.meaning}")
+            self._complete(each.key)
         return bool(sent) or any(self._waiting[flags] and self._room(flags) for flags in self._next)
 
     def _room(self, flags: FrameFlag) -> bool:

@@ -21,7 +21,6 @@ __all__ = [
     "RING_STREAMS",
     "Outbox",
     "RingPost",
-    "descriptor_beat",
     "judge",
 ]
 
@@ -32,26 +31,12 @@ FINAL, PARTIAL = FrameFlag(0), FrameFlag.PARTIAL
 RING_STREAMS = {
     "rx": 0,
     "tx_back": 1,
-    "descriptors": 2,
     "tx": 0,
     "rx_back": 1,
-    "completions": 5,
 }
-"""The numbers of a RingNic's streams in a Simulation; inputs and outputs count for themselves."""
+"""The numbers of a QueuedRingNic's streams in a Simulation; in and out are numbered apart."""
 
 _LAST_CHUNK = 65535
-
-
-def descriptor_beat(operation: RingOperation) -> bytes:
-    """The operation as Descriptor has it."""
-    wide = (operation.tag, operation.source, operation.target, operation.total)
-    return (
-        b"".join(value.to_bytes(8, "little") for value in wide)
-        + operation.frame_bytes.to_bytes(4, "little")
-        + operation.chunk.to_bytes(2, "little")
-        + operation.start.to_bytes(2, "little")
-        + bytes([operation.dtype])
-    )
 
 
 def judge(frame: bytes, options: RingOptions, place: RingPlace) -> tuple[str, Header | None]:

@@ -3,7 +3,7 @@
 from slackline.circuit._registers import Register, numbered
 from slackline.circuit._ring_device import RingOptions
 
-__all__ = ["RING_COUNTERS", "ring_registers"]
+__all__ = ["RING_COUNTERS", "nic_registers", "queue_registers", "ring_registers"]
 
 _IDENTITY = 0x534C524E
 _SETTINGS = (
@@ -35,8 +35,27 @@ RING_COUNTERS = (
 )
 
 
-def ring_registers(options: RingOptions) -> tuple[Register, ...]:
-    """The registers of a ring NIC, by address."""
+_QUEUES_AT = 0x100
+_QUEUES = (
+    ("descriptor_base_low", "setting", "the descriptor queue's address, a multiple of 64"),
+    ("descriptor_base_high", "setting", "its upper half"),
+    ("descriptor_bits", "setting", "log2 of the descriptor queue's entries, at most 16"),
+    ("descriptor_tail", "doorbell", "descriptors written since control bit 0 was set"),
+    ("descriptor_head", "state", "descriptors that were opened or refused: their entries are free"),
+    ("completion_base_low", "setting", "the completion queue's address, a multiple of 16"),
+    ("completion_base_high", "setting", "its upper half"),
+    ("completion_bits", "setting", "log2 of the completion queue's entries, at most 16"),
+    ("completion_tail", "state", "completions written since control bit 0 was set"),
+    ("completion_taken", "doorbell", "completions that the host has taken: their entries are free"),
+    ("interrupt", "setting", "bit 0: `interrupt` is high while completions are not taken"),
+    ("doorbells_refused", "counter", "doorbells that went back, or beyond what there can be"),
+    ("descriptors_refused", "counter", "descriptors answered with a code other than 0"),
+    ("no_completion_room", "counter", "cycles in which a completion waited for the host to take"),
+)
+
+
+def nic_registers(options: RingOptions) -> tuple[Register, ...]:
+    """Those of a RingNic, from address 0 on."""
     constants = [
         ("identity", "0x534C524E", _IDENTITY),
         ("lanes", "words of 32 bits in a beat", options.lanes),
@@ -45,3 +64,16 @@ def ring_registers(options: RingOptions) -> tuple[Register, ...]:
         ("operations", "operations that may be open", options.operations),
     ]
     return numbered(constants, _SETTINGS, RING_COUNTERS)
+
+
+def queue_registers() -> tuple[Register, ...]:
+    """Those of its queues, behind the others."""
+    return tuple(
+        Register(name=name, address=_QUEUES_AT + 4 * k, kind=kind, meaning=meaning)
+        for k, (name, kind, meaning) in enumerate(_QUEUES)
+    )
+
+
+def ring_registers(options: RingOptions) -> tuple[Register, ...]:
+    """The registers of a ring NIC with its queues, by address."""
+    return (*nic_registers(options), *queue_registers())

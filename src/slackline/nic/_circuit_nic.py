@@ -62,9 +62,9 @@ class Devices:
             from slackline.circuit import RingTwin
 
             return RingTwin(options, place)
-        from slackline.circuit import RingCircuit, RingNic, Simulation, convert, kept
+        from slackline.circuit import QueuedRingNic, RingCircuit, Simulation, convert, kept
 
-        verilog = kept("ring", options, lambda: convert("ring", RingNic(options)))
+        verilog = kept("ring", options, lambda: convert("ring", QueuedRingNic(options)))
         return RingCircuit(options, place, simulation=Simulation(verilog))
 
 

@@ -1,0 +1,119 @@
+"""The queue of completions: written to the host's memory behind the sums they tell of."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from slackline.circuit._frames import Beat
+from slackline.circuit._ring_device import RingOptions
+from slackline.circuit._ring_layouts import DmaRequest, Key
+from slackline.circuit._ring_queues_descriptors import ENTRIES_BITS, Refusal, entries_of
+from slackline.circuit._ring_queues_entries import COMPLETION, Code
+
+__all__ = ["CompletionQueue"]
+
+
+class CompletionQueue(wiring.Component):
+    """Writes an entry for each operation that is done or was refused, while there is room.
+
+    base, bits        registers: the queue's address, a multiple of 16; log2 of its entries
+    rung, value       a doorbell: the host has taken `value` entries since the reset, modulo 2^32;
+                      `wrong`: there are not so many, and the doorbell is ignored
+    tail, taken       how many are written; how many the host has taken
+    head              of the descriptors, for the entry
+    done              stream of Key; refusals: stream of Refusal
+    requests, o       stream of DmaRequest; stream of Beat, `last` at the end of each request
+    any               there is one that the host has not taken
+    full              something waits for room
+
+    Never more than the queue's entries are between taken and tail.
+    """
+
+    def __init__(self, options: RingOptions) -> None:
+        self.options = options
+        super().__init__(
+            {
+                "base": In(64),
+                "bits": In(32),
+                "rung": In(1),
+                "value": In(32),
+                "wrong": Out(1),
+                "tail": Out(32),
+                "taken": Out(32),
+                "head": In(32),
+                "done": In(stream.Signature(Key())),
+                "refusals": In(stream.Signature(Refusal())),
+                "requests": Out(stream.Signature(DmaRequest())),
+                "o": Out(stream.Signature(Beat(options.lanes))),
+                "any": Out(1),
+                "full": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        entries, here = Signal(ENTRIES_BITS + 1), Signal(32)
+        rung, value = Signal(), Signal(32)
+        m.d.sync += [entries.eq(entries_of(self.bits)), rung.eq(self.rung), value.eq(self.value)]
+        m.d.comb += [
+            here.eq(self.tail - self.taken),
+            self.any.eq(here.any()),
+            self.wrong.eq(rung & ((value - self.taken)[:32] > here)),
+        ]
+        with m.If(rung & ~self.wrong):
+            m.d.sync += self.taken.eq(value)
+        self._write(m, entries, here)
+        return m
+
+    def _write(self, m: Module, entries: Signal, here: Signal) -> None:
+        options = self.options
+        bits = 8 * COMPLETION.size
+        layout = data.FlexibleLayout(
+            bits,
+            {each.name: data.Field(8 * each.width, 8 * each.offset) for each in COMPLETION.fields},
+        )
+        entry = Signal(layout)
+        done, refusals = self.done, self.refusals
+        key = Mux(done.valid, done.payload.as_value(), refusals.payload.key.as_value())
+        waits, room = Signal(), Signal()
+        beats = max(1, COMPLETION.size // options.beat_bytes)
+        at = Signal(range(beats))
+        last = at == beats - 1
+        request, beat = self.requests.payload, self.o.payload
+        mask = entries - 1
+        m.d.comb += [
+            waits.eq(done.valid | refusals.valid),
+            room.eq(here < entries),
+            self.full.eq(waits & ~room),
+            request.address.eq(self.base + ((self.tail & mask) << ceil_log2(COMPLETION.size))),
+            request.bytes.eq(COMPLETION.size),
+            beat.data.eq(entry.as_value()[: 32 * options.lanes]),
+            beat.last.eq(last),
+        ]
+        with m.FSM():
+            with m.State("WAIT"):
+                m.d.sync += [
+                    Cat(entry.tag, entry.chunk).eq(key),
+                    entry.code.eq(Mux(done.valid, Code.DONE, refusals.payload.code)),
+                    entry.head.eq(self.head),
+                    # The first turn round the queue finds zeros.
+                    entry.phase.eq(~(self.tail >> self.bits[:5])[0]),
+                ]
+                with m.If(waits & room):
+                    m.d.comb += [done.ready.eq(1), refusals.ready.eq(~done.valid)]
+                    m.next = "ASK"
+            with m.State("ASK"):
+                m.d.comb += self.requests.valid.eq(1)
+                with m.If(self.requests.ready):
+                    m.next = "WRITE"
+            with m.State("WRITE"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.d.sync += [
+                        at.eq(Mux(last, 0, at + 1)),
+                        entry.as_value().eq(Cat(entry.as_value()[32 * options.lanes :])),
+                    ]
+                    with m.If(last):
+                        m.d.sync += self.tail.eq(self.tail + 1)
+                        m.next = "WAIT"

@@ -1,0 +1,194 @@
+"""The queue of descriptors: fetched from the host's memory, checked, handed on."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from slackline.circuit._formats import ELEMENTS
+from slackline.circuit._frames import Beat
+from slackline.circuit._ring_device import RingOptions, sum_bytes
+from slackline.circuit._ring_layouts import Descriptor, DmaRequest, Key
+from slackline.circuit._ring_queues_entries import DESCRIPTOR, Code
+from slackline.wire import FrameFlag
+
+__all__ = ["ENTRIES_BITS", "DescriptorQueue", "Refusal", "entries_of"]
+
+ENTRIES_BITS = 16
+"""The longest queue has 2 to the power of this entries."""
+
+_AHEAD = 4
+"""Descriptors that are fetched before they are handed on."""
+
+_TOTAL_BITS = 48
+
+
+class Refusal(data.StructLayout):
+    """A descriptor that cannot be an operation."""
+
+    def __init__(self) -> None:
+        super().__init__({"key": Key(), "code": 8})
+
+
+def entries_of(bits: Value) -> Value:
+    """Entries of a queue whose register says `bits`; none if it says more than ENTRIES_BITS."""
+    known = Array(Const(1 << k, ENTRIES_BITS + 1) for k in range(ENTRIES_BITS + 1))
+    return Mux(bits <= ENTRIES_BITS, known[bits[:5]], 0)
+
+
+class DescriptorQueue(wiring.Component):
+    """Takes what the host has written, in order, a few descriptors ahead.
+
+    ranks             the register: ranks of the ring
+    base, bits        registers: the queue's address, a multiple of 64; log2 of its entries
+    rung, value       a doorbell: the host has written `value` descriptors since the reset, modulo
+                      2^32; `wrong`: it cannot have, and the doorbell is ignored
+    tail, head        how many were told of; how many are open or refused: their places are free
+    requests, i       stream of DmaRequest; stream of Beat: their data, in order; always ready
+    descriptors       stream of Descriptor
+    refusals          stream of Refusal
+
+    Never more than the queue's entries are between head and tail. A descriptor is fetched while
+    fewer than four are between being asked for and `head`, so there is room for every answer.
+    """
+
+    def __init__(self, options: RingOptions) -> None:
+        self.options = options
+        super().__init__(
+            {
+                "ranks": In(16),
+                "base": In(64),
+                "bits": In(32),
+                "rung": In(1),
+                "value": In(32),
+                "wrong": Out(1),
+                "tail": Out(32),
+                "head": Out(32),
+                "requests": Out(stream.Signature(DmaRequest())),
+                "i": In(stream.Signature(Beat(options.lanes))),
+                "descriptors": Out(stream.Signature(Descriptor())),
+                "refusals": Out(stream.Signature(Refusal())),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self._doorbell(m)
+        self._fetch(m)
+        found = self._whole(m)
+        self._hand_on(m, found)
+        return m
+
+    def _doorbell(self, m: Module) -> None:
+        """A count that goes back, or beyond the queue, is ignored."""
+        entries = Signal(ENTRIES_BITS + 1)
+        rung, value = Signal(), Signal(32)
+        told, open_ = Signal(32), Signal(32)
+        m.d.sync += [entries.eq(entries_of(self.bits)), rung.eq(self.rung), value.eq(self.value)]
+        m.d.comb += [
+            told.eq(value - self.head),
+            open_.eq(self.tail - self.head),
+            self.wrong.eq(rung & ((told > entries) | (told < open_))),
+        ]
+        with m.If(rung & ~self.wrong):
+            m.d.sync += self.tail.eq(value)
+
+    def _fetch(self, m: Module) -> None:
+        asked = Signal(32)
+        ahead = Signal(32)
+        shift = ceil_log2(DESCRIPTOR.size)
+        mask = Signal(ENTRIES_BITS)
+        m.d.sync += mask.eq(entries_of(self.bits) - 1)
+        request = self.requests.payload
+        m.d.comb += [
+            ahead.eq(asked - self.head),
+            self.requests.valid.eq((asked != self.tail) & (ahead < _AHEAD)),
+            request.address.eq(self.base + ((asked & mask) << shift)),
+            request.bytes.eq(DESCRIPTOR.size),
+        ]
+        with m.If(self.requests.valid & self.requests.ready):
+            m.d.sync += asked.eq(asked + 1)
+
+    def _whole(self, m: Module) -> SyncFIFO:
+        """Beats become descriptors; what must be 0 becomes a bit."""
+        bits = 8 * DESCRIPTOR.size
+        i = self.i
+        before = Signal(bits)
+        whole = Cat(before, i.payload.data)[-bits:]
+        m.d.comb += i.ready.eq(1)
+        with m.If(i.valid):
+            m.d.sync += before.eq(whole)
+        shape = data.StructLayout({"descriptor": Descriptor(), "reserved": 1})
+        m.submodules.waiting = waiting = SyncFIFO(width=shape.size, depth=_AHEAD)
+        made = Signal(shape)
+        for each in DESCRIPTOR.fields:
+            at = 8 * each.offset
+            m.d.comb += made.descriptor[each.name].eq(whole[at : at + 8 * each.width])
+        gaps = Cat(whole[8 * at : 8 * (at + size)] for at, size in DESCRIPTOR.gaps())
+        m.d.comb += [
+            made.reserved.eq(gaps.any()),
+            waiting.w_data.eq(made),
+            waiting.w_en.eq(i.valid & i.payload.last),
+        ]
+        return waiting
+
+    def _hand_on(self, m: Module, waiting: SyncFIFO) -> None:
+        """One at a time: taken, judged, given to whom it is for."""
+        shape = data.StructLayout({"descriptor": Descriptor(), "reserved": 1})
+        entry, code = Signal(shape), Signal(Code)
+        given = Signal()
+        descriptor = entry.descriptor
+        m.d.comb += [
+            self.descriptors.payload.eq(descriptor),
+            self.refusals.payload.key.tag.eq(descriptor.tag),
+            self.refusals.payload.key.chunk.eq(descriptor.chunk),
+            self.refusals.payload.code.eq(code),
+        ]
+        with m.FSM():
+            with m.State("TAKE"):
+                m.d.comb += waiting.r_en.eq(1)
+                m.d.sync += entry.eq(waiting.r_data)
+                with m.If(waiting.r_rdy):
+                    m.next = "JUDGE"
+            with m.State("JUDGE"):
+                m.d.sync += code.eq(self._code(entry))
+                m.next = "GIVE"
+            with m.State("GIVE"):
+                right = code == Code.DONE
+                m.d.comb += [
+                    self.descriptors.valid.eq(right),
+                    self.refusals.valid.eq(~right),
+                    given.eq(Mux(right, self.descriptors.ready, self.refusals.ready)),
+                ]
+                with m.If(given):
+                    m.d.sync += self.head.eq(self.head + 1)
+                    m.next = "TAKE"
+
+    def _code(self, entry: data.View) -> Value:
+        """As RingPost judges an operation."""
+        each = entry.descriptor
+        halves = Cat(each.dtype == code for code in ELEMENTS if code.itemsize == 2).any()
+        words = Cat(each.dtype == code for code in ELEMENTS if code.itemsize == 4).any()
+        longest = {
+            code.itemsize: self.options.payload_bytes
+            * code.itemsize
+            // sum_bytes(code, FrameFlag.PARTIAL)
+            for code in ELEMENTS
+        }
+        total = each.total
+        odd = Mux(halves, total[0], total[:2].any())
+        bad_total = ~total.any() | total[_TOTAL_BITS:].any() | odd
+        size = each.frame_bytes
+        too_long = Mux(halves, size > longest[2], size > longest[4])
+        bad_size = ~size.any() | size[:6].any() | too_long
+        found: Value = Code.DONE
+        for wrong, code in (
+            (each.start >= self.ranks, Code.START),
+            (bad_size, Code.FRAME_BYTES),
+            (bad_total, Code.TOTAL),
+            (~(halves | words), Code.DTYPE),
+            (entry.reserved, Code.RESERVED),
+        ):
+            found = Mux(wrong, code, found)
+        return found
