@@ -62,6 +62,8 @@ class Environment:
     """Bytes of registered memory that each process sets aside: "1GiB"."""
     interface: tuple[str, ...] | None = None
     """The network interfaces to use, separated by commas: "eth0,eth1"."""
+    congestion: str | None = None
+    """The kernel's TCP congestion control for TCP rails: "reno"."""
     tls: str | None = None
     """One of TLS."""
     key: Path | None = None
@@ -158,6 +160,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "segment": _positive_bytes,
     "arena": _positive_bytes,
     "interface": _interfaces,
+    "congestion": str,
     "tls": _tls,
     "key": Path,
     "faults": str,

@@ -31,6 +31,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_SEGMENT": "256KiB",
         "SLACKLINE_ARENA": "1GiB",
         "SLACKLINE_INTERFACE": "eth0,eth1",
+        "SLACKLINE_CONGESTION": "reno",
         "SLACKLINE_TLS": "require",
         "SLACKLINE_KEY": "job.key",
         "SLACKLINE_FAULTS": "link 0-1 delay 30ms",
@@ -46,6 +47,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         segment=256 * 1024,
         arena=1 << 30,
         interface=("eth0", "eth1"),
+        congestion="reno",
         tls="require",
         key=Path("job.key"),
         faults="link 0-1 delay 30ms",
@@ -63,7 +65,7 @@ WRONG = {
         "SLACKLINE_ODER is not a variable of slackline; known are SLACKLINE_ORDER, SLACKLINE_PLAN, "
         "SLACKLINE_NIC, SLACKLINE_AGGREGATOR, "
         "SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, SLACKLINE_ARENA, "
-        "SLACKLINE_INTERFACE, SLACKLINE_TLS, SLACKLINE_KEY, "
+        "SLACKLINE_INTERFACE, SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, "
         "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY"
     ),
     ("SLACKLINE_ORDER", "best"): (

@@ -27,6 +27,9 @@ def aggregate(
         typer.Option(help="Segments of every worker before reduction starts; 0: whole messages."),
     ] = 1,
     nic: Annotated[str, typer.Option(help="What adds: software, twin or circuit.")] = "software",
+    congestion: Annotated[
+        str, typer.Option(help="TCP congestion control, as SLACKLINE_CONGESTION.")
+    ] = "",
     key: Annotated[
         Path | None, typer.Option(help="A file that the workers have too, as SLACKLINE_KEY.")
     ] = None,
@@ -46,6 +49,7 @@ def aggregate(
             memory_bytes=parse_bytes(memory),
             onset=onset,
             nic=nic,
+            congestion=congestion,
             key=key,
         )
     )

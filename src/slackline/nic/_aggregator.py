@@ -24,7 +24,7 @@ from slackline.nic._circuit_nic import Nodes
 from slackline.nic._device import Carrier
 from slackline.nic._handshake import Said, fresh_nonce
 from slackline.nic._keeper import Keeper
-from slackline.nic._line import Line, ready
+from slackline.nic._line import Line, control_by, ready
 from slackline.nic._network import Network
 from slackline.nic._options import NicOptions
 from slackline.nic._paths import local_interfaces
@@ -65,6 +65,8 @@ class AggregatorOptions:
     onset: int = 1
     """Segments of every worker that must be here before reduction starts; 0: whole messages, that
     is store-and-forward."""
+    congestion: str = ""
+    """The kernel's TCP congestion control; the system's if it is empty."""
     key: Path | None = None
     """A file that the workers have too; without it whoever reaches the node may use it."""
 
@@ -85,7 +87,9 @@ class Aggregator:
     """Listens from the beginning; serves from `start` to `close`."""
 
     def __init__(self, options: AggregatorOptions) -> None:
-        """Raises UsageError for a key, an address or a circuit that cannot be had."""
+        """Raises UsageError for what cannot be had: a key, an address, a congestion control, a
+        circuit.
+        """
         self.options = options
         software = options.nic == "software"
         self._nodes = None if software else Nodes(options.nic, options.workers)
@@ -97,6 +101,8 @@ class Aggregator:
             raise UsageError(
                 f"cannot listen at {options.host}:{options.port}: {error.strerror or error}"
             ) from error
+        if options.congestion:
+            control_by(self._socket, options.congestion)
         self._keeper = Keeper()
         self._services: set[Service] = set()
         self._lock = threading.Lock()
@@ -203,7 +209,7 @@ class Service:
         self._options, self._on_end, self._nodes = options, on_end, nodes
         given = {name: workers[0].options[name] for name in _PASSED_ON}
         rails = tuple(r for r in _texts(workers[0].options["rails"]) if r != "shm") or ("tcp",)
-        nic = NicOptions(rails=rails, interfaces=interfaces, **given)  # type: ignore[arg-type]
+        nic = NicOptions(rails=rails, interfaces=interfaces, congestion=options.congestion, **given)  # type: ignore[arg-type]
         self._identity = secrets.token_hex(16)
         self._network = Network(self._identity, nic, key=b"")
         self.record = replace(self._network.record(), aggregates=True)

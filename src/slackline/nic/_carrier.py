@@ -22,7 +22,7 @@ import slackline._native as _native
 from slackline.errors import LinkError
 from slackline.nic._handshake import Session
 from slackline.nic._keeper import Keeper
-from slackline.nic._line import ready
+from slackline.nic._line import control_by, ready
 from slackline.nic._messages import Terms
 from slackline.nic._paths import RailPlan
 from slackline.nic._relay import Relay
@@ -42,6 +42,8 @@ class Site:
     """With TLS."""
     relay: Relay | None
     """With TLS."""
+    congestion: str = ""
+    """The congestion control of TCP rails; the system's if it is empty."""
 
     @property
     def certificate(self) -> bytes:
@@ -133,6 +135,8 @@ def carry(
             return carrier
         name = f"{plan.kind} {sock.getsockname()[0]}>{sock.getpeername()[0]}"
         rail: socket.socket = sock
+        if site.congestion and plan.kind != "udp":
+            control_by(sock, site.congestion)
         if plan.kind == "udp":
             rail = terms.take_udp(session.theirs.port)
             line = site.keeper.spawn(_watch_life_line(sock, carrier))
@@ -168,4 +172,4 @@ async def _watch_life_line(sock: socket.socket, carrier: Carrier) -> None:
         why = "closed" if not said else "broke the protocol on"
     except OSError as error:
         why = f"lost, with {error.strerror},"
-        carrier.broke(f"the peer {why} the connection beside the rail")
+    carrier.broke(f"the peer {why} the connection beside the rail")

@@ -6,15 +6,17 @@ import asyncio
 import os
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 
-from slackline.errors import LinkError
+from slackline.errors import LinkError, UsageError
 from slackline.nic._handshake import Said, Session, Talk
 from slackline.nic._messages import frame, unframe
 from slackline.wire import HEADER_BYTES, crc32c
 
-__all__ = ["Line", "converse", "dial", "ready"]
+__all__ = ["Line", "control_by", "converse", "dial", "ready"]
 
 _MAX_FDS = 2
+_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
 async def ready(sock: socket.socket, *, write: bool = False) -> None:
@@ -58,6 +60,21 @@ async def dial(
             if number == len(targets) or not isinstance(error, OSError):
                 raise
     raise LinkError("there is no address to connect to")
+
+
+def control_by(sock: socket.socket, congestion: str) -> None:
+    """Have the kernel's TCP congestion control of that name for the socket.
+
+    Raises UsageError, with the names there are, if this process may not have it.
+    """
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+    except OSError as error:
+        offered = ", ".join(_CONTROLS.read_text().split())
+        raise UsageError(
+            f"the congestion control {congestion!r} cannot be had here ({error.strerror}): "
+            f"the kernel offers {offered}"
+        ) from error
 
 
 class Line:

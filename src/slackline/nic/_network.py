@@ -7,6 +7,7 @@ Relay (thread), with TLS
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 
@@ -16,6 +17,7 @@ from slackline.nic._carrier import Site
 from slackline.nic._door import Door
 from slackline.nic._injector import Injector
 from slackline.nic._keeper import Keeper
+from slackline.nic._line import control_by
 from slackline.nic._links import Links
 from slackline.nic._options import NicOptions
 from slackline.nic._paths import local_interfaces
@@ -30,12 +32,17 @@ class Network:
     """Listens from the beginning; the rest starts with the engine."""
 
     def __init__(self, engine_name: str, options: NicOptions, *, key: bytes | None = None) -> None:
-        """Raises UsageError for an interface, a key or a certificate that cannot be had."""
+        """Raises UsageError for an interface, a key, a certificate or a congestion control that
+        cannot be had.
+        """
         self._name, self._options = engine_name, options
         self.host = host_identity()
         self.key = read_key(options.key) if key is None else key
         self._identity = Identity(engine_name) if options.tls == "require" else None
         interfaces = local_interfaces(options.interfaces)
+        if options.congestion:
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                control_by(probe, options.congestion)
         self._door = Door(engine_name, interfaces, chosen=bool(options.interfaces))
         self._keeper = Keeper()
         self._relay: Relay | None = None
@@ -72,6 +79,7 @@ class Network:
             keeper=self._keeper,
             identity=self._identity,
             relay=self._relay,
+            congestion=self._options.congestion,
         )
         injector = Injector(parse_all(self._options.faults), engine.set_fault)
         self._links = Links(site, self.host, self._options, self._door, injector)

@@ -25,8 +25,8 @@ _SMALLEST_ARENA = 16 << 20
 class NicOptions:
     """How an engine works.
 
-    Every rank of a job must be given the same, but for `nic`, `interfaces` and where its `key`
-    lies.
+    Every rank of a job must be given the same, but for `nic`, `interfaces`, `congestion` and where
+    its `key` lies.
     """
 
     order: str = "auto"
@@ -62,6 +62,9 @@ class NicOptions:
     interface, unless named ones are given."""
     connections: int = 1
     """Rails of each kind over each path."""
+    congestion: str = ""
+    """The kernel's TCP congestion control for TCP rails, "reno" or "cubic" for instance; empty: the
+    system's own."""
     tls: str = "off"
     """"require": TCP rails are encrypted by TLS 1.3, with certificates made for the engine's life;
     needs slackline[tls]. Shared memory stays as it is, it leaves no host."""
@@ -146,6 +149,7 @@ class NicOptions:
             "memory_segment_bytes": environment.segment,
             "arena_bytes": environment.arena,
             "interfaces": environment.interface,
+            "congestion": environment.congestion,
             "tls": environment.tls,
             "key": environment.key,
             "faults": environment.faults,

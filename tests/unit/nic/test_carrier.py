@@ -1,0 +1,87 @@
+"""What lives beside a rail: the connection that a UDP rail ends with, and how TCP is controlled."""
+
+import asyncio
+import os
+import socket
+from typing import Any
+
+import pytest
+
+from slackline.errors import UsageError
+from slackline.nic import Group, NativeNic, NicOptions
+from slackline.nic._carrier import _watch_life_line
+from slackline.testing import run_ranks
+
+
+class Told:
+    """What a carrier is told."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def broke(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+@pytest.mark.parametrize(
+    ("end", "why"), [("close", "closed"), ("speak", "broke the protocol on"), ("reset", "lost")]
+)
+def test_a_udp_rail_ends_with_the_connection_beside_it(end: str, why: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        theirs = socket.create_connection(door.getsockname())
+        ours, _ = door.accept()
+    ours.setblocking(False)
+    if end == "speak":
+        theirs.send(b"?")
+    if end == "reset":
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    if end != "speak":
+        theirs.close()
+    told: Any = Told()
+    with ours:
+        asyncio.run(asyncio.wait_for(_watch_life_line(ours, told), 20))
+    theirs.close()
+    (reason,) = told.reasons
+    assert reason.startswith(f"the peer {why}")
+    assert reason.endswith("the connection beside the rail")
+
+
+def controls() -> list[str]:
+    """The congestion control of every connected TCP socket of this process."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            sock = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        with sock:
+            if sock.family != socket.AF_INET or sock.type != socket.SOCK_STREAM:
+                continue
+            try:
+                sock.getpeername()
+            except OSError:
+                continue
+            told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            found.append(told.rstrip(b"\0").decode())
+    return found
+
+
+def test_both_ends_of_tcp_rails_have_the_congestion_control_that_was_asked_for() -> None:
+    def body(group: Group) -> list[str]:
+        group.barrier(blocking=True)
+        found = controls()
+        group.barrier(blocking=True)
+        return found
+
+    options = NicOptions(rails=("tcp",), congestion="reno", arena_bytes=64 << 20)
+    before = len(controls())
+    for found in run_ranks(3, body, options=options):
+        assert found.count("reno") >= 6
+        assert len(found) - before >= 6
+
+
+def test_a_congestion_control_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(
+        UsageError, match=r"^the congestion control 'comet' cannot be had here \(.*reno"
+    ):
+        NativeNic(NicOptions(congestion="comet"))
