@@ -1,5 +1,6 @@
 """Ring NICs that are joined by wires which lose, double, delay and damage frames; no host helps."""
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,9 @@ class CircuitRing:
         self._wires: list[tuple[int, int, int, bytes, bool]] = []
         self._turn = 0
         self.done: list[list[tuple[int, int]]] = [[] for _ in simulations]
+        self._sums: list[dict[tuple[int, int], tuple[int, bytes]]] = [{} for _ in simulations]
+        """Of each rank what must be where when an operation is completed."""
+        self._early = ""
         settings = {"job": JOB, "epoch": EPOCH, "plan": PLAN, "ranks": len(simulations)}
         room = 8 * options.operations
         self.drivers = [QueueDriver(each, options, descriptors=room) for each in simulations]
@@ -53,6 +57,9 @@ class CircuitRing:
             simulation.lend(operation.source, operation.total, writable=False)
             simulation.lend(operation.target, operation.total, writable=True)
             self.drivers[rank].post(operation)
+            at = operation.target - tensors.targets[rank].ctypes.data
+            wanted = tensors.wanted.tobytes()[at : at + operation.total]
+            self._sums[rank][operation.key] = (operation.target, wanted)
 
     def total(self, name: str) -> int:
         """A counter, of all NICs together."""
@@ -71,7 +78,11 @@ class CircuitRing:
                     self._spoil(to, STREAMS[there], frame)
             completed = self.drivers[rank].completions()
             assert all(each.code is Code.DONE for each in completed)
-            self.done[rank] += [each.key for each in completed]
+            for each in completed:
+                self.done[rank].append(each.key)
+                target, wanted = self._sums[rank][each.key]
+                if ctypes.string_at(target, len(wanted)) != wanted:
+                    self._early = f"rank {rank}: {each.key} was completed before its sum was there"
         due = [each for each in self._wires if each[0] <= self._turn]
         self._wires = [each for each in self._wires if each[0] > self._turn]
         for _, to, stream, frame, bad in due:
@@ -91,7 +102,7 @@ class CircuitRing:
             self.turn()
             if all(len(done) == len(operations) for done in self.done):
                 break
-        return differences(operations, self.done)
+        return self._early or differences(operations, self.done)
 
     def _spoil(self, to: int, stream: int, frame: bytes) -> None:
         faults, rng = self.faults, self.rng

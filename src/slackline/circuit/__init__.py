@@ -19,10 +19,11 @@
       _ring_answers           ACKs and GRANTs, both ways
       _ring_host              reads and writes of the host's memory
       _ring_registers         its registers
-    _ring_queues            it with queues in the host's memory, put together from
-      _ring_queues_entries    what is in them
-      _ring_queues_descriptors, _ring_queues_completions   the queues
-      _ring_queues_dma        two users of one DMA stream
+    _ring_queued            it with queues in its host's memory: the whole ring NIC
+      _ring_queues            the queues, put together from
+        _ring_queues_entries    what is in them
+        _ring_queues_descriptors, _ring_queues_completions   the two
+        _ring_queues_dma        two users of one DMA stream
       _ring_queues_driver     the host's side
     _frame_reader, _rounder what several of these begin and end with
     _ring_device            a ring NIC as its host sees it: twin or circuit
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
         rotated,
     )
     from slackline.circuit._ring_frames import RING_STREAMS
-    from slackline.circuit._ring_queues import QueuedRingNic
+    from slackline.circuit._ring_queued import QueuedRingNic
     from slackline.circuit._ring_queues_driver import Completed, QueueDriver
     from slackline.circuit._ring_queues_entries import COMPLETION, DESCRIPTOR, Code, Entry
     from slackline.circuit._ring_registers import ring_registers
@@ -166,7 +167,7 @@ _HOMES = {
         "rotated",
     ),
     "_ring_frames": ("RING_STREAMS",),
-    "_ring_queues": ("QueuedRingNic",),
+    "_ring_queued": ("QueuedRingNic",),
     "_ring_queues_driver": ("Completed", "QueueDriver"),
     "_ring_queues_entries": ("COMPLETION", "DESCRIPTOR", "Code", "Entry"),
     "_ring_registers": ("ring_registers",),

@@ -11,7 +11,7 @@ from slackline.circuit._node import AggregationNode
 from slackline.circuit._options import NodeOptions
 from slackline.circuit._registers import c_header, node_registers, register_table
 from slackline.circuit._ring_device import RingOptions
-from slackline.circuit._ring_queues import QueuedRingNic
+from slackline.circuit._ring_queued import QueuedRingNic
 from slackline.circuit._ring_queues_entries import (
     COMPLETION,
     DESCRIPTOR,

@@ -14,7 +14,7 @@ from slackline.circuit._ring_frames import (
     RingPost,
     judge,
 )
-from slackline.circuit._ring_queues import QueuedRingNic
+from slackline.circuit._ring_queued import QueuedRingNic
 from slackline.circuit._ring_queues_driver import QueueDriver
 from slackline.circuit._ring_queues_entries import Code
 from slackline.circuit._ring_registers import RING_COUNTERS

@@ -58,21 +58,26 @@ class QueueDriver:
 
     def post(self, operation: RingOperation) -> None:
         """Writes its descriptor and tells the NIC; UsageError when the queue is full."""
-        self.put(
-            DESCRIPTOR.pack(
-                {each.name: getattr(operation, each.name) for each in DESCRIPTOR.fields}
-            )
-        )
-        self.write("descriptor_tail", self._tail & 0xFFFFFFFF)
+        fields = {each.name: int(getattr(operation, each.name)) for each in DESCRIPTOR.fields}
+        self.put(DESCRIPTOR.pack(fields))
+        self.ring()
 
     def put(self, entry: bytes) -> None:
-        """Writes a descriptor; the NIC hears of it with the next doorbell."""
-        if self._tail - self._head == self._descriptors.entries:
-            self._head = self._tail - self.waiting()
-        if self._tail - self._head == self._descriptors.entries:
+        """Writes a descriptor; the NIC hears of it when the doorbell rings."""
+        if not self.room():
             raise UsageError(f"the queue has {self._descriptors.entries} descriptors, no more")
         self._descriptors.put(self._tail, entry)
         self._tail += 1
+
+    def room(self) -> int:
+        """Descriptors that may be written now; asks the NIC only if there seems to be none."""
+        if self._tail - self._head == self._descriptors.entries:
+            self._head = self._tail - self.waiting()
+        return self._descriptors.entries - (self._tail - self._head)
+
+    def ring(self) -> None:
+        """Tells the NIC of all that was written."""
+        self.write("descriptor_tail", self._tail & 0xFFFFFFFF)
 
     def waiting(self) -> int:
         """Descriptors that the NIC has neither opened nor refused."""

@@ -1,0 +1,78 @@
+"""The ring NIC as a host has it: operations in a queue in its memory, completions in another."""
+
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from slackline.circuit._bank import BUS
+from slackline.circuit._frames import Beat
+from slackline.circuit._ring import RingNic
+from slackline.circuit._ring_device import RingOptions
+from slackline.circuit._ring_layouts import DmaRequest
+from slackline.circuit._ring_queues import RingQueues
+
+__all__ = ["QueuedRingNic"]
+
+
+class QueuedRingNic(wiring.Component):
+    """A RingNic whose descriptors and completions are in rings in the host's memory.
+
+    rx, rx_back, tx, tx_back   of RingNic
+    read_requests   stream of DmaRequest; read_data: stream of Beat, what was asked for, in
+                    order, `last` at the end of each request; always ready
+    write_requests  stream of DmaRequest; write_data: stream of Beat, likewise; what comes first
+                    must be in memory first
+    bus             the registers of `ring_registers`: see docs/circuits.md
+    interrupt       high while there are completions that the host has not taken, if enabled
+
+    Descriptors share the stream of reads, completions that of writes, behind the sums they tell
+    of. Neither queue ever holds more than its entries; what is full waits.
+
+    Twin: RingTwin; driven by QueueDriver.
+    """
+
+    def __init__(self, options: RingOptions) -> None:
+        self.options = options
+        beats = stream.Signature(Beat(options.lanes))
+        requests = stream.Signature(DmaRequest())
+        super().__init__(
+            {
+                "rx": In(beats),
+                "tx_back": In(beats),
+                "read_data": In(beats),
+                "tx": Out(beats),
+                "rx_back": Out(beats),
+                "read_requests": Out(requests),
+                "write_requests": Out(requests),
+                "write_data": Out(beats),
+                "bus": In(BUS),
+                "interrupt": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.nic = nic = RingNic(self.options)
+        m.submodules.queues = queues = RingQueues(self.options)
+        for name in ("rx", "tx_back", "tx", "rx_back"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(nic, name))
+        for name in ("read_data", "read_requests", "write_requests", "write_data"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(queues, name))
+            wiring.connect(m, getattr(nic, name), getattr(queues, f"nic_{name}"))
+        for name in ("descriptors", "completions"):
+            wiring.connect(m, getattr(nic, name), getattr(queues, name))
+        bus = self.bus
+        for side in (nic.bus, queues.bus):
+            m.d.comb += [
+                side.address.eq(bus.address),
+                side.write.eq(bus.write),
+                side.write_data.eq(bus.write_data),
+            ]
+        m.d.comb += [
+            # Where one of them has no register it answers 0.
+            bus.read_data.eq(nic.bus.read_data | queues.bus.read_data),
+            queues.enabled.eq(nic.enabled),
+            queues.ranks.eq(nic.ranks),
+            self.interrupt.eq(queues.interrupt),
+        ]
+        return m

@@ -1,0 +1,181 @@
+"""The tests find queues that are wrong in one place."""
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+
+from lossy_driving import CircuitRing, Faults
+from mutating import Mutant, make
+from queue_driving import Office, desk
+from ring_driving import DTYPES, tensors
+
+from slackline.circuit import RingOptions
+
+# Time to compile a circuit on a busy machine.
+pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
+
+OPTIONS = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
+
+
+def queues_fail() -> str:
+    """Queues of several sizes, all full at times; the first thing that is wrong."""
+    from slackline.circuit import Simulation, convert
+
+    verilog = convert("desk", desk(OPTIONS))
+    for seed, (descriptors, completions) in enumerate(((2, 8), (16, 2))):
+        with Simulation(verilog, optimise=False) as simulation:
+            for stream in range(4):
+                simulation.stall(stream, 0.2, stream + 1, output=True)
+            rng = np.random.default_rng(seed)
+            office = Office(
+                simulation, OPTIONS, rng, descriptors=descriptors, completions=completions
+            )
+            try:
+                if found := office.run(100, turns=3000):
+                    return found
+            except ValueError as error:
+                # A code that is none.
+                return str(error)
+    return ""
+
+
+def doorbells_fail() -> str:
+    """Tells of what cannot be, with the queue full of what can."""
+    from slackline.circuit import Simulation, convert
+
+    with Simulation(convert("desk", desk(OPTIONS)), optimise=False) as simulation:
+        rng = np.random.default_rng(1)
+        office = Office(simulation, OPTIONS, rng, descriptors=4, completions=4)
+        driver = office.driver
+        for name, value in (("descriptor_tail", 5), ("completion_taken", 1)):
+            driver.write(name, value)
+            simulation.step(4)
+            if driver.read(name) != 0:
+                return f"{name} is {driver.read(name)}"
+    return ""
+
+
+def order_fails() -> str:
+    """A ring whose hosts' memory takes writes slowly; completions come behind their sums."""
+    from slackline.circuit import QueuedRingNic, Simulation, convert
+
+    verilog = convert("ring", QueuedRingNic(OPTIONS))
+    rng = np.random.default_rng(5)
+    operations = [tensors(rng, OPTIONS, 2, DTYPES[k % 4], 40, k) for k in range(8)]
+    with ExitStack() as stack:
+        simulations = [stack.enter_context(Simulation(verilog, optimise=False)) for _ in range(2)]
+        for simulation in simulations:
+            simulation.stall(3, 0.97, 1, output=True)
+        ring = CircuitRing(simulations, OPTIONS, Faults(), rng, timeout=100_000)
+        return ring.run(operations, turns=1500)
+
+
+_BEHIND = """done.w_data.eq(ends.r_data[:-1]),
+            done.w_en.eq(moves & last & ends.r_data[-1]),"""
+_BEFORE = "done.w_data.eq(job.key), done.w_en.eq(begins & job.ends),"
+MUTANTS = {
+    "phase": Mutant(
+        "_ring_queues_completions",
+        ("CompletionQueue",),
+        ("_ring_queues",),
+        "~(self.tail >> self.bits[:5])[0]",
+        "1",
+        queues_fail,
+    ),
+    "wrap of the descriptors": Mutant(
+        "_ring_queues_descriptors",
+        ("DescriptorQueue",),
+        ("_ring_queues",),
+        "((asked & mask) << shift)",
+        "(asked << shift)",
+        queues_fail,
+    ),
+    "wrap of the completions": Mutant(
+        "_ring_queues_completions",
+        ("CompletionQueue",),
+        ("_ring_queues",),
+        "self.tail & mask",
+        "self.tail",
+        queues_fail,
+    ),
+    "room for a completion": Mutant(
+        "_ring_queues_completions",
+        ("CompletionQueue",),
+        ("_ring_queues",),
+        "room.eq(here < entries)",
+        "room.eq(here <= entries)",
+        queues_fail,
+    ),
+    "reading ahead": Mutant(
+        "_ring_queues_descriptors",
+        ("DescriptorQueue",),
+        ("_ring_queues",),
+        "(ahead < _AHEAD)",
+        "(ahead < 2 * _AHEAD)",
+        queues_fail,
+    ),
+    "a place that is free too early": Mutant(
+        "_ring_queues_descriptors",
+        ("DescriptorQueue",),
+        ("_ring_queues",),
+        "m.d.sync += entry.eq(waiting.r_data)\n",
+        "m.d.sync += [entry.eq(waiting.r_data), self.head.eq(self.head + waiting.r_rdy)]\n",
+        queues_fail,
+    ),
+    "whose data go first": Mutant(
+        "_ring_queues_dma",
+        ("SharedWrites",),
+        ("_ring_queues",),
+        "user = turns.user\n        m.d.comb += [\n            o.valid",
+        "user = other.valid\n        m.d.comb += [\n            o.valid",
+        queues_fail,
+    ),
+    "a doorbell beyond the queue": Mutant(
+        "_ring_queues_descriptors",
+        ("DescriptorQueue",),
+        ("_ring_queues",),
+        "(told > entries) | ",
+        "",
+        doorbells_fail,
+    ),
+    "a doorbell for what is not there": Mutant(
+        "_ring_queues_completions",
+        ("CompletionQueue",),
+        ("_ring_queues",),
+        "self.wrong.eq(rung & (",
+        "self.wrong.eq(0 & (",
+        doorbells_fail,
+    ),
+    "a completion before its data": Mutant(
+        "_ring_host",
+        ("RingWrites",),
+        ("_ring",),
+        _BEHIND,
+        _BEFORE,
+        order_fails,
+    ),
+}
+
+SOON = ("phase", "wrap of the descriptors", "a doorbell beyond the queue")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in SOON else [pytest.mark.slow]) for name in MUTANTS],
+)
+def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(MUTANTS[name], monkeypatch)
+    assert MUTANTS[name].check() != ""
+
+
+def test_the_queues_pass_where_mutants_fail() -> None:
+    assert queues_fail() == ""
+    assert doorbells_fail() == ""
+
+
+@pytest.mark.slow
+def test_a_ring_with_slow_memory_passes_where_mutants_fail() -> None:
+    assert order_fails() == ""
