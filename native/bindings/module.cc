@@ -8,6 +8,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <pthread.h>
 
 #include <optional>
 #include <span>
@@ -284,6 +285,18 @@ NB_MODULE(_native, m) {
 
   bind_rails(m);
 
+  // A forked process cannot take down what is the parent's, so it leaves it where it is.
+  ::pthread_atfork(nullptr, nullptr, [] { nb::set_leak_warnings(false); });
+
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const Elsewhere& error) {
+      const nb::object type = nb::module_::import_("slackline.errors").attr("UsageError");
+      PyErr_SetString(type.ptr(), error.what());
+    }
+  });
+
   nb::class_<Engine>(m, "Engine", "The NIC engine of one rank.")
       .def(
           "__init__",
@@ -305,6 +318,7 @@ NB_MODULE(_native, m) {
       .def(
           "allocate",
           [](Engine& e, std::size_t bytes) {
+            e.check_process();
             return reinterpret_cast<std::uintptr_t>(e.arena().allocate(bytes));
           },
           "bytes"_a, "Address of registered memory, 0 when there is no room.")

@@ -36,10 +36,12 @@ Engine::Engine(const EngineOptions& options)
   if (doorbell_fd_ < 0 || epoll_fd_ < 0)
     throw std::system_error(errno, std::generic_category(), "eventfd or epoll_create1");
   watch_fd(doorbell_fd_, kDoorbellToken, false);
+  enroll();
   if (options.progress_thread) thread_ = std::thread([this] { run(); });
 }
 
 Engine::~Engine() {
+  strike_off();
   close(0);
   for (Stash* stash : stashes_) delete stash;
   ::close(epoll_fd_);
@@ -47,6 +49,7 @@ Engine::~Engine() {
 }
 
 Engine::Lock Engine::lock_for_post() {
+  check_process();
   wanting_.fetch_add(1, std::memory_order_relaxed);
   Lock lock(mutex_);
   wanting_.fetch_sub(1, std::memory_order_relaxed);
@@ -157,6 +160,7 @@ bool Engine::watch(Job& job) {
 }
 
 std::shared_ptr<Job> Engine::next_completion() {
+  check_process();
   Lock lock(mutex_);
   completion_.wait(lock, [this] { return !completions_.empty() || stopped_; });
   if (completions_.empty()) return nullptr;
@@ -260,6 +264,7 @@ void Engine::abort_group(Group& group, const std::string& reason) {
 }
 
 void Engine::close(std::int64_t timeout_ns) {
+  if (elsewhere_) return;
   {
     Lock lock = lock_for_post();
     if (closing_) return;

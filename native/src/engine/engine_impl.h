@@ -18,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -34,6 +35,11 @@
 #include "slackline/engine.h"
 
 namespace slackline {
+
+// An engine is used by a process that was forked off from its own.
+struct Elsewhere : std::logic_error {
+  using std::logic_error::logic_error;
+};
 
 class Engine final : public FrameSink {
  public:
@@ -99,6 +105,8 @@ class Engine final : public FrameSink {
   void close(std::int64_t timeout_ns);
   // Stays what it was once the engine is closed.
   std::map<std::string, std::uint64_t> counters();
+  // Throws Elsewhere in a forked process. Every call that takes the lock does so.
+  void check_process() const;
 
   // --- under the lock: for Link ---
   wire::Header blank_header(wire::FrameKind kind) const;
@@ -224,6 +232,9 @@ class Engine final : public FrameSink {
   bool progress();
   void make_room(Lock& lock);
   Lock lock_for_post();
+  void enroll();
+  void strike_off();
+  void leave_to_parent();
   void drain_dirty();
   void sleep(Lock& lock, std::int64_t until_ns);
   void run();
@@ -249,6 +260,7 @@ class Engine final : public FrameSink {
   std::shared_ptr<Job> find(const Key& key) const;
 
   friend class Group;
+  friend struct Forks;
 
   const EngineOptions options_;
   Arena arena_;
@@ -264,6 +276,7 @@ class Engine final : public FrameSink {
   std::deque<std::shared_ptr<Job>> completions_;
   std::condition_variable event_;  // for next_event
   std::deque<RailEvent> events_;
+  bool elsewhere_ = false;  // set between fork() and whatever the child does
   bool closing_ = false;
   bool stopped_ = false;
   int callers_driving_ = 0;

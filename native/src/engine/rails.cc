@@ -73,6 +73,7 @@ void Engine::announce(const Link& link, int rail, const char* what, std::string 
 }
 
 std::optional<RailEvent> Engine::next_event() {
+  check_process();
   Lock lock(mutex_);
   event_.wait(lock, [this] { return !events_.empty() || stopped_; });
   if (events_.empty()) return std::nullopt;

@@ -1,6 +1,7 @@
 """One engine for all groups of a process: opened with the first, closed with the last."""
 
 import atexit
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,11 @@ class Context:
     def __init__(self, open_nic: Callable[[NicOptions | None], Nic]) -> None:
         """`open_nic` gives the engine; its argument is what the first group's `pg_options` were."""
         self._open_nic = open_nic
+        self._begin()
+        # Engine and groups are the parent's; a forked process may have some of its own.
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._nic: Nic | None = None
         self._options: NicOptions | None = None

@@ -51,6 +51,7 @@ class NativeNic:
         self._groups: set[NativeGroup] = set()
         self._monitors = Monitors()
         self._closed = False
+        self._process = os.getpid()
         # Its threads must not be in the engine when the interpreter goes away.
         atexit.register(self._end)
 
@@ -63,6 +64,8 @@ class NativeNic:
         timeout: timedelta,
         opening: timedelta | None = None,
     ) -> NativeGroup:
+        if os.getpid() != self._process:
+            raise UsageError("this process was forked from the one whose nic it is", rank=rank)
         limit = opening or timeout
         if not 0 <= rank < size:
             raise UsageError(f"rank must be 0 to {size - 1}, not {rank}", rank=rank)
@@ -154,6 +157,8 @@ class NativeNic:
 
     def _end(self) -> None:
         atexit.unregister(self._end)
+        if os.getpid() != self._process:
+            return  # forked off: all that could be ended is the parent's
         self._monitors.close()
         if self._engine is not None:
             self._engine.close(_CLOSE_NS)

@@ -1,0 +1,74 @@
+// A process that was forked off has a copy of every engine, and none of their threads. What the
+// copy did to sockets and shared memory would be done to the parent, so it does nothing.
+#include <pthread.h>
+
+#include <mutex>
+#include <new>
+#include <set>
+#include <vector>
+
+#include "engine_impl.h"
+
+namespace slackline {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::set<Engine*> engines;
+};
+
+Registry& registry() {
+  static auto* made = new Registry;  // outlives whatever static objects use it
+  return *made;
+}
+
+// As it was made, whoever held it or waited for it when the process was forked.
+template <typename T>
+void renew(T& waited_for) {
+  new (&waited_for) T;
+}
+
+}  // namespace
+
+// Calls of pthread_atfork.
+struct Forks {
+  static void prepare() { registry().mutex.lock(); }
+  static void parent() { registry().mutex.unlock(); }
+  static void child() {
+    for (Engine* engine : registry().engines) engine->leave_to_parent();
+    renew(registry().mutex);
+  }
+};
+
+void Engine::enroll() {
+  static const int watched = ::pthread_atfork(&Forks::prepare, &Forks::parent, &Forks::child);
+  if (watched != 0) throw std::system_error(watched, std::generic_category(), "pthread_atfork");
+  const std::lock_guard<std::mutex> lock(registry().mutex);
+  registry().engines.insert(this);
+}
+
+void Engine::strike_off() {
+  const std::lock_guard<std::mutex> lock(registry().mutex);
+  registry().engines.erase(this);
+}
+
+void Engine::leave_to_parent() {
+  elsewhere_ = true;
+  renew(mutex_);
+  for (std::condition_variable* each : {&work_, &finished_, &completion_, &event_}) renew(*each);
+  for (const auto& [epoch, group] : groups_) {
+    if (group->device) renew(group->device->ready);
+  }
+  if (thread_.joinable()) thread_.detach();
+  // Links close their connections when they go, for both ends.
+  new std::vector<std::unique_ptr<Link>>(std::move(links_));
+}
+
+void Engine::check_process() const {
+  if (elsewhere_)
+    throw Elsewhere(
+        "this process was forked from the one whose engine it is: start processes that use "
+        "slackline by spawn, or open their groups after the fork");
+}
+
+}  // namespace slackline
