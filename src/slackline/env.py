@@ -50,6 +50,8 @@ class Environment:
     """The name of a collective plan, or "auto"."""
     nic: str | None = None
     """One of NICS; ranks may differ."""
+    nic_check: int | None = None
+    """Of so many operations of a twin one is also done by a circuit: "100"; "0" is never."""
     aggregator: str | None = None
     """Where a `slackline aggregate` listens: "10.0.0.9:7000"."""
     rails: tuple[str, ...] | None = None
@@ -111,6 +113,12 @@ def _nic(text: str) -> str:
     return text
 
 
+def _nic_check(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise UsageError(f"a number of operations must be a whole one from 0 on, not {text!r}")
+    return int(text)
+
+
 def _rails(text: str) -> tuple[str, ...]:
     rails = tuple(text.split(","))
     for rail in rails:
@@ -154,6 +162,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "order": _order,
     "plan": str,
     "nic": _nic,
+    "nic_check": _nic_check,
     "aggregator": str,
     "rails": _rails,
     "timeout": _timeout,

@@ -25,6 +25,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_ORDER": "rank",
         "SLACKLINE_PLAN": "ring",
         "SLACKLINE_NIC": "twin",
+        "SLACKLINE_NIC_CHECK": "100",
         "SLACKLINE_AGGREGATOR": "10.0.0.9:7000",
         "SLACKLINE_RAILS": "tcp,shm",
         "SLACKLINE_TIMEOUT": "1.5s",
@@ -41,6 +42,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         order="rank",
         plan="ring",
         nic="twin",
+        nic_check=100,
         aggregator="10.0.0.9:7000",
         rails=("tcp", "shm"),
         timeout=timedelta(seconds=1.5),
@@ -63,7 +65,7 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
 WRONG = {
     ("SLACKLINE_ODER", "rank"): (
         "SLACKLINE_ODER is not a variable of slackline; known are SLACKLINE_ORDER, SLACKLINE_PLAN, "
-        "SLACKLINE_NIC, SLACKLINE_AGGREGATOR, "
+        "SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_AGGREGATOR, "
         "SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, SLACKLINE_ARENA, "
         "SLACKLINE_INTERFACE, SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, "
         "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY"
@@ -73,6 +75,9 @@ WRONG = {
     ),
     ("SLACKLINE_NIC", "twim"): (
         "SLACKLINE_NIC: a nic must be one of software, twin, circuit, not 'twim'"
+    ),
+    ("SLACKLINE_NIC_CHECK", "-1"): (
+        "SLACKLINE_NIC_CHECK: a number of operations must be a whole one from 0 on, not '-1'"
     ),
     ("SLACKLINE_RAILS", "shm,rdma"): (
         "SLACKLINE_RAILS: a rail must be one of shm, tcp, udp, not 'rdma'"

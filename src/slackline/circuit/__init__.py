@@ -29,6 +29,7 @@
     _ring_device            a ring NIC as its host sees it: twin or circuit
       _ring_frames            which frames it takes, in which order
       _ring_circuit           the simulated one
+      _ring_checked           one with another behind it that does some operations again
     _axi                    any of them behind AXI, for vendors' tools, with
       _axi_stream, _axi_lite  its buses
     _ethernet               frames as packets of a MAC
@@ -51,19 +52,20 @@ from slackline.errors import UsageError
 if TYPE_CHECKING:
     from slackline.circuit._adder import Adder
     from slackline.circuit._axi import AxiBlock
-    from slackline.circuit._build import missing_tools
+    from slackline.circuit._build import built, missing_tools
     from slackline.circuit._convert import convert
     from slackline.circuit._ethernet import ETHERTYPE, EthernetPort, frame_of, packet_of
     from slackline.circuit._export import export
     from slackline.circuit._formats import CANONICAL_NAN, ELEMENTS, Element
     from slackline.circuit._halves import Narrow, Widen
-    from slackline.circuit._kept import kept
+    from slackline.circuit._kept import kept, kept_already
     from slackline.circuit._lanes import Lanes
     from slackline.circuit._node import AggregationNode
     from slackline.circuit._node_twin import NodeTwin
     from slackline.circuit._options import LANES, NodeOptions
     from slackline.circuit._registers import Register, c_header, node_registers, register_table
     from slackline.circuit._ring import RingNic
+    from slackline.circuit._ring_checked import CheckedRing, Checks
     from slackline.circuit._ring_circuit import RingCircuit
     from slackline.circuit._ring_device import (
         RingDevice,
@@ -101,6 +103,8 @@ __all__ = [
     "Adder",
     "AggregationNode",
     "AxiBlock",
+    "CheckedRing",
+    "Checks",
     "Code",
     "Completed",
     "Element",
@@ -124,12 +128,14 @@ __all__ = [
     "Simulation",
     "Verilog",
     "Widen",
+    "built",
     "c_header",
     "clock_mhz",
     "convert",
     "export",
     "frame_of",
     "kept",
+    "kept_already",
     "missing_tools",
     "node_registers",
     "open_ring_device",
@@ -144,19 +150,20 @@ __all__ = [
 _HOMES = {
     "_adder": ("Adder",),
     "_axi": ("AxiBlock",),
-    "_build": ("missing_tools",),
+    "_build": ("built", "missing_tools"),
     "_convert": ("convert",),
     "_ethernet": ("ETHERTYPE", "EthernetPort", "frame_of", "packet_of"),
     "_export": ("export",),
     "_formats": ("CANONICAL_NAN", "ELEMENTS", "Element"),
     "_halves": ("Narrow", "Widen"),
-    "_kept": ("kept",),
+    "_kept": ("kept", "kept_already"),
     "_lanes": ("Lanes",),
     "_node": ("AggregationNode",),
     "_node_twin": ("NodeTwin",),
     "_options": ("LANES", "NodeOptions"),
     "_registers": ("Register", "c_header", "node_registers", "register_table"),
     "_ring": ("RingNic",),
+    "_ring_checked": ("CheckedRing", "Checks"),
     "_ring_circuit": ("RingCircuit",),
     "_ring_device": (
         "RingDevice",

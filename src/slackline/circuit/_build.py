@@ -13,7 +13,7 @@ from slackline.circuit._verilog import Port, Verilog
 from slackline.env import cache_folder
 from slackline.errors import UsageError
 
-__all__ = ["build", "missing_tools"]
+__all__ = ["build", "built", "missing_tools"]
 
 _HARNESS = Path(__file__).with_name("harness.cc")
 _SUPPORT = (_HARNESS, _HARNESS.with_name("dma.h"))
@@ -51,14 +51,10 @@ def build(verilog: Verilog, optimise: bool = True) -> Path:
     """
     if missing := missing_tools():
         raise UsageError(f"circuits cannot be simulated here: {missing}")
-    version = _run(["verilator", "--version"])
-    folder = cache_folder() / "circuits"
+    toolchain, level = _toolchain(), "-O2" if optimise else "-O0"
+    library = _library(verilog, toolchain, level)
+    folder = library.parent
     folder.mkdir(parents=True, exist_ok=True)
-    toolchain = (version, *_VERILATOR, *_CXX)
-    level = "-O2" if optimise else "-O0"
-    texts = (path.read_text() for path in _SUPPORT)
-    key = _hash(verilog.key, *texts, level, *toolchain)
-    library = folder / f"{verilog.name}-{key}.so"
     # Ranks of one machine ask for the same circuit at once: one of them builds it.
     with library.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -68,6 +64,23 @@ def build(verilog: Verilog, optimise: bool = True) -> Path:
                 _build(verilog, Path(scratch), support, level)
                 os.replace(Path(scratch) / "circuit.so", library)
     return library
+
+
+def built(verilog: Verilog, optimise: bool = True) -> bool:
+    """Whether `build` has it in the cache."""
+    if missing_tools():
+        return False
+    return _library(verilog, _toolchain(), "-O2" if optimise else "-O0").exists()
+
+
+def _toolchain() -> tuple[str, ...]:
+    return (_run(["verilator", "--version"]), *_VERILATOR, *_CXX)
+
+
+def _library(verilog: Verilog, toolchain: tuple[str, ...], level: str) -> Path:
+    texts = (path.read_text() for path in _SUPPORT)
+    key = _hash(verilog.key, *texts, level, *toolchain)
+    return cache_folder() / "circuits" / f"{verilog.name}-{key}.so"
 
 
 def _hash(*parts: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from slackline.circuit._verilog import Port, Verilog
 from slackline.env import cache_folder
 
-__all__ = ["kept"]
+__all__ = ["kept", "kept_already"]
 
 _SOURCES = ("circuit", "wire")
 """What a circuit is made from: these rooms and Amaranth."""
@@ -21,9 +21,9 @@ _SOURCES = ("circuit", "wire")
 
 def kept(name: str, parameters: object, make: Callable[[], Verilog]) -> Verilog:
     """What `make` gives for these parameters; called when neither it nor its sources were seen."""
-    folder = cache_folder() / "circuits"
+    path = _path(name, parameters)
+    folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}-{_key(repr(parameters))}.json"
     # One process makes it, the others wait.
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -33,7 +33,21 @@ def kept(name: str, parameters: object, make: Callable[[], Verilog]) -> Verilog:
                 json.dump(asdict(verilog), file)
             os.replace(file.name, path)
             return verilog
-        told = json.loads(path.read_text())
+        return _read(path)
+
+
+def kept_already(name: str, parameters: object) -> Verilog | None:
+    """What `kept` has, if it need not be made."""
+    path = _path(name, parameters)
+    return _read(path) if path.exists() else None
+
+
+def _path(name: str, parameters: object) -> Path:
+    return cache_folder() / "circuits" / f"{name}-{_key(repr(parameters))}.json"
+
+
+def _read(path: Path) -> Verilog:
+    told = json.loads(path.read_text())
     ports = tuple(Port(**port) for port in told["ports"])
     return Verilog(name=told["name"], text=told["text"], ports=ports)
 

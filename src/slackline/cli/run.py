@@ -63,6 +63,10 @@ def run(
         str | None,
         typer.Option(help="What adds for each rank: software, twin or circuit."),
     ] = None,
+    nic_check: Annotated[
+        str | None,
+        typer.Option(metavar="K", help="A circuit does every K-th operation of a twin again; 0."),
+    ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(help="Directory to keep every rank's output and telemetry in."),
@@ -96,23 +100,24 @@ def run(
         switch=switch,
     )
     ranks = options.hosts if options is not None else 4 if ranks is None else ranks
-    _check(script, ranks, timeout, nic, keep)
+    _check(script, ranks, keep)
+    asked = _asked(timeout=timeout, nic=nic, nic_check=nic_check)
+    chosen = Environment.read({**os.environ, **asked})
+    if nic_check is not None and chosen.nic != "twin":
+        raise UsageError(f"--nic-check {nic_check}: only twins are checked; add --nic twin")
     plan = parse_all(faults or ())
     with open_screen() as screen, _signals() as received, open_stage(options, plan, ranks) as stage:
-        if nic not in (None, "software"):
+        if chosen.nic is not None and chosen.nic != "software":
             from slackline.nic._circuit_nic import Devices
 
-            if nic == "circuit":
+            if chosen.nic == "circuit" or chosen.nic_check:
                 screen.note("at its first use on a machine the circuit is compiled, for a minute")
-            Devices(nic)  # a mistake is told once, not by every rank
+            # A mistake is told once, not by every rank.
+            Devices(chosen.nic, chosen.nic_check)
         directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
         telemetry = directory / "telemetry"
         telemetry.mkdir(parents=True, exist_ok=True)
-        settings = {**stage.settings, "SLACKLINE_TELEMETRY": str(telemetry)}
-        if timeout is not None:
-            settings["SLACKLINE_TIMEOUT"] = timeout
-        if nic is not None:
-            settings["SLACKLINE_NIC"] = nic
+        settings = {**stage.settings, **asked, "SLACKLINE_TELEMETRY": str(telemetry)}
         cores = usable_cores()
         screen.note(f"{ranks} {'rank' if ranks == 1 else 'ranks'} of {script} on {cores} cores")
         if "OMP_NUM_THREADS" not in os.environ:
@@ -153,23 +158,31 @@ def run(
     return code
 
 
-def _check(
-    script: Path, ranks: int, timeout: str | None, nic: str | None, keep: Path | None
-) -> None:
+def _check(script: Path, ranks: int, keep: Path | None) -> None:
     if not 1 <= ranks <= _MOST_RANKS:
         raise UsageError(f"ranks must be between 1 and {_MOST_RANKS}, not {ranks}")
     if not script.exists():
         raise UsageError(f"there is no script {str(script)!r}")
     if not script.is_file():
         raise UsageError(f"{str(script)!r} is not a script")
-    for option, given in (("timeout", timeout), ("nic", nic)):
-        try:
-            Environment.read({} if given is None else {f"SLACKLINE_{option.upper()}": given})
-        except UsageError as error:
-            raise UsageError(f"--{option} {given}: {str(error).partition(': ')[2]}") from None
-    Environment.read()  # refuses a wrong value before any rank starts
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise UsageError(f"{str(keep)!r} is not an empty directory")
+
+
+def _asked(**options: str | None) -> dict[str, str]:
+    """The options for the ranks' engines, as their environment; refused before any rank starts."""
+    asked: dict[str, str] = {}
+    for option, given in options.items():
+        if given is None:
+            continue
+        variable = {f"SLACKLINE_{option.upper()}": given}
+        try:
+            Environment.read(variable)
+        except UsageError as error:
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} {given}: {str(error).partition(': ')[2]}") from None
+        asked |= variable
+    return asked
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from slackline.env import NICS
@@ -10,17 +12,22 @@ from slackline.nic._device import Device, Node, NodeHost, Post, RingHost
 from slackline.wire import DType
 
 if TYPE_CHECKING:
-    from slackline.circuit import NodeOptions, RingDevice, Verilog
+    from slackline.circuit import Checks, NodeOptions, RingDevice, RingOptions, RingPlace, Verilog
 
 __all__ = ["Devices", "Nodes"]
+
+_log = logging.getLogger("slackline.nic")
 
 _NO_JOB = 0
 """The device is inside the engine: the code that keeps strangers out is the rails' matter."""
 
 
-_RING = {"twin": {}, "circuit": {"lanes": 4, "slots": 4, "payload_bytes": 4096}}
+_RING = {"twin": {}, "circuit": {"lanes": 4, "slots": 4}}
 _NODE = {"lanes": 4, "slots": 4, "payload_bytes": 4096}
 """How ring NICs and aggregation nodes are built; what is small is compiled and simulated sooner."""
+_CHECK_EVERY = 1000
+"""Operations of a twin for one that a circuit does again, unless another number is asked for: a
+circuit takes some thirty times the processor's time."""
 _MOST_PORTS = 16
 _SOURCE = 0xFFFF
 _CYCLES_A_BEAT = 16
@@ -30,22 +37,32 @@ _CYCLES_A_BEAT = 16
 class Devices:
     """Opens the devices of one kind, "twin" or "circuit", for a nic's groups."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, check: int | None = None) -> None:
         """Raises UsageError when the extra or a tool is missing.
 
-        The first circuit on a machine is compiled here, which takes up to minutes; other processes
+        `check`: of so many operations of a twin one is also done by a circuit, 0 for none; None:
+        one of a thousand, if the circuit has been compiled on this machine. The first circuit on
+        a machine that is asked for is compiled here, which takes up to minutes; other processes
         wait for it.
         """
         self.kind = _checked(kind)
         from slackline.circuit import RingOptions
 
         self._options = RingOptions(**_RING[kind])
+        self._circuit_options = RingOptions(**_RING["circuit"])
+        self._checks = self._opened_checks(check) if kind == "twin" else None
         self._open(rank=0, size=2, epoch=1, plan=1).close()
 
     @property
     def payload_bytes(self) -> int:
         """The longest payload that they take."""
         return self._options.payload_bytes
+
+    def counters(self) -> Mapping[str, int]:
+        """Operations that were to be done again by circuits, and those that were, with the same
+        bits; nothing where none are.
+        """
+        return {} if self._checks is None else self._checks.counters()
 
     def ring(self, rank: int, size: int, epoch: int, plan: int) -> Device:
         """A ring NIC for this rank of a group; `plan` is the number of its plan in frames."""
@@ -56,16 +73,35 @@ class Devices:
     def _open(self, rank: int, size: int, epoch: int, plan: int) -> RingDevice:
         from slackline.circuit import RingPlace
 
-        options = self._options
         place = RingPlace(rank=rank, ranks=size, job=_NO_JOB, epoch=epoch, plan_id=plan)
-        if self.kind == "twin":
-            from slackline.circuit import RingTwin
+        if self.kind == "circuit":
+            return _ring_circuit(self._options, place)
+        from slackline.circuit import CheckedRing, RingTwin
 
-            return RingTwin(options, place)
-        from slackline.circuit import QueuedRingNic, RingCircuit, Simulation, convert, kept
+        twin = RingTwin(self._options, place)
+        if self._checks is None:
+            return twin
+        options = self._circuit_options
+        return CheckedRing(twin, lambda: _ring_circuit(options, place), place, self._checks)
 
-        verilog = kept("ring", options, lambda: convert("ring", QueuedRingNic(options)))
-        return RingCircuit(options, place, simulation=Simulation(verilog))
+    def _opened_checks(self, check: int | None) -> Checks | None:
+        if check == 0:
+            return None
+        from slackline.circuit import Checks, RingPlace, built, kept_already, missing_tools
+
+        options = self._circuit_options
+        if check is None:
+            # Nobody asked for it, so nobody is kept waiting for it.
+            verilog = kept_already("ring", options)
+            if verilog is None or not built(verilog):
+                _log.info("twins are not checked: no circuit has been compiled on this machine")
+                return None
+            return Checks(_CHECK_EVERY)
+        if missing := missing_tools():
+            raise UsageError(f"twins cannot be checked by circuits here: {missing}")
+        place = RingPlace(rank=0, ranks=2, job=_NO_JOB, epoch=1, plan_id=1)
+        _ring_circuit(options, place).close()
+        return Checks(check)
 
 
 class Nodes:
@@ -163,6 +199,13 @@ def _checked(kind: str) -> str:
     if kind == "circuit" and (missing := missing_tools()):
         raise UsageError(f"the nic 'circuit' cannot be simulated here: {missing}")
     return kind
+
+
+def _ring_circuit(options: RingOptions, place: RingPlace) -> RingDevice:
+    from slackline.circuit import QueuedRingNic, RingCircuit, Simulation, convert, kept
+
+    verilog = kept("ring", options, lambda: convert("ring", QueuedRingNic(options)))
+    return RingCircuit(options, place, simulation=Simulation(verilog))
 
 
 def _post(nic: RingDevice, post: Post) -> None:

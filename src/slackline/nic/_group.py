@@ -47,6 +47,7 @@ class NativeGroup:
         on_close: Callable[[NativeGroup], None],
         lost: Callable[[], frozenset[int]],
         health: Callable[[], list[Judgement]],
+        counters: Callable[[], Mapping[str, int]],
     ) -> None:
         self._engine = engine
         self._native = native
@@ -54,7 +55,7 @@ class NativeGroup:
         self._completions = completions
         self._timeout_ns = nanoseconds(timeout)
         self._on_close = on_close
-        self.lost, self.health = lost, health
+        self.lost, self.health, self.counters = lost, health, counters
         self._closed = False
         self._run = native.run
         self._star: Star | None = None
@@ -281,9 +282,6 @@ class NativeGroup:
     def free(self, address: int) -> None:
         if not self._engine.free(address):
             raise UsageError(f"{address:#x} is not the start of registered memory")
-
-    def counters(self) -> Mapping[str, int]:
-        return self._engine.counters()
 
     def close(self, timeout: timedelta | None = None) -> None:
         if self._closed:

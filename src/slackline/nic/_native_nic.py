@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -42,7 +42,10 @@ class NativeNic:
     def __init__(self, options: NicOptions | None = None) -> None:
         self.options = options or NicOptions()
         self.identity = uuid.uuid4().hex
-        self._devices = None if self.options.nic == "software" else Devices(self.options.nic)
+        chosen = self.options
+        self._devices = None
+        if chosen.nic != "software":
+            self._devices = Devices(chosen.nic, chosen.nic_check)
         self._carriers = set[Carrier]()
         self._network = Network(self.identity, self.options)
         self._lock = threading.Lock()
@@ -100,6 +103,7 @@ class NativeNic:
                 on_close=partial(self._forget, monitor, carrier),
                 lost=partial(_lost, engine, links),
                 health=monitor.judgements,
+                counters=partial(_counters, engine, self._devices),
             )
             self._groups.add(group)
         try:
@@ -183,6 +187,10 @@ class NativeNic:
             self._completions = Completions(self._engine)
             self._network.start(self._engine)
         return self._engine
+
+
+def _counters(engine: _native.Engine, devices: Devices | None) -> Mapping[str, int]:
+    return {**engine.counters(), **({} if devices is None else devices.counters())}
 
 
 def _lost(engine: _native.Engine, links: Sequence[int]) -> frozenset[int]:

@@ -25,8 +25,8 @@ _SMALLEST_ARENA = 16 << 20
 class NicOptions:
     """How an engine works.
 
-    Every rank of a job must be given the same, but for `nic`, `interfaces`, `congestion` and where
-    its `key` lies.
+    Every rank of a job must be given the same, but for `nic`, `nic_check`, `interfaces`,
+    `congestion` and where its `key` lies.
     """
 
     order: str = "auto"
@@ -39,6 +39,10 @@ class NicOptions:
     """What adds: "software", the engine; "circuit", a ring NIC simulated by Verilator; "twin", the
     same in Python. The last two need slackline[circuit]. If any rank has one of them, all take the
     plan "reduce-broadcast" for what circuits add, and sum in rank order."""
+    nic_check: int | None = None
+    """With the nic "twin": of so many operations one is also done by a simulated circuit, behind
+    the twin, and must have the same bits; 0: none. None: one of a thousand, if a ring NIC has been
+    compiled on this machine. Otherwise it means nothing."""
     aggregator: str = ""
     """Where a `slackline aggregate` listens, "10.0.0.9:7000": the plan "star" reduces there.
     Without it, or where a rank cannot reach it, the other plans are used."""
@@ -91,6 +95,8 @@ class NicOptions:
             raise UsageError(f"plan must be auto or one of {', '.join(plans)}, not {self.plan!r}")
         if self.nic not in NICS:
             raise UsageError(f"nic must be one of {', '.join(NICS)}, not {self.nic!r}")
+        if self.nic_check is not None and self.nic_check < 0:
+            raise UsageError(f"nic_check must not be negative, not {self.nic_check}")
         if self.nic != "software" and self.plan not in ("auto", _DEVICES_PLAN):
             raise UsageError(
                 f"the nic {self.nic!r} runs the plan {_DEVICES_PLAN!r}, not {self.plan!r}"
@@ -142,6 +148,7 @@ class NicOptions:
             "order": environment.order,
             "plan": environment.plan,
             "nic": environment.nic,
+            "nic_check": environment.nic_check,
             "aggregator": environment.aggregator,
             "rails": environment.rails,
             "timeout": environment.timeout,

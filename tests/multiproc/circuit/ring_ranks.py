@@ -3,7 +3,9 @@
 import hashlib
 import os
 import signal
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 from torch import distributed as dist
@@ -51,6 +53,52 @@ def digests(rank, size, path):
     plan = group.plan_for(1 << 20).name
     dist.destroy_process_group()
     return digest.hexdigest(), plan, taken > 0
+
+
+def digits(rank, size, path):
+    """The digits job in small, until every rank's twin was checked; its losses, and how often."""
+    sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
+    import train_digits
+
+    group = joined(rank, size, path)
+    batches = train_digits.Digits(batch=64, seed=0).epoch(0, rank, size)
+    model = train_digits.resnet(0)
+    optimizer = optim.SGD(model.parameters(), lr=0.01)
+    model = DataParallel(model, optimizer)
+    losses, done = [], torch.zeros(1, dtype=torch.int64)
+    for images, labels in batches:
+        loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item().hex())
+        done[0] = group.counters().get("device_checks_done", 1)
+        dist.all_reduce(done, dist.ReduceOp.MIN)
+        if len(losses) >= 2 and done[0]:
+            break
+    dist.destroy_process_group()
+    return losses[:2], int(done[0])
+
+
+def disagreeing(rank, size, path):
+    """The circuit that checks rank 1 is wrong in a bit of what it sends."""
+    if rank == 1:
+        from slackline.circuit import RingCircuit
+
+        frames = RingCircuit.frames
+
+        def changed(self):
+            return [frame[:70] + bytes([frame[70] ^ 4]) + frame[71:] for frame in frames(self)]
+
+        RingCircuit.frames = changed
+    joined(rank, size, path)
+    tensor = torch.ones(1000)
+    try:
+        for _ in range(10_000):
+            dist.all_reduce(tensor)
+    except SlacklineError as error:
+        return type(error).__name__, str(error)
+    return "nothing", ""
 
 
 def killed(rank, size, path):

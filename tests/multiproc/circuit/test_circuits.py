@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ring_ranks import digests, killed
+from ring_ranks import digests, digits, disagreeing, killed
 
 from slackline.nic._circuit_nic import Devices
 
@@ -66,6 +66,29 @@ def test_circuits_twins_and_software_agree_to_the_bit_around_one_ring(ring, rail
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("compiled")
+def test_the_digits_train_through_twins_that_circuits_check(ring) -> None:
+    unchecked = ring(["twin"] * 2, digits, environment={"SLACKLINE_NIC_CHECK": "0"})
+    checked = ring(["twin"] * 2, digits, environment={"SLACKLINE_NIC_CHECK": "1"}, seconds=200)
+    assert [each[0] for each in checked] == [each[0] for each in unchecked]
+    assert [each[1] > 0 for each in checked] == [True] * 2
+
+
+@pytest.mark.simulates
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("compiled")
+def test_a_twin_and_a_circuit_that_disagree_end_the_job_on_every_rank(ring) -> None:
+    for name, words in ring(["twin"] * 3, disagreeing, environment={"SLACKLINE_NIC_CHECK": "1"}):
+        assert name == "InternalError"
+        assert words.startswith(
+            "the device of rank 1 (twin) failed: the NIC that checks rank 1 sends another frame of "
+            "chunk 0 of operation 0x"
+        )
+        assert " at offset 0" in words
+
+
+@pytest.mark.simulates
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("compiled")
 def test_a_rank_that_is_killed_is_named_by_all_others(ring) -> None:
     results = ring(["circuit"] * 3, killed, dying=(2,))
     assert results[:2] == [["PeerError", 2]] * 2
@@ -85,18 +108,26 @@ def test_ctrl_c_ends_training_through_circuits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nic", "words"),
+    ("options", "words"),
     [
-        ("circut", "--nic circut: a nic must be one of software, twin, circuit, not 'circut'"),
+        ("--nic circut", "a nic must be one of software, twin, circuit, not 'circut'"),
+        ("--nic-check few", "a number of operations must be a whole one from 0 on, not 'few'"),
+        ("--nic-check 5", "only twins are checked; add --nic twin"),
         (
-            "circuit",
+            "--nic twin --nic-check 5",
+            "twins cannot be checked by circuits here: Verilator is not installed "
+            "(Debian: apt install verilator)",
+        ),
+        (
+            "--nic circuit",
             "the nic 'circuit' cannot be simulated here: Verilator is not installed "
             "(Debian: apt install verilator)",
         ),
     ],
 )
-def test_a_mistake_is_told_in_one_line_before_any_rank_starts(nic: str, words: str) -> None:
-    process = start("--nic", nic, str(EXAMPLE), PATH="/nowhere")
+def test_a_mistake_is_told_in_one_line_before_any_rank_starts(options: str, words: str) -> None:
+    process = start(*options.split(), str(EXAMPLE), PATH="/nowhere")
     out, errors = process.communicate(timeout=50)
     assert (process.returncode, out) == (2, "")
-    assert errors.splitlines()[-1] == f"slackline: {words}"
+    told = errors.splitlines()[-1]
+    assert told in (f"slackline: {words}", f"slackline: {options}: {words}")

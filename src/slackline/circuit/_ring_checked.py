@@ -1,0 +1,303 @@
+"""A ring NIC, and another behind it that does some of its operations again: their bits agree."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from slackline.circuit._ring_device import RingDevice, RingOperation, RingPlace
+from slackline.circuit._ring_frames import Outbox
+from slackline.errors import InternalError
+from slackline.wire import FIELDS, HEADER_BYTES, FrameFlag, Header, decode
+
+__all__ = ["CheckedRing", "Checks"]
+
+_log = logging.getLogger("slackline.circuit")
+
+_TAG, _CHUNK, _FLAGS = (
+    next(slice(each.offset, each.offset + each.width) for each in FIELDS if each.name == name)
+    for name in ("tag", "chunk", "flags")
+)
+_LINE = 64
+_FRAMES_AT_ONCE = 8
+"""That the checking device is given before it works: it can be ended between them."""
+
+
+class Checks:
+    """Which operations are checked, and how many were: one for all NICs of a process."""
+
+    def __init__(self, every: int, most_bytes: int = 4 << 20) -> None:
+        """Each `every`-th; if that one is longer than `most_bytes`, or the one before is still
+        being checked, the next that can be.
+        """
+        self._every, self._most_bytes = every, most_bytes
+        self._lock = threading.Lock()
+        self._posted = self._due = self._done = 0
+        self._owed = False
+
+    def take(self, operation: RingOperation, free: bool) -> bool:
+        """Counts an operation; whether it is to be checked. `free`: none is at this NIC."""
+        with self._lock:
+            self._posted += 1
+            if self._posted % self._every == 0:
+                self._due += 1
+                self._owed = True
+            chosen = self._owed and free and operation.total <= self._most_bytes
+            self._owed &= not chosen
+            return chosen
+
+    def agreed(self) -> None:
+        """Counts an operation whose bits were the same."""
+        with self._lock:
+            self._done += 1
+
+    def counters(self) -> Mapping[str, int]:
+        """`device_checks_due`, and `device_checks_done`: those whose bits were the same."""
+        with self._lock:
+            return {"device_checks_due": self._due, "device_checks_done": self._done}
+
+
+@dataclass
+class _Record:
+    """What an operation was given, and what came of it."""
+
+    operation: RingOperation
+    own: bytes
+    frames_in: list[bytes] = field(default_factory=list)
+    frames_out: list[bytes] = field(default_factory=list)
+    total: bytes = b""
+
+
+class CheckedRing(Outbox):
+    """A RingDevice that is `device`, but for this: some operations are done again elsewhere.
+
+    Once one of these is completed, a device of `open_other` does it on copies of memory, from the
+    same frames, on a thread of its own. Its frames and sums must be the same to the bit, but for
+    the numbers of frames, which count what else there is. If they are not, or it fails, the next
+    call here raises InternalError. What `device` does, and when, does not depend on any of this.
+    """
+
+    def __init__(
+        self,
+        device: RingDevice,
+        open_other: Callable[[], RingDevice],
+        place: RingPlace,
+        checks: Checks,
+    ) -> None:
+        super().__init__()
+        self.options = device.options
+        self._device, self._checks = device, checks
+        self._again = _Again(open_other, place, checks)
+        self._record: _Record | None = None
+
+    def post(self, operation: RingOperation) -> None:
+        """See RingDevice."""
+        self._again.raise_if_failed()
+        own = None
+        free = self._record is None and self._again.idle
+        if self._checks.take(operation, free):
+            # The sum may go where this rank's part was.
+            own = ctypes.string_at(operation.source, operation.total)
+        self._device.post(operation)
+        if own is not None:
+            self._record = _Record(operation, own)
+
+    def receive(self, frame: bytes) -> None:
+        """See RingDevice."""
+        self._device.receive(frame)
+        if self._record is not None and _belongs(frame, self._record.operation):
+            self._record.frames_in.append(frame)
+
+    def advance(self) -> None:
+        """See RingDevice."""
+        self._again.raise_if_failed()
+        self._device.advance()
+
+    def frames(self) -> list[bytes]:
+        """See RingDevice."""
+        self._collect()
+        return super().frames()
+
+    def completed(self) -> list[tuple[int, int]]:
+        """See RingDevice."""
+        self._collect()
+        found = self._device.completed()
+        record = self._record
+        if record is not None and record.operation.key in found:
+            operation = record.operation
+            record.total = ctypes.string_at(operation.target, operation.total)
+            self._again.check(record)
+            self._record = None
+        return found
+
+    def counters(self) -> Mapping[str, int]:
+        """See RingDevice; and those of Checks."""
+        return {**self._device.counters(), **self._checks.counters()}
+
+    def close(self) -> None:
+        """See RingDevice. A check that is not done is given up."""
+        self._device.close()
+        self._again.close()
+
+    def _collect(self) -> None:
+        found = self._device.frames()
+        if self._record is not None:
+            operation = self._record.operation
+            self._record.frames_out += [each for each in found if _belongs(each, operation)]
+        self._out += found
+
+
+class _Again:
+    """The thread that does operations again; the device there lives as long as it."""
+
+    def __init__(
+        self, open_device: Callable[[], RingDevice], place: RingPlace, checks: Checks
+    ) -> None:
+        self._open_device, self._place, self._checks = open_device, place, checks
+        self._changed = threading.Condition()
+        self._record: _Record | None = None
+        self._closed = False
+        self._failure: InternalError | None = None
+        self._told = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self._record is None
+
+    def check(self, record: _Record) -> None:
+        """Hands it over; only when idle."""
+        with self._changed:
+            self._record = record
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="slackline-check", daemon=True)
+            self._thread.start()
+
+    def raise_if_failed(self) -> None:
+        if self._failure is not None:
+            self._told = True
+            raise self._failure
+
+    def close(self) -> None:
+        """Waits for what the device is doing, for some frames at most."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is not None and not self._told:
+            self._told = True
+            _log.error("%s", self._failure)
+
+    def _run(self) -> None:
+        device: RingDevice | None = None
+        try:
+            while (record := self._next()) is not None:
+                tag = record.operation.tag
+                try:
+                    device = device or self._open_device()
+                    found = self._difference(device, record)
+                except Exception as error:
+                    found = f"could not do {_name(record.operation)} again: {error}"
+                if found:
+                    why = f"the NIC that checks rank {self._place.rank} {found}"
+                    self._failure = InternalError(why, rank=self._place.rank, tag=tag)
+                    return
+                self._record = None
+        finally:
+            if device is not None:
+                device.close()
+
+    def _next(self) -> _Record | None:
+        with self._changed:
+            while self._record is None and not self._closed:
+                self._changed.wait()
+            return None if self._closed else self._record
+
+    def _difference(self, device: RingDevice, record: _Record) -> str:
+        """What is not the same, in words; empty if all is, or if there was no time to see."""
+        wanted = record.operation
+        source = _Memory(wanted.source, wanted.total, record.own)
+        target = source
+        if wanted.target != wanted.source:
+            target = _Memory(wanted.target, wanted.total)
+        device.post(replace(wanted, source=source.address, target=target.address))
+        sent: list[bytes] = []
+        for frames in _batches(record.frames_in):
+            for frame in frames:
+                device.receive(frame)
+            device.advance()
+            sent += device.frames()
+            if self._closed:
+                return ""
+        place = f"of {_name(wanted)} at offset"
+        if (found := _different(record.frames_out, sent)) is not None:
+            return f"sends another frame {place} {found.offset}"
+        if device.completed() != [wanted.key]:
+            return f"does not complete {_name(wanted)}"
+        if target.read() != record.total:
+            pairs = zip(target.read(), record.total, strict=True)
+            offset = next(at for at, (one, other) in enumerate(pairs) if one != other)
+            return f"has another sum {place} {offset}"
+        self._checks.agreed()
+        return ""
+
+
+class _Memory:
+    """As much memory as an operation's, at an address that lies in its line as that one does."""
+
+    def __init__(self, like: int, size: int, content: bytes = b"") -> None:
+        self._buffer, self._size = ctypes.create_string_buffer(size + _LINE), size
+        start = ctypes.addressof(self._buffer)
+        self.address = start + (like - start) % _LINE
+        ctypes.memmove(self.address, content, len(content))
+
+    def read(self) -> bytes:
+        return ctypes.string_at(self.address, self._size)
+
+
+def _name(operation: RingOperation) -> str:
+    return f"chunk {operation.chunk} of operation 0x{operation.tag:X}"
+
+
+def _belongs(frame: bytes, operation: RingOperation) -> bool:
+    tag, chunk = (int.from_bytes(frame[where], "little") for where in (_TAG, _CHUNK))
+    return (tag, chunk) == operation.key
+
+
+def _batches(frames: list[bytes]) -> Iterator[list[bytes]]:
+    """The frames, some at once: of one kind, since a sum is due when this rank's part is in it.
+
+    None at first: the rank that opens an operation sends before it receives.
+    """
+    yield []
+    for _, alike in groupby(frames, lambda frame: frame[_FLAGS]):
+        several = list(alike)
+        for start in range(0, len(several), _FRAMES_AT_ONCE):
+            yield several[start : start + _FRAMES_AT_ONCE]
+
+
+def _different(frames: list[bytes], others: list[bytes]) -> Header | None:
+    """The header of the first frame that is not in both, numbers of frames apart."""
+    ours, theirs = _by_place(frames), _by_place(others)
+    for place in sorted(ours.keys() | theirs.keys()):
+        if ours.get(place) != theirs.get(place):
+            return (ours.get(place) or theirs[place])[0]
+    return None
+
+
+def _by_place(frames: list[bytes]) -> dict[tuple[int, FrameFlag, int], tuple[Header, bytes]]:
+    """By offset and kind, and which it is of those that are the same in these."""
+    found: dict[tuple[int, FrameFlag, int], tuple[Header, bytes]] = {}
+    for frame in frames:
+        header = replace(decode(frame), sequence=0)
+        count = 0
+        while (place := (header.offset, header.flags, count)) in found:
+            count += 1
+        found[place] = header, frame[HEADER_BYTES:]
+    return found
