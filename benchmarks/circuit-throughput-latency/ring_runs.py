@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -20,9 +21,12 @@ from slackline.circuit import (
     Simulation,
     convert,
 )
-from slackline.wire import DType, FrameFlag, FrameKind, Header, decode, encode
+from slackline.wire import HEADER_BYTES, DType, FrameFlag, FrameKind, Header, decode, encode
 
 _PLACE = RingPlace(rank=1, ranks=3, job=7, epoch=3, plan_id=4)
+_MIDDLE = replace(_PLACE, ranks=4)
+"""It passes sums on, as rank 1 of 3 does not."""
+_PARTIAL, _FINAL = FrameFlag.PARTIAL, FrameFlag(0)
 _LOOK = 16
 """Cycles between two looks at what it sent: the way of an ACK, there and back."""
 
@@ -55,47 +59,89 @@ class RingBench:
         """A message of that many frames at a beat a cycle; memory answers after `latency`."""
         simulation = self._simulation
         simulation.memory_latency(latency)
-        place = {"job": 7, "epoch": 3, "plan": 4, "rank": 1, "ranks": 3, "timeout": 1 << 30}
-        driver = QueueDriver(simulation, self.options)
-        for name, value in (("control", 0), *place.items(), ("control", 1)):
-            driver.write(name, value)
+        driver = self._opened(_PLACE)
         message = _message(frames, payload)
         twin = RingTwin(self.options, _PLACE)
         twin.post(message.operation)
         for frame in message.frames:
             twin.receive(frame)
-        wanted = [frame[64:] for frame in twin.frames()]
-        simulation.lend(message.operation.source, message.own.nbytes, writable=False)
-        driver.post(message.operation)
-        while driver.waiting():
-            simulation.step(200)
-        self._answer(Header(kind=FrameKind.GRANT, tag=9, offset=1))
-        simulation.step(200)
-        simulation.frames(RING_STREAMS["tx"])
-        start, given, freed = simulation.step(0), 0, 1
-        found: list[tuple[bytes, int, int]] = []
-        while len(found) < frames:
-            while given < frames and given + 1 - freed < self.options.slots:
-                simulation.send(RING_STREAMS["rx"], message.frames[given])
-                given += 1
-            simulation.step(_LOOK)
-            sent = simulation.frames(RING_STREAMS["tx"])
-            found += sent
-            if sent:
-                number = decode(sent[-1][0]).sequence + 1
-                self._answer(
-                    Header(kind=FrameKind.ACK, flags=FrameFlag.PARTIAL, acknowledge=number)
-                )
-            for frame, _, _ in simulation.frames(RING_STREAMS["rx_back"]):
-                if (header := decode(frame)).kind is FrameKind.ACK and header.flags:
-                    freed = max(freed, header.acknowledge)
+        self._post(driver, message)
+        start = simulation.step(0)
+        wires = _Wires(simulation, self.options.slots)
+        found = wires.carry(message.frames, frames)
         driver.close()
-        simulation.take_back(message.operation.source, message.own.nbytes, writable=False)
-        if [frame[64:] for frame, _, _ in found] != wanted:
-            raise AssertionError("the circuit's sums are not the twin's")
+        self._take_back(message)
+        _compare(found, twin.frames())
         first, last = found[0][1], found[-1][2]
-        beats = frames * (self.options.header_beats + payload // self.options.beat_bytes)
-        return RingRun(first=first - start, cycles_per_beat=(last - first + 1) / beats)
+        return RingRun(
+            first=first - start, cycles_per_beat=(last - first + 1) / self._beats(frames, payload)
+        )
+
+    def run_both(self, frames: int, payload: int) -> float:
+        """Cycles a beat out while partials of a message are added and sums of one pass, in turns.
+
+        Rank 1 of 4 stores those sums too, whose partials it has added before.
+        """
+        self._simulation.memory_latency(0)
+        driver = self._opened(_MIDDLE)
+        before, now = _message(frames, payload, tag=8), _message(frames, payload)
+        finals = [_as_final(frame) for frame in before.frames]
+        partials = [_numbered(frame, frames) for frame in now.frames]
+        mixed = [frame for pair in zip(partials, finals, strict=True) for frame in pair]
+        twin = RingTwin(self.options, _MIDDLE)
+        elsewhere = np.empty(before.own.nbytes, np.uint8)
+        for message in (before, now):
+            twin.post(replace(message.operation, target=elsewhere.ctypes.data))
+        for frame in before.frames + mixed:
+            twin.receive(frame)
+        for message in (before, now):
+            self._post(driver, message)
+        wires = _Wires(self._simulation, self.options.slots)
+        found = wires.carry(before.frames, frames)
+        mixed_found = wires.carry(mixed, 2 * frames)
+        self._simulation.settle(quiet=128, cycles=100_000)
+        driver.close()
+        for message in (before, now):
+            self._take_back(message)
+        _compare(found + mixed_found, twin.frames())
+        if before.own.tobytes() != b"".join(frame[HEADER_BYTES:] for frame in finals):
+            raise AssertionError("the circuit stored other sums than came")
+        cycles = mixed_found[-1][2] - mixed_found[0][1] + 1
+        return cycles / self._beats(2 * frames, payload)
+
+    def _opened(self, place: RingPlace) -> QueueDriver:
+        driver = QueueDriver(self._simulation, self.options)
+        registers = {
+            "job": place.job,
+            "epoch": place.epoch,
+            "plan": place.plan_id,
+            "rank": place.rank,
+            "ranks": place.ranks,
+            "timeout": 1 << 30,
+        }
+        for name, value in (("control", 0), *registers.items(), ("control", 1)):
+            driver.write(name, value)
+        return driver
+
+    def _post(self, driver: QueueDriver, message: _Message) -> None:
+        """Until it is open, and granted."""
+        operation = message.operation
+        self._simulation.lend(operation.source, message.own.nbytes, writable=False)
+        self._simulation.lend(operation.target, message.own.nbytes, writable=True)
+        driver.post(operation)
+        while driver.waiting():
+            self._simulation.step(200)
+        _answer(self._simulation, Header(kind=FrameKind.GRANT, tag=operation.tag, offset=1))
+        self._simulation.step(200)
+        self._simulation.frames(RING_STREAMS["tx"])
+
+    def _take_back(self, message: _Message) -> None:
+        operation = message.operation
+        self._simulation.take_back(operation.source, message.own.nbytes, writable=False)
+        self._simulation.take_back(operation.target, message.own.nbytes, writable=True)
+
+    def _beats(self, frames: int, payload: int) -> int:
+        return frames * (self.options.header_beats + payload // self.options.beat_bytes)
 
     def speed(self, frames: int) -> tuple[float, float]:
         """Frames and cycles a second of a whole device, numbers, checksums and memory included."""
@@ -111,9 +157,67 @@ class RingBench:
         device.close()
         return frames / took, cycles / took
 
-    def _answer(self, header: Header) -> None:
-        said = replace(header, job=7, epoch=3, source=2, plan_id=4)
-        self._simulation.send(RING_STREAMS["tx_back"], encode(said))
+
+class _Wires:
+    """What is at the other ends of a NIC's links: it sends as there are slots, and acknowledges."""
+
+    def __init__(self, simulation: Simulation, slots: int) -> None:
+        self._simulation, self._slots = simulation, slots
+        self._freed = {_PARTIAL: 1, _FINAL: 1}
+        """By channel: the number below which all slots are free."""
+
+    def carry(self, frames: list[bytes], wanted: int) -> list[tuple[bytes, int, int]]:
+        """The frames in, in this order; so many out, with the cycles of their first and last beat.
+
+        Each waits until there is a slot for it; those behind it wait too.
+        """
+        waiting = deque(frames)
+        found: list[tuple[bytes, int, int]] = []
+        while len(found) < wanted:
+            while waiting and self._has_slot(decode(waiting[0])):
+                self._simulation.send(RING_STREAMS["rx"], waiting.popleft())
+            self._simulation.step(_LOOK)
+            sent = self._simulation.frames(RING_STREAMS["tx"])
+            found += sent
+            last = {header.flags: header for header in (decode(frame) for frame, _, _ in sent)}
+            for flags, header in last.items():
+                number = header.sequence + 1
+                told = Header(kind=FrameKind.ACK, flags=flags, acknowledge=number)
+                _answer(self._simulation, told)
+            for frame, _, _ in self._simulation.frames(RING_STREAMS["rx_back"]):
+                if (header := decode(frame)).kind is FrameKind.ACK:
+                    freed = self._freed[header.flags]
+                    self._freed[header.flags] = max(freed, header.acknowledge)
+        return found
+
+    def _has_slot(self, header: Header) -> bool:
+        return header.sequence - self._freed[header.flags] < self._slots
+
+
+def _answer(simulation: Simulation, header: Header) -> None:
+    """Of the successor."""
+    said = replace(header, job=7, epoch=3, source=2, plan_id=4)
+    simulation.send(RING_STREAMS["tx_back"], encode(said))
+
+
+def _compare(found: list[tuple[bytes, int, int]], wanted: list[bytes]) -> None:
+    """Payloads of each kind, in order."""
+    for flags in (_PARTIAL, _FINAL):
+        ours, theirs = (
+            [frame[HEADER_BYTES:] for frame in frames if decode(frame).flags == flags]
+            for frames in ([frame for frame, _, _ in found], wanted)
+        )
+        if ours != theirs:
+            raise AssertionError("the circuit's sums are not the twin's")
+
+
+def _as_final(frame: bytes) -> bytes:
+    return encode(replace(decode(frame), flags=_FINAL)) + frame[HEADER_BYTES:]
+
+
+def _numbered(frame: bytes, after: int) -> bytes:
+    header = decode(frame)
+    return encode(replace(header, sequence=header.sequence + after)) + frame[HEADER_BYTES:]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +227,12 @@ class _Message:
     frames: list[bytes]
 
 
-def _message(frames: int, payload: int) -> _Message:
-    rng = np.random.default_rng(frames)
+def _message(frames: int, payload: int, tag: int = 9) -> _Message:
+    rng = np.random.default_rng((frames, tag))
     parts = rng.standard_normal((2, frames * payload // 4), np.float32)
     passing, own = parts[0].tobytes(), np.ascontiguousarray(parts[1])
     operation = RingOperation(
-        tag=9,
+        tag=tag,
         dtype=DType.FLOAT32,
         total=own.nbytes,
         frame_bytes=payload,
