@@ -37,7 +37,7 @@ std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int r
                                       bool splits, bool forwards, bool adds,
                                       const std::vector<Instruction>& instructions,
                                       std::size_t pieces, std::size_t longest_segment,
-                                      bool offloads) {
+                                      bool offloads, const std::vector<int>& starts) {
   if (pieces < 1) throw std::invalid_argument("pieces must be positive, not 0");
   auto program = std::make_shared<Program>(static_cast<wire::Collective>(collective),
                                            static_cast<std::uint8_t>(plan), ranks, rank, chunks,
@@ -49,6 +49,13 @@ std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int r
     if (verb < 0 || verb > static_cast<int>(Verb::kFold))
       throw std::invalid_argument("unknown instruction code " + std::to_string(verb));
     program->append(static_cast<Verb>(verb), peer, chunk, last);
+  }
+  for (Chain& chain : program->chains) {
+    if (chain.chunk >= starts.size()) continue;
+    const int start = starts[chain.chunk];
+    if (start < 0 || start >= ranks)
+      throw std::invalid_argument("a chunk cannot start at rank " + std::to_string(start));
+    chain.start = static_cast<std::uint16_t>(start);
   }
   return program;
 }
@@ -84,9 +91,11 @@ std::optional<BoundJob> submit(BoundGroup& self, const Operation& operation, boo
   return BoundJob{self.engine, std::move(job)};
 }
 
-using Post = std::tuple<std::uint64_t, int, std::uint64_t, std::size_t, int, std::uintptr_t>;
-using Work = std::tuple<std::vector<Post>, std::vector<std::pair<int, nb::bytes>>,
-                        std::vector<std::uint64_t>>;
+using Post = std::tuple<std::uint64_t, std::uint32_t, int, int, std::uint64_t, std::size_t, int,
+                        std::uintptr_t>;
+using PostKey = std::pair<std::uint64_t, std::uint32_t>;
+using Work =
+    std::tuple<std::vector<Post>, std::vector<std::pair<int, nb::bytes>>, std::vector<PostKey>>;
 
 std::optional<Work> device_work(BoundGroup& self) {
   std::optional<DeviceWork> taken;
@@ -98,21 +107,27 @@ std::optional<Work> device_work(BoundGroup& self) {
   Work work;
   auto& [posts, frames, withdrawn] = work;
   for (const DevicePost& p : taken->posts)
-    posts.emplace_back(p.tag, static_cast<int>(p.dtype), p.total, p.frame_bytes, p.priority,
-                       reinterpret_cast<std::uintptr_t>(p.memory));
+    posts.emplace_back(p.key.tag, p.key.chunk, p.start, static_cast<int>(p.dtype), p.total,
+                       p.frame_bytes, p.priority, reinterpret_cast<std::uintptr_t>(p.memory));
   for (const DeviceFrame& f : taken->frames)
     frames.emplace_back(f.port, nb::bytes(f.bytes.data(), f.bytes.size()));
-  withdrawn = std::move(taken->withdrawn);
+  for (const DeviceKey& key : taken->withdrawn) withdrawn.emplace_back(key.tag, key.chunk);
   return work;
 }
 
+std::vector<DeviceKey> keys_of(const std::vector<PostKey>& given) {
+  std::vector<DeviceKey> keys;
+  for (const auto& [tag, chunk] : given) keys.push_back(DeviceKey{tag, chunk});
+  return keys;
+}
+
 void device_answer(BoundGroup& self, const std::vector<nb::bytes>& frames,
-                   const std::vector<std::uint64_t>& completed) {
+                   const std::vector<PostKey>& completed, const std::vector<PostKey>& released) {
   std::vector<std::span<const std::byte>> spans;
   for (const nb::bytes& frame : frames)
     spans.emplace_back(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
   const nb::gil_scoped_release others;
-  self.engine->device_answer(*self.group, spans, completed);
+  self.engine->device_answer(*self.group, spans, keys_of(completed), keys_of(released));
 }
 
 }  // namespace
@@ -128,12 +143,12 @@ NB_MODULE(_native, m) {
       .def_ro("ranks", &Program::ranks);
   m.def("program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
         "splits"_a, "forwards"_a, "adds"_a, "instructions"_a, "pieces"_a = 8,
-        "longest_segment"_a = 0, "offloads"_a = false,
+        "longest_segment"_a = 0, "offloads"_a = false, "starts"_a = std::vector<int>{},
         "Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the "
         "chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, "
         "some rank adds; `pieces`, into how many segments a chunk is cut that flows; "
         "`longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of "
-        "some rank may add.");
+        "some rank may add; `starts`, of a ring: the rank whose data open each chunk.");
   m.def(
       "crc32c",
       [](nb::bytes data, std::uint32_t seed) { return crc32c(seed, data.data(), data.size()); },
@@ -251,12 +266,19 @@ NB_MODULE(_native, m) {
           "name"_a, nb::call_guard<nb::gil_scoped_release>(),
           "From now on a device called `name` adds, where it can; before the first operation.")
       .def("device_work", &device_work,
-           "Block until there is something for the device: operations (tag, dtype, total, frame "
-           "bytes, priority, address), frames (port, bytes), tags of operations that failed. None "
-           "once the group is closed.")
-      .def("device_answer", &device_answer, "frames"_a, "completed"_a,
-           "What the device gives: frames to send, in order, and tags of operations whose result "
-           "is whole. Raises ValueError for what cannot be.")
+           "Block until there is something for the device: operations (tag, chunk, start, dtype, "
+           "total, frame bytes, priority, address), frames (port, bytes), (tag, chunk) of "
+           "operations "
+           "that failed. None once the group is closed.")
+      .def(
+          "device_answer", &device_answer, "frames"_a, "completed"_a, "released"_a,
+          "What the device gives: frames to send, in order, (tag, chunk) of operations whose "
+          "result is whole, and of failed ones whose memory it uses no more. Raises ValueError for "
+          "what cannot be.")
+      .def(
+          "device_closed", [](BoundGroup& self) { self.engine->device_closed(*self.group); },
+          nb::call_guard<nb::gil_scoped_release>(),
+          "The device is closed and uses no memory any more; after the last device_work().")
       .def(
           "device_failed",
           [](BoundGroup& self, const std::string& reason) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,6 +25,16 @@ inline std::shared_ptr<Program> offloaded_ring(int ranks, int rank) {
   return p;
 }
 
+// The plan `ring`: each rank's data open one chunk.
+inline std::shared_ptr<Program> offloaded_rotating(int ranks, int rank) {
+  auto p = ring(ranks, rank);
+  p->offloads = true;
+  p->longest_segment = 4096;
+  for (Chain& chain : p->chains)
+    chain.start = static_cast<std::uint16_t>((chain.chunk + 1) % ranks);
+  return p;
+}
+
 class RingDevice {
  public:
   // `before` runs for each taken batch of work; it may throw, which fails the device.
@@ -40,6 +51,7 @@ class RingDevice {
  private:
   struct Open {
     DevicePost post;
+    int place = 0;  // behind the rank whose data open it
     std::uint64_t written = 0;
   };
 
@@ -52,40 +64,42 @@ class RingDevice {
     } catch (const std::exception& error) {
       engine_.device_failed(*group_, error.what());
     }
+    engine_.device_closed(*group_);
   }
 
   void take(const DeviceWork& work) {
     std::vector<Bytes> out;
-    std::vector<std::uint64_t> completed;
-    const int last = group_->size() - 1;
+    std::vector<DeviceKey> completed;
+    const int ranks = group_->size();
     for (const DevicePost& post : work.posts) {
-      open_[post.tag] = Open{post};
+      open_[post.key] = Open{post, (group_->rank - post.start + ranks) % ranks};
       ++operations;
-      for (std::uint64_t at = 0; group_->rank == 0 && at < post.total; at += post.frame_bytes)
+      for (std::uint64_t at = 0; group_->rank == post.start && at < post.total;
+           at += post.frame_bytes)
         out.push_back(own(post, at));
     }
     for (const DeviceFrame& frame : work.frames) {
       wire::Header header;
       std::memcpy(&header, frame.bytes.data(), sizeof header);
-      const auto found = open_.find(header.tag);
+      const auto found = open_.find(DeviceKey{header.tag, header.chunk});
       if (found == open_.end()) continue;
       Open& open = found->second;
       const std::byte* payload = frame.bytes.data() + sizeof header;
       if ((header.flags & wire::kFlagPartial) != 0) {
-        out.push_back(sum(open, header, payload, group_->rank == last));
+        out.push_back(sum(open, header, payload, open.place == ranks - 1));
       } else {
         std::memcpy(open.post.memory + header.offset, payload, header.length);
         open.written += header.length;
-        if (group_->rank != last - 1) out.push_back(frame.bytes);
+        if (open.place < ranks - 2) out.push_back(frame.bytes);
       }
       if (open.written == open.post.total) {
-        completed.push_back(header.tag);
+        completed.push_back(found->first);
         open_.erase(found);
       }
     }
-    for (const std::uint64_t tag : work.withdrawn) open_.erase(tag);
+    for (const DeviceKey& key : work.withdrawn) open_.erase(key);
     const std::vector<std::span<const std::byte>> spans(out.begin(), out.end());
-    engine_.device_answer(*group_, spans, completed);
+    engine_.device_answer(*group_, spans, completed, work.withdrawn);
   }
 
   static bool half(const DevicePost& post) {
@@ -100,7 +114,8 @@ class RingDevice {
   }
   static Bytes own(const DevicePost& post, std::uint64_t at) {
     wire::Header header{};
-    header.tag = post.tag;
+    header.tag = post.key.tag;
+    header.chunk = static_cast<std::uint16_t>(post.key.chunk);
     header.offset = at;
     const std::size_t bytes = std::min<std::uint64_t>(post.frame_bytes, post.total - at);
     Bytes frame = make(header, bytes * (half(post) ? 2 : 1), true);
@@ -136,8 +151,48 @@ class RingDevice {
   Engine& engine_;
   const std::shared_ptr<Group> group_;
   const std::function<void()> before_;
-  std::map<std::uint64_t, Open> open_;
+  std::map<DeviceKey, Open> open_;
   std::thread thread_;
+};
+
+inline constexpr Kind kKinds[] = {Kind::kStream, Kind::kDatagram, Kind::kShared};
+inline constexpr std::size_t kSizes[] = {1, 15, 1000, 1024, 1025, 20'000, 100'003};
+
+// Ranks around a ring, those in `with` behind a device.
+struct Ring {
+  using Plan = std::shared_ptr<Program> (*)(int ranks, int rank);
+
+  Ring(
+      int size, Kind kind, std::vector<int> with, std::function<void()> before = [] {},
+      Plan plan = offloaded_ring)
+      : ranks(size, kind, 1, small_engine(), plan == offloaded_ring), plan(plan) {
+    for (const int rank : with) add(rank, before);
+  }
+  ~Ring() {
+    on_every_rank(ranks.size(), [&](int rank) {
+      ranks.engine(rank).close_group(ranks.group(rank), kSecond / 10);
+    });
+    devices.clear();
+  }
+  void add(int rank, const std::function<void()>& before) {
+    devices.push_back(std::make_unique<RingDevice>(
+        ranks.engine(rank), ranks.groups[static_cast<std::size_t>(rank)], before));
+  }
+  std::shared_ptr<Job> post(int rank, const float* source, float* target, std::size_t count,
+                            bool blocking, int tag = -1, std::int64_t timeout_ns = 60 * kSecond) {
+    Operation operation = reduction(plan(ranks.size(), rank), source, target, count, tag);
+    operation.timeout_ns = timeout_ns;
+    return ranks.engine(rank).post(ranks.group(rank), operation, blocking);
+  }
+  void all_reduce(int rank, std::size_t count, bool blocking) {
+    std::vector<float> values = contributions(rank, count);
+    finish(ranks.engine(rank), post(rank, values.data(), values.data(), count, blocking));
+    check_sum(values.data(), count, ranks.size());
+  }
+
+  Ranks ranks;
+  const Plan plan;
+  std::vector<std::unique_ptr<RingDevice>> devices;
 };
 
 }  // namespace slackline::test

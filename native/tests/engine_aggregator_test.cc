@@ -61,7 +61,7 @@ class NodeDevice {
         return;
       }
       const std::vector<std::span<const std::byte>> spans(out.begin(), out.end());
-      engine_.device_answer(*group_, spans, {});
+      engine_.device_answer(*group_, spans, {}, {});
     }
   }
 

@@ -8,42 +8,6 @@
 namespace slackline::test {
 namespace {
 
-constexpr Kind kKinds[] = {Kind::kStream, Kind::kDatagram, Kind::kShared};
-constexpr std::size_t kSizes[] = {1, 15, 1000, 1024, 1025, 20'000, 100'003};
-
-// Ranks around a ring, those in `with` behind a device.
-struct Ring {
-  Ring(
-      int size, Kind kind, std::vector<int> with, std::function<void()> before = [] {})
-      : ranks(size, kind, 1, small_engine(), true) {
-    for (const int rank : with) add(rank, before);
-  }
-  ~Ring() {
-    on_every_rank(ranks.size(), [&](int rank) {
-      ranks.engine(rank).close_group(ranks.group(rank), kSecond / 10);
-    });
-    devices.clear();
-  }
-  void add(int rank, const std::function<void()>& before) {
-    devices.push_back(std::make_unique<RingDevice>(
-        ranks.engine(rank), ranks.groups[static_cast<std::size_t>(rank)], before));
-  }
-  std::shared_ptr<Job> post(int rank, const float* source, float* target, std::size_t count,
-                            bool blocking, int tag = -1, std::int64_t timeout_ns = 60 * kSecond) {
-    Operation operation = reduction(offloaded_ring(ranks.size(), rank), source, target, count, tag);
-    operation.timeout_ns = timeout_ns;
-    return ranks.engine(rank).post(ranks.group(rank), operation, blocking);
-  }
-  void all_reduce(int rank, std::size_t count, bool blocking) {
-    std::vector<float> values = contributions(rank, count);
-    finish(ranks.engine(rank), post(rank, values.data(), values.data(), count, blocking));
-    check_sum(values.data(), count, ranks.size());
-  }
-
-  Ranks ranks;
-  std::vector<std::unique_ptr<RingDevice>> devices;
-};
-
 TEST("devices around a ring reduce every size, in place or not, over every kind of rail") {
   for (const Kind kind : kKinds) {
     for (const auto& with : std::vector<std::vector<int>>{{0, 1}, {0, 1, 2}, {0, 1, 2, 3}}) {
@@ -98,8 +62,7 @@ Bytes bits_of(Ring& net) {
         values.resize(kCount * item);
         for (std::size_t i = 0; i < values.size(); ++i)  // no infinity, no NaN in any type
           values[i] = static_cast<std::byte>((i * 31 + static_cast<std::size_t>(rank) * 57) % 90);
-        Operation operation =
-            reduction(offloaded_ring(net.ranks.size(), rank), nullptr, nullptr, kCount);
+        Operation operation = reduction(net.plan(net.ranks.size(), rank), nullptr, nullptr, kCount);
         operation.dtype = dtype;
         operation.op = op;
         operation.source = operation.target = values.data();
@@ -180,27 +143,6 @@ TEST("a device that never answers costs the operation its time, and says who is 
   });
 }
 
-TEST("what a device says too late of an operation that has failed is dropped") {
-  Ranks ranks(2, Kind::kStream, 1, small_engine(), true);
-  Engine& engine = ranks.engine(0);
-  engine.attach(ranks.group(0), "test");
-  std::vector<float> values = contributions(0, 100);
-  Operation operation = reduction(offloaded_ring(2, 0), values.data(), values.data(), 100);
-  operation.timeout_ns = kSecond / 20;
-  const auto job = engine.post(ranks.group(0), operation, false);
-  const auto work = engine.device_work(ranks.group(0));
-  CHECK_EQUAL(work->posts.size(), 1u);
-  engine.wait(*job, -1);
-  CHECK(job->failure.fault == Fault::kTimeout);
-  const auto later = engine.device_work(ranks.group(0));
-  CHECK_EQUAL(later->withdrawn.size(), 1u);
-  CHECK_EQUAL(later->withdrawn[0], work->posts[0].tag);
-  work->posts[0].memory[0] = std::byte{1};  // still there
-  const std::vector<std::uint64_t> completed{work->posts[0].tag};
-  engine.device_answer(ranks.group(0), {}, completed);
-  CHECK(values == contributions(0, 100));
-}
-
 // One operation of two frames at rank 0 of 2, and what its device may not say of it.
 std::string refused(const std::function<void(wire::Header&)>& spoil, bool completes = false) {
   Ranks ranks(2, Kind::kStream, 1, small_engine(), true);
@@ -212,19 +154,19 @@ std::string refused(const std::function<void(wire::Header&)>& spoil, bool comple
   const auto job = engine.post(group, operation, false);
   const auto work = engine.device_work(group);
   wire::Header header{};
-  header.tag = work->posts.at(0).tag;
+  header.tag = work->posts.at(0).key.tag;
   header.length = 4096;
   header.flags = wire::kFlagPartial;
   spoil(header);
   Bytes frame(sizeof header + 4096);
   std::memcpy(frame.data(), &header, sizeof header);
   const std::vector<std::span<const std::byte>> frames{frame};
-  const std::vector<std::uint64_t> completed{work->posts[0].tag};
+  const std::vector<DeviceKey> completed{work->posts[0].key};
   try {
     if (completes)
-      engine.device_answer(group, {}, completed);
+      engine.device_answer(group, {}, completed, {});
     else
-      engine.device_answer(group, frames, {});
+      engine.device_answer(group, frames, {}, {});
   } catch (const std::invalid_argument& error) {
     const std::string text = error.what();
     return text.substr(0, text.find(':'));
@@ -237,6 +179,7 @@ TEST("what a device says is checked before it is followed") {
   CHECK_EQUAL(refused([](wire::Header& h) { h.tag += 1; }), "taken");  // dropped: nothing is open
   CHECK_EQUAL(refused([](wire::Header& h) { h.length = 4092; }),
               "a frame of 4160 bytes does not end where it says");
+  CHECK_EQUAL(refused([](wire::Header& h) { h.chunk = 1; }), "a frame of chunk 1, which is none");
   CHECK_EQUAL(refused([](wire::Header& h) { h.offset = 64; }), "a frame begins where none does");
   CHECK_EQUAL(refused([](wire::Header& h) { h.offset = 1 << 20; }),
               "a frame begins where none does");

@@ -70,9 +70,9 @@ class Program:
     @property
     def ranks(self) -> int: ...
 
-def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8, longest_segment: int = 0, offloads: bool = False) -> Program:
+def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8, longest_segment: int = 0, offloads: bool = False, starts: Sequence[int] = []) -> Program:
     """
-    Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds; `pieces`, into how many segments a chunk is cut that flows; `longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of some rank may add.
+    Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds; `pieces`, into how many segments a chunk is cut that flows; `longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of some rank may add; `starts`, of a ring: the rank whose data open each chunk.
     """
 
 def crc32c(data: bytes, seed: int = 0) -> int:
@@ -149,14 +149,19 @@ class Group:
         From now on a device called `name` adds, where it can; before the first operation.
         """
 
-    def device_work(self) -> tuple[list[tuple[int, int, int, int, int, int]], list[tuple[int, bytes]], list[int]] | None:
+    def device_work(self) -> tuple[list[tuple[int, int, int, int, int, int, int, int]], list[tuple[int, bytes]], list[tuple[int, int]]] | None:
         """
-        Block until there is something for the device: operations (tag, dtype, total, frame bytes, priority, address), frames (port, bytes), tags of operations that failed. None once the group is closed.
+        Block until there is something for the device: operations (tag, chunk, start, dtype, total, frame bytes, priority, address), frames (port, bytes), (tag, chunk) of operations that failed. None once the group is closed.
         """
 
-    def device_answer(self, frames: Sequence[bytes], completed: Sequence[int]) -> None:
+    def device_answer(self, frames: Sequence[bytes], completed: Sequence[tuple[int, int]], released: Sequence[tuple[int, int]]) -> None:
         """
-        What the device gives: frames to send, in order, and tags of operations whose result is whole. Raises ValueError for what cannot be.
+        What the device gives: frames to send, in order, (tag, chunk) of operations whose result is whole, and of failed ones whose memory it uses no more. Raises ValueError for what cannot be.
+        """
+
+    def device_closed(self) -> None:
+        """
+        The device is closed and uses no memory any more; after the last device_work().
         """
 
     def device_failed(self, reason: str) -> None:

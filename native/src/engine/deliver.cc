@@ -262,7 +262,7 @@ bool Engine::pass(Job& job, std::uint32_t chunk, std::uint32_t segment, const St
   Chunk& c = job.chunks[chunk];
   Segment& s = c.segments[segment];
   const bool asks_device =
-      job.offloaded && step.verb != Verb::kHold && (step.verb != Verb::kSend || step.own_data);
+      c.offloaded && step.verb != Verb::kHold && (step.verb != Verb::kSend || step.own_data);
   if (asks_device && !offload(job, chunk, segment, step)) return false;
   switch (step.verb) {
     case Verb::kSend: {
@@ -281,14 +281,14 @@ bool Engine::pass(Job& job, std::uint32_t chunk, std::uint32_t segment, const St
     }
     case Verb::kAdd:
     case Verb::kCopy: {
-      if (job.offloaded) return true;
+      if (c.offloaded) return true;
       Stash* stash = take_stash(s, step.peer);
       if (stash == nullptr) return false;
       consume(job, c, segment, stash, step);
       return true;
     }
     case Verb::kFold:
-      if (job.offloaded) return true;
+      if (c.offloaded) return true;
       if (s.uncopied > 0 || job.gated) return false;
       fold(job, chunk, segment);
       return true;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -34,15 +35,16 @@ void divide(const Job& job, std::byte* values, std::size_t count, int divisor) {
 }  // namespace
 
 // Devices add; an average is their sum, divided afterwards where that gives the same bits.
-bool Engine::offloadable(wire::DType dtype, wire::ReduceOp op) {
+// They keep sums of half types in fp32 and round once, as rank order does, and other orders do not.
+bool Engine::offloadable(const Group& group, wire::DType dtype, wire::ReduceOp op) {
   if (op == wire::ReduceOp::kAvg) return dtype == wire::DType::kFloat32;
+  if (half(dtype) && !group.rank_order) return false;
   return op == wire::ReduceOp::kSum &&
          (dtype == wire::DType::kFloat32 || dtype == wire::DType::kInt32 || half(dtype));
 }
 
 void Engine::attach(Group& group, std::string name) {
   const Lock lock = lock_for_post();
-  if (!group.rank_order) throw std::invalid_argument("a device adds in rank order");
   if (!group.sequences.empty() || group.service)
     throw std::invalid_argument("a device comes before the group's first operation");
   group.device = std::make_shared<Device>(std::move(name));
@@ -59,14 +61,15 @@ std::optional<DeviceWork> Engine::device_work(Group& group) {
 
 // Hands over what the step needs, once. True when the device has answered.
 bool Engine::offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step) {
-  Segment& s = job.chunks[chunk].segments[segment];
+  Chunk& c = job.chunks[chunk];
+  Segment& s = c.segments[segment];
   if (job.finished()) return false;
   if (!s.handed) {
     if (step.verb == Verb::kFold) {
       if (job.gated) return false;
       for (int rank = 0; rank < job.group->rank; ++rank) hand(job, chunk, segment, rank, false);
     } else if (step.verb == Verb::kSend) {
-      announce(job);
+      announce(job, c);
     } else if (!hand(job, chunk, segment, step.peer, step.verb == Verb::kAdd)) {
       return false;
     }
@@ -78,16 +81,16 @@ bool Engine::offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const
 }
 
 // The device learns of an operation when it has something to do for it: with the data that it is to
-// send, or with the first frame. So it has no more of them open than rank 0's device chose to
-// begin.
-void Engine::announce(Job& job) {
-  if (std::exchange(job.announced, true)) return;
-  const Chunk& chunk = job.chunks.front();
-  std::memcpy(job.device_memory, chunk.source, chunk.count * job.item_size);
+// send, or with the first frame. So those that begin at a rank are open nowhere before the first
+// device behind that rank has begun them.
+void Engine::announce(Job& job, Chunk& chunk) {
+  if (std::exchange(chunk.announced, true)) return;
+  std::memcpy(chunk.device_memory, chunk.source, chunk.count * job.item_size);
   ++job.open_sends;  // until it is done with it
-  job.group->device->work.posts.push_back(DevicePost{job.key.tag, job.dtype, job.total,
-                                                     chunk.segment_count * job.item_size,
-                                                     job.priority, job.device_memory});
+  job.group->device->work.posts.push_back(
+      DevicePost{DeviceKey{job.key.tag, chunk.chain->chunk}, chunk.chain->start, job.dtype,
+                 chunk.count * job.item_size, chunk.segment_count * job.item_size, job.priority,
+                 chunk.device_memory});
   job.group->device->ready.notify_one();
 }
 
@@ -95,13 +98,14 @@ bool Engine::hand(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer
   Chunk& c = job.chunks[chunk];
   Stash* stash = take_stash(c.segments[segment], peer);
   if (stash == nullptr) return false;
-  if (!job.group->service) announce(job);
+  if (!job.group->service) announce(job, c);
   wire::Header header = header_for(job, wire::FrameKind::kData);
   header.op = static_cast<std::uint8_t>(static_cast<unsigned>(job.collective) << 4 |
                                         static_cast<unsigned>(wire::ReduceOp::kSum));
   header.source = static_cast<std::uint16_t>(peer);
+  header.chunk = c.chain->chunk;
   header.offset = segment * c.segment_count * job.item_size;
-  header.total = job.total;
+  header.total = c.count * job.item_size;
   header.length = stash->length;
   if (partial) header.flags |= wire::kFlagPartial;
   header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
@@ -117,11 +121,14 @@ bool Engine::hand(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer
 }
 
 void Engine::device_answer(Group& group, std::span<const std::span<const std::byte>> frames,
-                           std::span<const std::uint64_t> completed) {
+                           std::span<const DeviceKey> completed,
+                           std::span<const DeviceKey> released) {
   const Lock lock = lock_for_post();
+  let_go(*group.device, completed);
+  let_go(*group.device, released);
   if (group.closed || group.broken || closing_) return;
   for (const std::span<const std::byte> frame : frames) take_answer(group, frame);
-  for (const std::uint64_t tag : completed) complete(group, tag);
+  for (const DeviceKey& key : completed) complete(group, key);
   drain_dirty();
   wake();
 }
@@ -134,7 +141,10 @@ void Engine::take_answer(const Group& group, std::span<const std::byte> frame) {
            header);
   const std::shared_ptr<Job> job = find(Key{header.tag, group.epoch, kRoleCollective});
   if (!job || !job->offloaded) return;  // it has failed meanwhile
-  Chunk& chunk = job->chunks.front();
+  const int index = job->program->local(header.chunk);
+  if (index < 0)
+    refuse("a frame of chunk " + std::to_string(header.chunk) + ", which is none", header);
+  Chunk& chunk = job->chunks[static_cast<std::size_t>(index)];
   const auto& steps = chunk.chain->steps;
   const std::size_t frame_bytes = chunk.segment_count * job->item_size;
   const std::size_t segment = header.offset / frame_bytes;
@@ -156,32 +166,37 @@ void Engine::take_answer(const Group& group, std::span<const std::byte> frame) {
   if (job->group->service && job->divisor > 1) divide(*job, to, elements, job->divisor);
   ++device_frames_given_;
   s.answered = true;
-  advance(*job, 0, static_cast<std::uint32_t>(segment));
+  advance(*job, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment));
   maybe_finish(*job);
 }
 
 // The whole result is in the device's memory. Where the plan sends it, it came in frames as well.
-void Engine::complete(const Group& group, std::uint64_t tag) {
-  const std::shared_ptr<Job> job = find(Key{tag, group.epoch, kRoleCollective});
-  if (!job || !job->announced) return;  // it has failed meanwhile
-  Chunk& chunk = job->chunks.front();
+void Engine::complete(const Group& group, const DeviceKey& key) {
+  const std::shared_ptr<Job> job = find(Key{key.tag, group.epoch, kRoleCollective});
+  if (!job || !job->offloaded) return;  // it has failed meanwhile
+  const std::string name = "tag " + std::to_string(key.tag) + " chunk " + std::to_string(key.chunk);
+  const int index = job->program->local(static_cast<int>(key.chunk));
+  if (index < 0 || job->chunks[static_cast<std::size_t>(index)].device_memory == nullptr)
+    throw std::invalid_argument("it says that what it does not have is done: " + name);
+  Chunk& chunk = job->chunks[static_cast<std::size_t>(index)];
   const auto& steps = chunk.chain->steps;
   for (std::size_t segment = 0; segment < chunk.segments.size(); ++segment) {
     Segment& s = chunk.segments[segment];
     const std::size_t first = segment * chunk.segment_count * job->item_size;
     const std::size_t bytes = elements_in(chunk, segment) * job->item_size;
-    const std::string where = "tag " + std::to_string(tag) + " at offset " + std::to_string(first);
+    const std::string where = name + " at offset " + std::to_string(first);
     if (s.position >= steps.size()) {
-      if (std::memcmp(chunk.target + first, job->device_memory + first, bytes) != 0)
+      if (std::memcmp(chunk.target + first, chunk.device_memory + first, bytes) != 0)
         throw std::invalid_argument("what it sent and what it stored differ: " + where);
       continue;
     }
     if (!s.handed || s.position + 1u != steps.size() || steps[s.position].verb != Verb::kCopy)
       throw std::invalid_argument("it says it is done and is not: " + where);
-    std::memcpy(chunk.target + first, job->device_memory + first, bytes);
+    std::memcpy(chunk.target + first, chunk.device_memory + first, bytes);
     s.answered = true;
-    advance(*job, 0, static_cast<std::uint32_t>(segment));
+    advance(*job, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment));
   }
+  arena_.free(std::exchange(chunk.device_memory, nullptr));
   send_finished(*job);
 }
 
@@ -193,7 +208,8 @@ void Engine::divide_last(const Job& job) {
   }
 }
 
-void Engine::withdraw(const Job& job) {
+// Takes back what the device has not taken yet. Memory of the rest is held until it has let go.
+void Engine::withdraw(Job& job) {
   Device& device = *job.group->device;
   const auto of = [&](const DeviceFrame& frame) {
     wire::Header header;
@@ -201,11 +217,34 @@ void Engine::withdraw(const Job& job) {
     return header.tag == job.key.tag;
   };
   std::erase_if(device.work.frames, of);
-  const auto posted = [&](const DevicePost& post) { return post.tag == job.key.tag; };
-  if (job.announced && std::erase_if(device.work.posts, posted) == 0) {
-    device.work.withdrawn.push_back(job.key.tag);
+  const auto posted = [&](const DevicePost& post) { return post.key.tag == job.key.tag; };
+  std::set<std::uint32_t> not_taken;
+  for (const DevicePost& post : device.work.posts) {
+    if (posted(post)) not_taken.insert(post.key.chunk);
+  }
+  std::erase_if(device.work.posts, posted);
+  for (Chunk& chunk : job.chunks) {
+    const DeviceKey key{job.key.tag, chunk.chain->chunk};
+    const bool done = chunk.device_memory == nullptr;
+    if (!chunk.announced || done || device.gone || not_taken.contains(key.chunk)) continue;
+    device.held.emplace(key, std::exchange(chunk.device_memory, nullptr));
+    device.work.withdrawn.push_back(key);
     device.ready.notify_one();
   }
+}
+
+void Engine::let_go(Device& device, std::span<const DeviceKey> keys) {
+  for (const DeviceKey& key : keys) {
+    if (const auto held = device.held.extract(key)) arena_.free(held.mapped());
+  }
+}
+
+void Engine::device_closed(Group& group) {
+  const Lock lock = lock_for_post();
+  Device& device = *group.device;
+  device.gone = true;
+  for (const auto& [key, memory] : device.held) arena_.free(memory);
+  device.held.clear();
 }
 
 void Engine::close_device(Group& group) {

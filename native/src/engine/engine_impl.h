@@ -83,12 +83,15 @@ class Engine final : public FrameSink {
   void attach(Group& group, std::string name);
   // Blocks until there is something for the device; none once the group or the engine is closed.
   std::optional<DeviceWork> device_work(Group& group);
-  // What the device gives: frames to send, in order, and the tags of operations whose whole result
-  // is in their memory. Throws std::invalid_argument for what cannot be; device_failed() follows.
+  // What the device gives: frames to send, in order, what has its whole result in its memory, and
+  // what it has let go of after it was withdrawn: neither memory is used by it again. Throws
+  // std::invalid_argument for what cannot be; device_failed() follows.
   void device_answer(Group& group, std::span<const std::span<const std::byte>> frames,
-                     std::span<const std::uint64_t> completed);
+                     std::span<const DeviceKey> completed, std::span<const DeviceKey> released);
   // Nothing more comes from the device: the group fails, on every rank.
   void device_failed(Group& group, const std::string& reason);
+  // The device is closed and uses no memory any more; after the last device_work().
+  void device_closed(Group& group);
   // Why the group can be used no more; empty while it can.
   std::string broken(Group& group);
   // Posts; with `drive` also works in the caller's thread until the operation is finished.
@@ -154,6 +157,7 @@ class Engine final : public FrameSink {
   std::shared_ptr<Job> build(Group& group, const Operation& operation);
   void lay_out(Job& job, const Operation& operation);
   std::byte* scratch(Job& job, std::size_t bytes);
+  std::byte* room(Job& job, std::size_t bytes, const char* what);
   void start(const std::shared_ptr<Job>& job);
   void start_any_source(const std::shared_ptr<Job>& job);
   void bind_any_source(const std::shared_ptr<Job>& job, int peer);
@@ -183,14 +187,15 @@ class Engine final : public FrameSink {
   void served(const Job& job);
 
   // device.cc
-  static bool offloadable(wire::DType dtype, wire::ReduceOp op);
+  static bool offloadable(const Group& group, wire::DType dtype, wire::ReduceOp op);
   bool offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step);
-  void announce(Job& job);
+  void announce(Job& job, Chunk& chunk);
   bool hand(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer, bool partial);
   void take_answer(const Group& group, std::span<const std::byte> frame);
-  void complete(const Group& group, std::uint64_t tag);
+  void complete(const Group& group, const DeviceKey& key);
+  void let_go(Device& device, std::span<const DeviceKey> keys);
   static void divide_last(const Job& job);
-  void withdraw(const Job& job);
+  static void withdraw(Job& job);
   void close_device(Group& group);
 
   // fallback.cc

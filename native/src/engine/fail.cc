@@ -1,6 +1,7 @@
 // How operations end, well or badly, and what is said about it.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "clock.h"
 #include "engine_impl.h"
@@ -59,6 +60,9 @@ void Engine::retire(Job& job) {
       // A peer may still read the slot of a failed operation: it is never used again.
       if (segment.slot >= 0 && !failed) release_slot(job, segment);
     }
+  }
+  for (Chunk& chunk : job.chunks) {
+    if (chunk.device_memory != nullptr) arena_.free(std::exchange(chunk.device_memory, nullptr));
   }
   if (!failed || !started || job.group->service) {
     for (std::byte* scratch : job.scratch) arena_.free(scratch);

@@ -76,6 +76,9 @@ struct Chunk {
   std::size_t segment_count = 0;  // elements a segment
   std::vector<Segment> segments;
   const Chain* chain = nullptr;
+  bool offloaded = false;              // the group's device adds
+  bool announced = false;              // the device knows of it
+  std::byte* device_memory = nullptr;  // of the arena: what the device reads and writes
 };
 
 // One segment that a plan says to send.
@@ -142,12 +145,10 @@ struct Job : std::enable_shared_from_this<Job> {
   std::byte* any_target = nullptr;
   std::uint64_t any_count = 0;
   bool any = false;
-  std::shared_ptr<Kept> kept;          // at a worker of an aggregator
-  bool gated = false;                  // at an aggregator: nothing is added before the onset
-  bool offloaded = false;              // the group's device adds
-  bool announced = false;              // the device knows of it
-  std::byte* device_memory = nullptr;  // of the arena: what the device reads and writes
-  int last_divisor = 1;                // AVG: divided when the sum is complete on this rank
+  std::shared_ptr<Kept> kept;  // at a worker of an aggregator
+  bool gated = false;          // at an aggregator: nothing is added before the onset
+  bool offloaded = false;      // the group's device adds
+  int last_divisor = 1;        // AVG: divided when the sum is complete on this rank
   Failure failure;
   std::atomic<JobState> state{JobState::kPosted};
 

@@ -72,8 +72,8 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
               operation.program->adds;
   const int contributors = group.size() - (group.service ? 1 : 0);
   job->divisor = operation.op == wire::ReduceOp::kAvg ? contributors : 1;
-  if (!p2p && operation.program->offloads && operation.program->chunks() == 1 &&
-      operation.count > 0 && offloadable(operation.dtype, operation.op)) {
+  if (!p2p && operation.program->offloads && operation.count > 0 &&
+      offloadable(group, operation.dtype, operation.op)) {
     job->offloaded = group.device != nullptr;
     if (!group.service) std::swap(job->divisor, job->last_divisor);
   }
@@ -153,8 +153,9 @@ void Engine::lay_out(Job& job, const Operation& operation) {
     if (chunk.chain->writes && chunk.target == nullptr)
       chunk.target = chunk.partial = scratch(job, chunk.count * job.item_size);
     if (job.wide && (adds || sends_own_wide)) chunk.partial = scratch(job, chunk.count * unit);
+    chunk.offloaded = job.offloaded;
     if (job.offloaded && !job.group->service)
-      job.device_memory = scratch(job, chunk.count * job.item_size);
+      chunk.device_memory = room(job, chunk.count * job.item_size, "what its device adds");
     if (job.failure) return;
     if (sends_own_wide)
       kernels::widen(job.dtype, chunk.source, reinterpret_cast<float*>(chunk.partial), chunk.count);
@@ -164,12 +165,15 @@ void Engine::lay_out(Job& job, const Operation& operation) {
 // Memory for what passes through this rank without being its result; freed with the job. Null when
 // there is no room: the job then has a failure and must not start.
 std::byte* Engine::scratch(Job& job, std::size_t bytes) {
+  std::byte* memory = room(job, bytes, "partial sums");
+  if (memory != nullptr) job.scratch.push_back(memory);
+  return memory;
+}
+
+// Null when there is none: the job then has a failure.
+std::byte* Engine::room(Job& job, std::size_t bytes, const char* what) {
   std::byte* memory = arena_.allocate(bytes);
-  if (memory == nullptr) {
-    job.failure = no_room(job, bytes, "partial sums");
-  } else {
-    job.scratch.push_back(memory);
-  }
+  if (memory == nullptr) job.failure = no_room(job, bytes, what);
   return memory;
 }
 

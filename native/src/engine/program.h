@@ -27,7 +27,8 @@ struct Step {
 struct Chain {
   std::uint16_t chunk;  // the plan's name for it
   std::vector<Step> steps;
-  bool writes = false;  // some step stores into the chunk
+  bool writes = false;      // some step stores into the chunk
+  std::uint16_t start = 0;  // of a chain round a ring: the rank whose data open it
 };
 
 // Immutable after construction; shared by all operations that run it.
@@ -84,7 +85,7 @@ struct Program {
     int& index = local_[static_cast<std::size_t>(chunk)];
     if (index < 0) {
       index = static_cast<int>(chains.size());
-      chains.push_back(Chain{static_cast<std::uint16_t>(chunk), {}, false});
+      chains.push_back(Chain{static_cast<std::uint16_t>(chunk), {}, false, 0});
     }
     return chains[static_cast<std::size_t>(index)];
   }

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from slackline.env import NICS
 from slackline.errors import UsageError
-from slackline.nic._device import Device, Node, NodeHost, Post, RingHost
+from slackline.nic._device import Device, Node, NodeHost, Post
+from slackline.nic._ring_host import RingHost
 from slackline.wire import DType
 
 if TYPE_CHECKING:
@@ -64,11 +65,20 @@ class Devices:
         """
         return {} if self._checks is None else self._checks.counters()
 
-    def ring(self, rank: int, size: int, epoch: int, plan: int) -> Device:
-        """A ring NIC for this rank of a group; `plan` is the number of its plan in frames."""
-        return RingHost(
-            lambda: self._open(rank, size, epoch, plan), _post, self._options.operations
-        )
+    def ring(self, rank: int, size: int, epoch: int, plan: int, starts: int) -> Device:
+        """A ring NIC for this rank of a group.
+
+        `plan` is the number of its plan in frames; its operations begin at `starts` ranks. Raises
+        UsageError when there is no room for one of each.
+        """
+        most = self._options.operations
+        if starts > most:
+            raise UsageError(
+                f"a {self.kind} has room for operations of {most} ranks, not {starts}: "
+                "leave the plan to be chosen",
+                rank=rank,
+            )
+        return RingHost(lambda: self._open(rank, size, epoch, plan), _post, most, starts)
 
     def _open(self, rank: int, size: int, epoch: int, plan: int) -> RingDevice:
         from slackline.circuit import RingPlace
@@ -211,10 +221,12 @@ def _ring_circuit(options: RingOptions, place: RingPlace) -> RingDevice:
 def _post(nic: RingDevice, post: Post) -> None:
     from slackline.circuit import RingOperation
 
-    tag, dtype, total, frame_bytes, _, address = post
+    tag, chunk, start, dtype, total, frame_bytes, _, address = post
     nic.post(
         RingOperation(
             tag=tag,
+            chunk=chunk,
+            start=start,
             dtype=DType(dtype),
             total=total,
             frame_bytes=frame_bytes,

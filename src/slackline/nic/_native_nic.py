@@ -21,7 +21,7 @@ from slackline.nic._health import Monitor, Monitors
 from slackline.nic._interface import Store
 from slackline.nic._network import Network
 from slackline.nic._options import NicOptions
-from slackline.nic._plans import RING, PlanBook, plan_number
+from slackline.nic._plans import PlanBook, plan_number, starts
 from slackline.nic._rendezvous import Meeting, meet
 from slackline.nic._star import reach
 from slackline.nic._transfer import Completions
@@ -91,7 +91,7 @@ class NativeNic:
                 device_bytes=meeting.device_bytes,
             )
             native = engine.open_group(meeting.epoch, rank, links, book.order == "rank")
-            carrier = self._attach(native, meeting) if size > 1 else None
+            carrier = self._attach(native, meeting, book.device_plan) if size > 1 else None
             assert self._completions is not None
             monitor = self._monitors.watch(engine, links, rank)
             group = NativeGroup(
@@ -137,14 +137,16 @@ class NativeNic:
             group.close()
         self._end()
 
-    def _attach(self, native: _native.Group, meeting: Meeting) -> Carrier | None:
-        """The device behind a group that nobody else has yet."""
+    def _attach(self, native: _native.Group, meeting: Meeting, name: str) -> Carrier | None:
+        """The device behind a group that nobody else has yet, for the plan of that name."""
         if self._devices is None:
             return None
-        plan = plan_number(generate(Collective.ALL_REDUCE, RING, native.size))
+        plan = generate(Collective.ALL_REDUCE, name, native.size)
         try:
             native.attach(self._devices.kind)
-            device = self._devices.ring(native.rank, native.size, meeting.epoch, plan)
+            device = self._devices.ring(
+                native.rank, native.size, meeting.epoch, plan_number(plan), len(set(starts(plan)))
+            )
         except BaseException:
             native.close(0)
             raise

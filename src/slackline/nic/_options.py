@@ -15,7 +15,7 @@ __all__ = ["NicOptions"]
 
 CHECKSUMS = ("wire", "all", "none")
 _SEVERAL_RANKS = 4  # two ranks have one order, up to the sign of a minimum's zero
-_DEVICES_PLAN = "reduce-broadcast"
+_DEVICES_PLANS = ("reduce-broadcast", "ring")
 _SMALLEST_SEGMENT = 4096
 _LARGEST_SEGMENT = 16 << 20
 _SMALLEST_ARENA = 16 << 20
@@ -97,10 +97,9 @@ class NicOptions:
             raise UsageError(f"nic must be one of {', '.join(NICS)}, not {self.nic!r}")
         if self.nic_check is not None and self.nic_check < 0:
             raise UsageError(f"nic_check must not be negative, not {self.nic_check}")
-        if self.nic != "software" and self.plan not in ("auto", _DEVICES_PLAN):
-            raise UsageError(
-                f"the nic {self.nic!r} runs the plan {_DEVICES_PLAN!r}, not {self.plan!r}"
-            )
+        if self.nic != "software" and self.plan not in ("auto", *_DEVICES_PLANS):
+            runs = " or ".join(map(repr, _DEVICES_PLANS))
+            raise UsageError(f"the nic {self.nic!r} runs the plan {runs}, not {self.plan!r}")
         if self.nic != "software" and self.aggregator:
             raise UsageError(
                 f"an aggregator adds for all ranks, and the nic {self.nic!r} for its own: "

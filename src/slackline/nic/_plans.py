@@ -25,7 +25,7 @@ from slackline.plan.collective import (
 )
 from slackline.wire import DType, ReduceOp
 
-__all__ = ["RING", "STAR", "PlanBook", "Selected", "compile_program", "plan_number"]
+__all__ = ["RING", "STAR", "PlanBook", "Selected", "compile_program", "plan_number", "starts"]
 
 _log = logging.getLogger("slackline.nic")
 
@@ -43,13 +43,14 @@ _FIXED = {
 _SMALLEST_CLASS = 1 << 10
 STAR = "star"
 """The plan that needs an aggregator."""
-RING = "reduce-broadcast"
-"""The plan that devices of ranks take part in."""
+RING, ROTATING_RING = "reduce-broadcast", "ring"
+"""The plans that devices of ranks take part in: if nothing else is asked for, and on request."""
 _OFFLOADED = {
     ReduceOp.SUM: (DType.FLOAT32, DType.INT32, DType.BFLOAT16, DType.FLOAT16),
     ReduceOp.AVG: (DType.FLOAT32,),
 }
-"""What devices add; an average of other types is not its sum, rounded, divided."""
+"""What devices add; an average of other types is not its sum, rounded, divided. Half types only in
+rank order: there, as in devices, their sums stay fp32 until the end."""
 _PIECES = {False: 8, True: 128}
 """Segments of a chunk that flows, and of one that an aggregator adds: its result is late by one."""
 _LONGEST_SEGMENT = {False: 0, True: 32 << 10}
@@ -86,7 +87,9 @@ class PlanBook:
         self.order = options.order
         if options.order == "auto":
             self.order = "rank" if all_shared and options.keeps_rank_order() else "any"
-        if device_bytes:
+        self.device_plan = ROTATING_RING if options.plan == ROTATING_RING else RING
+        """What devices of ranks take part in."""
+        if device_bytes and self.device_plan == RING:
             self.order = "rank"
         longest = min(device_bytes, options.wire_segment_bytes, options.memory_segment_bytes)
         # A frame of every type is then whole lines of 64 bytes.
@@ -125,12 +128,13 @@ class PlanBook:
 
     def all_reduce(self, nbytes: int, dtype: DType, op: ReduceOp) -> Selected:
         """The plan for an all_reduce over `nbytes`."""
-        if not self._device_bytes or not nbytes or dtype not in _OFFLOADED.get(op, ()):
+        narrow = dtype in _HALF_TYPES and self.order != "rank"
+        if not self._device_bytes or not nbytes or narrow or dtype not in _OFFLOADED.get(op, ()):
             return self.select(Collective.ALL_REDUCE, nbytes, dtype)
         if self._offloaded is None:
-            plan = self._plan(Collective.ALL_REDUCE, RING, None)
+            plan = self._plan(Collective.ALL_REDUCE, self.device_plan, None)
             program = compile_program(plan, self.rank, longest=self._device_bytes, offloads=True)
-            self._offloaded = Selected(RING, "ranks have devices that add", program)
+            self._offloaded = Selected(self.device_plan, "ranks have devices that add", program)
         return self._offloaded
 
     def select(
@@ -217,7 +221,19 @@ def compile_program(
         _PIECES[plan.helpers > 0],
         longest or _LONGEST_SEGMENT[plan.helpers > 0],
         offloads,
+        starts(plan) if offloads and not plan.helpers else [],
     )
+
+
+def starts(plan: CollectivePlan) -> list[int]:
+    """For each chunk of a plan that goes round: the rank whose data open it, who receives last."""
+    found: dict[int, int] = {}
+    for rank, program in enumerate(plan.programs):
+        for chunk in range(plan.chunks):
+            first = next(instruction for instruction in program if instruction.chunk == chunk)
+            if first.kind is Kind.SEND:
+                found[chunk] = rank
+    return [found[chunk] for chunk in range(plan.chunks)]
 
 
 def plan_number(plan: CollectivePlan) -> int:

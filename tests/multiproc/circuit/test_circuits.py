@@ -51,6 +51,13 @@ def test_the_digits_train_through_four_circuits_with_the_losses_of_software() ->
 
 
 @pytest.mark.simulates
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("compiled")
+def test_the_digits_train_through_a_rotating_ring_of_circuits_with_the_losses_of_software() -> None:
+    assert losses("--nic", "circuit", SLACKLINE_PLAN="ring") == losses(SLACKLINE_PLAN="ring")
+
+
+@pytest.mark.simulates
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("rails", ["shm,tcp", "tcp", "udp"])
@@ -84,6 +91,18 @@ def test_a_twin_and_a_circuit_that_disagree_end_the_job_on_every_rank(ring) -> N
             "chunk 0 of operation 0x"
         )
         assert " at offset 0" in words
+
+
+@pytest.mark.simulates
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("compiled")
+def test_a_rotating_ring_of_circuits_twins_and_software_has_the_bits_of_software(ring) -> None:
+    environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto", "MOST": "5000"}
+    (expected,) = {each[0] for each in ring(["software"] * 4, digests, environment=environment)}
+    for nics in (["circuit", "twin", "software", "circuit"], ["circuit"] * 4):
+        found = ring(nics, digests, environment=environment)
+        assert [each[0] for each in found] == [expected] * 4
+        assert [each[1:] for each in found] == [["ring", nic != "software"] for nic in nics]
 
 
 @pytest.mark.simulates

@@ -6,6 +6,7 @@ from ring_ranks import broken, digests, killed, late, many, trained
 SOFTWARE = ["software"] * 4
 TWINS = ["twin"] * 4
 MIXED = ["twin", "software", "software", "twin"]
+ROTATING = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto"}
 
 
 @pytest.mark.parametrize("rails", ["shm,tcp", "tcp", "udp"])
@@ -17,18 +18,47 @@ def test_sums_of_every_type_have_the_bits_of_software_over_every_rail(ring, rail
             assert found == [expected, "reduce-broadcast", nic == "twin"]
 
 
+@pytest.mark.parametrize("rails", ["shm,tcp", "udp"])
+def test_a_rotating_ring_of_twins_has_the_bits_of_the_software_s(ring, rails):
+    environment = {**ROTATING, "SLACKLINE_RAILS": rails}
+    (expected,) = {each[0] for each in ring(SOFTWARE, digests, environment=environment)}
+    for nics in (TWINS, MIXED):
+        for nic, found in zip(nics, ring(nics, digests, environment=environment), strict=True):
+            assert found == [expected, "ring", nic == "twin"]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_a_rotating_ring_may_have_any_number_of_ranks(ring, size):
+    environment = {**ROTATING, "MOST": "5000"}
+    (expected,) = {each[0] for each in ring(SOFTWARE[:1] * size, digests, environment=environment)}
+    found = ring(["twin", *SOFTWARE[:1] * (size - 1)], digests, environment=environment)
+    assert [each[0] for each in found] == [expected] * size
+    assert [each[2] for each in found] == [True] + [False] * (size - 1)
+
+
 def test_training_through_twins_has_the_parameters_of_software(ring):
     expected = ring(SOFTWARE, trained)
     assert ring(TWINS, trained) == expected
     assert ring(["software", "twin", "twin", "software"], trained) == expected
 
 
-def test_more_tensors_than_a_nic_has_room_for_wait_and_are_summed(ring):
-    assert ring(TWINS, many) == ring(SOFTWARE, many)
+def test_training_through_a_rotating_ring_of_twins_has_the_parameters_of_software(ring):
+    assert ring(TWINS, trained, environment=ROTATING) == ring(
+        SOFTWARE, trained, environment=ROTATING
+    )
 
 
-def test_a_device_that_fails_is_named_on_every_rank(ring):
-    for name, words in ring(TWINS, broken):
+@pytest.mark.parametrize("environment", [{}, ROTATING], ids=["in rank order", "rotating"])
+@pytest.mark.parametrize("nics", [TWINS, MIXED], ids=["twins", "mixed"])
+def test_more_tensors_than_a_nic_has_room_for_wait_and_are_summed(ring, nics, environment):
+    assert ring(nics, many, environment=environment) == ring(
+        SOFTWARE, many, environment=environment
+    )
+
+
+@pytest.mark.parametrize("environment", [{}, ROTATING], ids=["in rank order", "rotating"])
+def test_a_device_that_fails_is_named_on_every_rank(ring, environment):
+    for name, words in ring(TWINS, broken, environment=environment):
         assert name == "InternalError"
         assert words.startswith("the device of rank 1 (twin) failed: the board does not answer")
 
@@ -39,7 +69,8 @@ def test_a_rank_that_is_killed_is_named_by_all_others(ring, rails):
     assert [result for rank, result in enumerate(results) if rank != 2] == [["PeerError", 2]] * 3
 
 
-def test_after_a_timeout_the_group_goes_on(ring):
-    first, second = ring(["twin"] * 2, late)
+@pytest.mark.parametrize("environment", [{}, ROTATING], ids=["in rank order", "rotating"])
+def test_after_a_timeout_the_group_goes_on(ring, environment):
+    first, second = ring(["twin"] * 2, late, environment=environment)
     assert first == ["TimeoutError", *[[1.0]] * 69]
     assert second == [[1.0]] * 69

@@ -19,7 +19,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"nic_check": -1}, "nic_check must not be negative, not -1"),
     (
         {"nic": "twin", "plan": "mesh"},
-        "the nic 'twin' runs the plan 'reduce-broadcast', not 'mesh'",
+        "the nic 'twin' runs the plan 'reduce-broadcast' or 'ring', not 'mesh'",
     ),
     (
         {"nic": "circuit", "aggregator": "10.0.0.9:7000"},
