@@ -121,16 +121,20 @@ def test_a_link_whose_peer_has_left_is_no_news(caplog: pytest.LogCaptureFixture)
 
 
 def _ways(group: Group) -> list[str]:
+    """Which directions are known while both ranks are there; how they are is a matter of time."""
     native = cast(Any, group)
     monitor: Monitor = native.health.__self__
+    group.barrier(blocking=True)
     monitor.look(time.monotonic_ns())
-    return [judgement.reason for judgement in native.health()]
+    reasons = [judgement.reason for judgement in native.health()]
+    group.barrier(blocking=True)
+    return [" ".join(reason.split()[:2]) for reason in reasons]
 
 
 @pytest.mark.parametrize(
     ("rails", "ways"),
     [
-        (("tcp",), ["link 0>1 is being measured", "link 1>0 is being measured"]),
+        (("tcp",), ["link 0>1", "link 1>0"]),
         (("shm",), []),
     ],
 )
