@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from slackline.nic._device import Answer, Key, Post
@@ -31,6 +32,15 @@ class RingNic(Protocol):
 _Nic = TypeVar("_Nic", bound=RingNic)
 
 
+@dataclass(eq=False)
+class _Opened(Generic[_Nic]):
+    nic: _Nic
+    live: dict[Key, int] = field(default_factory=dict)
+    """What it has open, with the rank that it began at."""
+    stale: set[Key] = field(default_factory=set)
+    """What it has open besides and was given up: nothing more comes for it."""
+
+
 class RingHost(Generic[_Nic]):
     """Gives a ring NIC as many operations at once as it has room for, the most urgent first.
 
@@ -43,6 +53,9 @@ class RingHost(Generic[_Nic]):
     NIC of rank 1 might be full of what began at rank 1, and that of rank 2 of what began at rank 2,
     and each would wait for a place at the other. That a rank limits what it begins itself would not
     do either: one without a NIC begins whatever is posted.
+
+    A NIC cannot be told to forget an operation. When one is given up, a fresh NIC takes all that
+    begins from then on, and the old one is closed when the rest of what it has is done.
     """
 
     def __init__(
@@ -54,13 +67,13 @@ class RingHost(Generic[_Nic]):
     ) -> None:
         """`post` opens an operation at the NIC, which has room for `most`, of `starts` ranks."""
         self._open_nic, self._post, self._places = open_nic, post, most // starts
-        self._nic = open_nic()
-        self._open: dict[Key, int] = {}
-        """With the rank that they began at."""
+        self._newest: _Opened[_Nic] | None = _Opened(open_nic())
+        """Takes what begins; None: to be opened."""
+        self._nics = [self._newest]
+        self._at: dict[Key, _Opened[_Nic]] = {}
+        """Who has what is open and not given up."""
         self._taken = Counter[int]()
-        """Places, by that rank."""
-        self._stale = set[Key]()
-        """Open, and given up: nothing more comes for them."""
+        """Places, by the rank at which operations begin."""
         self._waiting = defaultdict[int, list[tuple[int, int, Post]]](list)
         self._early: dict[Key, list[bytes]] = {}
         """Frames of operations that wait."""
@@ -82,24 +95,22 @@ class RingHost(Generic[_Nic]):
             key = int.from_bytes(frame[_TAG], "little"), int.from_bytes(frame[_CHUNK], "little")
             if key in self._early:
                 self._early[key].append(frame)
-            else:
-                self._nic.receive(frame)
+            elif key in self._at:
+                self._at[key].nic.receive(frame)
         released = self._give_up(withdrawn)
         while True:
-            self._nic.advance()
-            sent += self._nic.frames()
-            completed = self._nic.completed()
-            for key in completed:
-                self._taken[self._open.pop(key)] -= 1
-                self._stale.discard(key)
-            done += completed
-            released += self._renew()
+            for opened in self._nics:
+                opened.nic.advance()
+                sent += opened.nic.frames()
+                done += self._completed(opened)
+            released += self._retire()
             if not self._begin():
                 return sent, done, released
 
     def close(self) -> None:
         """See Device."""
-        self._nic.close()
+        for opened in self._nics:
+            opened.nic.close()
 
     def _begin(self) -> bool:
         """Whether any operation that waited was given to the NIC."""
@@ -111,37 +122,52 @@ class RingHost(Generic[_Nic]):
         ]:
             (_, _, post), start = min(ready)
             heapq.heappop(self._waiting[start])
-            self._post(self._nic, post)
+            if self._newest is None:
+                self._newest = _Opened(self._open_nic())
+                self._nics.append(self._newest)
+            self._post(self._newest.nic, post)
             key = post[:2]
-            self._open[key] = start
+            self._newest.live[key] = start
+            self._at[key] = self._newest
             self._taken[start] += 1
             for frame in self._early.pop(key):
-                self._nic.receive(frame)
+                self._newest.nic.receive(frame)
             any_begun = True
         return any_begun
 
+    def _completed(self, opened: _Opened[_Nic]) -> list[Key]:
+        completed = opened.nic.completed()
+        for key in completed:
+            if key in opened.live:
+                self._taken[opened.live.pop(key)] -= 1
+                del self._at[key]
+            else:
+                opened.stale.remove(key)
+        return completed
+
     def _give_up(self, withdrawn: Sequence[Key]) -> list[Key]:
-        """Those of them that the NIC does not have."""
+        """Those of them that no NIC has."""
         gone = set(withdrawn)
         for waiting in self._waiting.values():
             waiting[:] = [each for each in waiting if each[2][:2] not in gone]
             heapq.heapify(waiting)
-        for key in gone:
+        unknown = []
+        for key in sorted(gone):
             self._early.pop(key, None)
-        self._stale |= gone & self._open.keys()
-        return sorted(gone - self._open.keys())
+            if (opened := self._at.pop(key, None)) is None:
+                unknown.append(key)
+                continue
+            self._taken[opened.live.pop(key)] -= 1
+            opened.stale.add(key)
+            if opened is self._newest:
+                self._newest = None
+        return unknown
 
-    def _renew(self) -> list[Key]:
-        """Those given up that are forgotten now.
-
-        A NIC cannot be told to forget an operation; a fresh one knows of none.
-        """
-        if not self._stale or self._stale != self._open.keys():
-            return []
-        self._nic.close()
-        self._nic = self._open_nic()
-        forgotten = sorted(self._stale)
-        self._open.clear()
-        self._taken.clear()
-        self._stale.clear()
+    def _retire(self) -> list[Key]:
+        """What was given up and is forgotten now."""
+        forgotten: list[Key] = []
+        for opened in [each for each in self._nics if each is not self._newest and not each.live]:
+            opened.nic.close()
+            self._nics.remove(opened)
+            forgotten += sorted(opened.stale)
         return forgotten

@@ -178,9 +178,12 @@ def broken(rank, size, path):
 
 
 def late(rank, size, path):
-    """Rank 1 does not post the first tensor in time; the group goes on with the next ones."""
+    """Rank 1 does not post the first tensor in time; the group goes on with the next ones.
+
+    Returns what became of each, and how much more of the arena is in use then.
+    """
     group = joined(rank, size, path)
-    found = []
+    found, before = [], group.counters()["arena_bytes"]
     for tag in range(70):
         tensor = torch.full((100,), float(rank))
         address, limit = tensor.data_ptr(), timedelta(milliseconds=50 if tag == 0 else 20_000)
@@ -193,5 +196,6 @@ def late(rank, size, path):
             found.append(tensor.unique().tolist())
         except SlacklineError as error:
             found.append(type(error).__name__)
+    more = group.counters()["arena_bytes"] - before
     dist.destroy_process_group()
-    return found
+    return found, more

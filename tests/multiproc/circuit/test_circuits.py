@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ring_ranks import digests, digits, disagreeing, killed
+from ring_ranks import digests, digits, disagreeing, killed, late
 
 from slackline.nic._circuit_nic import Devices
 
@@ -111,6 +111,15 @@ def test_a_rotating_ring_of_circuits_twins_and_software_has_the_bits_of_software
 def test_a_rank_that_is_killed_is_named_by_all_others(ring) -> None:
     results = ring(["circuit"] * 3, killed, dying=(2,))
     assert results[:2] == [["PeerError", 2]] * 2
+
+
+@pytest.mark.simulates
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("compiled")
+def test_after_a_timeout_circuits_go_on_and_their_memory_is_free_again(ring) -> None:
+    first, second = ring(["circuit"] * 2, late)
+    assert first == [["TimeoutError", *[[1.0]] * 69], 0]
+    assert second == [[[1.0]] * 69, 0]
 
 
 @pytest.mark.simulates

@@ -70,7 +70,7 @@ def test_a_rank_that_is_killed_is_named_by_all_others(ring, rails):
 
 
 @pytest.mark.parametrize("environment", [{}, ROTATING], ids=["in rank order", "rotating"])
-def test_after_a_timeout_the_group_goes_on(ring, environment):
+def test_after_a_timeout_the_group_goes_on_and_its_memory_is_free_again(ring, environment):
     first, second = ring(["twin"] * 2, late, environment=environment)
-    assert first == ["TimeoutError", *[[1.0]] * 69]
-    assert second == [[1.0]] * 69
+    assert first == [["TimeoutError", *[[1.0]] * 69], 0]
+    assert second == [[[1.0]] * 69, 0]

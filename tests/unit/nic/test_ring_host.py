@@ -99,26 +99,35 @@ def test_frames_of_what_waits_are_kept_until_it_begins(ranks) -> None:
     assert (second.tensors[3] == 6).all()
 
 
-def test_a_nic_whose_operations_were_all_given_up_is_replaced_and_lets_go_of_them(ranks) -> None:
-    first, _ = ranks
-    first.host.take([first.post(tag) for tag in (1, 2, 3)], [], [])
-    assert first.host.take([], [], [(3, 0)]) == ([], [], [(3, 0)])  # it has not begun
-    assert first.host.take([], [], [(1, 0)]) == ([], [], [])  # 2 is still open
-    assert (first.opened, first.begun) == (1, [1, 2])
-    assert first.host.take([first.post(4)], [], [(2, 0)])[1:] == ([], [(1, 0), (2, 0)])
-    assert (first.opened, first.begun) == (2, [1, 2, 4])
-
-
-def test_what_was_given_up_is_let_go_of_when_the_last_of_the_others_is_done(ranks) -> None:
+def test_a_nic_that_cannot_forget_is_replaced_and_let_go_of_when_the_rest_is_done(ranks) -> None:
     first, second = ranks
-    sent, _, _ = first.host.take([first.post(1), first.post(2)], [], [])
-    told, _, _ = second.host.take([second.post(1)], [(0, frame) for frame in sent[:2]], [])
-    assert first.host.take([], [], [(2, 0)]) == ([], [], [])
-    answer = first.host.take([], [(1, frame) for frame in told], [])
-    assert answer == ([], [(1, 0)], [(2, 0)])
-    assert first.opened == 2
+    sent, _, _ = first.host.take([first.post(tag) for tag in (1, 2, 3)], [], [])
+    assert first.host.take([], [], [(3, 0)]) == ([], [], [(3, 0)])  # it has not begun
+    assert first.host.take([], [], [(2, 0)]) == ([], [], [])  # 1 is still open
+    assert (first.opened, first.begun) == (1, [1, 2])
+    # What was given up takes no room, and what begins now is at a fresh one.
+    more, _, _ = first.host.take([first.post(4)], [], [])
+    assert (first.opened, first.begun) == (2, [1, 2, 4])
+    frames = [(0, frame) for frame in sent[:2] + more]
+    told, _, _ = second.host.take([second.post(1), second.post(4)], frames, [])
+    done = first.host.take([], [(1, frame) for frame in told], [])
+    assert done == ([], [(1, 0), (4, 0)], [(2, 0)])
+    assert (first.tensors[1] == 2).all()
+    assert (first.tensors[4] == 8).all()
     # It was done already when its rank gave it up.
     assert first.host.take([], [], [(1, 0)]) == ([], [], [(1, 0)])
+    assert first.host.take([], [], []) == ([], [], [])
+    assert first.opened == 2
+
+
+def test_nothing_stands_still_for_what_was_given_up(ranks) -> None:
+    """However often: a rank may go on after a timeout."""
+    first, _ = ranks
+    for tag in range(0, 20, 2):
+        assert len(first.host.take([first.post(tag), first.post(tag + 1)], [], [])[0]) == 4
+        answer = first.host.take([], [], [(tag, 0), (tag + 1, 0)])
+        assert answer == ([], [], [(tag, 0), (tag + 1, 0)])
+    assert first.opened == 10
 
 
 class Round:
