@@ -3,7 +3,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -11,12 +10,12 @@
 #include <pthread.h>
 
 #include <optional>
-#include <span>
 #include <tuple>
 #include <utility>
 
 #include "../src/engine/engine_impl.h"
 #include "bind.h"
+#include "group.h"
 #include "rails.h"
 #include "slackline/crc32c.h"
 
@@ -60,12 +59,6 @@ std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int r
   return program;
 }
 
-// A group and the engine that it lives on.
-struct BoundGroup {
-  std::shared_ptr<Engine> engine;
-  std::shared_ptr<Group> group;
-};
-
 struct BoundJob {
   std::shared_ptr<Engine> engine;
   std::shared_ptr<Job> job;
@@ -89,45 +82,6 @@ std::optional<BoundJob> submit(BoundGroup& self, const Operation& operation, boo
   if (job->state.load(std::memory_order_acquire) == JobState::kDone && !operation.any_source)
     return std::nullopt;
   return BoundJob{self.engine, std::move(job)};
-}
-
-using Post = std::tuple<std::uint64_t, std::uint32_t, int, int, std::uint64_t, std::size_t, int,
-                        std::uintptr_t>;
-using PostKey = std::pair<std::uint64_t, std::uint32_t>;
-using Work =
-    std::tuple<std::vector<Post>, std::vector<std::pair<int, nb::bytes>>, std::vector<PostKey>>;
-
-std::optional<Work> device_work(BoundGroup& self) {
-  std::optional<DeviceWork> taken;
-  {
-    const nb::gil_scoped_release others;
-    taken = self.engine->device_work(*self.group);
-  }
-  if (!taken) return std::nullopt;
-  Work work;
-  auto& [posts, frames, withdrawn] = work;
-  for (const DevicePost& p : taken->posts)
-    posts.emplace_back(p.key.tag, p.key.chunk, p.start, static_cast<int>(p.dtype), p.total,
-                       p.frame_bytes, p.priority, reinterpret_cast<std::uintptr_t>(p.memory));
-  for (const DeviceFrame& f : taken->frames)
-    frames.emplace_back(f.port, nb::bytes(f.bytes.data(), f.bytes.size()));
-  for (const DeviceKey& key : taken->withdrawn) withdrawn.emplace_back(key.tag, key.chunk);
-  return work;
-}
-
-std::vector<DeviceKey> keys_of(const std::vector<PostKey>& given) {
-  std::vector<DeviceKey> keys;
-  for (const auto& [tag, chunk] : given) keys.push_back(DeviceKey{tag, chunk});
-  return keys;
-}
-
-void device_answer(BoundGroup& self, const std::vector<nb::bytes>& frames,
-                   const std::vector<PostKey>& completed, const std::vector<PostKey>& released) {
-  std::vector<std::span<const std::byte>> spans;
-  for (const nb::bytes& frame : frames)
-    spans.emplace_back(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
-  const nb::gil_scoped_release others;
-  self.engine->device_answer(*self.group, spans, keys_of(completed), keys_of(released));
 }
 
 }  // namespace
@@ -188,8 +142,8 @@ NB_MODULE(_native, m) {
           [](const BoundJob& j) { return j.job->finished() ? j.job->ended_ns : std::int64_t{0}; },
           "When it finished, in ns of the monotonic clock; 0 while it has not.");
 
-  nb::class_<BoundGroup>(m, "Group", "One life of a group of ranks on an engine.")
-      .def_prop_ro("rank", [](const BoundGroup& g) { return g.group->rank; })
+  nb::class_<BoundGroup> group(m, "Group", "One life of a group of ranks on an engine.");
+  group.def_prop_ro("rank", [](const BoundGroup& g) { return g.group->rank; })
       .def_prop_ro("size", [](const BoundGroup& g) { return g.group->size(); })
       .def_prop_ro(
           "all_shared", [](const BoundGroup& g) { return g.group->all_shared; },
@@ -259,34 +213,6 @@ NB_MODULE(_native, m) {
           "fallback"_a, "program"_a, nb::call_guard<nb::gil_scoped_release>(),
           "When the last member is lost, `fallback` does by `program` what is not done.")
       .def(
-          "attach",
-          [](BoundGroup& self, std::string name) {
-            self.engine->attach(*self.group, std::move(name));
-          },
-          "name"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "From now on a device called `name` adds, where it can; before the first operation.")
-      .def("device_work", &device_work,
-           "Block until there is something for the device: operations (tag, chunk, start, dtype, "
-           "total, frame bytes, priority, address), frames (port, bytes), (tag, chunk) of "
-           "operations "
-           "that failed. None once the group is closed.")
-      .def(
-          "device_answer", &device_answer, "frames"_a, "completed"_a, "released"_a,
-          "What the device gives: frames to send, in order, (tag, chunk) of operations whose "
-          "result is whole, and of failed ones whose memory it uses no more. Raises ValueError for "
-          "what cannot be.")
-      .def(
-          "device_closed", [](BoundGroup& self) { self.engine->device_closed(*self.group); },
-          nb::call_guard<nb::gil_scoped_release>(),
-          "The device is closed and uses no memory any more; after the last device_work().")
-      .def(
-          "device_failed",
-          [](BoundGroup& self, const std::string& reason) {
-            self.engine->device_failed(*self.group, reason);
-          },
-          "reason"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Nothing more comes from the device: fail the group, here and at the members.")
-      .def(
           "broken", [](BoundGroup& self) { return self.engine->broken(*self.group); },
           nb::call_guard<nb::gil_scoped_release>(),
           "Why nothing can be posted any more; empty while it can.")
@@ -304,6 +230,7 @@ NB_MODULE(_native, m) {
           },
           "reason"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Fail what is outstanding, here and at the members.");
+  bind_device(group);
 
   bind_rails(m);
 

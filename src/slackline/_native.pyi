@@ -144,6 +144,15 @@ class Group:
         When the last member is lost, `fallback` does by `program` what is not done.
         """
 
+    def broken(self) -> str:
+        """Why nothing can be posted any more; empty while it can."""
+
+    def close(self, timeout_ns: int) -> None:
+        """Finish what is outstanding, tell the members, take no more."""
+
+    def abort(self, reason: str) -> None:
+        """Fail what is outstanding, here and at the members."""
+
     def attach(self, name: str) -> None:
         """
         From now on a device called `name` adds, where it can; before the first operation.
@@ -168,15 +177,6 @@ class Group:
         """
         Nothing more comes from the device: fail the group, here and at the members.
         """
-
-    def broken(self) -> str:
-        """Why nothing can be posted any more; empty while it can."""
-
-    def close(self, timeout_ns: int) -> None:
-        """Finish what is outstanding, tell the members, take no more."""
-
-    def abort(self, reason: str) -> None:
-        """Fail what is outstanding, here and at the members."""
 
 class FaultState:
     """What an engine inflicts on what it sends over a rail."""

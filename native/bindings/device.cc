@@ -1,0 +1,95 @@
+// What a group says to the device that adds for it, and what that answers.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "group.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace slackline {
+namespace {
+
+using Post = std::tuple<std::uint64_t, std::uint32_t, int, int, std::uint64_t, std::size_t, int,
+                        std::uintptr_t>;
+using PostKey = std::pair<std::uint64_t, std::uint32_t>;
+using Work =
+    std::tuple<std::vector<Post>, std::vector<std::pair<int, nb::bytes>>, std::vector<PostKey>>;
+
+std::optional<Work> device_work(BoundGroup& self) {
+  std::optional<DeviceWork> taken;
+  {
+    const nb::gil_scoped_release others;
+    taken = self.engine->device_work(*self.group);
+  }
+  if (!taken) return std::nullopt;
+  Work work;
+  auto& [posts, frames, withdrawn] = work;
+  for (const DevicePost& p : taken->posts)
+    posts.emplace_back(p.key.tag, p.key.chunk, p.start, static_cast<int>(p.dtype), p.total,
+                       p.frame_bytes, p.priority, reinterpret_cast<std::uintptr_t>(p.memory));
+  for (const DeviceFrame& f : taken->frames)
+    frames.emplace_back(f.port, nb::bytes(f.bytes.data(), f.bytes.size()));
+  for (const DeviceKey& key : taken->withdrawn) withdrawn.emplace_back(key.tag, key.chunk);
+  return work;
+}
+
+std::vector<DeviceKey> keys_of(const std::vector<PostKey>& given) {
+  std::vector<DeviceKey> keys;
+  for (const auto& [tag, chunk] : given) keys.push_back(DeviceKey{tag, chunk});
+  return keys;
+}
+
+void device_answer(BoundGroup& self, const std::vector<nb::bytes>& frames,
+                   const std::vector<PostKey>& completed, const std::vector<PostKey>& released) {
+  std::vector<std::span<const std::byte>> spans;
+  for (const nb::bytes& frame : frames)
+    spans.emplace_back(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
+  const nb::gil_scoped_release others;
+  self.engine->device_answer(*self.group, spans, keys_of(completed), keys_of(released));
+}
+
+}  // namespace
+
+void bind_device(nb::class_<BoundGroup>& group) {
+  group
+      .def(
+          "attach",
+          [](BoundGroup& self, std::string name) {
+            self.engine->attach(*self.group, std::move(name));
+          },
+          "name"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "From now on a device called `name` adds, where it can; before the first operation.")
+      .def("device_work", &device_work,
+           "Block until there is something for the device: operations (tag, chunk, start, dtype, "
+           "total, frame bytes, priority, address), frames (port, bytes), (tag, chunk) of "
+           "operations that failed. None once the group is closed.")
+      .def(
+          "device_answer", &device_answer, "frames"_a, "completed"_a, "released"_a,
+          "What the device gives: frames to send, in order, (tag, chunk) of operations whose "
+          "result is whole, and of failed ones whose memory it uses no more. Raises ValueError for "
+          "what cannot be.")
+      .def(
+          "device_closed", [](BoundGroup& self) { self.engine->device_closed(*self.group); },
+          nb::call_guard<nb::gil_scoped_release>(),
+          "The device is closed and uses no memory any more; after the last device_work().")
+      .def(
+          "device_failed",
+          [](BoundGroup& self, const std::string& reason) {
+            self.engine->device_failed(*self.group, reason);
+          },
+          "reason"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Nothing more comes from the device: fail the group, here and at the members.");
+}
+
+}  // namespace slackline

@@ -1,0 +1,20 @@
+// A group as Python holds it, and the part of its binding that devices use.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "../src/engine/engine_impl.h"
+
+namespace slackline {
+
+// A group and the engine that it lives on.
+struct BoundGroup {
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Group> group;
+};
+
+void bind_device(nanobind::class_<BoundGroup>& group);
+
+}  // namespace slackline
