@@ -8,7 +8,7 @@ import numpy as np
 from ring_driving import EPOCH, JOB, PLAN, Tensors, differences
 
 from slackline.circuit import RING_STREAMS as STREAMS
-from slackline.circuit import Code, QueueDriver, RingOptions, Simulation
+from slackline.circuit import Code, QueueDriver, RingOperation, RingOptions, Simulation
 
 _TURN = 100
 """Cycles between two looks at the wires."""
@@ -51,15 +51,14 @@ class CircuitRing:
             for name, value in mine.items():
                 driver.write(name, value)
 
-    def post(self, rank: int, tensors: Tensors) -> None:
+    def post(self, rank: int, tensors: Tensors, operation: RingOperation) -> None:
         simulation = self.simulations[rank]
-        for operation in tensors.operations(rank):
-            simulation.lend(operation.source, operation.total, writable=False)
-            simulation.lend(operation.target, operation.total, writable=True)
-            self.drivers[rank].post(operation)
-            at = operation.target - tensors.targets[rank].ctypes.data
-            wanted = tensors.wanted.tobytes()[at : at + operation.total]
-            self._sums[rank][operation.key] = (operation.target, wanted)
+        simulation.lend(operation.source, operation.total, writable=False)
+        simulation.lend(operation.target, operation.total, writable=True)
+        self.drivers[rank].post(operation)
+        at = operation.target - tensors.targets[rank].ctypes.data
+        wanted = tensors.wanted.tobytes()[at : at + operation.total]
+        self._sums[rank][operation.key] = (operation.target, wanted)
 
     def total(self, name: str) -> int:
         """A counter, of all NICs together."""
@@ -91,16 +90,20 @@ class CircuitRing:
 
     def run(self, operations: Sequence[Tensors], *, turns: int) -> str:
         """Posts all, each rank in an order of its own, until all are done; what is wrong."""
-        left = [list(self.rng.permutation(len(operations))) for _ in self.simulations]
+        posts = [
+            [(tensors, each) for tensors in operations for each in tensors.operations(rank)]
+            for rank in range(len(self.simulations))
+        ]
+        left = [list(self.rng.permutation(len(mine))) for mine in posts]
         opened = [0] * len(left)
         for _ in range(turns):
             for rank, mine in enumerate(left):
                 free = opened[rank] - len(self.done[rank]) < self.options.operations
                 if mine and free and self.rng.random() < 0.3:
-                    self.post(rank, operations[mine.pop()])
+                    self.post(rank, *posts[rank][mine.pop()])
                     opened[rank] += 1
             self.turn()
-            if all(len(done) == len(operations) for done in self.done):
+            if all(len(done) == len(mine) for done, mine in zip(self.done, posts, strict=True)):
                 break
         return self._early or differences(operations, self.done)
 

@@ -1,5 +1,6 @@
 """Rings of NICs as the tests drive them: every rank's tensors, and what must come of them."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +19,7 @@ from slackline.circuit import (
 )
 from slackline.plan.collective import Collective, generate
 from slackline.testing.reference import Array, execute, fold, numpy_dtype
-from slackline.wire import DType, ReduceOp
+from slackline.wire import HEADER_BYTES, DType, ReduceOp, decode, encode
 
 JOB, EPOCH, PLAN = 7, 3, 4
 DTYPES = list(ELEMENTS)
@@ -190,3 +191,10 @@ def differences(operations: Sequence[Tensors], done: Sequence[Sequence[tuple[int
             if target.tobytes() != each.wanted.tobytes():
                 return f"rank {rank} has another sum of {each.dtype.name} 0x{each.tag:X}"
     return ""
+
+
+def unnumbered(frames: list[bytes]) -> Counter[bytes]:
+    """Frames without their numbers: which of two operations goes first is a matter of time."""
+    return Counter(
+        encode(replace(decode(frame), sequence=0)) + frame[HEADER_BYTES:] for frame in frames
+    )

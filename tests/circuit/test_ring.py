@@ -1,6 +1,5 @@
 """A ring NIC and its twin give the same frames, the same sums and the same events."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,11 +8,21 @@ import numpy as np
 import pytest
 from circuit_driving import resealed
 from lossy_driving import CircuitRing, Faults
-from ring_driving import DTYPES, EPOCH, JOB, PLAN, Ring, Tensors, counts, tensors
+from ring_driving import (
+    DTYPES,
+    EPOCH,
+    JOB,
+    PLAN,
+    Ring,
+    Tensors,
+    counts,
+    tensors,
+    unnumbered,
+)
 
 from slackline.circuit import RingOptions
 from slackline.errors import InternalError
-from slackline.wire import HEADER_BYTES, DType, FrameFlag, FrameKind, decode, encode
+from slackline.wire import HEADER_BYTES, DType, FrameFlag, FrameKind, decode
 
 # Time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
@@ -64,13 +73,6 @@ def open_ring(request: pytest.FixtureRequest, verilog: Callable[..., Any]) -> It
     yield opened
     for ring in rings:
         ring.close()
-
-
-def unnumbered(frames: list[bytes]) -> Counter[bytes]:
-    """Frames without their numbers: which of two operations goes first is a matter of time."""
-    return Counter(
-        encode(replace(decode(frame), sequence=0)) + frame[HEADER_BYTES:] for frame in frames
-    )
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])

@@ -48,8 +48,8 @@ MUTANTS = {
         "_ring_window",
         ("RingWindow",),
         ("_ring_transmitter",),
-        "[: bits + 1] < slots)",
-        "[: bits + 1] <= slots)",
+        "used < slots",
+        "used <= slots",
         ring_fails,
     ),
     "rounding": Mutant(

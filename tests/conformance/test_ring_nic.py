@@ -9,24 +9,27 @@ from ring_driving import Ring, Tensors, longest_frame
 from slackline import circuit
 from slackline.circuit import RingOptions
 
+PLANS = ("reduce-broadcast", "ring")
 NARROW = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
 
 
-def check(ring: Ring, cases: list[Case]) -> None:
+def check(ring: Ring, cases: list[Case], plan: str) -> None:
     ranks = len(ring.devices)
     for tag, case in enumerate(cases):
         sources = [np.array(each) for each in case.inputs(ranks)]
-        operation = Tensors(tag, case.dtype, longest_frame(ring.options, case.dtype), sources)
+        frame = longest_frame(ring.options, case.dtype)
+        operation = Tensors(tag, case.dtype, frame, sources, rotates=plan == "ring")
         ring.post([operation], np.random.default_rng(tag))
         ring.settle()
-        expected = case.expected("reduce-broadcast", ranks, "rank")
+        expected = case.expected(plan, ranks, "rank")
         for target in operation.targets:
             assert same_bits(target, expected, case.dtype), case
 
 
+@pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("ranks", [2, 3, 4, 7])
-def test_twins_have_the_bits_of_the_reference(ranks: int) -> None:
-    check(Ring(["twin"] * ranks, RingOptions()), [*SUMS, *LONG_SUMS])
+def test_twins_have_the_bits_of_the_reference(ranks: int, plan: str) -> None:
+    check(Ring(["twin"] * ranks, RingOptions()), [*SUMS, *LONG_SUMS], plan)
 
 
 @pytest.mark.simulates
@@ -34,5 +37,6 @@ def test_twins_have_the_bits_of_the_reference(ranks: int) -> None:
 def test_circuits_have_the_bits_of_the_reference() -> None:
     verilog = circuit.convert("ring", circuit.QueuedRingNic(NARROW))
     ring = Ring(["circuit"] * 3, NARROW, lambda: circuit.Simulation(verilog, optimise=False))
-    check(ring, SUMS)
+    check(ring, SUMS, "reduce-broadcast")
+    check(ring, SUMS[::4], "ring")
     ring.close()

@@ -20,7 +20,8 @@ _FRAMES = 4
 class RingReads(wiring.Component):
     """This host's part of coming frames, whole frames at a time.
 
-    reserved  beats that were asked for; only while there is `room` for those of a whole frame
+    reserved  beats that were asked for; only while there is `room` for those of a whole frame, and
+              of two
     i         stream of Beat: what was asked for, in order; always ready
     word      the next beat, from when a frame is `whole` on; `taken`
     begun     a whole frame is being taken
@@ -32,7 +33,7 @@ class RingReads(wiring.Component):
             {
                 "i": In(stream.Signature(Beat(options.lanes))),
                 "reserved": In(range(options.slot_beats + 1)),
-                "room": Out(1),
+                "room": Out(2),
                 "word": Out(32 * options.lanes),
                 "taken": In(1),
                 "whole": Out(1),
@@ -56,7 +57,7 @@ class RingReads(wiring.Component):
         ]
         m.d.comb += [
             self.i.ready.eq(1),
-            self.room.eq(free >= options.slot_beats),
+            self.room.eq(Cat(free >= options.slot_beats, free >= 2 * options.slot_beats)),
             self.whole.eq(frames.any()),
             words.w_data.eq(self.i.payload.data),
             words.w_en.eq(self.i.valid),

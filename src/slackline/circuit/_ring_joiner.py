@@ -45,7 +45,8 @@ class RingJoiner(wiring.Component):
     jobs       a stream for each channel; finals go first
     local      beats of this host's part: `local_word` is taken with `local_taken`; `local_whole`:
                a whole frame of them is there; `local_begun`: a job takes it
-    room       of each channel: a frame may be begun for the successor
+    room       of each channel: a frame may be begun for the successor; `space`: a final may that is
+               made here. A partial that enters here has its place. `waits`: one would, but has none
     host_room  a frame may be begun for the host
     begun      a job is taken: resources are its own from now on
     job        it
@@ -73,6 +74,8 @@ class RingJoiner(wiring.Component):
                 "local_taken": Out(1),
                 "local_begun": Out(1),
                 "room": In(2),
+                "space": In(1),
+                "waits": In(1),
                 "host_room": In(1),
                 "begun": Out(1),
                 "job": Out(Job(options)),
@@ -163,7 +166,8 @@ class RingJoiner(wiring.Component):
         for jobs in self.jobs:
             job = jobs.payload
             no_local = job.local & ~self.local_whole
-            no_credit = job.send & ~Mux(job.final, self.room[1], self.room[0])
+            final = Mux(job.enters, self.space, self.room[1])
+            no_credit = job.send & ~Mux(job.final, final, self.room[0] | job.enters)
             no_host = job.store & ~self.host_room
             may.append(jobs.valid & ~no_local & ~no_credit & ~no_host)
             lacks.append((jobs.valid & no_local, jobs.valid & no_credit, jobs.valid & no_host))
@@ -186,7 +190,7 @@ class RingJoiner(wiring.Component):
         with m.If(self.open & ~active):
             with m.If(waiting | may[0] | may[1]):
                 m.d.comb += stalls.adder.eq(1)
-            with m.Elif(credit):
+            with m.Elif(credit | self.waits):
                 m.d.comb += stalls.no_credit.eq(1)
             with m.Elif(host):
                 m.d.comb += stalls.no_host_room.eq(1)

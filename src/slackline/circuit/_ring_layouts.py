@@ -63,12 +63,14 @@ class Job(data.StructLayout):
     local    beats of it come from this host
     finish   the sum is final: half types are rounded
     send     it leaves for the successor, with `length` bytes, as `final` or partial
+    enters   what leaves comes into its channel here: a partial that is this host's, a final made
+             here
     store    it goes to the host at `address`, `size` bytes; `ends`: the last of its operation
     beats    of fp32 for partials of half types, else of the elements
     """
 
     def __init__(self, options: RingOptions) -> None:
-        bits = ("drop", "passing", "local", "finish", "send", "final", "store", "ends")
+        bits = ("drop", "passing", "local", "finish", "send", "enters", "final", "store", "ends")
         super().__init__(
             {
                 **dict.fromkeys(bits, 1),

@@ -26,7 +26,9 @@ _AHEAD = 8
 class RingTransmitter(wiring.Component):
     """Keeps frames, sends them once in order, and again what the successor seems to lack.
 
-    begun, job  a frame is begun, and what of; `room` of each channel: one may be
+    begun, job  a frame is begun, and what of; `room` of each channel: one may be; `space`: one may
+                that enters it here
+    claimed     a partial that enters will be begun
     valid, i    its beats, each when it comes
     answer      stream of headers: ACKs of the successor
     inquiries   stream of Key: what to ask the successor for
@@ -45,6 +47,8 @@ class RingTransmitter(wiring.Component):
                 "begun": In(1),
                 "job": In(Job(options)),
                 "room": Out(2),
+                "space": Out(2),
+                "claimed": In(1),
                 "valid": In(1),
                 "i": In(Summed(options.lanes)),
                 "answer": In(stream.Signature(HEADER, always_ready=True)),
@@ -69,11 +73,17 @@ class RingTransmitter(wiring.Component):
                 window.begun.eq(self.begun & self.job.send & (self.job.final == side)),
                 window.ready.eq(self.valid & self.i.send & self.i.ready & (self.i.final == side)),
                 self.room[side].eq(window.room),
+                self.space[side].eq(window.space),
                 window.answered.eq(self.answer.valid & (self.answer.payload.flags[0] != side)),
                 window.acknowledge.eq(self.answer.payload.acknowledge),
                 window.arrived.eq(self.answer.payload.tag),
             ]
 
+        # What enters the finals is made here and now; own data are asked for first.
+        m.d.comb += [
+            windows[0].claimed.eq(self.claimed),
+            windows[0].redeems.eq(self.job.enters),
+        ]
         shape = data.StructLayout({"header": HEADER, "beats": range(options.slot_beats + 1)})
         m.submodules.headers = headers = Memory(shape=shape, depth=2 * slots, init=[])
         keep, look = headers.write_port(), headers.read_port(domain="comb")

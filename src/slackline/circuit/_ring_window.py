@@ -11,13 +11,22 @@ __all__ = ["RingWindow"]
 class RingWindow(wiring.Component):
     """Numbers from the first that is not acknowledged on, at most `slots` of them.
 
-    begun         a frame gets the next number, `begun_number`; only while there is `room`
+    begun         a frame gets the next number, `begun_number`; only while there is `room`, or if
+                  it `redeems` what was `claimed` for it
+    claimed       a frame will be begun: it has its place from now on; only while there is `space`
     ready         the next begun frame may leave
     fresh         frame `fresh_number` may leave for the first time
     again         frame `again_number` is to leave once more; goes first
     taken         the frame leaves: the one of `again`, else the one of `fresh`
     answered      an ACK: slots below `acknowledge` are free, bit k of `arrived` tells that
                   frame acknowledge + k is in its slot
+
+    `space` is room for two. Round a ring, each of whose frames waits for a place at the next NIC,
+    places would be full one day, and each frame wait for the one before it: for itself. So a frame
+    that comes into the channel here must leave one place free behind it, while one that passes on
+    needs but its own: what it takes, it gives back where it was. One place in the ring then always
+    is free, and some frame can go on. (Bubble flow control: Carrion, Beivide, Gregorio and Vallejo,
+    A flow control mechanism to avoid message deadlock in k-ary n-cube networks, 1997.)
 
     A gap before what has arrived is filled at once, and once; without progress for `timeout` cycles
     all goes again that has not arrived, and the first in any case, so that a lost ACK comes again.
@@ -30,8 +39,11 @@ class RingWindow(wiring.Component):
             {
                 "timeout": In(32),
                 "begun": In(1),
+                "redeems": In(1),
+                "claimed": In(1),
                 "begun_number": Out(32, init=1),
                 "room": Out(1),
+                "space": Out(1),
                 "ready": In(1),
                 "fresh": Out(1),
                 "fresh_number": Out(bits),
@@ -47,14 +59,16 @@ class RingWindow(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         slots = self.slots
-        bits = ceil_log2(slots)
         freed, sent, ready = (Signal(32, init=1, name=n) for n in ("freed", "sent", "ready_to"))
         arrived = Signal(slots)
         begun = self.begun_number
         under_way = Signal(range(slots + 1))
+        claims, used = Signal(range(slots + 1)), Signal(range(slots + 1))
+        m.d.sync += claims.eq(claims + self.claimed - (self.begun & self.redeems))
         m.d.comb += [
-            # Full a frame early, since what begins is counted a cycle late.
-            self.room.eq((begun - freed)[: bits + 1] < slots),
+            used.eq(begun - freed + claims),
+            self.room.eq(used < slots),
+            self.space.eq(used + 1 < slots),
             under_way.eq(sent - freed),
             self.fresh.eq(ready != sent),
             self.fresh_number.eq(sent),
