@@ -22,9 +22,9 @@ Open = Callable[..., Any]
 
 
 def ring_nic() -> Verilog:
-    from slackline.circuit import RingNic, convert
+    from slackline.circuit import QueuedRingNic, convert
 
-    return convert("ring", RingNic(OPTIONS))
+    return convert("ring", QueuedRingNic(OPTIONS))
 
 
 def opener(verilog: Verilog, stack: ExitStack) -> Open:
@@ -37,10 +37,10 @@ def opener(verilog: Verilog, stack: ExitStack) -> Open:
         simulation = stack.enter_context(Simulation(verilog, optimise=False))
         simulation.memory_latency(latency)
         seed = next(seeds)
-        for stream in range(4):
+        for stream in range(3):
             simulation.stall(stream, stall, seed + stream)
-        for stream in range(6):
-            simulation.stall(stream, stall, seed + 4 + stream, output=True)
+        for stream in range(5):
+            simulation.stall(stream, stall, seed + 3 + stream, output=True)
         return simulation
 
     return simulate
