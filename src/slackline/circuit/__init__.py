@@ -38,7 +38,9 @@
     _kept                   Verilog that was made before
     _convert, _verilog      a circuit as Verilog
     _build, _simulation     Verilog behind a C interface that takes whole frames: harness.cc
-    _synthesis              what a circuit takes of an FPGA
+    _synthesis              what a circuit takes of an FPGA, with
+      _alike                  parts that are alike
+      _levels                 logic between registers
     _export                 the files of `slackline circuit verilog`
 
 Needs the extra slackline[circuit]; simulations also Verilator and a C++ compiler.
@@ -86,7 +88,9 @@ if TYPE_CHECKING:
         FAMILIES,
         Resources,
         clock_mhz,
+        logic_levels,
         resources,
+        resources_added_up,
         yosys_version,
     )
     from slackline.circuit._verilog import Verilog
@@ -136,12 +140,14 @@ __all__ = [
     "frame_of",
     "kept",
     "kept_already",
+    "logic_levels",
     "missing_tools",
     "node_registers",
     "open_ring_device",
     "packet_of",
     "register_table",
     "resources",
+    "resources_added_up",
     "ring_registers",
     "rotated",
     "yosys_version",
@@ -180,7 +186,15 @@ _HOMES = {
     "_ring_registers": ("ring_registers",),
     "_ring_twin": ("RingTwin",),
     "_simulation": ("Simulation",),
-    "_synthesis": ("FAMILIES", "Resources", "clock_mhz", "resources", "yosys_version"),
+    "_synthesis": (
+        "FAMILIES",
+        "Resources",
+        "clock_mhz",
+        "logic_levels",
+        "resources",
+        "resources_added_up",
+        "yosys_version",
+    ),
     "_verilog": ("Verilog",),
 }
 _EXTRA = ("amaranth", "numpy")

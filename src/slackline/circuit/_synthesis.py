@@ -5,13 +5,24 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from slackline.circuit._alike import alike_once
+from slackline.circuit._levels import stage_levels
 from slackline.circuit._verilog import Verilog
 from slackline.errors import UsageError
 
-__all__ = ["FAMILIES", "Resources", "clock_mhz", "resources", "yosys_version"]
+__all__ = [
+    "FAMILIES",
+    "Resources",
+    "clock_mhz",
+    "logic_levels",
+    "resources",
+    "resources_added_up",
+    "yosys_version",
+]
 
 FAMILIES = {"xcup": "UltraScale+", "xc7": "7 series", "ecp5": "ECP5"}
 """What Yosys can map to, by the names of its options."""
@@ -62,12 +73,36 @@ def yosys_version() -> str | None:
 
 
 def resources(verilog: Verilog, family: str) -> Resources:
-    """Takes seconds for a lane, minutes for a wide node; needs Yosys."""
-    if family not in FAMILIES:
-        raise UsageError(f"a family is one of {', '.join(FAMILIES)}, not {family!r}")
+    """Of the circuit as a whole: seconds for a lane, many minutes for a wide node; needs Yosys."""
+    return _resources(verilog, family, ())
+
+
+def resources_added_up(verilog: Verilog, family: str) -> tuple[Resources, Mapping[str, int]]:
+    """The same of parts, added up: those that are alike are synthesised once, the rest as a whole.
+
+    Minutes for a wide circuit. Also the names of these parts, and how many of each there are. What
+    lies on their borders is not made one with them, so this is a few percent more.
+    """
+    once, counts = alike_once(verilog)
+    names = {name.split(".")[-1]: count for name, count in counts.items()}
+    return _resources(once, family, tuple(counts)), names
+
+
+def logic_levels(verilog: Verilog, family: str) -> tuple[int, ...]:
+    """Of a pipeline: for each stage the most cells from register to register; needs Yosys."""
+    script = _script(family).replace(" -flatten", " -flatten -nosrl")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        _synthesise(verilog, family, folder, "tee -q -o stat.json stat -json")
+        _synthesise(verilog, script, folder, "write_json flat.json")
+        return stage_levels((folder / "flat.json").read_text(), verilog.name)
+
+
+def _resources(verilog: Verilog, family: str, apart: tuple[str, ...]) -> Resources:
+    script = "".join(f"setattr -mod -set keep_hierarchy 1 {name}; " for name in apart)
+    script += _script(family)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        _synthesise(verilog, script, folder, "tee -q -o stat.json stat -json")
         text = (folder / "stat.json").read_text()
     # Some versions write a heading before the object.
     cells = json.loads(text[text.index("{") :])["design"]["num_cells_by_type"]
@@ -86,7 +121,7 @@ def clock_mhz(verilog: Verilog) -> float | None:
         return None
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        _synthesise(verilog, "ecp5", folder, "write_json design.json")
+        _synthesise(verilog, _script("ecp5"), folder, "write_json design.json")
         device = ["--85k", "--speed", "8", "--out-of-context", "--timing-allow-fail"]
         report = ["--seed", "1", "--json", "design.json", "--report", "report.json"]
         _run([tool, "-q", *device, *report], folder)
@@ -94,13 +129,19 @@ def clock_mhz(verilog: Verilog) -> float | None:
     return min(float(clock["achieved"]) for clock in clocks.values())
 
 
-def _synthesise(verilog: Verilog, family: str, folder: Path, then: str) -> None:
+def _script(family: str) -> str:
+    if family not in FAMILIES:
+        raise UsageError(f"a family is one of {', '.join(FAMILIES)}, not {family!r}")
+    return _SYNTHESIS[family]
+
+
+def _synthesise(verilog: Verilog, script: str, folder: Path, then: str) -> None:
     tool = _found(_YOSYS)
     if tool is None:
         raise UsageError("Yosys is not installed (Debian: apt install yosys)")
     (folder / "circuit.v").write_text(verilog.text)
-    script = f"read_verilog circuit.v; {_SYNTHESIS[family]} -top {verilog.name}; {then}"
-    _run([tool, "-q", "-p", script], folder)
+    whole = f"read_verilog circuit.v; {script} -top {verilog.name}; {then}"
+    _run([tool, "-q", "-p", whole], folder)
 
 
 def _found(names: tuple[str, ...]) -> str | None:

@@ -70,7 +70,7 @@ def report(
     slots: Slots = 4,
     payload: Payload = "8KiB",
 ) -> None:
-    """Count what circuits take of an FPGA; a wide node takes Yosys many minutes."""
+    """Count what circuits take of an FPGA; wide ones take Yosys minutes."""
     from slackline import circuit
 
     options = circuit.NodeOptions(
@@ -85,7 +85,7 @@ def report(
         ),
         "ring": (
             f"ring NIC, {lanes} lanes",
-            lambda: circuit.convert("ring", circuit.RingNic(_ring(options))),
+            lambda: circuit.convert("ring", circuit.QueuedRingNic(_ring(options))),
         ),
     }
     version = circuit.yosys_version()
@@ -100,9 +100,15 @@ def report(
         title, make = known[name]
         made = make()
         for family in families.split(","):
-            found = circuit.resources(made, family)
+            found, parts = circuit.resources_added_up(made, family)
             counts = (str(getattr(found, kind)).rjust(11) for kind in kinds)
             print("  ".join([title.ljust(24), family.ljust(6), *counts]))
+            if parts:
+                alike = ", ".join(f"{count} {part}" for part, count in parts.items())
+                print(f"  added up: one of each and the rest were synthesised, of {alike}")
+            if name == "adder":
+                levels = " ".join(map(str, circuit.logic_levels(made, family)))
+                print(f"  levels of logic in its stages: {levels}")
         if clock and name in ("adder", "lanes"):
             reached = circuit.clock_mhz(made)
             said = "nextpnr-ecp5 is not installed" if reached is None else f"{reached:.0f} MHz"

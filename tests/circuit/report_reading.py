@@ -1,0 +1,35 @@
+"""What `slackline circuit report` printed, and what of it has grown."""
+
+import re
+
+ALLOWED = 0.05
+"""Growth that is still no failure, as a share; a whole cell is one even of a small number."""
+
+_ROW = re.compile(r"(.+?)\s{2,}(\w+)\s{2,}([\d ]+)")
+_LEVELS = "  levels of logic in its stages: "
+
+
+def numbers(report: str) -> dict[str, int]:
+    """Every figure by its circuit, family and kind."""
+    found: dict[str, int] = {}
+    row, kinds = "", report.splitlines()[1].split()[2:]
+    for line in report.splitlines()[2:]:
+        if line.startswith(_LEVELS):
+            levels = map(int, line.removeprefix(_LEVELS).split())
+            found |= {f"{row}, levels in stage {k}": each for k, each in enumerate(levels)}
+        elif (match := _ROW.fullmatch(line)) is not None:
+            row = f"{match[1]}, {match[2]}"
+            counts = map(int, match[3].split())
+            found |= {f"{row}, {kind}": n for kind, n in zip(kinds, counts, strict=True)}
+    return found
+
+
+def grown(before: str, now: str) -> list[str]:
+    """What has grown by as much as ALLOWED, or is not in both, a sentence each."""
+    old, new = numbers(before), numbers(now)
+    told = [f"{name} is in one of them only" for name in sorted(old.keys() ^ new.keys())]
+    return told + [
+        f"{name}: {old[name]} became {new[name]}"
+        for name in sorted(old.keys() & new.keys())
+        if new[name] > old[name] and new[name] >= (1 + ALLOWED) * old[name]
+    ]
