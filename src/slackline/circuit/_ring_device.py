@@ -38,12 +38,19 @@ class RingOptions(Beats):
     """The longest payload of a frame; a power of two from 128 on."""
     operations: int = 64
     """Operations that may be posted at once; a power of two from 2 to 256."""
+    ahead_beats: int = 0
+    """Beats of the host's memory that may be on their way or wait for their turn; at least those of
+    the longest frame. 0: of four such frames."""
 
     def __post_init__(self) -> None:
         check_lanes(self.lanes)
         check_power("slots", self.slots, 2, 64)
         check_power("payload_bytes", self.payload_bytes, 128, 65536)
         check_power("operations", self.operations, 2, 256)
+        if self.ahead_beats != 0 and self.ahead_beats < self.slot_beats:
+            raise UsageError(
+                f"ahead_beats must be 0 or at least {self.slot_beats}, not {self.ahead_beats}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ __all__ = ["Found", "RingDispatcher", "Role", "queue"]
 _BITS = 48
 """Of a byte's place in an operation."""
 _QUEUED = 4
-"""Jobs of a channel that wait for the adders."""
+"""Jobs of a channel that may wait for the adders, at least."""
 
 
 class Role(data.StructLayout):
@@ -104,11 +104,13 @@ class RingDispatcher(wiring.Component):
         m = Module()
         options = self.options
         count = options.operations
-        jobs = [queue(m, f"job_{k}", Job(options), _QUEUED, self.jobs[k]) for k in range(2)]
-        reads = queue(m, "read", DmaRequest(), _QUEUED, self.reads)
+        # As many frames as may be here wait for what memory has of theirs.
+        ahead = max(_QUEUED, options.slots)
+        jobs = [queue(m, f"job_{k}", Job(options), ahead, self.jobs[k]) for k in range(2)]
+        reads = queue(m, "read", DmaRequest(), ahead, self.reads)
         busy = ~self.idle
         # What is in hand may go to either channel.
-        fits = [each.level + busy < _QUEUED for each in (*jobs, reads)]
+        fits = [each.level + busy < ahead for each in (*jobs, reads)]
         host = Mux(busy, self.room[1], self.room[0])
         m.d.comb += self.may.eq(Cat(fits[0] & fits[2] & host, fits[1]))
 

@@ -44,7 +44,7 @@ class RingReads(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         options = self.options
-        depth = _FRAMES * options.slot_beats
+        depth = options.ahead_beats or _FRAMES * options.slot_beats
         m.submodules.words = words = SyncFIFOBuffered(width=32 * options.lanes, depth=depth)
         free = Signal(range(depth + 1), init=depth)
         frames = Signal(range(depth + 1))

@@ -1,82 +1,26 @@
 """A node behind AXI obeys the buses' rules, before a master and MACs that others have written."""
 
-import importlib.util
+import importlib
 import inspect
-import shutil
 import types
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
+from bus_running import checked, missing
 
 from slackline.circuit import NodeOptions
 
 HERE = Path(__file__).parent
-MODULES = ("amaranth", "cocotb", "cocotbext.axi", "find_libpython")
 OPTIONS = NodeOptions(ports=2, lanes=1, slots=4, payload_bytes=64)
 
 
-def missing() -> str | None:
-    """Why this cannot run here, or None."""
-    for name in MODULES:
-        try:
-            found = importlib.util.find_spec(name)
-        except ModuleNotFoundError:
-            found = None
-        if found is None:
-            return f"{name} is not installed: install slackline[test,circuit]"
-    from find_libpython import find_libpython
-
-    if find_libpython() is None:
-        return (
-            "Python has no shared library for cocotb to load (Debian: apt install libpython3-dev)"
-        )
-    if shutil.which("iverilog") is None:
-        return "Icarus is not installed (Debian: apt install iverilog)"
-    return None
-
-
+NODE = {"top": "slackline_node", "checks": "bus_checks"}
 REASON = missing()
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
 ]
-
-
-def checked(verilog: str, folder: Path, only: str | None = None) -> dict[str, str]:
-    """What each check of bus_checks.py, or one, said of the node: nothing if all was right."""
-    from cocotb_tools.runner import get_runner
-
-    (folder / "node.v").write_text(verilog)
-    runner = get_runner("icarus")
-    runner.build(
-        sources=[folder / "node.v"],
-        hdl_toplevel="slackline_node",
-        build_dir=folder,
-        timescale=("1ns", "1ps"),
-        log_file=folder / "build.log",
-    )
-    results = folder / "results.xml"
-    try:
-        runner.test(
-            test_module="bus_checks",
-            hdl_toplevel="slackline_node",
-            build_dir=folder,
-            testcase=only,
-            results_xml=str(results),
-            log_file=folder / "run.log",
-        )
-    except SystemExit:
-        # A check that failed; which, the results say.
-        if not results.exists():
-            raise AssertionError((folder / "run.log").read_text()[-3000:]) from None
-    found = {}
-    for case in ElementTree.parse(results).iter("testcase"):
-        failure = case.find("failure")
-        said = "" if failure is None else f"{failure.get('error_msg')}\n{failure.text or ''}"
-        found[str(case.get("name"))] = said
-    return found
 
 
 def verilog() -> str:
@@ -93,7 +37,7 @@ def modules_beside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_node_behind_axi_passes_every_check_of_its_buses(tmp_path: Path) -> None:
-    found = checked(verilog(), tmp_path)
+    found = checked(verilog(), tmp_path, **NODE)
     assert [said for said in found.values() if said] == []
     assert len(found) == (HERE / "bus_checks.py").read_text().count("@cocotb.test()")
 
@@ -138,4 +82,4 @@ def test_a_broken_boundary_fails_a_check(
     if module == "_axi_lite":
         # The signature is the same; only what is behind it changed.
         monkeypatch.setattr(user, "AXI_LITE", home.AXI_LITE)
-    assert checked(verilog(), tmp_path, check)[check] != ""
+    assert checked(verilog(), tmp_path, only=check, **NODE)[check] != ""

@@ -1,0 +1,65 @@
+"""Checks within Icarus: what they need, how they are started, what they said."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+MODULES = ("amaranth", "cocotb", "cocotbext.axi", "find_libpython")
+
+
+def missing() -> str | None:
+    """Why this cannot run here, or None."""
+    for name in MODULES:
+        try:
+            found = importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            return f"{name} is not installed: install slackline[test,circuit]"
+    from find_libpython import find_libpython
+
+    if find_libpython() is None:
+        return (
+            "Python has no shared library for cocotb to load (Debian: apt install libpython3-dev)"
+        )
+    if shutil.which("iverilog") is None:
+        return "Icarus is not installed (Debian: apt install iverilog)"
+    return None
+
+
+def checked(
+    verilog: str, folder: Path, *, top: str, checks: str, only: str | None = None
+) -> dict[str, str]:
+    """What each check of that module, or one, said of the circuit: nothing if all was right."""
+    from cocotb_tools.runner import get_runner
+
+    (folder / "circuit.v").write_text(verilog)
+    runner = get_runner("icarus")
+    runner.build(
+        sources=[folder / "circuit.v"],
+        hdl_toplevel=top,
+        build_dir=folder,
+        timescale=("1ns", "1ps"),
+        log_file=folder / "build.log",
+    )
+    results = folder / "results.xml"
+    try:
+        runner.test(
+            test_module=checks,
+            hdl_toplevel=top,
+            build_dir=folder,
+            testcase=only,
+            results_xml=str(results),
+            log_file=folder / "run.log",
+        )
+    except SystemExit:
+        # A check that failed; which, the results say.
+        if not results.exists():
+            raise AssertionError((folder / "run.log").read_text()[-3000:]) from None
+    found = {}
+    for case in ElementTree.parse(results).iter("testcase"):
+        failure = case.find("failure")
+        said = "" if failure is None else f"{failure.get('error_msg')}\n{failure.text or ''}"
+        found[str(case.get("name"))] = said
+    return found

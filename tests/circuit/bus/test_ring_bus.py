@@ -1,0 +1,75 @@
+"""A ring NIC behind AXI, with its queues in a memory that others have written, obeys the rules."""
+
+import importlib
+import inspect
+import re
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bus_running import checked, missing
+
+from slackline.circuit import RingOptions
+
+HERE = Path(__file__).parent
+OPTIONS = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=4)
+RING = {"top": "slackline_ring", "checks": "ring_bus_checks"}
+REASON = missing()
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+]
+
+
+def verilog() -> str:
+    from slackline.circuit import AxiBlock, QueuedRingNic, convert
+
+    headless = ("read_data", "write_data")
+    text = str(convert("slackline_ring", AxiBlock(QueuedRingNic(OPTIONS), headless)).text)
+    # Icarus does not look at what `always @*` gives before something in it has changed.
+    woken = text.replace("always @* begin", "always @* begin if (wakes) begin end")
+    woken = re.sub(r"always @\*\n( +\S+ = \d+'h\w+;)", r"initial\1", woken)
+    return re.sub(r"(?ms)^(module .*?\);\n)", r"\1  reg wakes = 0; initial #1 wakes = 1;\n", woken)
+
+
+@pytest.fixture(autouse=True)
+def modules_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator finds what this process finds."""
+    for folder in (HERE.parent, HERE):
+        monkeypatch.syspath_prepend(folder)
+
+
+def test_a_ring_nic_behind_axi_passes_every_check(tmp_path: Path) -> None:
+    found = checked(verilog(), tmp_path, **RING)
+    assert [said for said in found.values() if said] == []
+    assert len(found) == (HERE / "ring_bus_checks.py").read_text().count("@cocotb.test()")
+
+
+BROKEN = {
+    "a request is changed while it waits": (
+        "_ring_queues_dma",
+        "user.eq(Mux(waits, held, other.valid))",
+        "user.eq(other.valid)",
+        "the_first_rank_sends_what_its_queue_says_whatever_pauses",
+    ),
+}
+"""A file, what is right in it, what is wrong instead, and the check that must fail."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_ring_nic_fails_a_check(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, right, wrong, check = BROKEN[name]
+    home: Any = importlib.import_module(f"slackline.circuit.{module}")
+    source = inspect.getsource(home)
+    assert source.count(right) == 1
+    changed: Any = types.ModuleType(home.__name__)
+    exec(compile(source.replace(right, wrong), home.__file__, "exec"), vars(changed))
+    user = importlib.import_module("slackline.circuit._ring_queues")
+    for each in home.__all__:
+        monkeypatch.setattr(user, each, getattr(changed, each))
+    found = checked(verilog(), tmp_path, only=check, **RING)
+    assert "changed" in found[check] or "withdrawn" in found[check]
