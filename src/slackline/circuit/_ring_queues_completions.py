@@ -1,10 +1,11 @@
 """The queue of completions: written to the host's memory behind the sums they tell of."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from slackline.circuit._claims import claim
 from slackline.circuit._frames import Beat
 from slackline.circuit._ring_device import RingOptions
 from slackline.circuit._ring_layouts import DmaRequest, Key
@@ -63,10 +64,18 @@ class CompletionQueue(wiring.Component):
         ]
         with m.If(rung & ~self.wrong):
             m.d.sync += self.taken.eq(value)
-        self._write(m, entries, here)
+        writing = self._write(m, entries, here)
+        most = entries_of(self.bits)
+        claim(
+            m,
+            platform,
+            (here + writing)[:33] <= most,
+            (entries == most) | (entries == 0),
+        )
         return m
 
-    def _write(self, m: Module, entries: Signal, here: Signal) -> None:
+    def _write(self, m: Module, entries: Signal, here: Signal) -> Value:
+        """One at a time, while there is room; returns whether there is one."""
         options = self.options
         bits = 8 * COMPLETION.size
         layout = data.FlexibleLayout(
@@ -91,7 +100,7 @@ class CompletionQueue(wiring.Component):
             beat.data.eq(entry.as_value()[: 32 * options.lanes]),
             beat.last.eq(last),
         ]
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("WAIT"):
                 m.d.sync += [
                     Cat(entry.tag, entry.chunk).eq(key),
@@ -117,3 +126,4 @@ class CompletionQueue(wiring.Component):
                     with m.If(last):
                         m.d.sync += self.tail.eq(self.tail + 1)
                         m.next = "WAIT"
+        return ~fsm.ongoing("WAIT")

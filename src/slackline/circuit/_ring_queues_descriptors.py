@@ -1,11 +1,12 @@
 """The queue of descriptors: fetched from the host's memory, checked, handed on."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from slackline.circuit._claims import assume, claim
 from slackline.circuit._formats import ELEMENTS
 from slackline.circuit._frames import Beat
 from slackline.circuit._ring_device import RingOptions, sum_bytes
@@ -33,8 +34,7 @@ class Refusal(data.StructLayout):
 
 def entries_of(bits: Value) -> Value:
     """Entries of a queue whose register says `bits`; none if it says more than ENTRIES_BITS."""
-    known = Array(Const(1 << k, ENTRIES_BITS + 1) for k in range(ENTRIES_BITS + 1))
-    return Mux(bits <= ENTRIES_BITS, known[bits[:5]], 0)
+    return Mux(bits[5:].any(), 0, (Const(1) << bits[:5])[: ENTRIES_BITS + 1])
 
 
 class DescriptorQueue(wiring.Component):
@@ -74,14 +74,37 @@ class DescriptorQueue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self._doorbell(m)
-        self._fetch(m)
-        found = self._whole(m)
-        self._hand_on(m, found)
+        entries = self._doorbell(m)
+        asked = self._fetch(m)
+        waiting = self._whole(m)
+        held = self._hand_on(m, waiting)
+        self._claim(m, platform, entries, asked, waiting.level + held)
         return m
 
-    def _doorbell(self, m: Module) -> None:
-        """A count that goes back, or beyond the queue, is ignored."""
+    def _claim(
+        self, m: Module, platform: object, entries: Value, asked: Value, here: Value
+    ) -> None:
+        """What is never overrun: the queue, and the room for what is fetched of it."""
+        most = entries_of(self.bits)
+        under_way = Signal(range(_AHEAD + 1))
+        answered = self.i.valid & self.i.payload.last
+        if platform == "formal":
+            asks = self.requests.valid & self.requests.ready
+            m.d.sync += under_way.eq(under_way + asks - answered)
+        assume(m, platform, ~self.i.valid | under_way.any())
+        fetched = (asked - self.head)[:32]
+        claim(
+            m,
+            platform,
+            ((self.tail - self.head)[:32] <= most),
+            (entries == most) | (entries == 0),
+            fetched <= (self.tail - self.head)[:32],
+            fetched <= _AHEAD,
+            fetched == under_way + here,
+        )
+
+    def _doorbell(self, m: Module) -> Value:
+        """A count that goes back, or beyond the queue, is ignored; returns the queue's entries."""
         entries = Signal(ENTRIES_BITS + 1)
         rung, value = Signal(), Signal(32)
         told, open_ = Signal(32), Signal(32)
@@ -93,8 +116,10 @@ class DescriptorQueue(wiring.Component):
         ]
         with m.If(rung & ~self.wrong):
             m.d.sync += self.tail.eq(value)
+        return entries
 
-    def _fetch(self, m: Module) -> None:
+    def _fetch(self, m: Module) -> Value:
+        """Asks for the next one while there is room; returns how many were asked for."""
         asked = Signal(32)
         ahead = Signal(32)
         shift = ceil_log2(DESCRIPTOR.size)
@@ -109,6 +134,7 @@ class DescriptorQueue(wiring.Component):
         ]
         with m.If(self.requests.valid & self.requests.ready):
             m.d.sync += asked.eq(asked + 1)
+        return asked
 
     def _whole(self, m: Module) -> SyncFIFO:
         """Beats become descriptors; what must be 0 becomes a bit."""
@@ -133,8 +159,8 @@ class DescriptorQueue(wiring.Component):
         ]
         return waiting
 
-    def _hand_on(self, m: Module, waiting: SyncFIFO) -> None:
-        """One at a time: taken, judged, given to whom it is for."""
+    def _hand_on(self, m: Module, waiting: SyncFIFO) -> Value:
+        """One at a time: taken, judged, given to whom it is for; returns whether there is one."""
         shape = data.StructLayout({"descriptor": Descriptor(), "reserved": 1})
         entry, code = Signal(shape), Signal(Code)
         given = Signal()
@@ -145,7 +171,7 @@ class DescriptorQueue(wiring.Component):
             self.refusals.payload.key.chunk.eq(descriptor.chunk),
             self.refusals.payload.code.eq(code),
         ]
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("TAKE"):
                 m.d.comb += waiting.r_en.eq(1)
                 m.d.sync += entry.eq(waiting.r_data)
@@ -164,6 +190,7 @@ class DescriptorQueue(wiring.Component):
                 with m.If(given):
                     m.d.sync += self.head.eq(self.head + 1)
                     m.next = "TAKE"
+        return ~fsm.ongoing("TAKE")
 
     def _code(self, entry: data.View) -> Value:
         """As RingPost judges an operation."""

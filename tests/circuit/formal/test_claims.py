@@ -2,8 +2,6 @@
 
 import importlib
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,7 +9,8 @@ import pytest
 pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
 
 from formal_circuits import Datapath, Levels, Order, Outlet, Registers, gateware
-from formal_proving import Verdict, settle
+from formal_claims import Claim
+from formal_proving import Verdict
 
 from slackline.circuit import NodeOptions
 
@@ -25,28 +24,6 @@ pytestmark = [
 NARROW = NodeOptions(ports=2, lanes=1, slots=2, payload_bytes=64)
 WIDE = NodeOptions(ports=2, lanes=16, slots=2, payload_bytes=128)
 THREE = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """A circuit of one module's gateware, and how its claims are settled."""
-
-    home: str
-    make: Callable[[Any], Any]
-    steps: int
-    bounded: bool = False
-    memories: bool = False
-    right: str
-    wrong: str
-    """What a broken circuit has in its place."""
-
-    def settled(self) -> Verdict:
-        made = self.make(gateware(importlib.import_module(self.home)))
-        return settle(made, steps=self.steps, bounded=self.bounded, memories=self.memories)
-
-    def settled_if_broken(self) -> Verdict:
-        made = self.make(gateware(importlib.import_module(self.home), self.right, self.wrong))
-        return settle(made, steps=self.steps, bounded=True, memories=self.memories)
 
 
 def datapath(reducer: Any, options: NodeOptions) -> Any:
