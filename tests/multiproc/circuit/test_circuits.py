@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ring_ranks import digests, digits, disagreeing, killed, late
+from ring_ranks import digests, digits, disagreeing, killed, late, many
 
 from slackline.nic._circuit_nic import Devices
 
@@ -111,6 +111,15 @@ def test_a_rotating_ring_of_circuits_twins_and_software_has_the_bits_of_software
 def test_a_rank_that_is_killed_is_named_by_all_others(ring) -> None:
     results = ring(["circuit"] * 3, killed, dying=(2,))
     assert results[:2] == [["PeerError", 2]] * 2
+
+
+@pytest.mark.simulates
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("compiled")
+def test_more_chunks_than_there_is_room_for_go_round_circuits_and_software(ring) -> None:
+    environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto"}
+    expected = ring(["software"] * 4, many, environment=environment)
+    assert ring(["circuit", "software"] * 2, many, environment=environment, seconds=200) == expected
 
 
 @pytest.mark.simulates
