@@ -185,7 +185,7 @@ def test_ranks_and_what_they_have_started_leave_when_torchrun_is_killed(
         started = _pids(path.parent, "child")
         assert len(started) == 2
         assert [pid for pid in pids + started if _alive(pid)] == []
-        assert "slackline run: torchrun was killed by SIGKILL; its ranks have been ended:" in err
+        assert "slackline run: torchrun was killed by SIGKILL; its ranks have been ended\n" in err
         assert process.returncode == 1
 
 

@@ -227,8 +227,10 @@ def _explain(job: Job, ending: Ending, screen: Screen) -> None:
     """Names the rank that failed first, and shows its output unless it was shown as rank 0's."""
     if not ending.failures:
         ended = "; its ranks have been ended" if ending.torchrun < 0 else ""
-        screen.note(f"torchrun {how(ending.torchrun)}{ended}:")
-        screen.stderr(job.torchrun_log.read_bytes())
+        said = job.torchrun_log.read_bytes()
+        screen.note(f"torchrun {how(ending.torchrun)}{ended}{':' if said else ''}")
+        if said:
+            screen.stderr(said)
         return
     cause, *others = ending.failures
     words = job.last_words(cause.rank, _LAST_WORDS)
