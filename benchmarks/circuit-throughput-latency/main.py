@@ -32,6 +32,8 @@ KEEPS_UP, STORED_OVER_CUT = 1 / 0.98, 1.8
 BEATS = 2000
 RING_FULL = RingOptions(lanes=16, slots=8, payload_bytes=8192)
 RING_QUICK = RingOptions(lanes=1, slots=8, payload_bytes=256, operations=8)
+RING_AHEAD = RingOptions(lanes=16, slots=64, payload_bytes=1024, ahead_beats=512)
+"""Built for short frames and memory that is far away."""
 RING_PAYLOADS = (64, 256, 1024, 8192)
 RING_FRAMES = 64
 RING_MEMORY = 300
@@ -110,11 +112,13 @@ def jitter_rows(bench: NodeBench) -> list[Row]:
 def ring_rows(bench: RingBench) -> list[Row]:
     """Frames of growing size through a ring NIC, alone, one behind the other, of both kinds."""
     rows = []
+    # More than the slots hold.
+    frames = max(RING_FRAMES, 2 * bench.options.slots)
     for payload in RING_PAYLOADS:
         if not bench.options.beat_bytes <= payload <= bench.options.payload_bytes:
             continue
-        alone, message = bench.run(1, payload), bench.run(RING_FRAMES, payload)
-        far = bench.run(RING_FRAMES, payload, latency=RING_MEMORY)
+        alone, message = bench.run(1, payload), bench.run(frames, payload)
+        far = bench.run(frames, payload, latency=RING_MEMORY)
         values = {
             "first_alone": alone.first,
             "first_of_message": message.first,
@@ -122,7 +126,14 @@ def ring_rows(bench: RingBench) -> list[Row]:
             "cycles_per_beat_far_memory": far.cycles_per_beat,
             "cycles_per_beat_both": bench.run_both(RING_FRAMES, payload),
         }
-        rows.append(Row(labels={"payload_bytes": payload, "frames": RING_FRAMES}, values=values))
+        options = bench.options
+        labels = {
+            "slots": options.slots,
+            "ahead_beats": options.read_beats,
+            "payload_bytes": payload,
+            "frames": frames,
+        }
+        rows.append(Row(labels=labels, values=values))
     return rows
 
 
@@ -207,6 +218,9 @@ def main() -> None:
     ring_options = RING_QUICK if options.quick else RING_FULL
     with RingBench(ring_options, optimise=not options.quick) as ring:
         rings, speeds = ring_rows(ring), speed_rows(ring)
+    if not options.quick:
+        with RingBench(RING_AHEAD, optimise=False) as ring:
+            rings = [*ring_rows(ring), *rings]
     tables = [
         table("lanes", lanes),
         table("cycles from a message's first beat in to its first and last beat of sums", sizes),

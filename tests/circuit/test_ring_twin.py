@@ -194,6 +194,10 @@ def test_more_operations_than_a_device_has_are_refused() -> None:
             "operations must be a power of two from 2 to 256, not 3",
         ),
         (
+            lambda: RingOptions(ahead_beats=127),
+            "ahead_beats must be 0 or at least 128, not 127",
+        ),
+        (
             lambda: RingPlace(rank=0, ranks=1, job=0, epoch=0, plan_id=0),
             "ranks must be 2 to 65535, not 1",
         ),

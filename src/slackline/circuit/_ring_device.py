@@ -52,6 +52,11 @@ class RingOptions(Beats):
                 f"ahead_beats must be 0 or at least {self.slot_beats}, not {self.ahead_beats}"
             )
 
+    @property
+    def read_beats(self) -> int:
+        """`ahead_beats`, or what it is if it is 0."""
+        return self.ahead_beats or 4 * self.slot_beats
+
 
 @dataclass(frozen=True, kw_only=True)
 class RingOperation:

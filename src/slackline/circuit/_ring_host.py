@@ -14,7 +14,7 @@ from slackline.circuit._ring_layouts import DmaRequest, Job, Key
 __all__ = ["RingReads", "RingWrites"]
 
 _FRAMES = 4
-"""Of the host's data that are read before their turn, or wait to be written."""
+"""Of sums that wait to be written."""
 
 
 class RingReads(wiring.Component):
@@ -44,7 +44,7 @@ class RingReads(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         options = self.options
-        depth = options.ahead_beats or _FRAMES * options.slot_beats
+        depth = options.read_beats
         m.submodules.words = words = SyncFIFOBuffered(width=32 * options.lanes, depth=depth)
         free = Signal(range(depth + 1), init=depth)
         frames = Signal(range(depth + 1))

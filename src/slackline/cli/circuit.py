@@ -36,6 +36,10 @@ def verilog(
     ports: Ports = 4,
     slots: Slots = 4,
     payload: Payload = "8KiB",
+    ahead: Annotated[
+        int,
+        typer.Option(help="Beats that a ring NIC reads ahead; 0: of four of the longest frames."),
+    ] = 0,
 ) -> None:
     """Write node, ring NIC, lanes and Ethernet port behind AXI, with registers in C and tables."""
     from slackline import circuit
@@ -43,11 +47,11 @@ def verilog(
     options = circuit.NodeOptions(
         lanes=lanes, ports=ports, slots=slots, payload_bytes=parse_bytes(payload)
     )
-    for path in circuit.export(options, _ring(options), out):
+    for path in circuit.export(options, _ring(options, ahead), out):
         print(path)
 
 
-def _ring(options: NodeOptions) -> RingOptions:
+def _ring(options: NodeOptions, ahead: int = 0) -> RingOptions:
     """A ring NIC as wide as a node, with as many slots for frames of the same size."""
     from slackline import circuit
 
@@ -55,6 +59,7 @@ def _ring(options: NodeOptions) -> RingOptions:
         lanes=options.lanes,
         slots=min(options.slots, 64),
         payload_bytes=max(options.payload_bytes, 128),
+        ahead_beats=ahead,
     )
 
 
