@@ -11,6 +11,7 @@ import numpy as np
 from _harness.machine import describe_machine
 from _harness.options import parse
 from _harness.report import Report, Row, Target
+from allreduce_runs import AllReduceBench, allreduce_rows
 from node_runs import Jitter, NodeBench
 from rich.table import Table
 from ring_runs import RingBench
@@ -38,6 +39,15 @@ RING_PAYLOADS = (64, 256, 1024, 8192)
 RING_FRAMES = 64
 RING_MEMORY = 300
 """Cycles until far memory answers: about a microsecond at the clock of a 100 Gb/s MAC."""
+KIB = 1 << 10
+RING_MESSAGES = (
+    *((size * KIB, KIB) for size in (4, 16, 64, 256)),
+    *((size * KIB, 8 * KIB) for size in (64, 256, 1024)),
+)
+"""Of all-reduces: bytes, and bytes of payload in a frame."""
+RING_MESSAGES_QUICK = ((4 * KIB, 256),)
+OVER_LINK = 1.05
+"""Of what the link takes alone, at most, for the longest message at the pace of 100 Gb/s."""
 NOTES = (
     "All of this is counted in cycles of a simulation; no board has run the circuit.",
     "Ports are fed a beat a cycle. What a cycle takes depends on the device and on timing closure.",
@@ -184,10 +194,23 @@ def ring_targets(rows: list[Row]) -> list[Target]:
     return [at_most(name, rows[-1], key) for key, name in names.items()]
 
 
-def at_most(name: str, row: Row, key: str) -> Target:
+def allreduce_targets(rows: list[Row]) -> list[Target]:
+    """Of the longest message over the slower wire, which adders keep up with."""
+    last = rows[-1]
+    if last.labels["wire"] != "100 Gb/s":
+        return []
+    return [
+        at_most(f"{name} over its link's own time, 1 MiB at 100 Gb/s", last, key, OVER_LINK)
+        for name, key in (
+            ("reduce-broadcast ring", "reduce_broadcast_over_link"),
+            ("rotating ring", "rotating_over_link"),
+        )
+    ]
+
+
+def at_most(name: str, row: Row, key: str, most: float = KEEPS_UP) -> Target:
     """That a stream keeps up."""
-    measured = float(row.values[key])
-    return Target(name=name, target=KEEPS_UP, measured=measured, bound="at most")
+    return Target(name=name, target=most, measured=float(row.values[key]), bound="at most")
 
 
 def main() -> None:
@@ -221,16 +244,22 @@ def main() -> None:
     if not options.quick:
         with RingBench(RING_AHEAD, optimise=False) as ring:
             rings = [*ring_rows(ring), *rings]
+    with AllReduceBench(ring_options, optimise=not options.quick) as nics:
+        if options.quick:
+            reduces = allreduce_rows(nics, RING_MESSAGES_QUICK, {"a beat a cycle": 0})
+        else:
+            reduces = allreduce_rows(nics, RING_MESSAGES)
     tables = [
         table("lanes", lanes),
         table("cycles from a message's first beat in to its first and last beat of sums", sizes),
         table("messages at the pace of an Ethernet, if timing closes at its MAC's clock", wires),
         table("onset threshold against jitter: the same, and cycles starved on the way", jitters),
         table("ring NIC: cycles from the first beat in to the first out, and a beat", rings),
+        table("ring NICs: cycles of an all-reduce, and over what its link takes alone", reduces),
         table("ring NIC, simulated by this machine", speeds),
     ]
-    rows = [*lanes, *sizes, *wires, *jitters, *rings, *speeds]
-    targets = [*node_targets(sizes), *ring_targets(rings)]
+    rows = [*lanes, *sizes, *wires, *jitters, *rings, *reduces, *speeds]
+    targets = [*node_targets(sizes), *ring_targets(rings), *allreduce_targets(reduces)]
     report = Report(rows=rows, targets=targets, machine=machine)
     report.print(tables, options, NOTES)
 
