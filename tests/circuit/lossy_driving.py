@@ -35,17 +35,25 @@ class CircuitRing:
         faults: Faults,
         rng: np.random.Generator,
         timeout: int = 2000,
+        *,
+        completions: int | None = None,
+        lazy: float = 0,
     ) -> None:
+        """`completions`: entries of the hosts' queues; `lazy`: how often they do not look there."""
         self.simulations, self.options, self.faults, self.rng = simulations, options, faults, rng
         self._wires: list[tuple[int, int, int, bytes, bool]] = []
         self._turn = 0
+        self._lazy = lazy
         self.done: list[list[tuple[int, int]]] = [[] for _ in simulations]
         self._sums: list[dict[tuple[int, int], tuple[int, bytes]]] = [{} for _ in simulations]
         """Of each rank what must be where when an operation is completed."""
         self._early = ""
         settings = {"job": JOB, "epoch": EPOCH, "plan": PLAN, "ranks": len(simulations)}
         room = 8 * options.operations
-        self.drivers = [QueueDriver(each, options, descriptors=room) for each in simulations]
+        self.drivers = [
+            QueueDriver(each, options, descriptors=room, completions=completions)
+            for each in simulations
+        ]
         for rank, driver in enumerate(self.drivers):
             mine = {**settings, "timeout": timeout, "rank": rank, "control": 1}
             for name, value in mine.items():
@@ -75,6 +83,8 @@ class CircuitRing:
             ):
                 for frame, _, _ in simulation.frames(STREAMS[stream]):
                     self._spoil(to, STREAMS[there], frame)
+            if self._lazy and self.rng.random() < self._lazy:
+                continue
             completed = self.drivers[rank].completions()
             assert all(each.code is Code.DONE for each in completed)
             for each in completed:

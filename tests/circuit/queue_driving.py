@@ -1,4 +1,4 @@
-"""A ring NIC's queues without the NIC: a host on one side, a stand-in for the NIC on the other."""
+"""A ring NIC's queues without the NIC, a host on one side, a stand-in on the other; and with it."""
 
 from collections import Counter, deque
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from amaranth.hdl import Module
 from amaranth.lib import wiring
+from lossy_driving import CircuitRing, Faults
+from ring_driving import DTYPES, differences, tensors
 
 from slackline.circuit import (
     DESCRIPTOR,
@@ -234,3 +236,41 @@ def _opened(values: dict[str, int]) -> bytes:
     layout = Descriptor()
     packed = sum(values[name] << field.offset for name, field in layout)
     return packed.to_bytes(-(-layout.size // 8), "little")
+
+
+def slow_ring(options: RingOptions) -> str:
+    """Two NICs whose hosts' memory takes writes slowly: what is wrong, or nothing."""
+    from slackline.circuit import QueuedRingNic, convert
+
+    verilog = convert("ring", QueuedRingNic(options))
+    rng = np.random.default_rng(5)
+    operations = [tensors(rng, options, 2, DTYPES[k % 4], 40, k) for k in range(8)]
+    with Simulation(verilog, optimise=False) as one, Simulation(verilog, optimise=False) as other:
+        for simulation in (one, other):
+            simulation.stall(3, 0.97, 1, output=True)
+        ring = CircuitRing([one, other], options, Faults(), rng, timeout=100_000)
+        return ring.run(operations, turns=1500)
+
+
+def lazy_ring(options: RingOptions) -> str:
+    """Two NICs whose hosts seldom take their one completion: more ends than the NICs keep."""
+    from slackline.circuit import QueuedRingNic, convert
+
+    verilog = convert("ring", QueuedRingNic(options))
+    rng = np.random.default_rng(6)
+    operations = [tensors(rng, options, 2, DTYPES[k % 4], 1 + k, k) for k in range(40)]
+    with Simulation(verilog, optimise=False) as one, Simulation(verilog, optimise=False) as other:
+        ring = CircuitRing(
+            [one, other], options, Faults(), rng, timeout=100_000, completions=1, lazy=0.95
+        )
+        left = [list(operations) for _ in ring.drivers]
+        for _ in range(2500):
+            for rank, mine in enumerate(left):
+                while mine and ring.drivers[rank].room():
+                    each = mine.pop(0)
+                    ring.post(rank, each, each.operations(rank)[0])
+            ring.turn()
+            if all(len(done) == len(operations) for done in ring.done):
+                break
+        stopped = ring.total("no_completion_room") > 10_000
+        return differences(operations, ring.done) or ("" if stopped else "nothing ever waited")

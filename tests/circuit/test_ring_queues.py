@@ -10,7 +10,7 @@ from slackline.circuit import Code, RingOptions
 
 pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
 
-from queue_driving import Office, Work, desk
+from queue_driving import Office, Work, desk, lazy_ring
 
 # Time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
@@ -129,3 +129,7 @@ def test_a_doorbell_beyond_what_can_be_is_counted_and_ignored(open_office) -> No
     driver.write("descriptor_tail", 1)
     simulation.step(4)
     assert (driver.read("doorbells_refused"), driver.read("descriptor_tail")) == (7, 0)
+
+
+def test_hosts_that_seldom_take_their_one_completion_get_all_of_them() -> None:
+    assert lazy_ring(OPTIONS) == ""

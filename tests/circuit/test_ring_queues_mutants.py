@@ -1,16 +1,12 @@
 """The tests find queues that are wrong in one place."""
 
-from contextlib import ExitStack
-
 import numpy as np
 import pytest
 
 pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
 
-from lossy_driving import CircuitRing, Faults
 from mutating import Mutant, make
-from queue_driving import Office, desk
-from ring_driving import DTYPES, tensors
+from queue_driving import Office, desk, lazy_ring, slow_ring
 
 from slackline.circuit import RingOptions
 
@@ -56,21 +52,6 @@ def doorbells_fail() -> str:
             if driver.read(name) != 0:
                 return f"{name} is {driver.read(name)}"
     return ""
-
-
-def order_fails() -> str:
-    """A ring whose hosts' memory takes writes slowly; completions come behind their sums."""
-    from slackline.circuit import QueuedRingNic, Simulation, convert
-
-    verilog = convert("ring", QueuedRingNic(OPTIONS))
-    rng = np.random.default_rng(5)
-    operations = [tensors(rng, OPTIONS, 2, DTYPES[k % 4], 40, k) for k in range(8)]
-    with ExitStack() as stack:
-        simulations = [stack.enter_context(Simulation(verilog, optimise=False)) for _ in range(2)]
-        for simulation in simulations:
-            simulation.stall(3, 0.97, 1, output=True)
-        ring = CircuitRing(simulations, OPTIONS, Faults(), rng, timeout=100_000)
-        return ring.run(operations, turns=1500)
 
 
 _BEHIND = """done.w_data.eq(ends.r_data[:-1]),
@@ -155,7 +136,15 @@ MUTANTS = {
         ("_ring",),
         _BEHIND,
         _BEFORE,
-        order_fails,
+        lambda: slow_ring(OPTIONS),
+    ),
+    "a place for a completion": Mutant(
+        "_ring_host",
+        ("RingWrites",),
+        ("_ring",),
+        "(places.any() | ~ends_one)",
+        "1",
+        lambda: lazy_ring(OPTIONS),
     ),
 }
 
@@ -178,4 +167,4 @@ def test_the_queues_pass_where_mutants_fail() -> None:
 
 @pytest.mark.slow
 def test_a_ring_with_slow_memory_passes_where_mutants_fail() -> None:
-    assert order_fails() == ""
+    assert slow_ring(OPTIONS) == ""

@@ -74,6 +74,9 @@ class RingWrites(wiring.Component):
     valid, i     its beats
     requests     stream of DmaRequest; beats: stream of Beat, `last` ends a request
     completions  stream of Key, each after its last beat
+
+    An operation's last frame is asked for when its completion has a place, so what was asked for
+    never waits for completions: they may wait behind it.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -100,7 +103,7 @@ class RingWrites(wiring.Component):
         # A slot's frames are begun before one of them is out, whatever their length.
         ahead = 2 * options.slots
         m.submodules.words = words = SyncFIFOBuffered(width=word + 1, depth=depth)
-        m.submodules.asked = asked = SyncFIFO(width=DmaRequest().size, depth=ahead)
+        m.submodules.asked = asked = SyncFIFO(width=DmaRequest().size + 1, depth=ahead)
         m.submodules.ends = ends = SyncFIFO(width=Key().size + 1, depth=ahead)
         m.submodules.done = done = SyncFIFO(width=Key().size, depth=options.operations)
         free = Signal(range(depth + 1), init=depth)
@@ -109,7 +112,10 @@ class RingWrites(wiring.Component):
         moves = self.beats.valid & self.beats.ready
         request = Signal(DmaRequest())
         last = words.r_data[-1]
-        held = last & ends.r_data[-1] & ~done.w_rdy
+        places = Signal(range(options.operations + 1), init=options.operations)
+        asks, ends_one = self.requests.valid & self.requests.ready, asked.r_data[-1]
+        given = self.completions.valid & self.completions.ready
+        m.d.sync += places.eq(places - (asks & ends_one) + given)
         with m.If(begins):
             m.d.sync += free.eq(free - beats + moves)
         with m.Else():
@@ -118,19 +124,19 @@ class RingWrites(wiring.Component):
             self.room.eq((free >= options.slot_beats) & asked.w_rdy & ends.w_rdy),
             request.address.eq(job.address),
             request.bytes.eq(job.size),
-            asked.w_data.eq(request),
+            asked.w_data.eq(Cat(request, job.ends)),
             asked.w_en.eq(begins),
             ends.w_data.eq(Cat(job.key, job.ends)),
             ends.w_en.eq(begins),
             words.w_data.eq(self.i.data),
             words.w_data[-1].eq(self.i.last),
             words.w_en.eq(self.valid & self.i.store),
-            self.requests.payload.as_value().eq(asked.r_data),
-            self.requests.valid.eq(asked.r_rdy),
-            asked.r_en.eq(self.requests.ready),
+            self.requests.payload.as_value().eq(asked.r_data[:-1]),
+            self.requests.valid.eq(asked.r_rdy & (places.any() | ~ends_one)),
+            asked.r_en.eq(asks),
             self.beats.payload.data.eq(words.r_data[:word]),
             self.beats.payload.last.eq(last),
-            self.beats.valid.eq(words.r_rdy & ~held),
+            self.beats.valid.eq(words.r_rdy),
             words.r_en.eq(moves),
             ends.r_en.eq(moves & last),
             done.w_data.eq(ends.r_data[:-1]),
