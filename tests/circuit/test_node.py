@@ -216,6 +216,25 @@ def test_frames_that_disagree_are_dropped_on_all_ports(open_node) -> None:
     assert node.read("mismatched") == 1
 
 
+def test_after_frames_that_disagree_a_message_still_waits_for_its_threshold(open_node) -> None:
+    node = open_node(threshold=2)
+    rng = np.random.default_rng(6)
+    first = node.messages(rng, DType.INT32, 2, 1)
+    # On all ports but this one the frame that is dropped ends its message.
+    first[-1] = [resealed(first[-1][0], total=16)]
+    second = node.messages(rng, DType.INT32, node.options.payload_bytes // 2, 2)
+    node.send_all(first)
+    *early, late = second
+    for port, (one, other) in enumerate(early):
+        node.send(port, one)
+        node.send(port, other)
+    node.send(len(early), late[0])
+    node.simulation.step(2000)
+    assert (node.simulation.frames(0), node.read("mismatched")) == ([], 1)
+    node.send(len(early), late[1])
+    assert node.difference() == ""
+
+
 def onset_cycles(node: Node, frames: int) -> tuple[int, list[int]]:
     """Frames arrive 500 cycles apart; the cycles at which the sums begin to leave."""
     size = frames * node.options.payload_bytes // 4

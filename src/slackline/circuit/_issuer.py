@@ -44,6 +44,10 @@ class Issuer(wiring.Component):
     def __init__(self, options: NodeOptions) -> None:
         self.options = options
         count = range(options.slots + 1)
+        self.active = Signal()
+        """A frame is begun, and its last beat is not."""
+        self.headers = Signal(range(options.header_beats + 1))
+        """Beats of its header that are not begun."""
         super().__init__(
             {
                 "threshold": In(32),
@@ -69,8 +73,7 @@ class Issuer(wiring.Component):
         m = Module()
         options = self.options
         frame = self.frames.payload
-        active, started = Signal(), Signal()
-        headers = Signal(range(options.header_beats + 1))
+        active, started, headers = self.active, Signal(), self.headers
         beats = Signal(range(options.slot_beats + 1))
         element = Signal(2)
         second = Signal()

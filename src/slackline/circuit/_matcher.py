@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from slackline.circuit._claims import claim
 from slackline.circuit._frames import Frame
 
 __all__ = ["Matcher"]
@@ -15,6 +16,7 @@ class Matcher(wiring.Component):
     heads      a stream of Frame for each port; all are taken together
     o          stream of Frame
     agreed     with `o`: all heads are alike; else the frames are to be dropped
+    finals     with `o`: which ports' frames end a message
     comparing  frames are there, but `o` is not yet
     """
 
@@ -25,6 +27,7 @@ class Matcher(wiring.Component):
                 "heads": In(stream.Signature(Frame())).array(ports),
                 "o": Out(stream.Signature(Frame())),
                 "agreed": Out(1),
+                "finals": Out(ports),
                 "comparing": Out(1),
             }
         )
@@ -47,9 +50,12 @@ class Matcher(wiring.Component):
                 self.o.valid.eq(1),
                 self.o.payload.eq(first),
                 self.agreed.eq(alike.all()),
+                self.finals.eq(Cat(*(head.payload.final for head in self.heads))),
             ]
         with m.Elif(compared):
             m.d.sync += compared.eq(1)
         m.d.comb += [head.ready.eq(compared & free) for head in self.heads]
         m.d.comb += self.comparing.eq(all_there & ~self.o.valid)
+        # What was compared does not go before it is taken.
+        claim(m, platform, ~compared | all_there)
         return m

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from slackline.circuit._bank import BUS, Bank
+from slackline.circuit._claims import claim, ones
 from slackline.circuit._crc import Crc
 from slackline.circuit._frames import ALL_REDUCE_SUM, HEADER, Beat, Frame
 from slackline.circuit._issuer import STALLS, Issuer
@@ -60,9 +61,12 @@ class AggregationNode(wiring.Component):
         core.submodules.reducer = reducer = Reducer(self.options)
         core.submodules.writer = writer = HeaderWriter(self.options, reducer.latency)
         core.submodules.retainer = retainer = Retainer(self.options, reducer.depth)
-        for port in range(self.options.ports):
-            receiver = self._port(core, port, bank, matcher, issuer, reducer)
-            wiring.connect(core, receiver.again, retainer.again[port])
+        receivers = [
+            self._port(core, port, bank, matcher, issuer, reducer)
+            for port in range(self.options.ports)
+        ]
+        for receiver, again in zip(receivers, retainer.again, strict=True):
+            wiring.connect(core, receiver.again, again)
         m.d.comb += [
             getattr(writer, name).eq(bank.settings[name]) for name in ("job", "epoch", "source")
         ]
@@ -89,7 +93,48 @@ class AggregationNode(wiring.Component):
         ]
         m.d.comb += [bank.counts[name].eq(issuer.stalls[name] & enable) for name in STALLS]
         self._broadcast(core, retainer)
+        self._claims(core, platform, receivers, matcher, issuer, reducer, writer)
         return m
+
+    def _claims(
+        self,
+        m: Module,
+        platform: object,
+        receivers: list[Receiver],
+        matcher: Matcher,
+        issuer: Issuer,
+        reducer: Reducer,
+        writer: "HeaderWriter",
+    ) -> None:
+        """What the parts need of each other."""
+        for receiver, delay in zip(receivers, reducer.delays, strict=True):
+            leaving = (
+                (each.payload & each.step & each.last) | each.skip
+                for each in reducer.tokens[:delay]
+            )
+            claim(
+                m,
+                platform,
+                receiver.matched == matcher.o.valid,
+                # A slot is taken until the frame's last beat, or its dropping, comes by its port.
+                receiver.used == receiver.fill + issuer.active + sum(leaving, Const(0)),
+            )
+        beats = self.options.header_beats
+        tokens = Cat(each.header for each in reducer.tokens)
+        waiting = beats * (writer.begun + writer.summed + writer.headers.level) - writer.at
+        claim(
+            m,
+            platform,
+            issuer.active | (issuer.headers == 0),
+            # Each beat of a header that is made has its token, begun or not, and none has passed
+            # those that are not in the queue yet.
+            waiting == issuer.headers + ones(tokens),
+            ~writer.begun | (issuer.active & (issuer.headers == beats)),
+            ~writer.summed | (issuer.headers + reducer.tokens[0].header == beats),
+            ~writer.at.any() | writer.o.valid,
+            ~writer.o.ready | writer.o.valid,
+            ~writer.headers.w_en | writer.headers.w_rdy,
+        )
 
     def _port(
         self,
@@ -120,7 +165,7 @@ class AggregationNode(wiring.Component):
             receiver.job.eq(bank.settings["job"]),
             receiver.epoch.eq(bank.settings["epoch"]),
             receiver.begun.eq(issuer.begun),
-            receiver.begun_final.eq(issuer.begun & issuer.begun_frame.final),
+            receiver.begun_final.eq(issuer.begun & matcher.finals[port]),
             receiver.released.eq(ends | now.skip),
             receiver.address.eq(Cat(beat[: ceil_log2(options.slot_beats)], slot)),
             reducer.words[port].eq(receiver.word),
@@ -158,7 +203,10 @@ class HeaderWriter(wiring.Component):
     def __init__(self, options: NodeOptions, ahead: int) -> None:
         """`ahead`: cycles that a header may begin before it is taken."""
         self.options = options
-        self.depth = 1 << (ahead + 4).bit_length()
+        self.headers = SyncFIFO(width=HEADER.size, depth=1 << (ahead + 4).bit_length())
+        self.begun, self.summed = Signal(), Signal()
+        self.at = Signal(range(options.header_beats))
+        """Beats of the first header that were taken."""
         super().__init__(
             {
                 "begin": In(1),
@@ -176,8 +224,8 @@ class HeaderWriter(wiring.Component):
         header = Signal(HEADER)
         checked = HEADER["header_checksum"].offset
         m.submodules.crc = crc = Crc(checked // 8)
-        m.submodules.headers = headers = SyncFIFO(width=HEADER.size, depth=self.depth)
-        begun, summed = Signal(), Signal()
+        m.submodules.headers = headers = self.headers
+        begun, summed, at = self.begun, self.summed, self.at
         m.d.sync += [
             begun.eq(self.begin),
             summed.eq(begun),
@@ -201,7 +249,6 @@ class HeaderWriter(wiring.Component):
             headers.w_en.eq(summed),
             headers.w_data.eq(Cat(held, crc.crc)),
         ]
-        at = Signal(range(options.header_beats))
         beat_bits = 32 * options.lanes
         final = Const(options.header_beats - 1)
         m.d.comb += [

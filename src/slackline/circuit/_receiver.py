@@ -43,6 +43,10 @@ class Receiver(wiring.Component):
         self.options, self.rank = options, rank
         self.address_bits = ceil_log2(options.slots * options.slot_beats)
         self._heads = SyncFIFOBuffered(width=Frame().size, depth=options.slots + 1)
+        self.used = Signal(range(options.slots + 1))
+        """Slots that are not free."""
+        self.matched = Signal(range(options.slots + 2))
+        """For claims: frames whose head was taken and that are not begun."""
         super().__init__(
             {
                 "i": In(stream.Signature(Beat(options.lanes))),
@@ -66,7 +70,7 @@ class Receiver(wiring.Component):
         m = Module()
         options = self.options
         m.submodules.reader = reader = FrameReader(options)
-        used = Signal(range(options.slots + 1))
+        used = self.used
         m.d.comb += [
             self.i.ready.eq(
                 self.enable & (reader.in_payload | (used + reader.closing < options.slots))
@@ -79,14 +83,12 @@ class Receiver(wiring.Component):
         self._decide(m, reader, slot)
         m.d.sync += used.eq(used + self.events.accepted - self.released)
         m.d.sync += self.fill.eq(self.fill + self.events.accepted - self.begun)
-        self._claims(m, platform, used, reader.closing, reader.within)
+        self._claims(m, platform, reader.closing, reader.within)
         return m
 
-    def _claims(
-        self, m: Module, platform: object, used: Signal, closing: Signal, within: Value
-    ) -> None:
+    def _claims(self, m: Module, platform: object, closing: Signal, within: Value) -> None:
         """What holds if frames are begun after their heads were taken, and released after that."""
-        matched = Signal(range(self.options.slots + 2))
+        used, matched = self.used, self.matched
         taken = self.heads.valid & self.heads.ready
         if platform == "formal":
             m.d.sync += matched.eq(matched + taken - self.begun)

@@ -1,5 +1,7 @@
 """The datapath: the words of all ports through a chain of adders, headers beside them."""
 
+from itertools import pairwise
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -42,6 +44,8 @@ class Reducer(wiring.Component):
         self.latency = self.delays[-1] + into + Adder.LATENCY + Rounder.LATENCY
         # Twice what is under way: a reader that is always ready gets a beat a cycle.
         self.depth = 1 << (2 * self.latency).bit_length()
+        self.tokens = [Signal(Token()) for _ in range(self.latency)]
+        """What began so many cycles ago, less one."""
         beat = 32 * options.lanes
         super().__init__(
             {
@@ -57,10 +61,8 @@ class Reducer(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        tokens = [self.token]
-        for _ in range(self.latency):
-            tokens.append(Signal(Token()))
-            m.d.sync += tokens[-1].eq(tokens[-2])
+        tokens = [self.token, *self.tokens]
+        m.d.sync += [later.eq(sooner) for sooner, later in pairwise(tokens)]
         for k, delay in enumerate(self.delays):
             m.d.comb += self.now[k].eq(tokens[delay])
         sums = self._chain(m, tokens)

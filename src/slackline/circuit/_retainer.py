@@ -110,6 +110,25 @@ class Retainer(wiring.Component):
                         m.next = "PASS"
         # What is wanted does not change while it is given.
         claim(m, platform, asked | machine.ongoing("PASS"))
+        if platform == "formal":
+            # Imported here, since it is for a proof only.
+            from slackline.circuit._retainer_claims import KeptSums
+
+            KeptSums(sums, numbers, kept, slot_bits).claim(
+                m,
+                platform,
+                passing=self.i.valid,
+                numbered=begun.r_rdy,
+                moved=moved,
+                number=begun.r_data,
+                beat=beat,
+                payload=self.i.payload,
+                idle=machine.ongoing("PASS"),
+                looks=machine.ongoing("LOOK"),
+                gives=machine.ongoing("GIVE"),
+                wanted=wanted,
+                read=read.data,
+            )
         return m
 
     def _requests(self, m: Module, asked: Signal, wanted: Signal) -> None:

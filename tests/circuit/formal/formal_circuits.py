@@ -5,7 +5,7 @@ import types
 from typing import Any
 
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Assert, Assume, Cat, Module, Signal, Value
+from amaranth.hdl import Assert, Assume, Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -37,9 +37,9 @@ def anything(original: Any) -> Any:
     class Anything(original):
         def elaborate(self, platform: object) -> Module:
             m = Module()
-            for name, member in self.signature.members.items():
-                if member.flow == Out:
-                    m.d.comb += getattr(self, name).eq(AnySeq(member.shape))
+            for _, member, value in self.signature.flatten(self):
+                if member.flow == Out and not isinstance(value, Const):
+                    m.d.comb += Value.cast(value).eq(AnySeq(Shape.cast(member.shape)))
             return m
 
     return Anything
@@ -166,6 +166,71 @@ class Outlet(wiring.Component):
         keeps_the_rule(m, sums.i.payload.as_value(), sums.i.valid, sums.i.ready, inward=True)
         for out in self.tx:
             keeps_the_rule(m, out.payload.as_value(), out.valid, out.ready, inward=False)
+        return m
+
+
+class AnyQueue(wiring.Component):
+    """What is claimed of every FIFO, and no more: what is at its head stays until it is read."""
+
+    def __init__(self, *, width: int, depth: int) -> None:
+        super().__init__(
+            {
+                "w_en": In(1),
+                "w_data": In(width),
+                "w_rdy": Out(1),
+                "r_en": In(1),
+                "r_data": Out(width),
+                "r_rdy": Out(1),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        frees(m, self.w_rdy, self.level, self.r_data, self.r_rdy)
+        keeps_the_rule(m, self.r_data, self.r_rdy, self.r_en, inward=True)
+        return m
+
+
+def small_retainer(home: Any) -> Any:
+    """A retainer of frames of up to 4 beats, whose numbers and requests come as they like."""
+    home.SyncFIFO = AnyQueue
+    small = types.SimpleNamespace(ports=2, lanes=1, slots=2, header_beats=1, slot_beats=2)
+    return home.Retainer(small, ahead=2)
+
+
+class Keeper(wiring.Component):
+    """A retainer among sums that come as they like."""
+
+    def __init__(self, home: Any) -> None:
+        self.retainer = small_retainer(home)
+        super().__init__({})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.retainer = sums = self.retainer
+        frees(m, sums.begin, sums.sequence, sums.i.valid, sums.o.ready)
+        m.d.comb += sums.i.payload.eq(AnySeq(sums.i.payload.as_value().shape()))
+        for again in sums.again:
+            frees(m, again.valid, again.payload)
+        keeps_the_rule(m, sums.i.payload.as_value(), sums.i.valid, sums.i.ready, inward=True)
+        return m
+
+
+class Node(wiring.Component):
+    """An aggregation node among ranks and a host that do as they like."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        super().__init__({})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.node = node = self.node
+        for rx, tx in zip(node.rx, node.tx, strict=True):
+            frees(m, rx.valid, tx.ready)
+            m.d.comb += rx.payload.eq(AnySeq(rx.payload.as_value().shape()))
+        frees(m, node.bus.address, node.bus.write, node.bus.write_data)
         return m
 
 

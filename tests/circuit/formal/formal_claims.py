@@ -17,7 +17,10 @@ class Claim:
     make: Callable[[Any], Any]
     steps: int
     bounded: bool = False
-    memories: bool = False
+    memories: str = ""
+    """A pattern of names: these hold what was written, others anything; see `settle`."""
+    slow: bool = False
+    """It takes a minute or two."""
     right: str
     wrong: str
     """What a broken circuit has in its place."""

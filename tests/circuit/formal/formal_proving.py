@@ -24,11 +24,11 @@ _SAID = {
 }
 
 
-def settle(circuit: Any, *, steps: int, bounded: bool = False, memories: bool = False) -> Verdict:
+def settle(circuit: Any, *, steps: int, bounded: bool = False, memories: str = "") -> Verdict:
     """The claims of the circuit, which starts after its reset and is never reset again.
 
-    By induction over up to `steps` cycles, or, `bounded`, in all runs of so many. Without
-    `memories` what is read from one is anything.
+    By induction over up to `steps` cycles, or, `bounded`, in all runs of so many. What is read from
+    a memory is anything, but for those with a name like `memories` ("*" is all).
     """
     from amaranth.back import verilog
 
@@ -43,7 +43,7 @@ def settle(circuit: Any, *, steps: int, bounded: bool = False, memories: bool = 
     how = f"-maxsteps {steps} {'-tempinduct-baseonly' if bounded else '-tempinduct'}"
     script = (
         "read_verilog -formal -icells circuit.v; prep -top top -flatten; "
-        f"{'memory_map' if memories else 'delete t:$mem_v2'}; opt; "
+        f"delete t:$mem_v2 {f'c:{memories} %d' if memories else ''}; memory_map; opt; "
         f"sat {how} -prove-asserts -set-assumes -set rst 0"
     )
     with tempfile.TemporaryDirectory() as folder:

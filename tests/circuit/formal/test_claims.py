@@ -2,17 +2,30 @@
 
 import importlib
 import shutil
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
 
-from formal_circuits import Datapath, Levels, Order, Outlet, Registers, gateware
+from formal_circuits import (
+    Datapath,
+    Keeper,
+    Levels,
+    Node,
+    Order,
+    Outlet,
+    Registers,
+    anything,
+    gateware,
+    small_retainer,
+)
 from formal_claims import Claim
 from formal_proving import Verdict
 
 from slackline.circuit import NodeOptions
+from slackline.circuit._claims import assume, claim
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -23,12 +36,35 @@ pytestmark = [
 
 NARROW = NodeOptions(ports=2, lanes=1, slots=2, payload_bytes=64)
 WIDE = NodeOptions(ports=2, lanes=16, slots=2, payload_bytes=128)
+WIDE_THREE = NodeOptions(ports=3, lanes=16, slots=2, payload_bytes=128)
 THREE = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
 
 
 def datapath(reducer: Any, options: NodeOptions) -> Any:
     issuer = gateware(importlib.import_module("slackline.circuit._issuer"))
     return Datapath(issuer.Issuer(options), reducer.Reducer(options))
+
+
+def parts(node: Any, options: NodeOptions, needs: Callable[..., None]) -> Any:
+    """A node with all it is made of, less what keeps sums and what computes.
+
+    `needs` is called with what a port needs of those around it.
+    """
+    for name in ("receiver", "matcher", "issuer", "reducer"):
+        home = gateware(importlib.import_module(f"slackline.circuit._{name}"))
+        if name == "receiver":
+            home.assume = needs
+        setattr(node, name.capitalize(), getattr(home, name.capitalize()))
+    node.Retainer = anything(node.Retainer)
+    return Node(node.AggregationNode(options))
+
+
+def order_of_frames(m: Any, platform: object, *needed: Any) -> None:
+    """Frames are begun after they are matched, and released after they are begun; the ends of
+    messages are a matter of what queues hold.
+    """
+    claim(m, platform, *needed[:2])
+    assume(m, platform, *needed[2:])
 
 
 QUEUE_FULL = ("self.w_rdy.eq(self.level != self.depth)", "self.w_rdy.eq(1)")
@@ -78,11 +114,35 @@ PROVED = {
     ),
     "what leaves a node is never withdrawn or changed": Claim(
         home="slackline.circuit._retainer",
-        make=lambda home: Outlet(home.Retainer(NARROW, ahead=2)),
+        make=lambda home: Outlet(small_retainer(home)),
         steps=8,
-        memories=True,
+        memories="*",
         right="(~self.i.valid & (beat == 0))",
         wrong="(beat == 0)",
+    ),
+    "what is given again as a frame is, beat for beat, what passed as that frame": Claim(
+        home="slackline.circuit._retainer",
+        make=Keeper,
+        steps=18,
+        memories="*",
+        right="(look.data == wanted)",
+        wrong="1",
+    ),
+    "a kept sum is not read while it is written": Claim(
+        home="slackline.circuit._retainer",
+        make=Keeper,
+        steps=18,
+        memories="*",
+        right="(~self.i.valid & (beat == 0))",
+        wrong="~self.i.valid",
+    ),
+    "a node's parts keep the order of frames, and headers are there when they are due": Claim(
+        home="slackline.circuit._node",
+        make=lambda home: parts(home, WIDE_THREE, order_of_frames),
+        steps=12,
+        slow=True,
+        right="writer.begin.eq(issuer.reduced)",
+        wrong="writer.begin.eq(issuer.begun)",
     ),
     "AXI4-Lite answers each request once, and an answer stays": Claim(
         home="slackline.circuit._axi_lite",
@@ -100,7 +160,7 @@ BOUNDED = {
         make=lambda home: Order(home.SyncFIFO(width=3, depth=4)),
         steps=18,
         bounded=True,
-        memories=True,
+        memories="*",
         right="consume.eq(_incr(consume, self.depth))",
         wrong="consume.eq(_incr(consume, self.depth - 1))",
     ),
@@ -109,26 +169,44 @@ BOUNDED = {
         make=lambda home: Order(home.SyncFIFOBuffered(width=3, depth=4)),
         steps=18,
         bounded=True,
-        memories=True,
+        memories="*",
         right="do_inner_read  = inner_r_rdy & (~self.r_rdy | self.r_en)",
         wrong="do_inner_read  = inner_r_rdy",
     ),
+    "a node's ports know how many messages end in their buffers": Claim(
+        home="slackline.circuit._node",
+        make=lambda home: parts(home, WIDE, claim),
+        steps=12,
+        bounded=True,
+        memories="*heads*",
+        slow=True,
+        right="issuer.begun & matcher.finals[port]",
+        wrong="issuer.begun & issuer.begun_frame.final",
+    ),
 }
 """Claims whose induction would need to know what memories hold: in all runs of so many cycles, in
-which a FIFO of 4 places goes round four times."""
+which a FIFO of 4 places goes round four times, and a port gets four frames."""
 
 
-@pytest.mark.parametrize("name", PROVED)
+def named(claims: Mapping[str, Claim]) -> list[Any]:
+    """Names, as parameters of tests."""
+    return [
+        pytest.param(name, marks=[pytest.mark.slow, pytest.mark.timeout(900)] if each.slow else [])
+        for name, each in claims.items()
+    ]
+
+
+@pytest.mark.parametrize("name", named(PROVED))
 def test_a_claim_is_proved(name: str) -> None:
     assert PROVED[name].settled() is Verdict.PROVED
 
 
-@pytest.mark.parametrize("name", BOUNDED)
+@pytest.mark.parametrize("name", named(BOUNDED))
 def test_a_claim_holds_in_every_run_of_a_length(name: str) -> None:
     assert BOUNDED[name].settled() is Verdict.BOUNDED
 
 
-@pytest.mark.parametrize("name", [*PROVED, *BOUNDED])
+@pytest.mark.parametrize("name", named({**PROVED, **BOUNDED}))
 def test_a_broken_circuit_is_refuted(name: str) -> None:
     claim = {**PROVED, **BOUNDED}[name]
     assert claim.settled_if_broken() is Verdict.REFUTED

@@ -49,7 +49,7 @@ PROVED = {
         home="slackline.circuit._ring_queues_dma",
         make=lambda home: Shared(home.SharedWrites(1, 2), ("asked", "beats"), ("requests", "o")),
         steps=8,
-        memories=True,
+        memories="*",
         right="user = turns.user\n        m.d.comb += [\n            o.valid",
         wrong="user = other.valid\n        m.d.comb += [\n            o.valid",
     ),

@@ -1,0 +1,87 @@
+"""What is given again as a frame of some number is what passed as that frame: for a proof only."""
+
+from amaranth.asserts import AnyConst
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib.memory import Memory
+
+from slackline.circuit._claims import assume, claim
+
+__all__ = ["KeptSums"]
+
+
+class KeptSums:
+    """Looks at one beat, `place`, of one frame, `number`; both may be any.
+
+    The claims beside the last one are what its induction needs to know about the memories.
+    """
+
+    def __init__(self, sums: Memory, numbers: Memory, kept: Signal, slot_bits: int) -> None:
+        self._sums, self._numbers, self._kept = sums, numbers, kept
+        self._place_bits = (sums.depth >> slot_bits).bit_length() - 1
+        self._slot_bits = slot_bits
+
+    def claim(
+        self,
+        m: Module,
+        platform: object,
+        *,
+        passing: Value,
+        numbered: Value,
+        moved: Value,
+        number: Value,
+        beat: Value,
+        payload: Value,
+        idle: Value,
+        looks: Value,
+        gives: Value,
+        wanted: Value,
+        read: Value,
+    ) -> None:
+        """A beat `payload` of frame `number` has `moved`; or `gives` a beat `read` of `wanted`.
+
+        `passing`: a frame is offered, and `numbered`, its number is known; `idle`: none is given
+        again; `looks`: one might be.
+        """
+        bits = self._slot_bits
+        the_number, place = Signal(32), Signal(self._place_bits)
+        m.d.comb += [the_number.eq(AnyConst(32)), place.eq(AnyConst(self._place_bits))]
+        its, slot = the_number[:bits], number[:bits]
+        ends = moved & payload.last
+        # Needed of those around: a frame fits its place, and its number is there before it.
+        assume(m, platform, ~passing | numbered, ~passing | payload.last | ~beat.all())
+
+        partial, whole, known = Signal(), Signal(), Signal()
+        held, ends_at = Signal(payload.shape()), Signal(self._place_bits)
+        with m.If(moved):
+            m.d.sync += partial.eq(~ends)
+        with m.If(moved & (slot == its)):
+            with m.If(beat == place):
+                m.d.sync += [held.eq(payload), known.eq(number == the_number)]
+            with m.If(ends):
+                m.d.sync += [whole.eq(number == the_number), ends_at.eq(beat)]
+
+        stored, end = (self._sums.read_port(domain="comb") for _ in range(2))
+        said = self._numbers.read_port(domain="comb")
+        m.d.comb += [
+            stored.addr.eq(Cat(place, its)),
+            end.addr.eq(Cat(ends_at, its)),
+            said.addr.eq(its),
+        ]
+        changes = partial & (slot == its)
+        of_its = gives & (wanted[:bits] == its)
+        claim(
+            m,
+            platform,
+            Mux(idle, partial == beat.any(), ~partial),
+            ~looks | (beat == 0),
+            ~partial | numbered,
+            ~known | (stored.data == held),
+            changes | ~self._kept.bit_select(its, 1) | (said.data != the_number) | whole,
+            changes | ~whole | (place > ends_at) | known,
+            changes | ~whole | end.data.last,
+            ~changes | (number != the_number) | (beat <= place) | known,
+            idle | looks | (wanted != the_number) | (whole & (beat <= ends_at)),
+            ~of_its | (beat != place) | (read == stored.data),
+            ~of_its | (beat != ends_at) | (read.last == end.data.last),
+            ~gives | (wanted != the_number) | (beat != place) | (known & (read == held)),
+        )
