@@ -247,7 +247,7 @@ def slow_ring(options: RingOptions) -> str:
     operations = [tensors(rng, options, 2, DTYPES[k % 4], 40, k) for k in range(8)]
     with Simulation(verilog, optimise=False) as one, Simulation(verilog, optimise=False) as other:
         for simulation in (one, other):
-            simulation.stall(3, 0.97, 1, output=True)
+            simulation.stall(3, 0.995, 1, output=True)
         ring = CircuitRing([one, other], options, Faults(), rng, timeout=100_000)
         return ring.run(operations, turns=1500)
 
