@@ -81,7 +81,7 @@ def resources_added_up(verilog: Verilog, family: str) -> tuple[Resources, Mappin
     """The same of parts, added up: those that are alike are synthesised once, the rest as a whole.
 
     Minutes for a wide circuit. Also the names of these parts, and how many of each there are. What
-    lies on their borders is not made one with them, so this is a few percent more.
+    lies on their borders is not made one with them, so this is more than `resources` gives.
     """
     once, counts = alike_once(verilog)
     names = {name.split(".")[-1]: count for name, count in counts.items()}
