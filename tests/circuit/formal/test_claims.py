@@ -191,7 +191,7 @@ which a FIFO of 4 places goes round four times, and a port gets four frames."""
 def named(claims: Mapping[str, Claim]) -> list[Any]:
     """Names, as parameters of tests."""
     return [
-        pytest.param(name, marks=[pytest.mark.slow, pytest.mark.timeout(900)] if each.slow else [])
+        pytest.param(name, marks=[pytest.mark.slow, pytest.mark.timeout(1800)] if each.slow else [])
         for name, each in claims.items()
     ]
 
