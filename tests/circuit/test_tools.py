@@ -25,7 +25,13 @@ def test_the_command_writes_verilog_and_registers(
     assert capsys.readouterr().out.splitlines() == [str(out / name) for name in names]
     for name in ("node", "ring", "lanes", "ethernet"):
         assert f"module slackline_{name}(" in (out / f"slackline_{name}.v").read_text()
-    assert "#define SLACKLINE_RING_TIMEOUT_RESET 0x4000u\n" in (out / names[4]).read_text()
+    header = (out / names[4]).read_text()
+    assert "#define SLACKLINE_RING_TIMEOUT_RESET 0x4000u\n" in header
+    assert "#define SLACKLINE_RING_DESCRIPTOR_TAIL 0x10Cu\n" in header
+    assert "struct slackline_ring_descriptor {\n" in header
+    assert cli.main(["circuit", "verilog", *asked, "--ahead", "31"]) == 2
+    said = "slackline: ahead_beats must be 0 or at least 32, not 31"
+    assert capsys.readouterr().err.strip() == said
 
 
 def test_the_same_circuit_is_the_same_verilog() -> None:
