@@ -113,7 +113,9 @@ class RingListener(wiring.Component):
         m = Module()
         place = self.place
         m.submodules.reader = reader = FrameReader(self.options)
-        m.submodules.queue = queue = SyncFIFO(width=Key().size, depth=8)
+        # All operations may be granted at once.
+        depth = max(8, self.options.operations)
+        m.submodules.queue = queue = SyncFIFO(width=Key().size, depth=depth)
         header = Signal(HEADER)
         closed, right, ack = Signal(), Signal(), Signal()
         damaged = Signal()

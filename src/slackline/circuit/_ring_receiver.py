@@ -1,6 +1,6 @@
 """A ring NIC's way in: frames of the predecessor are checked and kept, in slots by number."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
@@ -78,14 +78,19 @@ class RingReceiver(wiring.Component):
         place = data.StructLayout({"slot": slot_bits, "side": 1})
         now, kept = Signal(place), Signal(place)
         fresh = Signal()
-        self._slots(m, reader, now, fresh)
+        m.d.comb += [
+            now.slot.eq(reader.header.sequence),
+            # The flag says partial, and partials are channel 0.
+            now.side.eq(~reader.header.flags[0]),
+            fresh.eq(self._fresh(reader.header.sequence, now.side)),
+        ]
 
         # A cycle after `headed` all is known of the header, and two after it `keep` is set.
         verdict = self._judge(m, reader)
         fits, behind = Signal(), Signal()
         deciding = Signal()
         keep = Signal(data.StructLayout(dict.fromkeys((*EVENTS, "asks"), 1)))
-        info = Signal(Arrived())
+        info, number = Signal(Arrived()), Signal(32)
         m.d.sync += [
             deciding.eq(reader.headed),
             fits.eq(fresh),
@@ -95,7 +100,7 @@ class RingReceiver(wiring.Component):
         at = Signal(place)
         m.d.sync += [header.eq(reader.header), at.eq(now)]
         with m.If(deciding):
-            m.d.sync += [kept.eq(at), keep.as_value().eq(0)]
+            m.d.sync += [kept.eq(at), keep.as_value().eq(0), number.eq(header.sequence)]
             m.d.sync += [info[name].eq(header[name]) for name in _KEPT]
             m.d.sync += [info.key[name].eq(header[name]) for name in ("tag", "chunk")]
             with m.If(~verdict.intact):
@@ -115,7 +120,7 @@ class RingReceiver(wiring.Component):
                 m.d.sync += [keep.repeated.eq(known), keep.unordered.eq(~known)]
 
         self._buffer(m, reader, kept, keep.accepted)
-        self._finish(m, reader, kept, keep, info)
+        self._finish(m, reader, kept, keep, info, number)
         return m
 
     def _judge(self, m: Module, reader: FrameReader) -> data.View:
@@ -149,20 +154,12 @@ class RingReceiver(wiring.Component):
         ]
         return verdict
 
-    def _slots(self, m: Module, reader: FrameReader, now: data.View, fresh: Signal) -> None:
-        """Which slot the header's number has, and whether it may be written."""
-        header = reader.header
-        distance = Signal(32)
-        m.d.comb += [
-            now.slot.eq(header.sequence),
-            # The flag says partial, and partials are channel 0.
-            now.side.eq(~header.flags[0]),
-            distance.eq(header.sequence - Mux(now.side, self.base[1], self.base[0])),
-        ]
-        arrived = Mux(now.side, self.arrived[1], self.arrived[0])
-        m.d.comb += fresh.eq(
-            (distance < self.options.slots) & ~arrived.bit_select(distance[: len(now.slot)], 1)
-        )
+    def _fresh(self, number: Value, side: Value) -> Value:
+        """Whether a number is within the slots and not there."""
+        distance = (number - Mux(side, self.base[1], self.base[0]))[:32]
+        arrived = Mux(side, self.arrived[1], self.arrived[0])
+        bits = ceil_log2(self.options.slots)
+        return (distance < self.options.slots) & ~arrived.bit_select(distance[:bits], 1)
 
     def _buffer(self, m: Module, reader: FrameReader, kept: data.View, accepted: Signal) -> None:
         """Payload waits two cycles for the verdict."""
@@ -197,8 +194,12 @@ class RingReceiver(wiring.Component):
         kept: data.View,
         keep: data.View,
         info: data.View,
+        number: Value,
     ) -> None:
-        """Two cycles after `closing`: one event; the slot's frame is there if it is accepted."""
+        """Two cycles after `closing`: one event; the slot's frame is there if it is accepted.
+
+        By then the same frame, close before this one, may have come, and even gone.
+        """
         options = self.options
         header = reader.header
         bits = ceil_log2(options.beat_bytes)
@@ -216,8 +217,8 @@ class RingReceiver(wiring.Component):
             closed.eq(reader.closing),
             done.eq(closed),
         ]
-        good = Signal()
-        m.d.sync += good.eq(whole)
+        good, fresh = Signal(), Signal()
+        m.d.sync += [good.eq(whole), fresh.eq(self._fresh(number, kept.side))]
         m.submodules.infos = infos = Memory(shape=Arrived(), depth=2 * options.slots, init=[])
         store, look = infos.write_port(), infos.read_port(domain="comb")
         m.submodules.asked = asked = SyncFIFO(width=Key().size, depth=4)
@@ -237,6 +238,8 @@ class RingReceiver(wiring.Component):
                 m.d.comb += asked.w_en.eq(1)
             with m.Else():
                 m.d.comb += [self.events[name].eq(keep[name]) for name in EVENTS]
+                with m.If(keep.accepted & ~fresh):
+                    m.d.comb += [self.events.accepted.eq(0), self.events.repeated.eq(1)]
         m.d.comb += store.en.eq(self.events.accepted)
 
         pointers = []
