@@ -27,6 +27,8 @@ class Results:
     name: str
     """Of the rate, for people."""
     rate: int
+    burst: int
+    """Bytes that an idle port lets go at once."""
     hops: list[float] = field(default_factory=list)
     """All_reduces of one element through the node: two hops."""
     single: dict[tuple[Size, str], list[float]] = field(default_factory=dict)
@@ -42,16 +44,20 @@ class Results:
     def two_hops(self) -> float:
         return percentile(self.hops, 50)
 
-    def bound(self, size: Size, hops: float = 0) -> float:
-        """The star's: S bytes at the rate, and to the node and back."""
-        return wire_seconds(size.nbytes, self.rate) + hops
+    def bound(self, size: Size) -> float:
+        """The star's: S bytes at the rate."""
+        return wire_seconds(size.nbytes, self.rate)
+
+    def single_bound(self, size: Size) -> float:
+        """Of a call while nothing else goes on: what is not in the burst, to the node and back."""
+        return wire_seconds(max(0, size.nbytes - self.burst), self.rate) + self.two_hops
 
     def share(self, size: Size, system: str) -> float | None:
         """Percent of the star's bound, one call at a time."""
         sample = self.single.get((size, system))
         if not sample:
             return None
-        return 100 * self.bound(size, self.two_hops) / percentile(sample, 50)
+        return 100 * self.single_bound(size) / percentile(sample, 50)
 
     def stream_share(self, size: Size, system: str) -> float | None:
         """Percent of the rate at which a worker's port could carry operation after operation."""
@@ -121,7 +127,7 @@ class Results:
             for size in SIZES:
                 if (size, STAR) not in samples:
                     continue  # left out by --quick
-                bound = self.bound(size, self.two_hops if table is single else 0)
+                bound = self.single_bound(size) if table is single else self.bound(size)
                 cells = [size.name, f"{bound * 1e3:.2f}"]
                 for system in SYSTEMS:
                     sample = samples.get((size, system))
