@@ -21,6 +21,8 @@ class Jobs:
 
     def __init__(self) -> None:
         self._zygote: subprocess.Popen[str] | None = None
+        self._left: list[subprocess.Popen[str]] = []
+        """Whose answer nobody waited for: they end with their job."""
 
     def __call__(
         self,
@@ -62,15 +64,24 @@ class Jobs:
             )
         assert self._zygote.stdin is not None
         assert self._zygote.stdout is not None
-        print(json.dumps(job), file=self._zygote.stdin, flush=True)
-        answers: list[dict[str, Any]] = json.loads(self._zygote.stdout.readline())
+        try:
+            print(json.dumps(job), file=self._zygote.stdin, flush=True)
+            answers: list[dict[str, Any]] = json.loads(self._zygote.stdout.readline())
+        except BaseException:  # the test's time was over: the answer must not be the next test's
+            self._zygote.stdin.close()
+            self._left.append(self._zygote)
+            self._zygote = None
+            raise
         return answers
 
     def close(self) -> None:
         if self._zygote is not None:
-            with self._zygote:
-                assert self._zygote.stdin is not None
-                self._zygote.stdin.close()
+            assert self._zygote.stdin is not None
+            self._zygote.stdin.close()
+            self._left.append(self._zygote)
+        for zygote in self._left:
+            with zygote:
+                zygote.wait()
 
 
 def _trouble(answer: Mapping[str, Any]) -> str | None:
