@@ -195,4 +195,22 @@ struct Ring {
   std::vector<std::unique_ptr<RingDevice>> devices;
 };
 
+// Each of up to 4 ranks posts a hundred sums in an order of its own.
+inline void all_reduce_in_any_order(Ring& net) {
+  on_every_rank(net.ranks.size(), [&](int rank) {
+    constexpr int kTags = 100;
+    constexpr std::size_t kCount = 5000;
+    std::vector<std::vector<float>> values(kTags, contributions(rank, kCount));
+    std::vector<std::shared_ptr<Job>> jobs;
+    constexpr int kStrides[] = {1, 3, 7, 99};
+    for (int i = 0; i < kTags; ++i) {
+      const int tag = i * kStrides[rank] % kTags;
+      auto& mine = values[static_cast<std::size_t>(tag)];
+      jobs.push_back(net.post(rank, mine.data(), mine.data(), kCount, false, tag));
+    }
+    for (const auto& job : jobs) finish(net.ranks.engine(rank), job);
+    for (const auto& each : values) check_sum(each.data(), kCount, net.ranks.size());
+  });
+}
+
 }  // namespace slackline::test

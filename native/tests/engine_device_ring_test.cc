@@ -114,20 +114,7 @@ TEST("a device learns which rank's data open a chunk, and of no other chunk than
 
 TEST("ranks with devices may post rotating rings by tag in any order") {
   Ring net(4, Kind::kStream, {0, 1, 3}, [] {}, offloaded_rotating);
-  on_every_rank(4, [&](int rank) {
-    constexpr int kTags = 100;
-    constexpr std::size_t kCount = 5000;
-    std::vector<std::vector<float>> values(kTags, contributions(rank, kCount));
-    std::vector<std::shared_ptr<Job>> jobs;
-    constexpr int kStrides[] = {1, 3, 7, 99};
-    for (int i = 0; i < kTags; ++i) {
-      const int tag = i * kStrides[rank] % kTags;
-      auto& mine = values[static_cast<std::size_t>(tag)];
-      jobs.push_back(net.post(rank, mine.data(), mine.data(), kCount, false, tag));
-    }
-    for (const auto& job : jobs) finish(net.ranks.engine(rank), job);
-    for (const auto& each : values) check_sum(each.data(), kCount, 4);
-  });
+  all_reduce_in_any_order(net);
 }
 
 }  // namespace

@@ -302,6 +302,26 @@ TEST("an arena without room fails the operation, tells the peer, and the engine 
   }
 }
 
+TEST("memory of partial sums is free again after a failure, but for what a peer may still read") {
+  for (const Kind kind : {Kind::kStream, Kind::kDatagram, Kind::kShared}) {
+    Ranks ranks(2, kind, 1, small_engine(), true);
+    Engine& engine = ranks.engine(0);
+    std::vector<float> values(100'000);
+    for (int turn = 0; turn < 3; ++turn) {
+      Operation operation = reduction(ring(2, 0), values.data(), values.data(), values.size());
+      operation.dtype = wire::DType::kBfloat16;
+      operation.total_bytes /= 2;
+      operation.timeout_ns = kSecond / 20;
+      const std::size_t before = engine.arena().used();
+      const auto job = engine.post(ranks.group(0), operation, false);
+      CHECK(engine.arena().used() >= before + values.size() / 2 * sizeof(float));
+      CHECK(engine.wait(*job, 10 * kSecond));
+      CHECK(job->failure.fault == Fault::kTimeout);
+      if (turn > 0) CHECK_EQUAL(engine.arena().used() > before, kind == Kind::kShared);
+    }
+  }
+}
+
 TEST("failed operations leave no growing tables behind") {
   Ranks ranks(2, Kind::kStream);
   for (int i = 0; i < 200; ++i) {

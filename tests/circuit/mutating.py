@@ -24,12 +24,19 @@ class Mutant:
 
 def make(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts the wrong circuit in the right one's place, for a test."""
-    home: Any = importlib.import_module(f"slackline.circuit.{mutant.module}")
-    source = inspect.getsource(home)
-    assert source.count(mutant.right) == 1
-    changed: Any = types.ModuleType(home.__name__)
-    exec(compile(source.replace(mutant.right, mutant.wrong), home.__file__, "exec"), vars(changed))
+    changed = broken(mutant.module, mutant.right, mutant.wrong)
     for user in mutant.users:
         module = importlib.import_module(f"slackline.circuit.{user}")
         for each in mutant.names:
             monkeypatch.setattr(module, each, getattr(changed, each))
+
+
+def broken(module: str, right: str, wrong: str) -> Any:
+    """That file of the gateware with one change, beside the right one."""
+    home: Any = importlib.import_module(f"slackline.circuit.{module}")
+    source = inspect.getsource(home)
+    assert source.count(right) == 1
+    changed: Any = types.ModuleType(home.__name__)
+    changed.__package__ = home.__package__
+    exec(compile(source.replace(right, wrong), home.__file__, "exec"), vars(changed))
+    return changed

@@ -17,6 +17,7 @@ from slackline.circuit import (
     RingOperation,
     RingOptions,
     Simulation,
+    Verilog,
 )
 from slackline.wire import DType
 
@@ -238,11 +239,11 @@ def _opened(values: dict[str, int]) -> bytes:
     return packed.to_bytes(-(-layout.size // 8), "little")
 
 
-def slow_ring(options: RingOptions) -> str:
+def slow_ring(options: RingOptions, made: Verilog | None = None) -> str:
     """Two NICs whose hosts' memory takes writes slowly: what is wrong, or nothing."""
     from slackline.circuit import QueuedRingNic, convert
 
-    verilog = convert("ring", QueuedRingNic(options))
+    verilog = made or convert("ring", QueuedRingNic(options))
     rng = np.random.default_rng(5)
     operations = [tensors(rng, options, 2, DTYPES[k % 4], 40, k) for k in range(8)]
     with Simulation(verilog, optimise=False) as one, Simulation(verilog, optimise=False) as other:
@@ -252,11 +253,11 @@ def slow_ring(options: RingOptions) -> str:
         return ring.run(operations, turns=1500)
 
 
-def lazy_ring(options: RingOptions) -> str:
+def lazy_ring(options: RingOptions, made: Verilog | None = None) -> str:
     """Two NICs whose hosts seldom take their one completion: more ends than the NICs keep."""
     from slackline.circuit import QueuedRingNic, convert
 
-    verilog = convert("ring", QueuedRingNic(options))
+    verilog = made or convert("ring", QueuedRingNic(options))
     rng = np.random.default_rng(6)
     operations = [tensors(rng, options, 2, DTYPES[k % 4], 1 + k, k) for k in range(40)]
     with Simulation(verilog, optimise=False) as one, Simulation(verilog, optimise=False) as other:

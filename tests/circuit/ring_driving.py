@@ -198,3 +198,22 @@ def unnumbered(frames: list[bytes]) -> Counter[bytes]:
     return Counter(
         encode(replace(decode(frame), sequence=0)) + frame[HEADER_BYTES:] for frame in frames
     )
+
+
+def agree(ring: Ring, twins: Ring, operations: Sequence[Tensors], rng: np.random.Generator) -> None:
+    """Both sum these operations, posted in orders of their own, to the bit."""
+    again = [replace(each, sources=[part.copy() for part in each.sources]) for each in operations]
+    for each, posted in ((ring, operations), (twins, again)):
+        each.post(posted, rng)
+        each.settle(rng)
+        assert each.differences(posted) == ""
+        each.done = [[] for _ in each.done]
+
+
+def sent_alike(ring: Ring, twins: Ring) -> None:
+    """All ranks have sent the same frames, and counted the same."""
+    for sent, wanted in zip(ring.sent, twins.sent, strict=True):
+        assert unnumbered(sent) == unnumbered(wanted)
+    for device, twin in zip(ring.devices, twins.devices, strict=True):
+        counters = device.counters()
+        assert {name: counters[name] for name in twin.counters()} == twin.counters()

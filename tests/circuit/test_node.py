@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from circuit_driving import Node, resealed
+from made import aggregation_node
 
 from slackline.circuit import ELEMENTS, NodeOptions
 from slackline.errors import UsageError
@@ -19,21 +20,14 @@ WIDE = NodeOptions(ports=2, lanes=16, slots=8, payload_bytes=256)
 DTYPES = list(ELEMENTS)
 
 
-@pytest.fixture(scope="session")
-def verilog() -> dict[NodeOptions, Any]:
-    from slackline.circuit import AggregationNode, convert
-
-    return {each: convert("node", AggregationNode(each)) for each in (NARROW, WIDE)}
-
-
 @pytest.fixture(params=[NARROW, WIDE], ids=["3x1", "2x16"])
-def open_node(request: pytest.FixtureRequest, verilog: dict[NodeOptions, Any]) -> Iterator[Any]:
+def open_node(request: pytest.FixtureRequest) -> Iterator[Any]:
     from slackline.circuit import Simulation
 
     simulations = []
 
     def opened(**settings: int) -> Node:
-        simulations.append(Simulation(verilog[request.param], optimise=False))
+        simulations.append(Simulation(aggregation_node(request.param), optimise=False))
         return Node(simulations[-1], request.param, **settings)
 
     yield opened

@@ -1,13 +1,13 @@
 """A ring NIC and its twin give the same frames, the same sums and the same events."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from circuit_driving import resealed
 from lossy_driving import CircuitRing, Faults
+from made import ring_nic
 from ring_driving import (
     DTYPES,
     EPOCH,
@@ -15,9 +15,10 @@ from ring_driving import (
     PLAN,
     Ring,
     Tensors,
+    agree,
     counts,
+    sent_alike,
     tensors,
-    unnumbered,
 )
 
 from slackline.circuit import RingOptions
@@ -32,25 +33,11 @@ BROAD = RingOptions(lanes=4, slots=4, payload_bytes=256, operations=16)
 WIDE = RingOptions(lanes=16, slots=8, payload_bytes=1024, operations=16)
 
 
-@pytest.fixture(scope="session")
-def verilog() -> Callable[[RingOptions], Any]:
-    from slackline.circuit import QueuedRingNic, convert
-
-    made: dict[RingOptions, Any] = {}
-
-    def of(options: RingOptions) -> Any:
-        if options not in made:
-            made[options] = convert("ring", QueuedRingNic(options))
-        return made[options]
-
-    return of
-
-
 @pytest.fixture(
-    params=[NARROW, BROAD, pytest.param(WIDE, marks=pytest.mark.slow)],
+    params=[NARROW, *(pytest.param(each, marks=pytest.mark.slow) for each in (BROAD, WIDE))],
     ids=lambda options: f"{options.lanes}",
 )
-def open_ring(request: pytest.FixtureRequest, verilog: Callable[..., Any]) -> Iterator[Any]:
+def open_ring(request: pytest.FixtureRequest) -> Iterator[Any]:
     from slackline.circuit import Simulation
 
     rings: list[Ring] = []
@@ -59,7 +46,7 @@ def open_ring(request: pytest.FixtureRequest, verilog: Callable[..., Any]) -> It
         options: RingOptions = request.param
 
         def simulate() -> Simulation:
-            simulation = Simulation(verilog(options), optimise=False)
+            simulation = Simulation(ring_nic(options), optimise=False)
             simulation.memory_latency(latency)
             for stream in range(3):
                 simulation.stall(stream, stall, 3 * stream + 1)
@@ -88,19 +75,8 @@ def test_circuits_send_what_their_twins_send_and_sum_to_the_bit(
         operations = [
             tensors(rng, options, ranks, dtype, count, tag) for tag, count in enumerate(sizes)
         ]
-        again = [
-            replace(each, sources=[part.copy() for part in each.sources]) for each in operations
-        ]
-        for each, posted in ((ring, operations), (twins, again)):
-            each.post(posted, rng)
-            each.settle(rng)
-            assert each.differences(posted) == ""
-            each.done = [[] for _ in range(ranks)]
-    for sent, wanted in zip(ring.sent, twins.sent, strict=True):
-        assert unnumbered(sent) == unnumbered(wanted)
-    for device, twin in zip(ring.devices, twins.devices, strict=True):
-        counters = device.counters()
-        assert {name: counters[name] for name in twin.counters()} == twin.counters()
+        agree(ring, twins, operations, rng)
+    sent_alike(ring, twins)
 
 
 def test_circuits_and_twins_mix_in_one_ring(open_ring) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from made import ring_nic
 from mutating import make
 from ring_driving import DTYPES, EPOCH, JOB, PLAN, Ring, tensors
 from test_ring_mutants import MUTANTS, OPTIONS
@@ -84,9 +85,9 @@ def opened() -> Iterator[Callable[..., Checked]]:
 
 
 def circuit(where: RingPlace) -> RingDevice:
-    from slackline.circuit import QueuedRingNic, RingCircuit, Simulation, convert
+    from slackline.circuit import RingCircuit, Simulation
 
-    simulation = Simulation(convert("ring", QueuedRingNic(OPTIONS)), optimise=False)
+    simulation = Simulation(ring_nic(OPTIONS), optimise=False)
     return RingCircuit(OPTIONS, where, simulation=simulation)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made import ring_nic
 
 from slackline.circuit import Code, RingOptions
 
@@ -132,4 +133,4 @@ def test_a_doorbell_beyond_what_can_be_is_counted_and_ignored(open_office) -> No
 
 
 def test_hosts_that_seldom_take_their_one_completion_get_all_of_them() -> None:
-    assert lazy_ring(OPTIONS) == ""
+    assert lazy_ring(OPTIONS, ring_nic(OPTIONS)) == ""

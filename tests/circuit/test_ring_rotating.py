@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from lossy_driving import CircuitRing, Faults
+from made import ring_nic
 from mutating import Mutant, make
-from ring_driving import DTYPES, Ring, Tensors, tensors, unnumbered
+from ring_driving import DTYPES, Ring, Tensors, agree, sent_alike, tensors
 
 from slackline.circuit import RingOptions, Verilog
 from slackline.wire import DType
@@ -19,12 +19,6 @@ pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 OPTIONS = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
 Open = Callable[..., Any]
-
-
-def ring_nic() -> Verilog:
-    from slackline.circuit import QueuedRingNic, convert
-
-    return convert("ring", QueuedRingNic(OPTIONS))
 
 
 def opener(verilog: Verilog, stack: ExitStack) -> Open:
@@ -48,7 +42,7 @@ def opener(verilog: Verilog, stack: ExitStack) -> Open:
 
 @pytest.fixture(scope="module")
 def verilog() -> Verilog:
-    return ring_nic()
+    return ring_nic(OPTIONS)
 
 
 @pytest.fixture
@@ -89,19 +83,8 @@ def test_circuits_and_twins_send_the_same_wherever_operations_open(
     twins = Ring(["twin"] * ranks, OPTIONS)
     for _ in range(4):
         operations = mixed(rng, ranks)
-        again = [
-            replace(each, sources=[part.copy() for part in each.sources]) for each in operations
-        ]
-        for each, posted in ((ring, operations), (twins, again)):
-            each.post(posted, rng)
-            each.settle(rng)
-            assert each.differences(posted) == ""
-            each.done = [[] for _ in range(ranks)]
-    for sent, wanted in zip(ring.sent, twins.sent, strict=True):
-        assert unnumbered(sent) == unnumbered(wanted)
-    for device, twin in zip(ring.devices, twins.devices, strict=True):
-        counters = device.counters()
-        assert {name: counters[name] for name in twin.counters()} == twin.counters()
+        agree(ring, twins, operations, rng)
+    sent_alike(ring, twins)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +120,15 @@ def test_a_ring_that_is_filled_from_every_rank_goes_on(simulate: Open, ranks: in
     assert crowded(simulate, ranks) == ""
 
 
-@pytest.mark.parametrize("ranks", [3, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [3, 5])
 def test_without_a_place_left_free_it_would_stop(
     ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from slackline.circuit import QueuedRingNic, convert
+
     window = ("_ring_window", ("RingWindow",), ("_ring_transmitter",))
     make(Mutant(*window, "used + 1 < slots", "used < slots", str), monkeypatch)
     with ExitStack() as stack:
-        found = crowded(opener(ring_nic(), stack), ranks)
+        found = crowded(opener(convert("ring", QueuedRingNic(OPTIONS)), stack), ranks)
     assert found.startswith("rank 0 completed ")

@@ -8,6 +8,7 @@ import pytest
 from circuit_cases import LONG_SUMS, SUMS
 from circuit_driving import Node, Sender
 from conformance_vectors import Case, same_bits
+from made import aggregation_node
 
 from slackline import circuit
 from slackline.circuit import NodeOptions, NodeTwin
@@ -57,8 +58,7 @@ def test_the_twin_has_the_bits_of_the_reference(ports: int) -> None:
     params=[pytest.param(NARROW, id="3x1"), pytest.param(WIDE, id="2x16", marks=pytest.mark.slow)]
 )
 def node(request: pytest.FixtureRequest) -> Iterator[Any]:
-    verilog = circuit.convert("node", circuit.AggregationNode(request.param))
-    with circuit.Simulation(verilog, optimise=False) as simulation:
+    with circuit.Simulation(aggregation_node(request.param), optimise=False) as simulation:
         yield Node(simulation, request.param)
 
 

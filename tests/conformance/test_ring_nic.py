@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from circuit_cases import LONG_SUMS, SUMS
 from conformance_vectors import Case, same_bits
+from made import ring_nic
 from ring_driving import Ring, Tensors, longest_frame
 
 from slackline import circuit
@@ -35,7 +36,7 @@ def test_twins_have_the_bits_of_the_reference(ranks: int, plan: str) -> None:
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
 def test_circuits_have_the_bits_of_the_reference() -> None:
-    verilog = circuit.convert("ring", circuit.QueuedRingNic(NARROW))
+    verilog = ring_nic(NARROW)
     ring = Ring(["circuit"] * 3, NARROW, lambda: circuit.Simulation(verilog, optimise=False))
     check(ring, SUMS, "reduce-broadcast")
     check(ring, SUMS[::4], "ring")

@@ -47,6 +47,11 @@ void Engine::retire(Job& job) {
     job.active = false;
   }
   const bool failed = static_cast<bool>(job.failure);
+  // What peers may still read of a failed operation is never used again.
+  const bool read_still = failed && started && !job.group->service &&
+                          std::ranges::any_of(job.group->links, [](const Link* link) {
+                            return link != nullptr && link->shared_memory();
+                          });
   for (Chunk& chunk : job.chunks) {
     for (Segment& segment : chunk.segments) {
       while (segment.first != nullptr) {
@@ -57,14 +62,17 @@ void Engine::retire(Job& job) {
           stash->link->eager_consumed(stash->length);
         stashes_.push_back(stash);
       }
-      // A peer may still read the slot of a failed operation: it is never used again.
-      if (segment.slot >= 0 && !failed) release_slot(job, segment);
+      if (segment.slot < 0 || read_still) continue;
+      if (failed)
+        free_slots_.push_back(std::exchange(segment.slot, -1));  // none of it is sent any more
+      else
+        release_slot(job, segment);
     }
   }
   for (Chunk& chunk : job.chunks) {
     if (chunk.device_memory != nullptr) arena_.free(std::exchange(chunk.device_memory, nullptr));
   }
-  if (!failed || !started || job.group->service) {
+  if (!read_still) {
     for (std::byte* scratch : job.scratch) arena_.free(scratch);
   }
   for (Link* link : job.group->links) {

@@ -1,22 +1,12 @@
-"""A node within Icarus, a master and MACs of cocotbext-axi around it, and the buses' rules."""
+"""A node within Icarus, a master and MACs of cocotbext-axi around it."""
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
-import cocotb
+from bus_host import BusHost, pausing
 from circuit_driving import Sender
-from cocotb.clock import Clock
-from cocotb.triggers import FallingEdge, RisingEdge, with_timeout
-from cocotbext.axi import (
-    AxiLiteBus,
-    AxiLiteMaster,
-    AxiResp,
-    AxiStreamBus,
-    AxiStreamFrame,
-    AxiStreamSink,
-    AxiStreamSource,
-)
+from cocotb.triggers import RisingEdge, with_timeout
+from cocotbext.axi import AxiStreamFrame, AxiStreamSink, AxiStreamSource
 
 from slackline.circuit import NodeOptions, NodeTwin, node_registers
 
@@ -25,21 +15,14 @@ REGISTERS = {each.name: each for each in node_registers(OPTIONS)}
 WAIT = (20, "us")
 
 
-class Bench:
+class Bench(BusHost):
     """A node after its reset, with what surrounds it; everything pauses at random."""
 
     def __init__(self, dut: Any, seed: int, pauses: float) -> None:
-        self.dut = dut
-        reset = {"reset": dut.aresetn, "reset_active_level": False}
-        self.master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.aclk, **reset)
-        self.macs = [
-            AxiStreamSource(AxiStreamBus.from_prefix(dut, f"s_axis_rx{k}"), dut.aclk, **reset)
-            for k in range(OPTIONS.ports)
-        ]
-        self.readers = [
-            AxiStreamSink(AxiStreamBus.from_prefix(dut, f"m_axis_tx{k}"), dut.aclk, **reset)
-            for k in range(OPTIONS.ports)
-        ]
+        super().__init__(dut, REGISTERS, WAIT)
+        ports = range(OPTIONS.ports)
+        self.macs = [self.stream(AxiStreamSource, f"s_axis_rx{k}") for k in ports]
+        self.readers = [self.stream(AxiStreamSink, f"m_axis_tx{k}") for k in ports]
         write, read = self.master.write_if, self.master.read_if
         channels = [write.aw_channel, write.w_channel, write.b_channel]
         channels += [read.ar_channel, read.r_channel]
@@ -48,23 +31,6 @@ class Bench:
         self.senders = [Sender(rank) for rank in range(OPTIONS.ports)]
         self.twin = NodeTwin(options=OPTIONS, job=7, epoch=3, source=9)
         self.wanted: list[bytes] = []
-
-    async def reset(self) -> None:
-        self.dut.aresetn.value = 0
-        for _ in range(4):
-            await RisingEdge(self.dut.aclk)
-        self.dut.aresetn.value = 1
-        await RisingEdge(self.dut.aclk)
-
-    async def read(self, name: str) -> int:
-        found = await with_timeout(self.master.read(REGISTERS[name].address, 4), *WAIT)
-        assert found.resp == AxiResp.OKAY
-        return int.from_bytes(found.data, "little")
-
-    async def write(self, name: str, value: int) -> None:
-        data = value.to_bytes(4, "little")
-        done = await with_timeout(self.master.write(REGISTERS[name].address, data), *WAIT)
-        assert done.resp == AxiResp.OKAY
 
     async def open(self) -> None:
         for name, value in {"job": 7, "epoch": 3, "source": 9, "control": 1}.items():
@@ -94,33 +60,6 @@ class Bench:
                 assert await self.read(f"port{port}_{name}") == count, f"port {port}: {name}"
 
 
-def pausing(draw: random.Random, share: float) -> Iterator[bool]:
-    while True:
-        yield draw.random() < share
-
-
-async def obeys(dut: Any, valid: str, ready: str, wires: tuple[str, ...]) -> None:
-    """Nothing is valid in reset; what is valid and was not taken stays and does not change."""
-    payload = [getattr(dut, wire) for wire in wires]
-    held: list[Any] | None = None
-    resets = 0
-    while True:
-        # Between two rising edges all is settled.
-        await FallingEdge(dut.aclk)
-        if dut.aresetn.value == 0:
-            held = None
-            resets += 1
-            assert resets < 2 or getattr(dut, valid).value == 0, f"{valid} is high in reset"
-            continue
-        resets = 0
-        now = [wire.value for wire in payload]
-        if held is not None:
-            assert getattr(dut, valid).value == 1, f"{valid} was withdrawn"
-            assert now == held, f"the payload of {valid} changed"
-        waits = getattr(dut, valid).value == 1 and getattr(dut, ready).value == 0
-        held = now if waits else None
-
-
 RULES = {
     **{
         f"m_axis_tx{k}_t": tuple(
@@ -136,9 +75,6 @@ RULES = {
 
 async def begin(dut: Any, seed: int, pauses: float) -> Bench:
     """A node that was reset, everything around it pausing in that share of cycles."""
-    cocotb.start_soon(Clock(dut.aclk, 2, "ns").start())
     bench = Bench(dut, seed, pauses)
-    for stem, wires in RULES.items():
-        cocotb.start_soon(obeys(dut, f"{stem}valid", f"{stem}ready", wires))
-    await bench.reset()
+    await bench.begin(RULES)
     return bench

@@ -7,18 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import cocotb
-from bus_bench import obeys, pausing
-from cocotb.clock import Clock
+from bus_host import BusHost, pausing
 from cocotb.triggers import RisingEdge, with_timeout
-from cocotbext.axi import (
-    AxiLiteBus,
-    AxiLiteMaster,
-    AxiResp,
-    AxiStreamBus,
-    AxiStreamFrame,
-    AxiStreamSink,
-    AxiStreamSource,
-)
+from cocotbext.axi import AxiStreamFrame, AxiStreamSink, AxiStreamSource
 from cocotbext.axi.sparse_memory import SparseMemory
 from ring_driving import EPOCH, JOB, PLAN, Tensors
 
@@ -52,23 +43,18 @@ RULES = {
 """What the NIC drives: the stem of its valid and ready, and its payload."""
 
 
-class RingBusBench:
+class RingBusBench(BusHost):
     """The NIC is rank `rank` of 2; its neighbour on both sides is a twin."""
 
     def __init__(self, dut: Any, rank: int, seed: int, pauses: float) -> None:
-        self.dut, self.rank = dut, rank
-        reset = {"reset": dut.aresetn, "reset_active_level": False}
-        self.master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.aclk, **reset)
-
-        def stream(kind: Any, name: str) -> Any:
-            return kind(AxiStreamBus.from_prefix(dut, name), dut.aclk, **reset)
-
+        super().__init__(dut, REGISTERS, WAIT)
+        self.rank = rank
         self.sources = {
-            name: stream(AxiStreamSource, f"s_axis_{name}")
+            name: self.stream(AxiStreamSource, f"s_axis_{name}")
             for name in ("rx", "tx_back", "read_data")
         }
         names = ("tx", "rx_back", "read_requests", "write_requests", "write_data")
-        self.sinks = {name: stream(AxiStreamSink, f"m_axis_{name}") for name in names}
+        self.sinks = {name: self.stream(AxiStreamSink, f"m_axis_{name}") for name in names}
         for k, each in enumerate((*self.sources.values(), *self.sinks.values())):
             each.set_pause_generator(pausing(random.Random(100 * seed + k), pauses))
         self.memory = SparseMemory(1 << 48)
@@ -144,23 +130,6 @@ class RingBusBench:
         for flags, waiting in self._waiting.items():
             while waiting and decode(waiting[0]).sequence < self._free[flags]:
                 self.sources["rx"].send_nowait(AxiStreamFrame(waiting.popleft()))
-
-    async def reset(self) -> None:
-        self.dut.aresetn.value = 0
-        for _ in range(4):
-            await RisingEdge(self.dut.aclk)
-        self.dut.aresetn.value = 1
-        await RisingEdge(self.dut.aclk)
-
-    async def read(self, name: str) -> int:
-        found = await with_timeout(self.master.read(REGISTERS[name].address, 4), *WAIT)
-        assert found.resp == AxiResp.OKAY
-        return int.from_bytes(found.data, "little")
-
-    async def write(self, name: str, value: int) -> None:
-        data = value.to_bytes(4, "little")
-        done = await with_timeout(self.master.write(REGISTERS[name].address, data), *WAIT)
-        assert done.resp == AxiResp.OKAY
 
     async def open(self) -> None:
         self.tail = self.taken = 0
@@ -250,9 +219,6 @@ class RingBusBench:
 
 async def begin(dut: Any, rank: int, seed: int, pauses: float) -> RingBusBench:
     """A NIC that was reset, everything around it pausing in that share of cycles."""
-    cocotb.start_soon(Clock(dut.aclk, 2, "ns").start())
     bench = RingBusBench(dut, rank, seed, pauses)
-    for stem, wires in RULES.items():
-        cocotb.start_soon(obeys(dut, f"{stem}valid", f"{stem}ready", wires))
-    await bench.reset()
+    await bench.begin(RULES)
     return bench

@@ -50,6 +50,7 @@ def test_the_digits_train_through_four_circuits_with_the_losses_of_software() ->
     assert losses("--nic", "circuit") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.simulates
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("compiled")

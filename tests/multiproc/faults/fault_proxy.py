@@ -27,16 +27,20 @@ class Proxy:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         self._sockets: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self._closed = False
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._server.close()
-        for sock in self._sockets:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
+        with self._lock:
+            self._closed = True
+            for sock in self._sockets:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+                sock.close()
 
     def _accept(self) -> None:
         number = 0
@@ -50,9 +54,15 @@ class Proxy:
             except ConnectionRefusedError:  # it has closed its nic
                 caller.close()
                 continue
-            self._sockets += [caller, callee]
+            with self._lock:
+                if self._closed:  # while this connection was made
+                    caller.close()
+                    callee.close()
+                    return
+                self._sockets += [caller, callee]
+                for sock in (caller, callee):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for way, source, sink in (("there", caller, callee), ("back", callee, caller)):
-                sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(
                     target=self._pass, args=(number, way, source, sink), daemon=True
                 ).start()
