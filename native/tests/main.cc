@@ -1,4 +1,6 @@
-// Runs every registered test whose sentence contains the first argument (default: all).
+// Runs every registered test whose sentence contains the first argument (default: all), and tells
+// how long it took if that was a second or more.
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -14,9 +16,11 @@ int main(int argc, char** argv) {
     if (argc > 1 && std::strstr(test.sentence, argv[1]) == nullptr) continue;
     std::printf("%s ... ", test.sentence);
     std::fflush(stdout);
+    const auto start = std::chrono::steady_clock::now();
     try {
       test.body();
-      std::printf("ok\n");
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      took.count() < 1 ? std::printf("ok\n") : std::printf("ok, %.0f s\n", took.count());
       ++passed;
     } catch (const std::exception& error) {
       std::printf("FAILED\n  %s\n", error.what());

@@ -122,8 +122,16 @@ def test_both_contestants_learn_the_digits_in_one_run() -> None:
     ("arguments", "message"),
     [
         (["--compar", "gloo"], "unrecognized arguments: --compar gloo"),
-        (["--epochs", "2"], "--epochs must be at least 3, not 2: the first warms up"),
-        (["--batch", "0"], "--batch must be between 1 and 1437, not 0"),
+        pytest.param(
+            ["--epochs", "2"],
+            "--epochs must be at least 3, not 2: the first warms up",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["--batch", "0"],
+            "--batch must be between 1 and 1437, not 0",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_mistake_in_the_arguments_is_code_2(arguments: list[str], message: str) -> None:
