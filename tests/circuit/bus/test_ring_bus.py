@@ -42,7 +42,7 @@ BROKEN = {
         "_ring_queues_dma",
         "user.eq(Mux(waits, held, other.valid))",
         "user.eq(other.valid)",
-        "the_first_rank_sends_what_its_queue_says_whatever_pauses",
+        "the_last_rank_sums_what_its_queue_says_whatever_pauses",
     ),
 }
 """A file, what is right in it, what is wrong instead, and the check that must fail."""
