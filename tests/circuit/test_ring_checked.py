@@ -11,7 +11,7 @@ from mutating import make
 from ring_driving import DTYPES, EPOCH, JOB, PLAN, Ring, tensors
 from test_ring_mutants import MUTANTS, OPTIONS
 
-from slackline.circuit import CheckedRing, Checks, RingDevice, RingPlace, RingTwin
+from slackline.circuit import CheckedRing, Checks, RingDevice, RingPlace, RingTwin, Verilog
 from slackline.circuit import _ring_twin as home
 from slackline.errors import InternalError
 from slackline.wire import HEADER_BYTES, DType, FrameFlag, decode
@@ -84,10 +84,10 @@ def opened() -> Iterator[Callable[..., Checked]]:
         each.ring.close()
 
 
-def circuit(where: RingPlace) -> RingDevice:
+def circuit(where: RingPlace, made: Verilog | None = None) -> RingDevice:
     from slackline.circuit import RingCircuit, Simulation
 
-    simulation = Simulation(ring_nic(OPTIONS), optimise=False)
+    simulation = Simulation(made or ring_nic(OPTIONS), optimise=False)
     return RingCircuit(OPTIONS, where, simulation=simulation)
 
 
@@ -122,8 +122,11 @@ def test_chunks_of_a_rotating_ring_are_checked_one_by_one(opened) -> None:
 @pytest.mark.simulates
 @pytest.mark.slow
 def test_a_mutated_circuit_is_found(opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    from slackline.circuit import QueuedRingNic, convert
+
     make(MUTANTS["rounding"], monkeypatch)
-    said = opened(1, 3, Checks(1), circuit).until_it_fails()
+    mutated = convert("ring", QueuedRingNic(OPTIONS))
+    said = opened(1, 3, Checks(1), lambda where: circuit(where, mutated)).until_it_fails()
     assert said.startswith(
         "the NIC that checks rank 1 sends another frame of chunk 0 of operation 0x"
     )
