@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +21,8 @@ _SUPPORT = (_HARNESS, _HARNESS.with_name("dma.h"))
 _VERILATOR = ("--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--no-timing", "-Wno-fatal")
 _CXX = ("-std=c++20", "-fPIC", "-pthread")
 _COMPILERS = ("c++", "g++", "clang++")
+_CORES = min(4, len(os.sched_getaffinity(0)))
+"""Compilers that run at once; for a wide circuit each takes gigabytes."""
 
 _MEMORY = (
     ("kReadRequests", "read_requests", False),
@@ -93,21 +96,35 @@ def _build(verilog: Verilog, scratch: Path, support: Path, level: str) -> None:
     top = ["--top-module", verilog.name, "--prefix", "Vcircuit", "-Mdir", str(scratch)]
     _run(["verilator", *_VERILATOR, *top, str(scratch / f"{verilog.name}.v")])
     root = Path(_variable("VERILATOR_ROOT")) / "include"
-    if not support.exists():
-        names = ("verilated.cpp", "verilated_threads.cpp")
-        sources = [root / name for name in names if (root / name).exists()]
-        os.replace(_compile(scratch, root, "support", "-O2", sources), support)
     # What runs once a simulation is not worth the compiler's time.
     models = sorted(scratch.glob("Vcircuit*.cpp"))
     slow = [path for path in models if path.stem.endswith(("Slow", "Syms"))]
     fast = [path for path in models if path not in slow]
-    objects = [
-        _compile(scratch, root, "slow", "-O0", slow),
-        _compile(scratch, root, "fast", level, [*fast, _HARNESS]),
-        support,
-    ]
+    units = [("slow", "-O0", slow)]
+    # Without optimisation headers take most of the time, however little else is in a unit.
+    shares = _shares([*fast, _HARNESS], _CORES if level != "-O0" else 1)
+    units += [(f"fast{k}", level, each) for k, each in enumerate(shares)]
+    if not support.exists():
+        names = ("verilated.cpp", "verilated_threads.cpp")
+        units.append(("support", "-O2", [root / name for name in names if (root / name).exists()]))
+    with ThreadPoolExecutor(_CORES) as pool:
+        made = dict(pool.map(lambda unit: (unit[0], _compile(scratch, root, *unit)), units))
+    if "support" in made:
+        os.replace(made.pop("support"), support)
     output = ["-o", str(scratch / "circuit.so")]
-    _run([_compiler(), *_CXX, "-shared", "-Wl,-Bsymbolic", *map(str, objects), *output])
+    objects = [str(each) for each in (*made.values(), support)]
+    _run([_compiler(), *_CXX, "-shared", "-Wl,-Bsymbolic", *objects, *output])
+
+
+def _shares(sources: list[Path], most: int) -> list[list[Path]]:
+    """Shares of about as many bytes each, `most` of them or one a source."""
+    shares: list[list[Path]] = [[] for _ in range(min(most, len(sources)))]
+    sizes = [0] * len(shares)
+    for source in sorted(sources, key=lambda path: path.stat().st_size, reverse=True):
+        least = sizes.index(min(sizes))
+        shares[least].append(source)
+        sizes[least] += source.stat().st_size
+    return shares
 
 
 def _compile(scratch: Path, root: Path, name: str, level: str, sources: list[Path]) -> Path:
