@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <deque>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -12,7 +14,8 @@
 
 namespace slackline {
 
-// Keeps as much idle as has been in use at once. Thread-safe; blocks may outlive whoever took them.
+// Keeps as much idle as has been in use at once, of what was used last. Thread-safe; blocks may
+// outlive whoever took them.
 class Blocks : public std::enable_shared_from_this<Blocks> {
  public:
   struct Return {
@@ -28,12 +31,17 @@ class Blocks : public std::enable_shared_from_this<Blocks> {
     const std::lock_guard lock(mutex_);
     in_use_ += size;
     most_in_use_ = std::max(most_in_use_, in_use_);
-    const auto found = std::ranges::find(idle_, size, &Idle::bytes);
-    if (found == idle_.end()) return Block(new std::byte[size], Return{shared_from_this(), size});
+    const auto found = std::ranges::find(idle_.rbegin(), idle_.rend(), size, &Idle::bytes);
+    if (found == idle_.rend()) return Block(new std::byte[size], Return{shared_from_this(), size});
     std::unique_ptr<std::byte[]> memory = std::move(found->memory);
-    idle_.erase(found);
+    idle_.erase(std::prev(found.base()));
     idle_bytes_ -= size;
     return Block(memory.release(), Return{shared_from_this(), size});
+  }
+
+  std::size_t idle_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return idle_bytes_;
   }
 
  private:
@@ -43,16 +51,20 @@ class Blocks : public std::enable_shared_from_this<Blocks> {
   };
 
   void give(std::byte* memory, std::size_t bytes) {
-    std::unique_ptr<std::byte[]> owned(memory);
+    std::vector<Idle> freed;  // without the lock
     const std::lock_guard lock(mutex_);
     in_use_ -= bytes;
-    if (idle_bytes_ + bytes > most_in_use_) return;
     idle_bytes_ += bytes;
-    idle_.push_back(Idle{bytes, std::move(owned)});
+    idle_.push_back(Idle{bytes, std::unique_ptr<std::byte[]>(memory)});
+    while (idle_bytes_ > most_in_use_) {
+      idle_bytes_ -= idle_.front().bytes;
+      freed.push_back(std::move(idle_.front()));
+      idle_.pop_front();
+    }
   }
 
-  std::mutex mutex_;
-  std::vector<Idle> idle_;
+  mutable std::mutex mutex_;
+  std::deque<Idle> idle_;  // the last one was used last
   std::size_t idle_bytes_ = 0;
   std::size_t in_use_ = 0;
   std::size_t most_in_use_ = 0;
