@@ -1,5 +1,9 @@
 """Verilog, registers and simulations, and what is said when a tool is missing."""
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +104,27 @@ def test_verilog_that_verilator_refuses_is_an_error_that_quotes_it(
     verilog = Verilog(name="broken", text="module broken; wire", ports=())
     with pytest.raises(UsageError, match=r"(?s)^verilator ended with code 1:\n.*syntax error"):
         circuit.Simulation(verilog)
+
+
+@pytest.mark.simulates
+def test_compilers_do_not_outlive_who_started_them(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    endless = tmp_path / "c++"
+    endless.write_text(f"#!/bin/sh\necho $$ > {started}\nexec sleep 1000\n")
+    endless.chmod(0o755)
+    build = "from slackline import circuit as c; c.Simulation(c.convert('lanes', c.Lanes(1)))"
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": path}
+    with subprocess.Popen(
+        [sys.executable, "-c", build], env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        compiler = int(started.read_text().split()[0])
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=50)
+    assert errors.splitlines()[-1] == "KeyboardInterrupt"
+    with pytest.raises(ProcessLookupError):
+        os.kill(compiler, 0)
 
 
 @pytest.mark.simulates

@@ -4,9 +4,12 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -107,8 +110,8 @@ def _build(verilog: Verilog, scratch: Path, support: Path, level: str) -> None:
     if not support.exists():
         names = ("verilated.cpp", "verilated_threads.cpp")
         units.append(("support", "-O2", [root / name for name in names if (root / name).exists()]))
-    with ThreadPoolExecutor(_CORES) as pool:
-        made = dict(pool.map(lambda unit: (unit[0], _compile(scratch, root, *unit)), units))
+    made = {name: scratch / f"unit_{name}.o" for name, _, _ in units}
+    _run_all([_compilation(scratch, root, *unit) for unit in units])
     if "support" in made:
         os.replace(made.pop("support"), support)
     output = ["-o", str(scratch / "circuit.so")]
@@ -127,14 +130,17 @@ def _shares(sources: list[Path], most: int) -> list[list[Path]]:
     return shares
 
 
-def _compile(scratch: Path, root: Path, name: str, level: str, sources: list[Path]) -> Path:
-    """One object of all sources as one unit: most of the time goes into Verilator's headers."""
+def _compilation(
+    scratch: Path, root: Path, name: str, level: str, sources: list[Path]
+) -> list[str]:
+    """The command for one object of all sources as one unit: most of the time goes into
+    Verilator's headers.
+    """
     unit = scratch / f"unit_{name}.cc"
     unit.write_text("".join(f'#include "{source}"\n' for source in sources))
     includes = [f"-I{folder}" for folder in (scratch, _HARNESS.parent, root, root / "vltstd")]
-    made = unit.with_suffix(".o")
-    _run([_compiler(), *_CXX, level, *includes, "-c", str(unit), "-o", str(made)])
-    return made
+    made = str(unit.with_suffix(".o"))
+    return [_compiler(), *_CXX, level, *includes, "-c", str(unit), "-o", made]
 
 
 def _compiler() -> str:
@@ -151,11 +157,42 @@ def _variable(name: str) -> str:
 
 
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip()[-2000:]
-        raise UsageError(f"{command[0]} ended with code {done.returncode}:\n{said}")
-    return done.stdout
+    return _run_all([command])[0]
+
+
+def _run_all(commands: list[list[str]]) -> list[str]:
+    """What they print, as many at once as there are cores. Raises UsageError if one fails; then,
+    and when this process is interrupted, none of them goes on.
+    """
+    started: list[subprocess.Popen[str]] = []
+    over = threading.Event()
+
+    def end(process: subprocess.Popen[str]) -> None:
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def run(command: list[str]) -> str:
+        pipe = subprocess.PIPE
+        # A group of its own: compilers start others.
+        process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, process_group=0)
+        started.append(process)
+        if over.is_set():
+            end(process)
+        out, errors = process.communicate()
+        if process.returncode:
+            said = (errors or out).strip()[-2000:]
+            raise UsageError(f"{command[0]} ended with code {process.returncode}:\n{said}")
+        return out
+
+    with ThreadPoolExecutor(_CORES) as pool:
+        try:
+            return list(pool.map(run, commands))
+        except BaseException:
+            over.set()
+            for process in started:
+                end(process)
+            raise
 
 
 def _header(verilog: Verilog) -> str:
