@@ -12,12 +12,11 @@ from _harness.report import Row
 
 from slackline.circuit import (
     RING_STREAMS,
-    QueuedRingNic,
     QueueDriver,
     RingOperation,
     RingOptions,
     Simulation,
-    convert,
+    kept_ring,
     rotated,
 )
 from slackline.wire import DType
@@ -44,7 +43,7 @@ class AllReduceBench:
     def __init__(self, options: RingOptions, *, optimise: bool) -> None:
         self.options = options
         self._stack = ExitStack()
-        verilog = convert("ring", QueuedRingNic(options))
+        verilog = kept_ring(options)
         self._nics = [
             self._stack.enter_context(Simulation(verilog, optimise=optimise)) for _ in range(RANKS)
         ]

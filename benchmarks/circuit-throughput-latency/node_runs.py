@@ -9,11 +9,10 @@ from typing import Self
 import numpy as np
 
 from slackline.circuit import (
-    AggregationNode,
     NodeOptions,
     NodeTwin,
     Simulation,
-    convert,
+    kept_node,
     node_registers,
 )
 from slackline.wire import Collective, DType, FrameKind, Header, ReduceOp, encode
@@ -47,7 +46,7 @@ class NodeBench:
 
     def __init__(self, options: NodeOptions, *, optimise: bool) -> None:
         self.options = options
-        self._simulation = Simulation(convert("node", AggregationNode(options)), optimise=optimise)
+        self._simulation = Simulation(kept_node(options), optimise=optimise)
         self._registers = {each.name: each.address for each in node_registers(options)}
 
     def __enter__(self) -> Self:

@@ -11,7 +11,6 @@ import numpy as np
 
 from slackline.circuit import (
     RING_STREAMS,
-    QueuedRingNic,
     QueueDriver,
     RingCircuit,
     RingOperation,
@@ -19,7 +18,7 @@ from slackline.circuit import (
     RingPlace,
     RingTwin,
     Simulation,
-    convert,
+    kept_ring,
 )
 from slackline.wire import HEADER_BYTES, DType, FrameFlag, FrameKind, Header, decode, encode
 
@@ -46,7 +45,7 @@ class RingBench:
 
     def __init__(self, options: RingOptions, *, optimise: bool) -> None:
         self.options = options
-        self._verilog, self._optimise = convert("ring", QueuedRingNic(options)), optimise
+        self._verilog, self._optimise = kept_ring(options), optimise
         self._simulation = Simulation(self._verilog, optimise=optimise)
 
     def __enter__(self) -> Self:

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from circuit_driving import Node, resealed
-from made import aggregation_node
 
-from slackline.circuit import ELEMENTS, NodeOptions
+from slackline.circuit import ELEMENTS, NodeOptions, kept_node
 from slackline.errors import UsageError
 from slackline.wire import DType, FrameKind, decode
 
@@ -27,7 +26,7 @@ def open_node(request: pytest.FixtureRequest) -> Iterator[Any]:
     simulations = []
 
     def opened(**settings: int) -> Node:
-        simulations.append(Simulation(aggregation_node(request.param), optimise=False))
+        simulations.append(Simulation(kept_node(request.param), optimise=False))
         return Node(simulations[-1], request.param, **settings)
 
     yield opened

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from circuit_driving import resealed
 from lossy_driving import CircuitRing, Faults
-from made import ring_nic
 from ring_driving import (
     DTYPES,
     EPOCH,
@@ -21,7 +20,7 @@ from ring_driving import (
     tensors,
 )
 
-from slackline.circuit import RingOptions
+from slackline.circuit import RingOptions, kept_ring
 from slackline.errors import InternalError
 from slackline.wire import HEADER_BYTES, DType, FrameFlag, FrameKind, decode
 
@@ -46,7 +45,7 @@ def open_ring(request: pytest.FixtureRequest) -> Iterator[Any]:
         options: RingOptions = request.param
 
         def simulate() -> Simulation:
-            simulation = Simulation(ring_nic(options), optimise=False)
+            simulation = Simulation(kept_ring(options), optimise=False)
             simulation.memory_latency(latency)
             for stream in range(3):
                 simulation.stall(stream, stall, 3 * stream + 1)

@@ -6,12 +6,19 @@ from functools import partial
 
 import numpy as np
 import pytest
-from made import ring_nic
 from mutating import make
 from ring_driving import DTYPES, EPOCH, JOB, PLAN, Ring, tensors
 from test_ring_mutants import MUTANTS, OPTIONS
 
-from slackline.circuit import CheckedRing, Checks, RingDevice, RingPlace, RingTwin, Verilog
+from slackline.circuit import (
+    CheckedRing,
+    Checks,
+    RingDevice,
+    RingPlace,
+    RingTwin,
+    Verilog,
+    kept_ring,
+)
 from slackline.circuit import _ring_twin as home
 from slackline.errors import InternalError
 from slackline.wire import HEADER_BYTES, DType, FrameFlag, decode
@@ -87,7 +94,7 @@ def opened() -> Iterator[Callable[..., Checked]]:
 def circuit(where: RingPlace, made: Verilog | None = None) -> RingDevice:
     from slackline.circuit import RingCircuit, Simulation
 
-    simulation = Simulation(made or ring_nic(OPTIONS), optimise=False)
+    simulation = Simulation(made or kept_ring(OPTIONS), optimise=False)
     return RingCircuit(OPTIONS, where, simulation=simulation)
 
 

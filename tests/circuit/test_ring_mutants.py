@@ -5,11 +5,10 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 from lossy_driving import CircuitRing, Faults
-from made import ring_nic
 from mutating import Mutant, make
 from ring_driving import DTYPES, tensors
 
-from slackline.circuit import RingOptions, Verilog
+from slackline.circuit import RingOptions, Verilog, kept_ring
 
 # Time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
@@ -74,4 +73,4 @@ def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_ring_passes_where_mutants_fail() -> None:
-    assert ring_fails(ring_nic(OPTIONS)) == ""
+    assert ring_fails(kept_ring(OPTIONS)) == ""

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made import ring_nic
 
-from slackline.circuit import Code, RingOptions
+from slackline.circuit import Code, RingOptions, kept_ring
 
 pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
 
@@ -133,4 +132,4 @@ def test_a_doorbell_beyond_what_can_be_is_counted_and_ignored(open_office) -> No
 
 
 def test_hosts_that_seldom_take_their_one_completion_get_all_of_them() -> None:
-    assert lazy_ring(OPTIONS, ring_nic(OPTIONS)) == ""
+    assert lazy_ring(OPTIONS, kept_ring(OPTIONS)) == ""

@@ -5,11 +5,10 @@ import pytest
 
 pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
 
-from made import ring_nic
 from mutating import Mutant, make
 from queue_driving import Office, desk, lazy_ring, slow_ring
 
-from slackline.circuit import RingOptions
+from slackline.circuit import RingOptions, kept_ring
 
 # Time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
@@ -168,4 +167,4 @@ def test_the_queues_pass_where_mutants_fail() -> None:
 
 @pytest.mark.slow
 def test_a_ring_with_slow_memory_passes_where_mutants_fail() -> None:
-    assert slow_ring(OPTIONS, ring_nic(OPTIONS)) == ""
+    assert slow_ring(OPTIONS, kept_ring(OPTIONS)) == ""

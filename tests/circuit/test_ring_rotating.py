@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from lossy_driving import CircuitRing, Faults
-from made import ring_nic
 from mutating import Mutant, make
 from ring_driving import DTYPES, Ring, Tensors, agree, sent_alike, tensors
 
-from slackline.circuit import RingOptions, Verilog
+from slackline.circuit import RingOptions, Verilog, kept_ring
 from slackline.wire import DType
 
 # Time to compile a circuit on a busy machine.
@@ -42,7 +41,7 @@ def opener(verilog: Verilog, stack: ExitStack) -> Open:
 
 @pytest.fixture(scope="module")
 def verilog() -> Verilog:
-    return ring_nic(OPTIONS)
+    return kept_ring(OPTIONS)
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made import aggregation_node
 
 from slackline import circuit, cli
-from slackline.circuit import NodeOptions, Verilog, c_header, node_registers
+from slackline.circuit import NodeOptions, Verilog, c_header, kept_node, node_registers
 from slackline.errors import TimeoutError, UsageError
 
 # Time to compile a circuit on a busy machine.
@@ -62,7 +61,7 @@ def test_the_c_header_has_every_register() -> None:
 @pytest.mark.simulates
 def test_registers_read_what_was_written_and_constants_stay() -> None:
     options = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
-    with circuit.Simulation(aggregation_node(options), optimise=False) as simulation:
+    with circuit.Simulation(kept_node(options), optimise=False) as simulation:
         for each in node_registers(options):
             assert simulation.read(each.address) == each.value
         for each in node_registers(options):

@@ -8,10 +8,9 @@ import pytest
 from circuit_cases import LONG_SUMS, SUMS
 from circuit_driving import Node, Sender
 from conformance_vectors import Case, same_bits
-from made import aggregation_node
 
 from slackline import circuit
-from slackline.circuit import NodeOptions, NodeTwin
+from slackline.circuit import NodeOptions, NodeTwin, kept_node
 from slackline.testing.reference import Array
 from slackline.wire import HEADER_BYTES
 
@@ -58,7 +57,7 @@ def test_the_twin_has_the_bits_of_the_reference(ports: int) -> None:
     params=[pytest.param(NARROW, id="3x1"), pytest.param(WIDE, id="2x16", marks=pytest.mark.slow)]
 )
 def node(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with circuit.Simulation(aggregation_node(request.param), optimise=False) as simulation:
+    with circuit.Simulation(kept_node(request.param), optimise=False) as simulation:
         yield Node(simulation, request.param)
 
 

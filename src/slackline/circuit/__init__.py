@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from slackline.circuit._export import export
     from slackline.circuit._formats import CANONICAL_NAN, ELEMENTS, Element
     from slackline.circuit._halves import Narrow, Widen
-    from slackline.circuit._kept import kept, kept_already
+    from slackline.circuit._kept import kept_already, kept_node, kept_ring
     from slackline.circuit._lanes import Lanes
     from slackline.circuit._node import AggregationNode
     from slackline.circuit._node_twin import NodeTwin
@@ -138,8 +138,9 @@ __all__ = [
     "convert",
     "export",
     "frame_of",
-    "kept",
     "kept_already",
+    "kept_node",
+    "kept_ring",
     "logic_levels",
     "missing_tools",
     "node_registers",
@@ -162,7 +163,7 @@ _HOMES = {
     "_export": ("export",),
     "_formats": ("CANONICAL_NAN", "ELEMENTS", "Element"),
     "_halves": ("Narrow", "Widen"),
-    "_kept": ("kept", "kept_already"),
+    "_kept": ("kept_already", "kept_node", "kept_ring"),
     "_lanes": ("Lanes",),
     "_node": ("AggregationNode",),
     "_node_twin": ("NodeTwin",),

@@ -10,16 +10,42 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+from slackline.circuit._options import NodeOptions
+from slackline.circuit._ring_device import RingOptions
 from slackline.circuit._verilog import Port, Verilog
 from slackline.env import cache_folder
 
-__all__ = ["kept", "kept_already"]
+__all__ = ["kept_already", "kept_node", "kept_ring"]
 
 _SOURCES = ("circuit", "wire")
 """What a circuit is made from: these rooms and Amaranth."""
 
 
-def kept(name: str, parameters: object, make: Callable[[], Verilog]) -> Verilog:
+def kept_node(options: NodeOptions) -> Verilog:
+    """An AggregationNode."""
+
+    def make() -> Verilog:
+        from slackline.circuit._convert import convert
+        from slackline.circuit._node import AggregationNode
+
+        return convert("node", AggregationNode(options))
+
+    return _kept("node", options, make)
+
+
+def kept_ring(options: RingOptions) -> Verilog:
+    """A QueuedRingNic."""
+
+    def make() -> Verilog:
+        from slackline.circuit._convert import convert
+        from slackline.circuit._ring_queued import QueuedRingNic
+
+        return convert("ring", QueuedRingNic(options))
+
+    return _kept("ring", options, make)
+
+
+def _kept(name: str, parameters: object, make: Callable[[], Verilog]) -> Verilog:
     """What `make` gives for these parameters; called when neither it nor its sources were seen."""
     path = _path(name, parameters)
     folder = path.parent
@@ -37,7 +63,7 @@ def kept(name: str, parameters: object, make: Callable[[], Verilog]) -> Verilog:
 
 
 def kept_already(name: str, parameters: object) -> Verilog | None:
-    """What `kept` has, if it need not be made."""
+    """The "node" or "ring" of these options, if it need not be made."""
     path = _path(name, parameters)
     return _read(path) if path.exists() else None
 

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
-from slackline.circuit._convert import convert
+from slackline.circuit._kept import kept_ring
 from slackline.circuit._ring_device import RingOperation, RingOptions, RingPlace
 from slackline.circuit._ring_frames import (
     FINAL,
@@ -14,7 +14,6 @@ from slackline.circuit._ring_frames import (
     RingPost,
     judge,
 )
-from slackline.circuit._ring_queued import QueuedRingNic
 from slackline.circuit._ring_queues_driver import QueueDriver
 from slackline.circuit._ring_queues_entries import Code
 from slackline.circuit._ring_registers import RING_COUNTERS
@@ -43,7 +42,7 @@ class RingCircuit(Outbox):
         self.options = options
         self._place = place
         self._host = RingPost(options, place.ranks)
-        self._simulation = simulation or Simulation(convert("ring", QueuedRingNic(options)))
+        self._simulation = simulation or Simulation(kept_ring(options))
         self._driver = QueueDriver(self._simulation, options)
         self._open: dict[tuple[int, int], RingOperation] = {}
         self._waiting: dict[FrameFlag, deque[bytes]] = {PARTIAL: deque(), FINAL: deque()}

@@ -141,10 +141,9 @@ class Nodes:
         options = NodeOptions(ports=workers, **_NODE)
         if self.kind == "twin":
             return _Twin(options, epoch)
-        from slackline.circuit import AggregationNode, convert, kept
+        from slackline.circuit import kept_node
 
-        verilog = kept("node", options, lambda: convert("node", AggregationNode(options)))
-        return _Circuit(verilog, options, epoch)
+        return _Circuit(kept_node(options), options, epoch)
 
 
 class _Twin:
@@ -212,10 +211,9 @@ def _checked(kind: str) -> str:
 
 
 def _ring_circuit(options: RingOptions, place: RingPlace) -> RingDevice:
-    from slackline.circuit import QueuedRingNic, RingCircuit, Simulation, convert, kept
+    from slackline.circuit import RingCircuit
 
-    verilog = kept("ring", options, lambda: convert("ring", QueuedRingNic(options)))
-    return RingCircuit(options, place, simulation=Simulation(verilog))
+    return RingCircuit(options, place)
 
 
 def _post(nic: RingDevice, post: Post) -> None:
