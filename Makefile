@@ -1,15 +1,17 @@
 # `make` lists what there is. Everything happens in .venv; nothing else on the machine is touched.
 PYTHON ?= python3
 VENV := .venv
+EXTENSION := build/extension
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
-PYTEST := $(BIN)/pytest -q
+PYTEST = $(BIN)/pytest -q -n $(JOBS) --dist worksteal
 CMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake
 
 NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.cmake')
 FORMATTED := $(filter %.cc %.h,$(NATIVE)) $(addprefix src/slackline/circuit/,harness.cc dma.h)
 FOLDERS := $(wildcard src tests examples benchmarks)
 RANKS ?= 4
+JOBS ?= 4
 BENCH ?= $(wildcard benchmarks/*/main.py)
 FUZZ ?= $(patsubst native/fuzz/%.cc,%,$(wildcard native/fuzz/*.cc))
 SECONDS ?= 60
@@ -25,15 +27,15 @@ setup: $(VENV)/.package  ## create .venv, install what is needed, build the exte
 demo: setup  ## train on 4 ranks of this machine and compare with gloo
 	$(BIN)/slackline run --ranks $(RANKS) examples/train_digits.py --compare gloo
 
-test: setup  ## the tests that take seconds each
-	$(PYTEST) -n 2 -m "not slow" --ignore tests/multiproc tests
-	$(PYTEST) -m "not slow" tests/multiproc
+test: setup  ## every kind of test, in minutes; JOBS=4 at a time (docs/testing.md)
+	$(PYTEST) -m "not slow" tests
 
-test-full: setup  ## all tests
-	$(PYTEST) -n 2 --ignore tests/multiproc tests
-	$(PYTEST) tests/multiproc
+test-full: setup  ## the same tests with all their cases: an hour
+	$(PYTEST) tests
 
-test-native: build/native-plain.passed build/native-address.passed build/native-thread.passed build/native-fuzzed.passed  ## the native core's tests: plain, address + undefined, thread sanitizer, fuzzers briefly
+NATIVE_PASSED := $(patsubst %,build/native-%.passed,plain address thread fuzzed)
+test-native: setup  ## the native core's tests: plain, address + undefined, thread sanitizer, fuzzers briefly
+	+$(MAKE) --no-print-directory -j 2 --output-sync $(NATIVE_PASSED)
 
 fuzz: $(VENV)/.tools  ## every parser of the core for SECONDS=60 each, or FUZZ=<name>; with libFuzzer where there is clang
 ifneq ($(shell command -v clang++),)
@@ -82,7 +84,8 @@ $(VENV)/.tools: constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.package: $(VENV)/.tools pyproject.toml $(NATIVE)
-	$(PIP) --no-build-isolation -e '.[test,dev,tls,circuit]'
+	$(PIP) --no-build-isolation -C build-dir=$(EXTENSION) -C cmake.define.SLACKLINE_NATIVE_TESTS=ON \
+	  -e '.[test,dev,tls,circuit]'
 	@touch $@
 
 # gcc's thread sanitizer needs a fixed address layout on kernels with many random bits; a container may refuse it.
@@ -102,9 +105,14 @@ build/native-fuzzed.passed: build/native-address.passed
 	$(call fuzz_alone,4)
 	@touch $@
 
+# The core itself is the one that `make setup` has built for the extension.
+build/native-plain.passed: $(VENV)/.package
+	$(CMAKE) --build $(EXTENSION) --target slackline_native_tests
+	$(EXTENSION)/slackline_native_tests
+	@touch $@
+
 build/native-%.passed: $(VENV)/.tools $(NATIVE)
-	$(CMAKE) $(NATIVE_BUILD) -B build/native-$* -DSLACKLINE_SANITIZE=$(filter-out plain,$*) \
-	  -DCMAKE_BUILD_TYPE=$(if $(filter plain,$*),Release,Debug)
-	$(CMAKE) --build build/native-$*
+	$(CMAKE) $(NATIVE_BUILD) -B build/native-$* -DSLACKLINE_SANITIZE=$* -DCMAKE_BUILD_TYPE=Debug
+	$(CMAKE) --build build/native-$* --target slackline_native_tests
 	$(FIXED_LAYOUT) build/native-$*/slackline_native_tests
 	@touch $@

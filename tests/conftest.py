@@ -1,7 +1,10 @@
-"""For all tests: what simulates needs tools, and hypothesis draws the same examples every time.
+"""Settings of all tests.
 
-That holds however slow the machine is.
+Tests that simulate circuits are skipped where a tool is missing; hypothesis draws the same examples
+every time, however slow the machine is; and every process that a test starts obeys SIGINT.
 """
+
+import signal
 
 import pytest
 from hypothesis import settings
@@ -10,6 +13,11 @@ from slackline import circuit
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("repeatable")
+
+# A shell starts a job in its background with SIGINT ignored, and processes hand that down to the
+# processes that they start. Tests that interrupt a process need it to listen.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

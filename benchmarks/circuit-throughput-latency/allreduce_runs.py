@@ -40,13 +40,11 @@ class _Tensor:
 class AllReduceBench:
     """NICs in a ring; each beat that leaves one is at the next some cycles later."""
 
-    def __init__(self, options: RingOptions, *, optimise: bool) -> None:
+    def __init__(self, options: RingOptions) -> None:
         self.options = options
         self._stack = ExitStack()
         verilog = kept_ring(options)
-        self._nics = [
-            self._stack.enter_context(Simulation(verilog, optimise=optimise)) for _ in range(RANKS)
-        ]
+        self._nics = [self._stack.enter_context(Simulation(verilog)) for _ in range(RANKS)]
 
     def __enter__(self) -> Self:
         return self

@@ -59,7 +59,7 @@ def lane_rows(counts: tuple[int, ...]) -> list[Row]:
     rows = []
     for count in counts:
         verilog = circuit.convert("lanes", circuit.Lanes(count))
-        with circuit.Simulation(verilog, optimise=False) as simulation:
+        with circuit.Simulation(verilog) as simulation:
             for element in Element:
                 beats = np.zeros((BEATS, 8 * count + 1), np.uint8)
                 beats[:, -1] = element
@@ -230,7 +230,7 @@ def main() -> None:
     sizes: list[Row] = []
     jitters: list[Row] = []
     for each in QUICK if options.quick else FULL:
-        with NodeBench(each, optimise=False) as bench:
+        with NodeBench(each) as bench:
             sizes += size_rows(bench)
             jitters += jitter_rows(bench)
     wires = (
@@ -239,12 +239,12 @@ def main() -> None:
         else wire_rows()
     )
     ring_options = RING_QUICK if options.quick else RING_FULL
-    with RingBench(ring_options, optimise=not options.quick) as ring:
+    with RingBench(ring_options) as ring:
         rings, speeds = ring_rows(ring), speed_rows(ring)
     if not options.quick:
-        with RingBench(RING_AHEAD, optimise=False) as ring:
+        with RingBench(RING_AHEAD) as ring:
             rings = [*ring_rows(ring), *rings]
-    with AllReduceBench(ring_options, optimise=not options.quick) as nics:
+    with AllReduceBench(ring_options) as nics:
         if options.quick:
             reduces = allreduce_rows(nics, RING_MESSAGES_QUICK, {"a beat a cycle": 0})
         else:

@@ -44,9 +44,9 @@ class Run:
 class NodeBench:
     """A node that is opened anew for every run; every sum is compared with the twin's."""
 
-    def __init__(self, options: NodeOptions, *, optimise: bool) -> None:
+    def __init__(self, options: NodeOptions) -> None:
         self.options = options
-        self._simulation = Simulation(kept_node(options), optimise=optimise)
+        self._simulation = Simulation(kept_node(options))
         self._registers = {each.name: each.address for each in node_registers(options)}
 
     def __enter__(self) -> Self:

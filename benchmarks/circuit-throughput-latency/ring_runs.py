@@ -43,10 +43,10 @@ class RingRun:
 class RingBench:
     """A NIC whose sums are compared with the twin's."""
 
-    def __init__(self, options: RingOptions, *, optimise: bool) -> None:
+    def __init__(self, options: RingOptions) -> None:
         self.options = options
-        self._verilog, self._optimise = kept_ring(options), optimise
-        self._simulation = Simulation(self._verilog, optimise=optimise)
+        self._verilog = kept_ring(options)
+        self._simulation = Simulation(self._verilog)
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +144,7 @@ class RingBench:
 
     def speed(self, frames: int) -> tuple[float, float]:
         """Frames and cycles a second of a whole device, numbers, checksums and memory included."""
-        simulation = Simulation(self._verilog, optimise=self._optimise)
+        simulation = Simulation(self._verilog)
         device = RingCircuit(self.options, _PLACE, simulation=simulation)
         message = _message(frames, self.options.payload_bytes)
         device.post(message.operation)

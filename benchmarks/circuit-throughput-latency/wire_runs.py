@@ -59,7 +59,7 @@ def wire_rows() -> list[Row]:
     """Sums a second, and how long the first and the last one take, message size by message size."""
     rows = []
     for options in (NARROW, WIDE):
-        with NodeBench(options, optimise=False) as bench:
+        with NodeBench(options) as bench:
             for wire in (each for each in WIRES if each.options == options):
                 rows += [_row(bench, wire, size * KIB) for size in SIZES]
     return rows

@@ -20,7 +20,7 @@ TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit")
 def run(code: str) -> str:
     """What the code prints in a new interpreter; its errors are this test's."""
     command = [sys.executable, "-W", "error", "-c", code]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=50).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=110).stdout
 
 
 @pytest.mark.parametrize("room", TORCH_FREE)

@@ -246,7 +246,7 @@ def slow_ring(options: RingOptions, made: Verilog | None = None) -> str:
     verilog = made or convert("ring", QueuedRingNic(options))
     rng = np.random.default_rng(5)
     operations = [tensors(rng, options, 2, DTYPES[k % 4], 40, k) for k in range(8)]
-    with Simulation(verilog, optimise=False) as one, Simulation(verilog, optimise=False) as other:
+    with Simulation(verilog) as one, Simulation(verilog) as other:
         for simulation in (one, other):
             simulation.stall(3, 0.995, 1, output=True)
         ring = CircuitRing([one, other], options, Faults(), rng, timeout=100_000)
@@ -260,7 +260,7 @@ def lazy_ring(options: RingOptions, made: Verilog | None = None) -> str:
     verilog = made or convert("ring", QueuedRingNic(options))
     rng = np.random.default_rng(6)
     operations = [tensors(rng, options, 2, DTYPES[k % 4], 1 + k, k) for k in range(40)]
-    with Simulation(verilog, optimise=False) as one, Simulation(verilog, optimise=False) as other:
+    with Simulation(verilog) as one, Simulation(verilog) as other:
         ring = CircuitRing(
             [one, other], options, Faults(), rng, timeout=100_000, completions=1, lazy=0.95
         )

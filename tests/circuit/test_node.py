@@ -26,7 +26,7 @@ def open_node(request: pytest.FixtureRequest) -> Iterator[Any]:
     simulations = []
 
     def opened(**settings: int) -> Node:
-        simulations.append(Simulation(kept_node(request.param), optimise=False))
+        simulations.append(Simulation(kept_node(request.param)))
         return Node(simulations[-1], request.param, **settings)
 
     yield opened

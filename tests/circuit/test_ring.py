@@ -45,7 +45,7 @@ def open_ring(request: pytest.FixtureRequest) -> Iterator[Any]:
         options: RingOptions = request.param
 
         def simulate() -> Simulation:
-            simulation = Simulation(kept_ring(options), optimise=False)
+            simulation = Simulation(kept_ring(options))
             simulation.memory_latency(latency)
             for stream in range(3):
                 simulation.stall(stream, stall, 3 * stream + 1)

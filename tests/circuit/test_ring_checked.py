@@ -94,7 +94,7 @@ def opened() -> Iterator[Callable[..., Checked]]:
 def circuit(where: RingPlace, made: Verilog | None = None) -> RingDevice:
     from slackline.circuit import RingCircuit, Simulation
 
-    simulation = Simulation(made or kept_ring(OPTIONS), optimise=False)
+    simulation = Simulation(made or kept_ring(OPTIONS))
     return RingCircuit(OPTIONS, where, simulation=simulation)
 
 

@@ -26,9 +26,7 @@ def ring_fails(made: Verilog | None = None) -> str:
         tensors(rng, OPTIONS, 3, DTYPES[k % 4], int(rng.integers(1, 64)), k) for k in range(8)
     ]
     with ExitStack() as stack:
-        simulations = [
-            stack.enter_context(Simulation(verilog, optimise=False)) for _ in operations[:3]
-        ]
+        simulations = [stack.enter_context(Simulation(verilog)) for _ in operations[:3]]
         faults = Faults(lost=0.15, doubled=0.3, late=0.3)
         ring = CircuitRing(simulations, OPTIONS, faults, rng)
         found = ring.run(operations, turns=1500)

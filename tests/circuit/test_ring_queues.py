@@ -32,7 +32,7 @@ def open_office(verilog: Any) -> Iterator[Callable[..., Office]]:
     opened: list[Simulation] = []
 
     def office(seed: int, stall: float = 0, latency: int = 0, **how: Any) -> Office:
-        opened.append(simulation := Simulation(verilog, optimise=False))
+        opened.append(simulation := Simulation(verilog))
         simulation.memory_latency(latency)
         for stream in range(5):
             simulation.stall(stream, stall, 2 * stream + 1)

@@ -22,7 +22,7 @@ def queues_fail() -> str:
 
     verilog = convert("desk", desk(OPTIONS))
     for seed, (descriptors, completions) in enumerate(((2, 8), (16, 2))):
-        with Simulation(verilog, optimise=False) as simulation:
+        with Simulation(verilog) as simulation:
             for stream in range(4):
                 simulation.stall(stream, 0.2, stream + 1, output=True)
             rng = np.random.default_rng(seed)
@@ -42,7 +42,7 @@ def doorbells_fail() -> str:
     """Tells of what cannot be, with the queue full of what can."""
     from slackline.circuit import Simulation, convert
 
-    with Simulation(convert("desk", desk(OPTIONS)), optimise=False) as simulation:
+    with Simulation(convert("desk", desk(OPTIONS))) as simulation:
         rng = np.random.default_rng(1)
         office = Office(simulation, OPTIONS, rng, descriptors=4, completions=4)
         driver = office.driver
@@ -148,7 +148,7 @@ MUTANTS = {
     ),
 }
 
-SOON = ("phase", "wrap of the descriptors", "a doorbell beyond the queue")
+SOON = ("phase", "a doorbell beyond the queue")
 
 
 @pytest.mark.parametrize(

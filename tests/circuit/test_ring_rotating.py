@@ -27,7 +27,7 @@ def opener(verilog: Verilog, stack: ExitStack) -> Open:
     seeds = iter(range(1, 10_000, 10))
 
     def simulate(stall: float = 0, latency: int = 0) -> Simulation:
-        simulation = stack.enter_context(Simulation(verilog, optimise=False))
+        simulation = stack.enter_context(Simulation(verilog))
         simulation.memory_latency(latency)
         seed = next(seeds)
         for stream in range(3):

@@ -61,7 +61,7 @@ def test_the_c_header_has_every_register() -> None:
 @pytest.mark.simulates
 def test_registers_read_what_was_written_and_constants_stay() -> None:
     options = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
-    with circuit.Simulation(kept_node(options), optimise=False) as simulation:
+    with circuit.Simulation(kept_node(options)) as simulation:
         for each in node_registers(options):
             assert simulation.read(each.address) == each.value
         for each in node_registers(options):
@@ -120,7 +120,7 @@ def test_compilers_do_not_outlive_who_started_them(tmp_path: Path) -> None:
     ) as process:
         compiler = int(started.read_text().split()[0])
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=50)
+        _, errors = process.communicate(timeout=110)
     assert errors.splitlines()[-1] == "KeyboardInterrupt"
     with pytest.raises(ProcessLookupError):
         os.kill(compiler, 0)

@@ -57,7 +57,7 @@ def test_the_twin_has_the_bits_of_the_reference(ports: int) -> None:
     params=[pytest.param(NARROW, id="3x1"), pytest.param(WIDE, id="2x16", marks=pytest.mark.slow)]
 )
 def node(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with circuit.Simulation(kept_node(request.param), optimise=False) as simulation:
+    with circuit.Simulation(kept_node(request.param)) as simulation:
         yield Node(simulation, request.param)
 
 

@@ -36,7 +36,7 @@ def test_twins_have_the_bits_of_the_reference(ranks: int, plan: str) -> None:
 @pytest.mark.timeout(300)
 def test_circuits_have_the_bits_of_the_reference() -> None:
     verilog = kept_ring(NARROW)
-    ring = Ring(["circuit"] * 3, NARROW, lambda: circuit.Simulation(verilog, optimise=False))
+    ring = Ring(["circuit"] * 3, NARROW, lambda: circuit.Simulation(verilog))
     check(ring, SUMS, "reduce-broadcast")
     check(ring, SUMS[::4], "ring")
     ring.close()

@@ -1,4 +1,7 @@
-"""Jobs of real ranks: `job(size, function)` runs a function of the test's file as processes."""
+"""Jobs of real ranks: `job(size, function)` runs a function of the test's file as processes.
+
+Modules beside this file can be imported by tests and by ranks.
+"""
 
 import json
 import os
@@ -12,6 +15,9 @@ import pytest
 
 from slackline.errors import UsageError
 from slackline.lab import require
+
+if str(Path(__file__).parent) not in sys.path:
+    sys.path.insert(0, str(Path(__file__).parent))
 
 ZYGOTE = Path(__file__).with_name("torch_zygote.py")
 
@@ -31,7 +37,7 @@ class Jobs:
         *,
         bare: bool = False,
         environment: Mapping[str, str] | None = None,
-        seconds: float = 50,
+        seconds: float = 110,
         dying: tuple[int, ...] = (),
     ) -> list[Any]:
         """Returns what the ranks returned: `function(rank, size)` between init and destroy.

@@ -17,7 +17,7 @@ def _doctor(*arguments: str, directory: Path, **environment: str) -> tuple[int, 
         capture_output=True,
         text=True,
         check=False,
-        timeout=55,
+        timeout=110,
     )
     return process.returncode, process.stdout, process.stderr
 
@@ -59,7 +59,7 @@ def test_torchrun_starts_it_on_every_host(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=55,
+        timeout=110,
     )
     found = json.loads(done.stdout)
     (host,) = (where for where in found["findings"] if where != "between ranks")

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 import torch
+from rank_marks import mark, wait_for_marks
 from torch import distributed as dist
 
 from slackline import backend
@@ -199,7 +200,9 @@ def test_a_rank_may_leave_when_its_part_is_done(job):
 
 def lose_a_peer(rank, size):
     dist.barrier()
+    mark("left the barrier")
     if rank == 1:
+        wait_for_marks("left the barrier", range(size))
         os._exit(3)
     work = dist.all_reduce(torch.ones(1 << 20), async_op=True)
     with pytest.raises(PeerError, match=" closed "):
@@ -302,4 +305,4 @@ def test_torchrun_starts_ranks_that_find_each_other(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    subprocess.run([*command, script], check=True, timeout=55)
+    subprocess.run([*command, script], check=True, timeout=110)

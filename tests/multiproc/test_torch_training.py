@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from rank_marks import mark, wait_for_marks
 from torch import distributed as dist
 from torch import nn
 from torch.distributed import checkpoint
@@ -161,8 +162,9 @@ def lost_peer_in_training(rank, size):
     import os
 
     model = DistributedDataParallel(make_model())
-    dist.barrier()
+    mark("has a model")
     if rank == 1:
+        wait_for_marks("has a model", range(size))
         os._exit(3)
     with pytest.raises(RuntimeError, match="PeerError"):
         train(model, shares(rank, size))

@@ -1,6 +1,7 @@
-"""Imports torch once and forks ranks from there: a job costs milliseconds, and each is a process.
+"""Imports torch and the tests' files once and forks ranks from there.
 
-Reads jobs as lines of JSON and answers each with a line: what every rank returned or raised.
+So a job costs milliseconds, and each of its ranks is a process of its own. Reads jobs as lines of
+JSON and answers each with a line: the results or the tracebacks of its ranks.
 """
 
 import atexit
@@ -14,7 +15,9 @@ import tempfile
 import time
 import traceback
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -26,16 +29,24 @@ import slackline.backend  # noqa: F401
 LIMIT = timedelta(seconds=30)
 
 
-def run_rank(job: dict[str, Any], rank: int, store: str) -> Any:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    os.environ.update(job["environment"])
-    spec = importlib.util.spec_from_file_location("cases", job["file"])
+@cache
+def load(file: str) -> ModuleType:
+    """Import a test's file; ranks that are forked later have it, and all that it imports."""
+    if (folder := str(Path(file).parent)) not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(f"cases of {file}", file)
     assert spec is not None
     assert spec.loader is not None
     cases = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(cases)
-    function = getattr(cases, job["function"])
+    return cases
+
+
+def run_rank(job: dict[str, Any], rank: int, store: str) -> Any:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    os.environ.update(job["environment"])
+    function = getattr(load(job["file"]), job["function"])
     if job["bare"]:
         return function(rank, job["size"], store)
     dist.init_process_group(
@@ -65,6 +76,10 @@ def start_rank(job: dict[str, Any], rank: int, folder: str) -> int:
 
 
 def run_job(job: dict[str, Any]) -> list[dict[str, Any]]:
+    try:
+        load(job["file"])
+    except Exception:
+        return [{"rank": 0, "exit": 0, "error": traceback.format_exc()}]
     folder = tempfile.mkdtemp()  # not a context manager: that would end with every rank
     try:
         ends = wait_for({start_rank(job, rank, folder): rank for rank in range(job["size"])}, job)

@@ -1,6 +1,6 @@
 """CRC32C of whole words a cycle, derived from the checksum that `slackline.wire` computes."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -51,10 +51,7 @@ class Crc(wiring.Component):
             _advance(0, (1 << k).to_bytes(self.width, "little")) for k in range(8 * self.width)
         ]
         after = Cat(
-            *(
-                (before & _column(by_state, k)).xor() ^ (self.data & _column(by_data, k)).xor()
-                for k in range(32)
-            )
+            *(_parity(before, by_state, k) ^ _parity(self.data, by_data, k) for k in range(32))
         )
         with m.If(self.valid):
             m.d.sync += state.eq(after)
@@ -62,6 +59,6 @@ class Crc(wiring.Component):
         return m
 
 
-def _column(rows: list[int], bit: int) -> int:
-    """Which rows have the bit: bit k of the answer for row k."""
-    return sum((row >> bit & 1) << k for k, row in enumerate(rows))
+def _parity(bits: Value, rows: list[int], bit: int) -> Value:
+    """Return the sum modulo 2 of those of `bits` whose row has the bit."""
+    return Cat(bits[k] for k, row in enumerate(rows) if row >> bit & 1).xor()

@@ -59,8 +59,8 @@ class Simulation:
     of the circuit's signature, inputs and outputs for themselves.
     """
 
-    def __init__(self, verilog: Verilog, *, optimise: bool = True) -> None:
-        library = ctypes.CDLL(str(build(verilog, optimise)))
+    def __init__(self, verilog: Verilog) -> None:
+        library = ctypes.CDLL(str(build(verilog)))
         self._calls: dict[str, Any] = {}
         for name, (result, arguments) in _PROTOTYPES.items():
             call = getattr(library, f"slackline_circuit_{name}")

@@ -48,7 +48,7 @@ class Node:
     def interrupt(self) -> int:
         """As Ctrl-C does; the exit code."""
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(10)
+        return self.process.wait(60)
 
 
 @pytest.fixture

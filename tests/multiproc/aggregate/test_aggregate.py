@@ -9,6 +9,7 @@ import socket
 
 import pytest
 import torch
+from rank_marks import mark, wait_for_marks
 from torch import distributed as dist
 from torch import nn, optim
 
@@ -178,16 +179,23 @@ def test_a_group_that_is_too_large_is_refused_with_the_numbers(job, nodes):
 
 
 def lose_a_worker(rank, size):
+    """Rank 2 ends once all ranks have ended the first reduction; what the others are told."""
     dist.all_reduce(torch.ones(1000))
+    mark("has a sum")
     if rank == 2:
+        wait_for_marks("has a sum", range(size))
         os._exit(7)
     tensor = torch.ones(100_000)
+    told = "nothing", None
     try:
         for _ in range(100):
             dist.all_reduce(tensor)
     except SlacklineError as error:
-        return type(error).__name__, error.peer
-    return "nothing", None
+        told = type(error).__name__, error.peer
+    # The end of a survivor must not look like the end of rank 2.
+    mark("was told")
+    wait_for_marks("was told", set(range(size)) - {2})
+    return told
 
 
 def test_a_worker_that_dies_is_named_and_the_node_serves_the_next_group(job, nodes):

@@ -7,7 +7,11 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
+
 import torch
+import train_digits
+from rank_marks import mark, wait_for_marks
 from torch import distributed as dist
 from torch import nn, optim
 
@@ -56,28 +60,30 @@ def digests(rank, size, path):
 
 
 def digits(rank, size, path):
-    """The digits job in small, until every rank's twin was checked; its losses, and how often."""
-    sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
-    import train_digits
+    """Two steps of the digits job, and more until every rank's twin was checked.
 
+    Returns the bits of the losses, those of the parameters, and how many operations were checked.
+    """
     group = joined(rank, size, path)
     batches = train_digits.Digits(batch=64, seed=0).epoch(0, rank, size)
     model = train_digits.resnet(0)
     optimizer = optim.SGD(model.parameters(), lr=0.01)
     model = DataParallel(model, optimizer)
-    losses, done = [], torch.zeros(1, dtype=torch.int64)
+    losses, parameters, done = [], "", torch.zeros(1, dtype=torch.int64)
     for images, labels in batches:
         loss = nn.functional.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item().hex())
+        if len(losses) == 2:
+            parameters = train_digits.digest(model)
         done[0] = group.counters().get("device_checks_done", 1)
         dist.all_reduce(done, dist.ReduceOp.MIN)
         if len(losses) >= 2 and done[0]:
             break
     dist.destroy_process_group()
-    return losses[:2], int(done[0])
+    return losses[:2], parameters, int(done[0])
 
 
 def disagreeing(rank, size, path):
@@ -102,19 +108,26 @@ def disagreeing(rank, size, path):
 
 
 def killed(rank, size, path):
+    """Rank 2 is killed once all ranks have ended the first reduction; what the others are told."""
     joined(rank, size, path)
     dist.all_reduce(torch.ones(1000))
+    mark("has a sum")
     tensor = torch.ones(300_000)
     work = dist.all_reduce(tensor, async_op=True)
     if rank == 2:
+        wait_for_marks("has a sum", range(size))
         os.kill(os.getpid(), signal.SIGKILL)
+    told = "nothing", None
     try:
         work.wait()
         for _ in range(4):
             dist.all_reduce(tensor)
     except SlacklineError as error:
-        return type(error).__name__, error.peer
-    return "nothing", None
+        told = type(error).__name__, error.peer
+    # The end of a survivor must not look like the end of rank 2.
+    mark("was told")
+    wait_for_marks("was told", set(range(size)) - {2})
+    return told
 
 
 def trained(rank, size, path):

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 import torch
+from rank_marks import mark, wait_for_marks
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -16,13 +17,21 @@ from slackline.backend import _membership
 from slackline.errors import PeerError, TimeoutError, UsageError
 
 RAILS = ("shm", "tcp")
-QUICKLY_S = 5.0
-"""The operations' own timeout is 30 s."""
+QUICKLY_S = 15.0
+"""Half of the operations' own timeout, 30 s: a busy machine may be late by seconds."""
 
 
 def die():
     dist.group.WORLD.get_group_store().set("died", str(time.monotonic()))
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_if(victim):
+    """Ends the victims once every rank has come here: nobody is still in an operation of before."""
+    mark("came to the end of a rank")
+    if victim:
+        wait_for_marks("came to the end of a rank", range(dist.get_world_size()))
+        die()
 
 
 def train(rank, wrap):
@@ -111,8 +120,7 @@ def go_on(rank, size):
     old = dist.group.WORLD
     before = backend.counters()["operations"]
     sums(5)
-    if rank == 0:
-        die()
+    die_if(rank == 0)
     until_a_rank_is_lost()
     shrunk = backend.shrink()
     assert shrunk == backend.Shrunk(
@@ -124,8 +132,7 @@ def go_on(rank, size):
     half = dist.new_group([0, 2])
     if shrunk.rank in (0, 2):
         dist.barrier(half)
-    if rank == 4:
-        die()
+    die_if(rank == 4)
     until_a_rank_is_lost()
     shrunk = backend.shrink()
     assert (shrunk.ranks, shrunk.lost) == ({0: 0, 1: 1, 2: 2}, (3,))
@@ -140,8 +147,7 @@ def test_the_survivors_go_on_and_may_lose_another(job, rails):
 
 def two_at_once(rank, size):
     dist.barrier()
-    if rank in (1, 2):
-        die()
+    die_if(rank in (1, 2))
     until_a_rank_is_lost()
     assert backend.shrink().ranks == {0: 0, 3: 1}
     sums(2)
@@ -153,8 +159,7 @@ def test_two_may_die_at_once(job):
 
 def in_the_agreement(rank, size):
     dist.barrier()
-    if rank == 3:
-        die()
+    die_if(rank == 3)
     until_a_rank_is_lost()
     if rank == 1:  # it has come, and dies before the others have opened their group
         _membership.agree(
@@ -177,8 +182,7 @@ def test_one_may_die_while_the_others_agree(job, rails):
 def held_up(rank, size):
     store = dist.group.WORLD.get_group_store()
     dist.barrier()
-    if rank == 2:
-        die()
+    die_if(rank == 2)
     if rank == 1:
         store.wait(["gave up"])
         with pytest.raises(TimeoutError, match=r"did not come: 1$"):
@@ -198,8 +202,7 @@ def test_a_slow_survivor_ends_the_agreement_for_all_and_may_come_the_next_time(j
 
 def wait_for_a_third(rank, size):
     dist.barrier()
-    if rank == 1:
-        die()
+    die_if(rank == 1)
     with pytest.raises(PeerError) as caught:
         dist.recv(torch.ones(1), {0: 2, 2: 1}[rank])
     assert "rank 1" in str(caught.value)
@@ -214,8 +217,7 @@ def test_a_survivor_that_waits_for_another_survivor_is_called(job, rails):
 
 def too_few(rank, size):
     dist.barrier()
-    if rank == 2:
-        die()
+    die_if(rank == 2)
     until_a_rank_is_lost()
     with pytest.raises(PeerError, match=r"^only ranks \(0, 1\) are left, of at least 3"):
         backend.shrink(min_ranks=3)

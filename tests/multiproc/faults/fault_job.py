@@ -19,7 +19,7 @@ from slackline.errors import TimeoutError
 from slackline.testing import MemoryStore
 
 RANKS = Path(__file__).with_name("fault_ranks.py")
-PATIENCE = timedelta(seconds=30)
+PATIENCE = timedelta(seconds=60)
 
 
 class Job:

@@ -166,7 +166,7 @@ for thread in threads: thread.join()
 {ENDS[end]}
 """
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert (done.stdout, done.stderr) == ("", "")
     assert done.returncode == (3 if ENDS[end] else 0)
 

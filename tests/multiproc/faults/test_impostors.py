@@ -20,7 +20,7 @@ from slackline.testing import MemoryStore, run_ranks
 from slackline.wire import HEADER_BYTES, DType, ReduceOp
 
 OVER_TCP = NicOptions(rails=("tcp",), arena_bytes=64 << 20)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class OpenStore(MemoryStore):

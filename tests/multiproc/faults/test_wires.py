@@ -53,9 +53,9 @@ def outcome(
         assert data.tobytes() == (wanted + wanted * 2).tobytes()
     except SlacklineError as caught:
         error = caught
-    everyone_knows.wait(20)
+    everyone_knows.wait(60)
     counters = dict(group.counters())
-    everyone_knows.wait(20)  # nobody has closed yet
+    everyone_knows.wait(60)  # nobody has closed yet
     return error, counters
 
 
@@ -123,7 +123,7 @@ def test_frames_that_arrive_twice_are_used_once(stores: list[ProxiedStore]) -> N
         if (number, direction) == (1, "there") and offset > 1_200_000:
             came_again.set()
         if direction == "back" and flows.is_set():
-            came_again.wait(20)
+            came_again.wait(60)
         return data
 
     count = 1_500_000
@@ -138,9 +138,9 @@ def test_frames_that_arrive_twice_are_used_once(stores: list[ProxiedStore]) -> N
             received = np.zeros(count, np.uint8)
             group.recv(received.ctypes.data, count, DType.UINT8, 0, 0, blocking=True)
             assert received.tobytes() == data.tobytes()
-        everyone_knows.wait(20)
+        everyone_knows.wait(60)
         counters = dict(group.counters())
-        everyone_knows.wait(20)
+        everyone_knows.wait(60)
         return counters
 
     stores.append(ProxiedStore(tamper))

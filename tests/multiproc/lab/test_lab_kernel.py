@@ -64,7 +64,7 @@ def test_hosts_reach_each_other_on_every_nic(name: str, start: Start) -> None:
             receiver = start(lab, 2, RECEIVER)
             assert receiver.stdout is not None
             assert receiver.stdout.readline() == "listening\n"
-            assert start(lab, 0, SENDER, address).wait(20) == 0
+            assert start(lab, 0, SENDER, address).wait(60) == 0
             source = lab.address(0, nic)
             assert receiver.stdout.readline() == f"{source} 1048576 133693440\n"
     assert namespaces(name) == []
@@ -94,7 +94,7 @@ input()
         assert process.stdout is not None
         assert process.stdout.readline() == f"{process.pid} ['lo', 'eth0']\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == -signal.SIGTERM
+        assert process.wait(60) == -signal.SIGTERM
 
 
 def test_two_labs_stand_side_by_side(name: str, start: Start) -> None:
@@ -106,7 +106,7 @@ def test_two_labs_stand_side_by_side(name: str, start: Start) -> None:
         for lab, receiver in zip((first, second), receivers, strict=True):
             assert receiver.stdout is not None
             assert receiver.stdout.readline() == "listening\n"
-            assert start(lab, 0, SENDER, "10.77.0.2").wait(20) == 0
+            assert start(lab, 0, SENDER, "10.77.0.2").wait(60) == 0
             assert receiver.stdout.readline() == "10.77.0.1 1048576 133693440\n"
 
 
@@ -143,7 +143,7 @@ def test_an_exception_takes_the_lab_down_and_ends_what_runs_in_it(name: str) -> 
     with pytest.raises(ZeroDivisionError):
         fail()
     assert process is not None
-    assert process.wait(10) == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
     assert namespaces(name) == []
 
 
@@ -157,7 +157,7 @@ def test_a_signal_takes_the_lab_down(name: str, number: signal.Signals) -> None:
         child = int(owner.stdout.readline())
         assert len(namespaces(name)) == 3
         owner.send_signal(number)
-        assert owner.wait(20) in (-number, 128 + number, 1)
+        assert owner.wait(60) in (-number, 128 + number, 1)
     assert namespaces(name) == []
     assert not alive(child)
 

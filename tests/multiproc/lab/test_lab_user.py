@@ -1,8 +1,8 @@
 """A lab on slackline's own switch: faults on the way of real packets.
 
-How long things take is not tested, with one exception: that a delay delays. Never less than asked,
-and, in the median of several, not 10 ms more: on two busy cores the two programs at the ends wait
-for a core that long.
+How long things take is not tested, with one exception: that a delay delays. It is never shorter
+than asked, and the shortest of nine is not 10 ms longer: on busy cores the programs at both ends
+and the switch may wait for a core that long, but not every time.
 """
 
 import json
@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from statistics import median
 
 import pytest
 
@@ -89,14 +88,14 @@ def listening(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
 
 
 def ping(lab: Lab, start: Start, fault: str) -> int:
-    """The median time there and back between hosts 0 and 1, in nanoseconds."""
+    """Return the shortest time there and back between hosts 0 and 1, in nanoseconds."""
     echo = listening(start(lab, 1, ECHO))
     with lab.inject(parse_all(fault)):
-        out, _ = start(lab, 0, PING, lab.address(1)).communicate(timeout=30)
+        out, _ = start(lab, 0, PING, lab.address(1)).communicate(timeout=110)
     echo.kill()
     times = [int(line) for line in out.split()]
     assert len(times) == 9
-    return round(median(times))
+    return min(times)
 
 
 def stream(lab: Lab, start: Start, fault: str, number: int) -> tuple[list[str], PathCount]:
@@ -104,13 +103,13 @@ def stream(lab: Lab, start: Start, fault: str, number: int) -> tuple[list[str], 
     collector = listening(start(lab, 1, COLLECT))
     before = count(lab, 0, 1)
     with lab.inject(parse_all(fault)):
-        assert start(lab, 0, STREAM, lab.address(0), lab.address(1), str(number)).wait(20) == 0
-        deadline_s = time.monotonic() + 20
+        assert start(lab, 0, STREAM, lab.address(0), lab.address(1), str(number)).wait(60) == 0
+        deadline_s = time.monotonic() + 60
         while (after := count(lab, 0, 1)).frames < before.frames + number:
             assert time.monotonic() < deadline_s
     with lab.inject(parse_all("link 0>1 delay 20ms")):  # so that nothing can be behind it
-        assert start(lab, 0, STREAM, lab.address(0), lab.address(1), "0").wait(20) == 0
-        out, _ = collector.communicate(timeout=20)
+        assert start(lab, 0, STREAM, lab.address(0), lab.address(1), "0").wait(60) == 0
+        out, _ = collector.communicate(timeout=110)
     counted = {name: getattr(after, name) - getattr(before, name) for name in COUNTS}
     return json.loads(out), PathCount(source=0, target=1, nic=0, **counted)
 
@@ -188,7 +187,7 @@ with socket.create_connection((sys.argv[1], 5000)) as peer:
     harm = "loss 1% duplicate 1% reorder 1% corrupt 1% delay 1ms jitter 1ms rate 200Mbit seed 3"
     with lab.inject(parse_all(f"link 0-1 {harm}")):
         assert start(lab, 0, send, lab.address(1)).wait(30) == 0
-        assert receiver.communicate(timeout=30)[0] == "True\n"
+        assert receiver.communicate(timeout=110)[0] == "True\n"
     after = count(lab, 0, 1)
     assert after.frames - before.frames > 1 << 20 // 1448  # packets, not super-frames
     for harm in ("lost", "duplicated", "reordered", "corrupted"):
@@ -229,7 +228,7 @@ def test_a_nic_loses_its_carrier_and_gets_it_back(switch: str, start: Start) -> 
             assert (carrier(lab, 1, 1), carrier(lab, 1, 0), carrier(lab, 0, 1)) == ("0", "1", "1")
         assert carrier(lab, 1, 1) == "1"
         receiver = listening(start(lab, 1, ECHO))
-        out, _ = start(lab, 0, PING, lab.address(1, 1)).communicate(timeout=30)
+        out, _ = start(lab, 0, PING, lab.address(1, 1)).communicate(timeout=110)
         assert len(out.split()) == 9
         receiver.kill()
 

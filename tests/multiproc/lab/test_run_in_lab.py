@@ -69,14 +69,14 @@ def test_gloo_meets_the_lab_and_its_faults(script: Callable[[str], Path]) -> Non
     options = ("--lab", "--hosts", "2", "--nics", "2", "--rate", "1Gbit")
     fault = ("--fault", "link 0-1 delay 2ms")
     process = start(script(_REDUCE), *options, *fault)
-    out, err = process.communicate(timeout=50)
+    out, err = process.communicate(timeout=110)
     assert (process.returncode, out) == (0, "3.0 ['lo', 'eth0', 'eth1'] 10.77.0.1 0 1\n"), err
     assert labs_of(process) == []
 
 
 def test_a_failed_rank_is_named_and_the_lab_goes(script: Callable[[str], Path]) -> None:
     process = start(script(_REDUCE), "--lab", "--hosts", "2", arguments=("fail",))
-    _, err = process.communicate(timeout=50)
+    _, err = process.communicate(timeout=110)
     assert process.returncode == 7
     assert "rank 1 exited with code 7\n" in err
     assert labs_of(process) == []
@@ -88,7 +88,7 @@ def test_ctrl_c_ends_the_ranks_and_the_lab(script: Callable[[str], Path]) -> Non
     assert process.stdout.readline() == "up\n"
     assert labs_of(process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=50)
+    _, err = process.communicate(timeout=110)
     assert process.returncode == 130
     assert "ended by SIGINT; all ranks have left\n" in err
     assert labs_of(process) == []
@@ -96,6 +96,6 @@ def test_ctrl_c_ends_the_ranks_and_the_lab(script: Callable[[str], Path]) -> Non
 
 def test_a_rank_is_killed_by_its_fault_without_a_lab_too(script: Callable[[str], Path]) -> None:
     process = start(script(_SLEEP), "--ranks", "2", "--fault", "rank 1 kill from 10ms")
-    _, err = process.communicate(timeout=50)
+    _, err = process.communicate(timeout=110)
     assert process.returncode == 1
     assert "rank 1 was killed by SIGKILL\n" in err

@@ -58,7 +58,7 @@ class LabJob:
         for number, rank in enumerate(self._ranks):
             assert rank.stdout is not None
             line = rank.stdout.readline()
-            assert line, f"rank {number} ended with {rank.wait(10)}"
+            assert line, f"rank {number} ended with {rank.wait(60)}"
             answers.append(json.loads(line))
         return answers
 
@@ -69,7 +69,7 @@ class LabJob:
             rank.stdin.close()
         for rank in self._ranks:
             try:
-                rank.wait(10)
+                rank.wait(60)
             except subprocess.TimeoutExpired:
                 rank.kill()
 

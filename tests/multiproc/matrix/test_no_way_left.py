@@ -36,7 +36,7 @@ def until_it_fails(group: Group, both_know: threading.Barrier) -> SlacklineError
             error = caught
     for peer in (0, 1) if group.rank == 2 else (2,):
         exchange(group, peer, 2, 1000)
-    both_know.wait(20)  # nobody has closed yet
+    both_know.wait(60)  # nobody has closed yet
     return error
 
 

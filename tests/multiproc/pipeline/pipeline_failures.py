@@ -3,18 +3,14 @@
 import os
 import queue
 import signal
-import sys
 import threading
 from datetime import timedelta
-from pathlib import Path
 
 import torch
+from pipeline_work import CPU, WIDTH, batch, part, told
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pipeline_work import CPU, WIDTH, batch, part, told
 
 from slackline.errors import SlacklineError
 from slackline.pipeline import Schedule
@@ -164,8 +160,8 @@ def waits_and_is_interrupted(rank, size, store):
         except SlacklineError as error:
             return type(error).__name__
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         schedule.step(target=batch(0, 16)[1])
     except KeyboardInterrupt:
         return "KeyboardInterrupt"

@@ -1,15 +1,10 @@
 """Stages of every kind, as ranks run them."""
 
-import sys
-from pathlib import Path
-
 import torch
+from pipeline_work import CPU, alone, batch, part, same_bits, stages_of, steps, told
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, pipe_split, pipeline
 from torch.utils.checkpoint import checkpoint
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pipeline_work import CPU, alone, batch, part, same_bits, stages_of, steps, told
 
 from slackline.backend import counters
 from slackline.pipeline import Schedule

@@ -16,7 +16,7 @@ def test_a_gpt_in_four_stages_over_a_slow_link_has_the_losses_of_one_process():
         [*_SLACKLINE, "run", *options, str(EXAMPLE), *small, "--memory", "4", "--check"],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=110,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -161,7 +161,7 @@ def test_a_block_takes_no_piece_before_its_last_one_is_back_on_the_device():
     pieces = pieces_of(device, device, PIECE)
     thread = threading.Thread(target=ring.pass_through, args=(pieces, Copies(), post))
     thread.start()
-    assert asked.wait(20)
+    assert asked.wait(60)
     assert happened == ["out", "to device"]
     back.set()
     thread.join(20)

@@ -37,5 +37,5 @@ raise SystemExit("the end")
 @pytest.mark.parametrize("how", ["held", "forgotten"])
 def test_a_process_may_end_with_its_nic_open_and_work_posted(how: str) -> None:
     command = [sys.executable, "-c", SCRIPT, how]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert (ended.returncode, ended.stderr) == (1, "the end\n")

@@ -141,7 +141,7 @@ def test_callbacks_are_told_of_success_and_failure() -> None:
             return
         posted = group.recv(at, 10, DType.FLOAT32, 1, 1)
         posted.add_done_callback(tell)
-        assert called.wait(10)
+        assert called.wait(60)
         called.clear()
         posted.add_done_callback(tell)
         assert called.is_set(), "at once, for it has ended"
@@ -149,7 +149,7 @@ def test_callbacks_are_told_of_success_and_failure() -> None:
         waiting = group.recv(at, 10, DType.FLOAT32, 1, 2)
         waiting.add_done_callback(tell)
         group.barrier(blocking=True)
-        assert called.wait(10)
+        assert called.wait(60)
         with pytest.raises(SlacklineError):
             waiting.wait()
 
