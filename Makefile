@@ -16,6 +16,9 @@ BENCH ?= $(wildcard benchmarks/*/main.py)
 FUZZ ?= $(patsubst native/fuzz/%.cc,%,$(wildcard native/fuzz/*.cc))
 SECONDS ?= 60
 
+# Tests start hundreds of interpreters: none is to compile modules that another one has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-full test-native fuzz check bench format generate clean
 

@@ -1,6 +1,7 @@
 """What `slackline circuit report` printed, and what of it has grown."""
 
 import re
+from collections.abc import Collection
 
 ALLOWED = 0.05
 """Growth that is still no failure, as a share; a whole cell is one even of a small number."""
@@ -24,12 +25,21 @@ def numbers(report: str) -> dict[str, int]:
     return found
 
 
-def grown(before: str, now: str) -> list[str]:
-    """What has grown by as much as ALLOWED, or is not in both, a sentence each."""
+def grown(before: str, now: str, families: Collection[str] | None = None) -> list[str]:
+    """Return a sentence for each figure that has grown by as much as ALLOWED, or is not in both.
+
+    With `families`, the figures of the others may be missing.
+    """
     old, new = numbers(before), numbers(now)
+    if families is not None:
+        old = {name: n for name, n in old.items() if _family(name) in families}
     told = [f"{name} is in one of them only" for name in sorted(old.keys() ^ new.keys())]
     return told + [
         f"{name}: {old[name]} became {new[name]}"
         for name in sorted(old.keys() & new.keys())
         if new[name] > old[name] and new[name] >= (1 + ALLOWED) * old[name]
     ]
+
+
+def _family(name: str) -> str:
+    return name.split(", ")[1]

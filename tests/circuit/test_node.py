@@ -19,7 +19,7 @@ WIDE = NodeOptions(ports=2, lanes=16, slots=8, payload_bytes=256)
 DTYPES = list(ELEMENTS)
 
 
-@pytest.fixture(params=[NARROW, WIDE], ids=["3x1", "2x16"])
+@pytest.fixture(params=[NARROW, pytest.param(WIDE, marks=pytest.mark.slow)], ids=["3x1", "2x16"])
 def open_node(request: pytest.FixtureRequest) -> Iterator[Any]:
     from slackline.circuit import Simulation
 

@@ -105,6 +105,14 @@ def job() -> Iterator[Jobs]:
     jobs.close()
 
 
+@pytest.fixture
+def store() -> Any:
+    """A store for ranks that run an example; it outlives them, as torchrun's does."""
+    from torch import distributed
+
+    return distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
 @pytest.fixture(scope="session")
 def lab_allowed() -> None:
     """Labs need Linux, root, iproute2 and a machine that lets them make namespaces and TAP devices;

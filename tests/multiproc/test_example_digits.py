@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from example_ranks import EXAMPLES, asked, example
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train_digits.py"
+EXAMPLE = EXAMPLES / "train_digits.py"
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 
 
@@ -28,19 +28,28 @@ def _run(*arguments: str, ranks: int, **environment: str) -> subprocess.Complete
 
 
 def _json(*arguments: str, ranks: int) -> dict[str, Any]:
+    """What a user who runs the command gets."""
     result = _run(*arguments, "--json", ranks=ranks)
     assert result.returncode == 0, result.stderr
     found: dict[str, Any] = json.loads(result.stdout)
     return found
 
 
-def _bits(*arguments: str, ranks: int, **environment: str) -> list[str]:
-    result = _run(*arguments, "--bits", "--epochs", "3", ranks=ranks, **environment)
-    assert result.returncode == 0, result.stderr
+def _forked(
+    job: Any, store: Any, *arguments: str, ranks: int, **environment: str
+) -> list[tuple[str, str]]:
+    """The output and the message at the end of each rank."""
+    settings = asked(store, EXAMPLE.name, *arguments) | environment
+    found: list[tuple[str, str]] = job(ranks, example, bare=True, environment=settings)
+    return found
+
+
+def _bits(job: Any, store: Any, *arguments: str, ranks: int, **environment: str) -> list[str]:
+    found = _forked(job, store, *arguments, "--bits", "--epochs", "3", ranks=ranks, **environment)
+    assert [message for _, message in found] == [""] * ranks
     prefix = "PCCO over slackline: "
-    return [
-        line.removeprefix(prefix) for line in result.stdout.splitlines() if line.startswith(prefix)
-    ]
+    lines = found[0][0].splitlines()
+    return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
 
 
 def _example() -> ModuleType:
@@ -81,26 +90,27 @@ def _reference(ranks: int, epochs: int) -> list[str]:
 
 
 @pytest.mark.timeout(180)
-def test_ddp_over_gloo_alone_needs_no_engine() -> None:
-    found = _json("--backend", "gloo", "--method", "ddp", "--epochs", "3", ranks=2)
+def test_ddp_over_gloo_alone_needs_no_engine(job, store) -> None:
+    asked_for = ("--backend", "gloo", "--method", "ddp", "--epochs", "3", "--json")
+    found = json.loads(_forked(job, store, *asked_for, ranks=2)[0][0])
     assert [result["name"] for result in found["results"]] == ["DDP over gloo"]
     assert found["settings"]["ranks"] == 2
 
 
 @pytest.mark.timeout(180)
-def test_four_ranks_in_rank_order_train_what_one_process_trains() -> None:
+def test_four_ranks_in_rank_order_train_what_one_process_trains(job, store) -> None:
     expected = _reference(ranks=4, epochs=3)
     assert len(expected) == 3 * 11 + 1
-    assert _bits(ranks=4, SLACKLINE_ORDER="rank") == expected
+    assert _bits(job, store, ranks=4, SLACKLINE_ORDER="rank") == expected
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(360)
-def test_the_same_seed_gives_the_same_bits_and_another_one_others() -> None:
-    first = _bits(ranks=4)
+def test_the_same_seed_gives_the_same_bits_and_another_one_others(job, store) -> None:
+    first = _bits(job, store, ranks=4)
     assert len(first) == 3 * 11 + 1
-    assert _bits(ranks=4) == first
-    assert _bits("--seed", "1", ranks=4) != first
+    assert _bits(job, store, ranks=4) == first
+    assert _bits(job, store, "--seed", "1", ranks=4) != first
 
 
 @pytest.mark.slow
@@ -135,13 +145,13 @@ def test_both_contestants_learn_the_digits_in_one_run() -> None:
     ],
 )
 def test_a_mistake_in_the_arguments_is_code_2(arguments: list[str], message: str) -> None:
-    result = _run(*arguments, ranks=2)
+    result = _run(*arguments, ranks=1)
     assert result.returncode == 2
     assert result.stderr.count(message) == 1
     assert "Traceback" not in result.stderr
 
 
-def test_a_batch_that_cannot_be_dealt_out_evenly_is_refused() -> None:
-    result = _run("--backend", "gloo", "--method", "ddp", "--batch", "127", ranks=2)
-    assert result.returncode == 1
-    assert "--batch must be a multiple of the 2 ranks, not 127" in result.stderr
+def test_a_batch_that_cannot_be_dealt_out_evenly_is_refused(job, store) -> None:
+    asked_for = ("--backend", "gloo", "--method", "ddp", "--batch", "127")
+    message = "--batch must be a multiple of the 2 ranks, not 127"
+    assert _forked(job, store, *asked_for, ranks=2) == [["", message]] * 2

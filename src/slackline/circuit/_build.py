@@ -25,8 +25,8 @@ _SUPPORT = (_HARNESS, _HARNESS.with_name("dma.h"))
 _VERILATOR = ("--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--no-timing", "-Wno-fatal")
 _CXX = ("-std=c++20", "-fPIC", "-pthread")
 _LEVEL = "-O1"
-"""The optimisation of the code that runs in every cycle. A simulation is as fast at -O1 as at -O2, where a
-ring NIC takes a quarter longer to compile, and ten times slower at -O0."""
+"""The optimisation of the code that runs in every cycle. A simulation is as fast at -O1 as at -O2,
+where a ring NIC takes a quarter longer to compile, and ten times slower at -O0."""
 _COMPILERS = ("c++", "g++", "clang++")
 _CORES = min(4, len(os.sched_getaffinity(0)))
 """Compilers that run at once; for a wide circuit each takes gigabytes."""
@@ -57,10 +57,11 @@ def missing_tools() -> str | None:
 
 
 def build(verilog: Verilog) -> Path:
-    """Return the path of the circuit's shared library: from the cache, or built there in seconds to a minute.
+    """Return the path of the circuit's shared library, from the user's cache.
 
-    The file is named after a hash of the Verilog, the harness and Verilator's version. Raises
-    UsageError when a tool is missing, and when a tool refuses the circuit, with the tool's own words.
+    A library that the cache lacks is built there, in seconds to a minute. The file is named after a
+    hash of the Verilog, the harness and Verilator's version. Raises UsageError when a tool is
+    missing, and when a tool refuses the circuit, with the tool's own words.
     """
     if missing := missing_tools():
         raise UsageError(f"circuits cannot be simulated here: {missing}")
@@ -115,7 +116,7 @@ def _build(verilog: Verilog, scratch: Path, support: Path) -> None:
     units += [(f"fast{k}", _LEVEL, each) for k, each in enumerate(shares)]
     if not support.exists():
         names = ("verilated.cpp", "verilated_threads.cpp")
-        units.append(("support", "-O2", [root / name for name in names if (root / name).exists()]))
+        units.append(("support", _LEVEL, [root / name for name in names if (root / name).exists()]))
     made = {name: scratch / f"unit_{name}.o" for name, _, _ in units}
     _run_all([_compilation(scratch, root, *unit) for unit in units])
     if "support" in made:
@@ -136,8 +137,8 @@ def _without_zeros(text: str) -> str:
 def _shares(sources: list[Path]) -> list[list[Path]]:
     """Deal the sources out to units that compile at the same time, of about as many bytes each.
 
-    There are at most as many units as cores, and none of less than a megabyte: Verilator's headers take a second
-    in each.
+    There are at most as many units as cores, and none of less than a megabyte: Verilator's headers
+    take a second in each.
     """
     whole = sum(source.stat().st_size for source in sources)
     count = max(1, min(_CORES, whole >> 20, len(sources)))

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+from functools import cache
 
 import pytest
 import torch
@@ -48,10 +49,10 @@ def digests(rank, size):
 
 def test_every_size_type_and_reduction_has_the_bits_of_rank_order(job, nodes):
     through_it = job(4, digests, environment=nodes().environment())
-    among_themselves = job(4, digests, environment=RING)
+    alone = among_themselves(job, digests)
     assert {name for name, _ in through_it} == {"star"}
-    assert "star" not in {name for name, _ in among_themselves}
-    assert {digest for _, digest in through_it} == {digest for _, digest in among_themselves}
+    assert "star" not in {name for name, _ in alone}
+    assert {digest for _, digest in through_it} == {digest for _, digest in alone}
 
 
 def trained(rank, size):
@@ -70,35 +71,47 @@ def trained(rank, size):
     return [p.detach().double().sum().item() for p in model.parameters()]
 
 
-NODES = ["twin", pytest.param("circuit", marks=[pytest.mark.simulates, pytest.mark.timeout(300)])]
+@cache
+def among_themselves(job, function, ranks=4):
+    """The ranks' answers without a node."""
+    return job(ranks, function, environment=RING)
 
 
-@pytest.mark.parametrize("nic", NODES)
-def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic):
-    node = nodes("--nic", nic)
+SIMULATED = [pytest.mark.simulates, pytest.mark.timeout(300)]
+NODES = [
+    ("twin", 4),
+    pytest.param("circuit", 2, marks=SIMULATED),
+    pytest.param("circuit", 4, marks=[*SIMULATED, pytest.mark.slow]),
+]
+
+
+@pytest.mark.parametrize(("nic", "ranks"), NODES)
+def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic, ranks):
+    node = nodes("--nic", nic, "--workers", str(ranks))
     assert f"sums by the {nic}" in node.said
-    through_it = job(4, digests, environment=node.environment())
-    among_themselves = job(4, digests, environment=RING)
+    through_it = job(ranks, digests, environment=node.environment())
+    expected = {digest for _, digest in among_themselves(job, digests, ranks)}
     assert {name for name, _ in through_it} == {"star"}
-    assert {digest for _, digest in through_it} == {digest for _, digest in among_themselves}
+    assert {digest for _, digest in through_it} == expected
     assert node.interrupt() == 0
     assert re.search(rf", [1-9]\d+ frames by its {nic}: ", node.log)
 
 
 @pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("nic", NODES)
+@pytest.mark.parametrize(("nic", "ranks"), NODES)
 def test_training_through_gateware_has_the_same_parameters_also_when_it_dies(
-    job, nodes, nic, killed
+    job, nodes, nic, ranks, killed
 ):
     more = {"KILL_IT": "yes"} if killed else {}
-    environment = nodes("--nic", nic).environment(**more)
-    assert job(4, trained, environment=environment) == job(4, trained, environment=RING)
+    environment = nodes("--nic", nic, "--workers", str(ranks)).environment(**more)
+    found = job(ranks, trained, environment=environment)
+    assert found == among_themselves(job, trained, ranks)
 
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_training_has_the_same_parameters_through_it_and_when_it_dies(job, nodes, killed):
     environment = nodes().environment(**({"KILL_IT": "yes"} if killed else {}))
-    assert job(4, trained, environment=environment) == job(4, trained, environment=RING)
+    assert job(4, trained, environment=environment) == among_themselves(job, trained)
 
 
 def outlive(rank, size):

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ if str(Path(__file__).parent) not in sys.path:
     sys.path.insert(0, str(Path(__file__).parent))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def ring(job: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     """`ring(nics, function)`: the function on a rank for each of the nics."""
 
@@ -26,3 +27,20 @@ def ring(job: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         return job(len(every), function, bare=True, environment=environment, **more)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def software(ring: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """`software(function, ranks=4, NAME=VALUE)`: the answers of ranks with software NICs.
+
+    Each is found out once: what a sum is does not depend on the rails.
+    """
+
+    @cache
+    def run(function: Callable[..., Any], ranks: int, settings: tuple[tuple[str, str], ...]) -> Any:
+        return ring(["software"] * ranks, function, environment=dict(settings))
+
+    def ask(function: Callable[..., Any], ranks: int = 4, **settings: str) -> Any:
+        return run(function, ranks, tuple(sorted(settings.items())))
+
+    return ask

@@ -43,8 +43,8 @@ def losses(*arguments: str, **environment: str) -> list[str]:
 @pytest.mark.simulates
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("compiled")
-def test_the_digits_train_through_four_circuits_with_the_losses_of_software(ring) -> None:
-    expected = ring(["software"] * 4, digits)
+def test_the_digits_train_through_four_circuits_with_the_losses_of_software(ring, software) -> None:
+    expected = software(digits)
     assert len({parameters for _, parameters, _ in expected}) == 1
     for nic in ("twin", "circuit"):
         found = ring([nic] * 4, digits, environment={"SLACKLINE_NIC_CHECK": "0"}, seconds=200)
@@ -74,9 +74,11 @@ def test_the_digits_train_through_a_rotating_ring_of_circuits_with_the_losses_of
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("rails", ["shm,tcp", "tcp", "udp"])
-def test_circuits_twins_and_software_agree_to_the_bit_around_one_ring(ring, rails) -> None:
+def test_circuits_twins_and_software_agree_to_the_bit_around_one_ring(
+    ring, software, rails
+) -> None:
     environment = {"SLACKLINE_RAILS": rails, "MOST": "5000"}
-    (expected,) = {each[0] for each in ring(["software"] * 4, digests, environment=environment)}
+    (expected,) = {each[0] for each in software(digests, MOST="5000")}
     nics = ["circuit", "twin", "software", "circuit"]
     found = ring(nics, digests, environment=environment)
     assert [each[0] for each in found] == [expected] * 4
@@ -109,9 +111,11 @@ def test_a_twin_and_a_circuit_that_disagree_end_the_job_on_every_rank(ring) -> N
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("compiled")
-def test_a_rotating_ring_of_circuits_twins_and_software_has_the_bits_of_software(ring) -> None:
+def test_a_rotating_ring_of_circuits_twins_and_software_has_the_bits_of_software(
+    ring, software
+) -> None:
     environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto", "MOST": "5000"}
-    (expected,) = {each[0] for each in ring(["software"] * 4, digests, environment=environment)}
+    (expected,) = {each[0] for each in software(digests, **environment)}
     for nics in (["circuit", "twin", "software", "circuit"], ["circuit"] * 4):
         found = ring(nics, digests, environment=environment)
         assert [each[0] for each in found] == [expected] * 4
@@ -129,9 +133,9 @@ def test_a_rank_that_is_killed_is_named_by_all_others(ring) -> None:
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("compiled")
-def test_more_chunks_than_there_is_room_for_go_round_circuits_and_software(ring) -> None:
+def test_more_chunks_than_there_is_room_for_go_round_circuits_and_software(ring, software) -> None:
     environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto"}
-    expected = ring(["software"] * 4, many, environment=environment)
+    expected = software(many, **environment)
     assert ring(["circuit", "software"] * 2, many, environment=environment, seconds=200) == expected
 
 
@@ -148,7 +152,7 @@ def test_after_a_timeout_circuits_go_on_and_their_memory_is_free_again(ring) -> 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("compiled")
 def test_ctrl_c_ends_training_through_circuits() -> None:
-    process = start("--nic", "circuit", str(EXAMPLE), "--batch", "1436")
+    process = start("--ranks", "2", "--nic", "circuit", str(EXAMPLE), "--batch", "1436")
     assert process.stdout is not None
     assert process.stdout.readline().startswith("epoch  1 of 15")
     process.send_signal(signal.SIGINT)

@@ -3,57 +3,54 @@
 import pytest
 from ring_ranks import broken, digests, killed, late, many, trained
 
-SOFTWARE = ["software"] * 4
 TWINS = ["twin"] * 4
 MIXED = ["twin", "software", "software", "twin"]
 ROTATING = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto"}
 
 
 @pytest.mark.parametrize("rails", ["shm,tcp", "tcp", "udp"])
-def test_sums_of_every_type_have_the_bits_of_software_over_every_rail(ring, rails):
+def test_sums_of_every_type_have_the_bits_of_software_over_every_rail(ring, software, rails):
     environment = {"SLACKLINE_RAILS": rails}
-    (expected,) = {each[0] for each in ring(SOFTWARE, digests, environment=environment)}
+    (expected,) = {each[0] for each in software(digests)}
     for nics in (TWINS, MIXED):
         for nic, found in zip(nics, ring(nics, digests, environment=environment), strict=True):
             assert found == [expected, "reduce-broadcast", nic == "twin"]
 
 
 @pytest.mark.parametrize("rails", ["shm,tcp", "udp"])
-def test_a_rotating_ring_of_twins_has_the_bits_of_the_software_s(ring, rails):
+def test_a_rotating_ring_of_twins_has_the_bits_of_the_software_s(ring, software, rails):
     environment = {**ROTATING, "SLACKLINE_RAILS": rails}
-    (expected,) = {each[0] for each in ring(SOFTWARE, digests, environment=environment)}
+    (expected,) = {each[0] for each in software(digests, **ROTATING)}
     for nics in (TWINS, MIXED):
         for nic, found in zip(nics, ring(nics, digests, environment=environment), strict=True):
             assert found == [expected, "ring", nic == "twin"]
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
-def test_a_rotating_ring_may_have_any_number_of_ranks(ring, size):
+def test_a_rotating_ring_may_have_any_number_of_ranks(ring, software, size):
     environment = {**ROTATING, "MOST": "5000"}
-    (expected,) = {each[0] for each in ring(SOFTWARE[:1] * size, digests, environment=environment)}
-    found = ring(["twin", *SOFTWARE[:1] * (size - 1)], digests, environment=environment)
+    (expected,) = {each[0] for each in software(digests, size, **environment)}
+    found = ring(["twin", *["software"] * (size - 1)], digests, environment=environment)
     assert [each[0] for each in found] == [expected] * size
     assert [each[2] for each in found] == [True] + [False] * (size - 1)
 
 
-def test_training_through_twins_has_the_parameters_of_software(ring):
-    expected = ring(SOFTWARE, trained)
+def test_training_through_twins_has_the_parameters_of_software(ring, software):
+    expected = software(trained)
     assert ring(TWINS, trained) == expected
     assert ring(["software", "twin", "twin", "software"], trained) == expected
 
 
-def test_training_through_a_rotating_ring_of_twins_has_the_parameters_of_software(ring):
-    assert ring(TWINS, trained, environment=ROTATING) == ring(
-        SOFTWARE, trained, environment=ROTATING
-    )
+def test_training_through_a_rotating_ring_of_twins_has_the_parameters_of_software(ring, software):
+    assert ring(TWINS, trained, environment=ROTATING) == software(trained, **ROTATING)
 
 
 @pytest.mark.parametrize("environment", [{}, ROTATING], ids=["in rank order", "rotating"])
 @pytest.mark.parametrize("nics", [TWINS, MIXED], ids=["twins", "mixed"])
-def test_more_tensors_than_a_nic_has_room_for_wait_and_are_summed(ring, nics, environment):
-    assert ring(nics, many, environment=environment) == ring(
-        SOFTWARE, many, environment=environment
-    )
+def test_more_tensors_than_a_nic_has_room_for_wait_and_are_summed(
+    ring, software, nics, environment
+):
+    assert ring(nics, many, environment=environment) == software(many, **environment)
 
 
 @pytest.mark.parametrize("environment", [{}, ROTATING], ids=["in rank order", "rotating"])

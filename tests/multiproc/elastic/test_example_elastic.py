@@ -1,7 +1,6 @@
 """kill -9 of one of four ranks in the example's training: no step is lost, none is redone."""
 
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -11,9 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from example_ranks import EXAMPLES, asked, example
 from torch import distributed as dist
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "train_elastic.py"
+from slackline.backend import ElasticState
+
+EXAMPLE = EXAMPLES / "train_elastic.py"
 STEPS, VICTIM, AT = 33, 1, 12
 
 
@@ -81,34 +83,29 @@ def check(found: list[Diary], ranks_after: int) -> list[Diary]:
     return through
 
 
-def example(rank, size, _):
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    sys.argv = [str(EXAMPLE), *os.environ["ARGUMENTS"].split()]
-    sys.path.insert(0, str(EXAMPLE.parent))
-    runpy.run_path(str(EXAMPLE), run_name="__main__")
+def settings(store: dist.TCPStore, *arguments: object) -> dict[str, str]:
+    return asked(store, EXAMPLE.name, *arguments, "--steps", STEPS)
 
 
-def environment(store: dist.TCPStore, *arguments: object) -> dict[str, str]:
-    """As torchrun's: the store is its own and outlives every rank."""
-    return {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(store.port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "ARGUMENTS": " ".join(map(str, (*arguments, "--steps", STEPS))),
-    }
+def example_with_a_death(rank: int, size: int, path: str) -> tuple[str, str]:
+    """Rank VICTIM is killed when it has taken step AT and begun the next one."""
+    if rank == VICTIM:
+        commit = ElasticState.commit
+
+        def die_at(state: ElasticState) -> None:
+            if state.step == AT:
+                os.kill(os.getpid(), signal.SIGKILL)
+            commit(state)
+
+        ElasticState.commit = die_at  # type: ignore[method-assign]
+    return example(rank, size, path)
 
 
-def a_store() -> dist.TCPStore:
-    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-
-def test_three_ranks_go_on_in_their_processes(job, tmp_path):
-    store = a_store()
+def test_three_ranks_go_on_in_their_processes(job, store, tmp_path):
     diary = tmp_path / "diary"
     diary.mkdir()
-    settings = environment(store, tmp_path / "saved", "--diary", diary, "--shrink")
-    with murder(diary):
-        job(4, example, bare=True, environment=settings, dying=(VICTIM,))
+    environment = settings(store, tmp_path / "saved", "--diary", diary, "--shrink")
+    job(4, example_with_a_death, bare=True, environment=environment, dying=(VICTIM,))
     found = check(diaries(diary), 3)
     assert len(found) == 3
     assert not (tmp_path / "saved").exists(), "nobody had to read or write anything"
@@ -116,12 +113,11 @@ def test_three_ranks_go_on_in_their_processes(job, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_torchrun_starts_again_after_the_last_step_and_comes_to_the_same_bits(job, tmp_path):
-    store = a_store()
+def test_torchrun_starts_again_after_the_last_step_and_comes_to_the_same_bits(job, store, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     broken.mkdir()
-    settings = environment(store, tmp_path / "none", "--diary", whole)
-    job(4, example, bare=True, environment=settings)
+    environment = settings(store, tmp_path / "none", "--diary", whole)
+    job(4, example, bare=True, environment=environment)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node=4", "--max-restarts=3", str(EXAMPLE), str(tmp_path / "saved")]
     with murder(broken):

@@ -19,10 +19,16 @@ total = torch.tensor([float(distributed.get_rank() + 1)])
 distributed.all_reduce(total)
 distributed.destroy_process_group()
 if os.environ["RANK"] == "1":
-    sys.exit(7 if "fail" in sys.argv else 0)
+    sys.exit(0)
 names = [name for _, name in socket.if_nameindex()]
 own = socket.gethostbyname(socket.gethostname())
 print(total.item(), names, own, os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"])
+"""
+_FAIL = """
+import os, sys, time
+if os.environ["RANK"] == "1":
+    sys.exit(7)
+time.sleep(600)
 """
 _SLEEP = """
 import os, time
@@ -42,9 +48,9 @@ def script(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def start(script: Path, *options: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def start(script: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*_SLACKLINE, "run", *options, str(script), *arguments],
+        [*_SLACKLINE, "run", *options, str(script)],
         cwd=script.parent,
         env=os.environ | {"TMPDIR": str(script.parent)},
         stdin=subprocess.DEVNULL,
@@ -75,7 +81,7 @@ def test_gloo_meets_the_lab_and_its_faults(script: Callable[[str], Path]) -> Non
 
 
 def test_a_failed_rank_is_named_and_the_lab_goes(script: Callable[[str], Path]) -> None:
-    process = start(script(_REDUCE), "--lab", "--hosts", "2", arguments=("fail",))
+    process = start(script(_FAIL), "--lab", "--hosts", "2")
     _, err = process.communicate(timeout=110)
     assert process.returncode == 7
     assert "rank 1 exited with code 7\n" in err

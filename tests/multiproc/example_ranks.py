@@ -1,0 +1,46 @@
+"""Examples on forked ranks: `job(4, example, bare=True, environment=asked(store, ...))`.
+
+A rank that starts anew imports torch and scikit-learn, for seconds; a forked one has them.
+"""
+
+import contextlib
+import io
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import sklearn.datasets
+import sklearn.model_selection  # noqa: F401
+import torch.distributed.pipelining  # noqa: F401
+from torch import distributed as dist
+
+__all__ = ["EXAMPLES", "asked", "example"]
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def asked(store: dist.TCPStore, name: str, *arguments: object) -> dict[str, str]:
+    """Return the environment of ranks that run examples/NAME with these arguments."""
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "EXAMPLE": name,
+        "ARGUMENTS": " ".join(map(str, arguments)),
+    }
+
+
+def example(rank: int, size: int, _: str) -> tuple[str, str]:
+    """Run the example as a rank of torchrun's; return its output and the message of its exit."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+    path = EXAMPLES / os.environ["EXAMPLE"]
+    sys.argv = [str(path), *os.environ["ARGUMENTS"].split()]
+    sys.path.insert(0, str(path.parent))
+    output, message = io.StringIO(), ""
+    with contextlib.redirect_stdout(output):
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:
+            message = str(end.code or "")
+    return output.getvalue(), message
