@@ -8,10 +8,6 @@ set(model_sources native/tests/model/search.cc native/tests/model/world.cc nativ
 add_executable(slackline_native_tests EXCLUDE_FROM_ALL native/tests/main.cc ${test_sources} ${model_sources})
 target_link_libraries(slackline_native_tests PRIVATE slackline_core)
 target_precompile_headers(slackline_native_tests PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine_impl.h")
-if(SLACKLINE_SANITIZE)
-  # The tests' own code takes longer to optimise than to run.
-  target_compile_options(slackline_native_tests PRIVATE -O0)
-endif()
 enable_testing()
 add_test(NAME native COMMAND slackline_native_tests)
 set_tests_properties(native PROPERTIES TIMEOUT 300)
