@@ -18,7 +18,7 @@ def wires(inner: Any) -> dict[str, tuple[int, bool]]:
 
 
 def test_a_node_has_a_stream_in_and_out_for_each_port_and_one_bus_for_its_registers() -> None:
-    found = wires(circuit.AggregationNode(NodeOptions(ports=2, lanes=4, payload_bytes=64)))
+    found = wires(circuit.AggregationNode(NodeOptions(ports=2, lanes=4, slots=2, payload_bytes=64)))
     into, out = (
         {"tdata": (128, way), "tkeep": (16, way), "tlast": (1, way), "tuser": (1, way)}
         | {"tvalid": (1, way), "tready": (1, not way)}

@@ -12,7 +12,7 @@ from slackline.circuit import CANONICAL_NAN, Element, twins
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module", params=[1, 4])
+@pytest.fixture(scope="module", params=[1, pytest.param(4, marks=pytest.mark.slow)])
 def lanes(request: pytest.FixtureRequest) -> Iterator[tuple[object, int]]:
     from slackline.circuit import Lanes, Simulation, convert
 

@@ -39,6 +39,9 @@ def load(file: str) -> ModuleType:
     assert spec.loader is not None
     cases = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(cases)
+    # At its end a rank is to run what it has registered itself. What imports register takes longer
+    # than the rest of a short job.
+    atexit._clear()
     return cases
 
 

@@ -111,7 +111,9 @@ def run(
             from slackline.nic._circuit_nic import Devices
 
             if chosen.nic == "circuit" or chosen.nic_check:
-                screen.note("at its first use on a machine the circuit is compiled, for half a minute")
+                screen.note(
+                    "at its first use on a machine the circuit is compiled, for half a minute"
+                )
             # A mistake is told once, not by every rank.
             Devices(chosen.nic, chosen.nic_check)
         directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))

@@ -38,7 +38,9 @@ def contribution(rank, turn, count, dtype=torch.float32):
 def digests(rank, size):
     """Of sums of all kinds: equal bits have equal digests."""
     digest = hashlib.sha256()
-    for turn, count in enumerate((0, 1, 17, 5000, 100_003, 700_001)):
+    most = int(os.environ.get("MOST", "700_001"))
+    counts = (each for each in (0, 1, 17, 5000, 100_003, 700_001) if each <= most)
+    for turn, count in enumerate(counts):
         for dtype in DTYPES if count < 200_000 else DTYPES[:2]:
             for op in OPS if dtype is not torch.int64 else OPS[:1]:
                 tensor = contribution(rank, turn, count, dtype)
@@ -72,9 +74,9 @@ def trained(rank, size):
 
 
 @cache
-def among_themselves(job, function, ranks=4):
+def among_themselves(job, function, ranks=4, **settings):
     """The ranks' answers without a node."""
-    return job(ranks, function, environment=RING)
+    return job(ranks, function, environment=RING | settings)
 
 
 SIMULATED = [pytest.mark.simulates, pytest.mark.timeout(300)]
@@ -89,8 +91,8 @@ NODES = [
 def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic, ranks):
     node = nodes("--nic", nic, "--workers", str(ranks))
     assert f"sums by the {nic}" in node.said
-    through_it = job(ranks, digests, environment=node.environment())
-    expected = {digest for _, digest in among_themselves(job, digests, ranks)}
+    through_it = job(ranks, digests, environment=node.environment(MOST="5000"))
+    expected = {digest for _, digest in among_themselves(job, digests, ranks, MOST="5000")}
     assert {name for name, _ in through_it} == {"star"}
     assert {digest for _, digest in through_it} == expected
     assert node.interrupt() == 0
