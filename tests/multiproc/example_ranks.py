@@ -10,14 +10,16 @@ import runpy
 import sys
 from pathlib import Path
 
-import sklearn.datasets
-import sklearn.model_selection  # noqa: F401
-import torch.distributed.pipelining  # noqa: F401
 from torch import distributed as dist
 
-__all__ = ["EXAMPLES", "asked", "example"]
+__all__ = ["EXAMPLES", "asked", "example", "prepare"]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def prepare() -> None:
+    """Import the modules that examples import."""
+    import torch.distributed.pipelining  # noqa: F401
 
 
 def asked(store: dist.TCPStore, name: str, *arguments: object) -> dict[str, str]:

@@ -145,7 +145,8 @@ def test_both_contestants_learn_the_digits_in_one_run() -> None:
     ],
 )
 def test_a_mistake_in_the_arguments_is_code_2(arguments: list[str], message: str) -> None:
-    result = _run(*arguments, ranks=1)
+    command = [sys.executable, str(EXAMPLE), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert result.returncode == 2
     assert result.stderr.count(message) == 1
     assert "Traceback" not in result.stderr

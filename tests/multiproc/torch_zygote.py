@@ -31,7 +31,10 @@ LIMIT = timedelta(seconds=30)
 
 @cache
 def load(file: str) -> ModuleType:
-    """Import a test's file; ranks that are forked later have it, and all that it imports."""
+    """Import a test's file; ranks that are forked later have it, and all that it imports.
+
+    A function `prepare` of the file, if there is one, imports modules that ranks alone need.
+    """
     if (folder := str(Path(file).parent)) not in sys.path:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(f"cases of {file}", file)
@@ -39,6 +42,7 @@ def load(file: str) -> ModuleType:
     assert spec.loader is not None
     cases = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(cases)
+    getattr(cases, "prepare", lambda: None)()
     # At its end a rank is to run what it has registered itself. What imports register takes longer
     # than the rest of a short job.
     atexit._clear()

@@ -137,11 +137,11 @@ def _without_zeros(text: str) -> str:
 def _shares(sources: list[Path]) -> list[list[Path]]:
     """Deal the sources out to units that compile at the same time, of about as many bytes each.
 
-    There are at most as many units as cores, and none of less than a megabyte: Verilator's headers
-    take a second in each.
+    There are at most as many units as cores, and none of less than two megabytes: Verilator's
+    headers take a second in each.
     """
     whole = sum(source.stat().st_size for source in sources)
-    count = max(1, min(_CORES, whole >> 20, len(sources)))
+    count = max(1, min(_CORES, whole >> 21, len(sources)))
     shares: list[list[Path]] = [[] for _ in range(count)]
     sizes = [0] * len(shares)
     for source in sorted(sources, key=lambda path: path.stat().st_size, reverse=True):

@@ -10,7 +10,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
 
 import torch
-import train_digits
 from rank_marks import mark, wait_for_marks
 from torch import distributed as dist
 from torch import nn, optim
@@ -22,6 +21,11 @@ from slackline.wire import DType, ReduceOp
 FP32, SUM = DType.FLOAT32, ReduceOp.SUM
 OPS = [dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX]
 DTYPES = [torch.float32, torch.int32, torch.bfloat16, torch.float16, torch.float64]
+
+
+def prepare():
+    """Import the example whose training is one of the jobs."""
+    import train_digits  # noqa: F401
 
 
 def joined(rank, size, path):
@@ -64,6 +68,8 @@ def digits(rank, size, path):
 
     Returns the bits of the losses, those of the parameters, and how many operations were checked.
     """
+    import train_digits
+
     group = joined(rank, size, path)
     batches = train_digits.Digits(batch=64, seed=0).epoch(0, rank, size)
     model = train_digits.resnet(0)
