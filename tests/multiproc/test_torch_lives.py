@@ -164,7 +164,7 @@ def wait_in_vain(rank, size):
     start = time.monotonic()
     with pytest.raises(TimeoutError, match=" Timed out "):
         group.allreduce([torch.ones(1)], dist.ReduceOp.SUM, timedelta(milliseconds=300)).wait()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 25, "not the timeout of the group, 30 s"
     store.set("seen", "")
 
 

@@ -182,7 +182,7 @@ def end_at_sigterm(rank, size):
         train()
     if rank == 0:
         assert caught.value.code == 143
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 25, "not the timeout of operations, 30 s"
     assert signal.getsignal(signal.SIGTERM) is before
 
 

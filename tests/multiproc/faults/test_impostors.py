@@ -203,7 +203,7 @@ def test_strangers_that_dribble_bytes_delay_nobody() -> None:
 
     store = Besieged()
     try:
-        run_ranks(3, sum_is_right, options=OVER_TCP, store=store, timeout=timedelta(seconds=10))
+        run_ranks(3, sum_is_right, options=OVER_TCP, store=store, timeout=timedelta(seconds=20))
     finally:
         stop.set()
         for thread in dribblers:
