@@ -33,7 +33,7 @@ demo: setup  ## train on 4 ranks of this machine and compare with gloo
 test: setup  ## every kind of test, in minutes; JOBS=3 at a time (docs/testing.md)
 	$(PYTEST) -m "not slow" tests
 
-test-full: setup  ## the same tests with all their cases: an hour
+test-full: setup  ## the same tests with all their cases: an hour or more
 	$(PYTEST) tests
 
 NATIVE_PASSED := $(patsubst %,build/native-%.passed,plain address thread fuzzed)
