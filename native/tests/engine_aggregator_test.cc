@@ -269,6 +269,32 @@ TEST("a worker that has the result helps those that have not") {
   });
 }
 
+// Rank 0 repeats an operation that rank 2 has done and rank 1 has not: the late result of it must not
+// make rank 2 forget its part.
+TEST("a worker that has moved an operation to the fallback acknowledges no result of it") {
+  Star net(3);
+  constexpr std::size_t kCount = 300'000;  // more than the aggregator waits for to release
+  const auto delay = [&](int from, int to, std::int64_t by_ns) {
+    FaultState late;
+    late.delay_ns = by_ns;
+    net.ranks.engine(from).set_fault(net.ranks.link(from, to), -1, late);
+  };
+  delay(3, 1, 300'000'000);                                       // the result
+  for (const int from : {0, 1}) delay(from, 2, 1'500'000'000);  // that it is repeated
+  on_every_rank(3, [&](int rank) {
+    std::vector<float> values = contributions(rank, kCount);
+    const std::vector<float> again = values;
+    finish(net.ranks.engine(rank), net.post(rank, values.data(), values.data(), kCount, false));
+    check_sum(values.data(), kCount, 3);
+    if (rank != 0) return;
+    const auto job = net.ranks.engine(0).post(
+        *net.fallbacks[0], reduction(mesh(3, 0), again.data(), values.data(), kCount, -1), false);
+    finish(net.ranks.engine(0), job);
+    check_sum(values.data(), kCount, 3);
+  });
+  CHECK(net.ranks.group(1).broken);
+}
+
 TEST("a worker that dies is named, though the aggregator lives") {
   Star net(3);
   on_every_rank(2, [&](int rank) {

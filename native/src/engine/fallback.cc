@@ -56,11 +56,15 @@ bool Engine::may_divert(const Job& job, const Failure& failure) {
           failure.fault == Fault::kFrame);
 }
 
-// The group does nothing any more; what it has begun and not done goes to its fallback.
+// The group does nothing any more; what it has begun and not done goes to its fallback. The link to
+// the aggregator is cut, so that nothing is acknowledged that arrives from now on: the aggregator
+// would take that for a proof that the result is here, and tell the others to forget their parts.
 void Engine::abandon(Group& group, Failure failure) {
+  Link& link = *group.links.back();
   if (!group.broken) {
-    announce(*group.links.back(), -1, "abandoned", failure.message);
+    announce(link, -1, "abandoned", failure.message);
     group.broken = std::move(failure);
+    link.cut("the aggregator is not used any more");
   }
   std::vector<std::shared_ptr<Job>> open;
   for (const auto& [key, job] : jobs_) {

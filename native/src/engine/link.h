@@ -95,6 +95,9 @@ class Link {
   // operations are open and each rail is asked for a sign of life now and then.
   void watch(std::int64_t now_ns, bool probing);
   void on_probe(const wire::Header& header, std::int64_t now_ns);
+  // Sends nothing any more, acknowledgements included. The rails go with the next reap(): one of
+  // them may be reading just now.
+  void cut(const std::string& reason);
   // The peer's process is known to be gone.
   bool give_up(const std::string& reason);
   // What an operation that waits for the peer can say about it.

@@ -304,6 +304,11 @@ void Link::on_probe(const wire::Header& header, std::int64_t now_ns) {
   if (rail->state == RailState::kSuspect) restore(*rail);
 }
 
+void Link::cut(const std::string& reason) {
+  for (auto& rail : rails_) rail->wire->give_up(reason);
+  engine_.mark_dirty(*this);
+}
+
 bool Link::give_up(const std::string& reason) {
   if (down) return false;
   failure = Failure{Fault::kPeer, reason, -1, -1, -1, -1};

@@ -126,15 +126,10 @@ void Engine::count_arrival(Job& job, int peer) {
 void Engine::served(const Job& job) {
   Group& group = *job.group;
   Service& service = *group.service;
-  // A worker that has been told of the end moves its operations to the fallback, and acknowledges
-  // all the same what still arrives of them: from then on an acknowledgement proves no result.
-  const bool ending = closing_ || group.closed || group.broken;
-  if (ending) service.tags.clear();
-  if (!job.failure && !ending) {
+  if (!job.failure) {
     service.tags.push_back(job.key.tag);
     service.tags_bytes += job.total;
   }
-  if (service.tags.empty()) service.tags_bytes = 0;
   if (service.tags.size() >= kMostTags || service.tags_bytes >= kMostTagsBytes) {
     wire::Header header = blank_header(wire::FrameKind::kRelease);
     header.epoch = group.epoch;
