@@ -10,7 +10,7 @@ from typing import Self
 from slackline.errors import UsageError
 from slackline.units import parse_bytes, parse_duration_ns
 
-__all__ = ["NICS", "ORDERS", "RAILS", "TLS", "Environment", "cache_folder"]
+__all__ = ["NICS", "ORDERS", "RAILS", "TLS", "Environment", "cache_folder", "parse_circuit"]
 
 _PREFIX = "SLACKLINE_"
 
@@ -26,6 +26,27 @@ simulated."""
 
 TLS = ("off", "require")
 """Whether TCP rails are encrypted."""
+
+
+_SIZES = ("lanes", "slots", "payload", "operations")
+
+
+def parse_circuit(text: str) -> dict[str, int]:
+    """Return the sizes of a circuit that a user asks for: "lanes=1,payload=128"; none for "".
+
+    Names are lanes, slots, payload (bytes) and operations, each at most once; what they mean stands
+    at slackline.circuit.RingOptions and NodeOptions. Raises UsageError for what cannot be read.
+    """
+    found: dict[str, int] = {}
+    for each in text.split(",") if text else ():
+        name, _, value = each.partition("=")
+        if name not in _SIZES or name in found:
+            known = ", ".join(_SIZES)
+            raise UsageError(f"a circuit's sizes are {known}, each named once, not {text!r}")
+        if not (value.isascii() and value.isdigit() and len(value) < 10):
+            raise UsageError(f"a circuit's {name} must be a whole number, not {value!r}")
+        found[name] = int(value)
+    return found
 
 
 def cache_folder(source: Mapping[str, str] | None = None) -> Path:
@@ -52,6 +73,8 @@ class Environment:
     """One of NICS; ranks may differ."""
     nic_check: int | None = None
     """Of so many operations of a twin one is also done by a circuit: "100"; "0" is never."""
+    circuit: str | None = None
+    """Sizes of the simulated circuit, or of its twin: "lanes=1,slots=2,payload=128"."""
     aggregator: str | None = None
     """Where a `slackline aggregate` listens: "10.0.0.9:7000"."""
     rails: tuple[str, ...] | None = None
@@ -119,6 +142,11 @@ def _nic_check(text: str) -> int:
     return int(text)
 
 
+def _circuit(text: str) -> str:
+    parse_circuit(text)
+    return text
+
+
 def _rails(text: str) -> tuple[str, ...]:
     rails = tuple(text.split(","))
     for rail in rails:
@@ -163,6 +191,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "plan": str,
     "nic": _nic,
     "nic_check": _nic_check,
+    "circuit": _circuit,
     "aggregator": str,
     "rails": _rails,
     "timeout": _timeout,

@@ -26,6 +26,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_PLAN": "ring",
         "SLACKLINE_NIC": "twin",
         "SLACKLINE_NIC_CHECK": "100",
+        "SLACKLINE_CIRCUIT": "lanes=1,payload=128",
         "SLACKLINE_AGGREGATOR": "10.0.0.9:7000",
         "SLACKLINE_RAILS": "tcp,shm",
         "SLACKLINE_TIMEOUT": "1.5s",
@@ -43,6 +44,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         plan="ring",
         nic="twin",
         nic_check=100,
+        circuit="lanes=1,payload=128",
         aggregator="10.0.0.9:7000",
         rails=("tcp", "shm"),
         timeout=timedelta(seconds=1.5),
@@ -65,7 +67,7 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
 WRONG = {
     ("SLACKLINE_ODER", "rank"): (
         "SLACKLINE_ODER is not a variable of slackline; known are SLACKLINE_ORDER, SLACKLINE_PLAN, "
-        "SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_AGGREGATOR, "
+        "SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_CIRCUIT, SLACKLINE_AGGREGATOR, "
         "SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, SLACKLINE_ARENA, "
         "SLACKLINE_INTERFACE, SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, "
         "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY"
@@ -78,6 +80,13 @@ WRONG = {
     ),
     ("SLACKLINE_NIC_CHECK", "-1"): (
         "SLACKLINE_NIC_CHECK: a number of operations must be a whole one from 0 on, not '-1'"
+    ),
+    ("SLACKLINE_CIRCUIT", "lanes=1,lanes=2"): (
+        "SLACKLINE_CIRCUIT: a circuit's sizes are lanes, slots, payload, operations, each named "
+        "once, not 'lanes=1,lanes=2'"
+    ),
+    ("SLACKLINE_CIRCUIT", "payload=1KiB"): (
+        "SLACKLINE_CIRCUIT: a circuit's payload must be a whole number, not '1KiB'"
     ),
     ("SLACKLINE_RAILS", "shm,rdma"): (
         "SLACKLINE_RAILS: a rail must be one of shm, tcp, udp, not 'rdma'"

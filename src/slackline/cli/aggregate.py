@@ -27,6 +27,10 @@ def aggregate(
         typer.Option(help="Segments of every worker before reduction starts; 0: whole messages."),
     ] = 1,
     nic: Annotated[str, typer.Option(help="What adds: software, twin or circuit.")] = "software",
+    circuit: Annotated[
+        str,
+        typer.Option(metavar="SIZES", help="Of a twin or circuit: lanes=4,slots=4,payload=4096."),
+    ] = "",
     congestion: Annotated[
         str, typer.Option(help="TCP congestion control, as SLACKLINE_CONGESTION.")
     ] = "",
@@ -49,6 +53,7 @@ def aggregate(
             memory_bytes=parse_bytes(memory),
             onset=onset,
             nic=nic,
+            circuit=circuit,
             congestion=congestion,
             key=key,
         )

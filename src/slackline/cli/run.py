@@ -67,6 +67,10 @@ def run(
         str | None,
         typer.Option(metavar="K", help="A circuit does every K-th operation of a twin again; 0."),
     ] = None,
+    circuit: Annotated[
+        str | None,
+        typer.Option(metavar="SIZES", help="Of the circuit, or its twin: lanes=4,slots=4."),
+    ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(help="Directory to keep every rank's output and telemetry in."),
@@ -101,7 +105,7 @@ def run(
     )
     ranks = options.hosts if options is not None else 4 if ranks is None else ranks
     _check(script, ranks, keep)
-    asked = _asked(timeout=timeout, nic=nic, nic_check=nic_check)
+    asked = _asked(timeout=timeout, nic=nic, nic_check=nic_check, circuit=circuit)
     chosen = Environment.read({**os.environ, **asked})
     if nic_check is not None and chosen.nic != "twin":
         raise UsageError(f"--nic-check {nic_check}: only twins are checked; add --nic twin")
@@ -115,7 +119,7 @@ def run(
                     "at its first use on a machine the circuit is compiled, for half a minute"
                 )
             # A mistake is told once, not by every rank.
-            Devices(chosen.nic, chosen.nic_check)
+            Devices(chosen.nic, chosen.nic_check, chosen.circuit or "")
         directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
         telemetry = directory / "telemetry"
         telemetry.mkdir(parents=True, exist_ok=True)

@@ -62,6 +62,9 @@ class AggregatorOptions:
     """Of each group, for results that are under way."""
     nic: str = "software"
     """What adds: the engine, or behind it an aggregation node: "twin" or "circuit"."""
+    circuit: str = ""
+    """Sizes of the node's circuit, or of its twin: "lanes=1,slots=4,payload=64"; the others are
+    lanes=4, slots=4 and payload=4096 bytes."""
     onset: int = 1
     """Segments of every worker that must be here before reduction starts; 0: whole messages, that
     is store-and-forward."""
@@ -92,7 +95,7 @@ class Aggregator:
         """
         self.options = options
         software = options.nic == "software"
-        self._nodes = None if software else Nodes(options.nic, options.workers)
+        self._nodes = None if software else Nodes(options.nic, options.workers, options.circuit)
         self._key = read_key(options.key)
         self._interfaces = _interfaces(options.host)
         try:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from slackline.env import NICS
+from slackline.env import NICS, parse_circuit
 from slackline.errors import UsageError
 from slackline.nic._device import Device, Node, NodeHost, Post
 from slackline.nic._ring_host import RingHost
@@ -23,9 +23,10 @@ _NO_JOB = 0
 """The device is inside the engine: the code that keeps strangers out is the rails' matter."""
 
 
-_RING = {"twin": {}, "circuit": {"lanes": 4, "slots": 4}}
-_NODE = {"lanes": 4, "slots": 4, "payload_bytes": 4096}
-"""How ring NICs and aggregation nodes are built; what is small is compiled and simulated sooner."""
+_RING: Mapping[str, Mapping[str, int]] = {"twin": {}, "circuit": {"lanes": 4, "slots": 4}}
+_NODE: Mapping[str, int] = {"lanes": 4, "slots": 4, "payload_bytes": 4096}
+"""How ring NICs and aggregation nodes are built unless other sizes are asked for; what is small is
+compiled and simulated sooner."""
 _CHECK_EVERY = 1000
 """Operations of a twin for one that a circuit does again, unless another number is asked for: a
 circuit takes some thirty times the processor's time."""
@@ -35,11 +36,19 @@ _CYCLES_A_BEAT = 16
 """A simulated node that needs more than so many has stopped."""
 
 
+def _sizes(text: str) -> dict[str, int]:
+    """Return the options of a circuit that a user asked for, see parse_circuit."""
+    names = {"payload": "payload_bytes"}
+    return {names.get(name, name): value for name, value in parse_circuit(text).items()}
+
+
 class Devices:
     """Opens the devices of one kind, "twin" or "circuit", for a nic's groups."""
 
-    def __init__(self, kind: str, check: int | None = None) -> None:
+    def __init__(self, kind: str, check: int | None = None, sizes: str = "") -> None:
         """Raises UsageError when the extra or a tool is missing.
+
+        `sizes`: of the circuit, and of its twin; see slackline.env.parse_circuit.
 
         `check`: of so many operations of a twin one is also done by a circuit, 0 for none; None:
         one of a thousand, if the circuit has been compiled on this machine. The first circuit on
@@ -49,8 +58,9 @@ class Devices:
         self.kind = _checked(kind)
         from slackline.circuit import RingOptions
 
-        self._options = RingOptions(**_RING[kind])
-        self._circuit_options = RingOptions(**_RING["circuit"])
+        asked = _sizes(sizes)
+        self._options = RingOptions(**{**_RING[kind], **asked})
+        self._circuit_options = RingOptions(**{**_RING["circuit"], **asked})
         self._checks = self._opened_checks(check) if kind == "twin" else None
         self._open(rank=0, size=2, epoch=1, plan=1).close()
 
@@ -117,8 +127,12 @@ class Devices:
 class Nodes:
     """Opens aggregation nodes of one kind for an aggregator's groups."""
 
-    def __init__(self, kind: str, workers: int) -> None:
+    def __init__(self, kind: str, workers: int, sizes: str = "") -> None:
         """As Devices; a circuit has a port for each of so many workers, a twin as many as ask."""
+        asked = _sizes(sizes)
+        if "operations" in asked:
+            raise UsageError(f"an aggregation node has no operations to set, as in {sizes!r}")
+        self._sizes = {**_NODE, **asked}
         self.kind = _checked(kind)
         if workers > _MOST_PORTS:
             raise UsageError(f"a node has at most {_MOST_PORTS} ports, not {workers}")
@@ -133,12 +147,12 @@ class Nodes:
 
     def node(self, workers: int, epoch: int) -> Device:
         """A node for a group."""
-        return NodeHost(self._open(workers, epoch), workers, _NODE["payload_bytes"])
+        return NodeHost(self._open(workers, epoch), workers, self._sizes["payload_bytes"])
 
     def _open(self, workers: int, epoch: int) -> Node:
         from slackline.circuit import NodeOptions
 
-        options = NodeOptions(ports=workers, **_NODE)
+        options = NodeOptions(ports=workers, **self._sizes)
         if self.kind == "twin":
             return _Twin(options, epoch)
         from slackline.circuit import kept_node

@@ -45,7 +45,7 @@ class NativeNic:
         chosen = self.options
         self._devices = None
         if chosen.nic != "software":
-            self._devices = Devices(chosen.nic, chosen.nic_check)
+            self._devices = Devices(chosen.nic, chosen.nic_check, chosen.circuit)
         self._carriers = set[Carrier]()
         self._network = Network(self.identity, self.options)
         self._lock = threading.Lock()

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
-from slackline.env import NICS, ORDERS, RAILS, TLS, Environment
+from slackline.env import NICS, ORDERS, RAILS, TLS, Environment, parse_circuit
 from slackline.errors import UsageError
 from slackline.faults import parse_all
 from slackline.nic._paths import parse_address
@@ -25,8 +25,8 @@ _SMALLEST_ARENA = 16 << 20
 class NicOptions:
     """How an engine works.
 
-    Every rank of a job must be given the same, but for `nic`, `nic_check`, `interfaces`,
-    `congestion` and where its `key` lies.
+    Every rank of a job must be given the same, but for `nic`, `nic_check`, `circuit`,
+    `interfaces`, `congestion` and where its `key` lies.
     """
 
     order: str = "auto"
@@ -43,6 +43,10 @@ class NicOptions:
     """With the nic "twin": of so many operations one is also done by a simulated circuit, behind
     the twin, and must have the same bits; 0: none. None: one of a thousand, if a ring NIC has been
     compiled on this machine. Otherwise it means nothing."""
+    circuit: str = ""
+    """Sizes of the "circuit", or of its "twin": "lanes=1,slots=2,payload=128,operations=8"; those
+    that are not named are lanes=4 and slots=4 for a circuit, and as RingOptions has them. A group
+    takes the shortest payload (bytes) of its ranks. Otherwise it means nothing."""
     aggregator: str = ""
     """Where a `slackline aggregate` listens, "10.0.0.9:7000": the plan "star" reduces there.
     Without it, or where a rank cannot reach it, the other plans are used."""
@@ -97,6 +101,7 @@ class NicOptions:
             raise UsageError(f"nic must be one of {', '.join(NICS)}, not {self.nic!r}")
         if self.nic_check is not None and self.nic_check < 0:
             raise UsageError(f"nic_check must not be negative, not {self.nic_check}")
+        parse_circuit(self.circuit)
         if self.nic != "software" and self.plan not in ("auto", *_DEVICES_PLANS):
             runs = " or ".join(map(repr, _DEVICES_PLANS))
             raise UsageError(f"the nic {self.nic!r} runs the plan {runs}, not {self.plan!r}")
@@ -148,6 +153,7 @@ class NicOptions:
             "plan": environment.plan,
             "nic": environment.nic,
             "nic_check": environment.nic_check,
+            "circuit": environment.circuit,
             "aggregator": environment.aggregator,
             "rails": environment.rails,
             "timeout": environment.timeout,

@@ -59,8 +59,9 @@ def test_every_size_type_and_reduction_has_the_bits_of_rank_order(job, nodes):
 
 def trained(rank, size):
     torch.manual_seed(0)
+    wide = int(os.environ.get("WIDE", "256"))
     model = nn.Sequential(
-        nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 8)
+        nn.Linear(64, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, 8)
     )
     optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     model = DataParallel(model, optimizer)
@@ -80,16 +81,18 @@ def among_themselves(job, function, ranks=4, **settings):
 
 
 SIMULATED = [pytest.mark.simulates, pytest.mark.timeout(300)]
+NARROW = ("--circuit", "lanes=1,slots=4,payload=64")
+"""With 3 ports the node of tests/circuit, which is compiled for those already."""
 NODES = [
-    ("twin", 4),
-    pytest.param("circuit", 2, marks=SIMULATED),
-    pytest.param("circuit", 4, marks=[*SIMULATED, pytest.mark.slow]),
+    ("twin", 4, ()),
+    pytest.param("circuit", 3, NARROW, marks=SIMULATED),
+    pytest.param("circuit", 4, (), marks=[*SIMULATED, pytest.mark.slow]),
 ]
 
 
-@pytest.mark.parametrize(("nic", "ranks"), NODES)
-def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic, ranks):
-    node = nodes("--nic", nic, "--workers", str(ranks))
+@pytest.mark.parametrize(("nic", "ranks", "sizes"), NODES)
+def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic, ranks, sizes):
+    node = nodes("--nic", nic, "--workers", str(ranks), *sizes)
     assert f"sums by the {nic}" in node.said
     through_it = job(ranks, digests, environment=node.environment(MOST="5000"))
     expected = {digest for _, digest in among_themselves(job, digests, ranks, MOST="5000")}
@@ -100,14 +103,16 @@ def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic, ranks):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize(("nic", "ranks"), NODES)
+@pytest.mark.parametrize(("nic", "ranks", "sizes"), NODES)
 def test_training_through_gateware_has_the_same_parameters_also_when_it_dies(
-    job, nodes, nic, ranks, killed
+    job, nodes, nic, ranks, sizes, killed
 ):
     more = {"KILL_IT": "yes"} if killed else {}
-    environment = nodes("--nic", nic, "--workers", str(ranks)).environment(**more)
+    environment = nodes("--nic", nic, "--workers", str(ranks), *sizes).environment(
+        WIDE="32", **more
+    )
     found = job(ranks, trained, environment=environment)
-    assert found == among_themselves(job, trained, ranks)
+    assert found == among_themselves(job, trained, ranks, WIDE="32")
 
 
 @pytest.mark.parametrize("killed", [False, True])

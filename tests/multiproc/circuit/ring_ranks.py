@@ -64,7 +64,7 @@ def digests(rank, size, path):
 
 
 def digits(rank, size, path):
-    """Two steps of the digits job, and more until every rank's twin was checked.
+    """Two steps of a small model on the digits, and more until every rank's twin was checked.
 
     Returns the bits of the losses, those of the parameters, and how many operations were checked.
     """
@@ -72,7 +72,8 @@ def digits(rank, size, path):
 
     group = joined(rank, size, path)
     batches = train_digits.Digits(batch=64, seed=0).epoch(0, rank, size)
-    model = train_digits.resnet(0)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = optim.SGD(model.parameters(), lr=0.01)
     model = DataParallel(model, optimizer)
     losses, parameters, done = [], "", torch.zeros(1, dtype=torch.int64)
@@ -118,7 +119,7 @@ def killed(rank, size, path):
     joined(rank, size, path)
     dist.all_reduce(torch.ones(1000))
     mark("has a sum")
-    tensor = torch.ones(300_000)
+    tensor = torch.ones(int(os.environ.get("COUNT", "300_000")))
     work = dist.all_reduce(tensor, async_op=True)
     if rank == 2:
         wait_for_marks("has a sum", range(size))
@@ -155,7 +156,7 @@ def trained(rank, size, path):
 def many(rank, size, path):
     """More tensors at once than a NIC has room for, in an order of its own on each rank."""
     group = joined(rank, size, path)
-    count, tensors, works = 3000, {}, []
+    count, tensors, works = int(os.environ.get("COUNT", "3000")), {}, []
     for i in range(150):
         tag = i * (1, 7, 149, 11)[rank] % 150
         tensors[tag] = contribution(rank, tag, count)

@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ring_ranks import digests, digits, disagreeing, killed, late, many
@@ -25,12 +27,25 @@ while True:
     print(total[-1].item(), "by circuits:", taken > 0, flush=True)
 """
 _FEW_STEPS = ["--batch", "1436", "--epochs", "3"]
+_NARROW = "lanes=1,slots=2,payload=128,operations=8"
+"""The ring NIC of tests/circuit, which is compiled for those already."""
 
 
 @pytest.fixture(scope="session")
 def compiled() -> None:
-    """The ring NIC, compiled once for all tests and ranks."""
-    Devices("circuit")
+    """The narrow ring NIC, compiled once for all tests and ranks."""
+    Devices("circuit", sizes=_NARROW)
+
+
+@pytest.fixture(scope="session")
+def circuits(ring: Callable[..., list[Any]], compiled: None) -> Callable[..., list[Any]]:
+    """`ring`, with narrow circuits."""
+
+    def run(nics: list[str], function: Callable[..., Any], **more: Any) -> list[Any]:
+        environment = {"SLACKLINE_CIRCUIT": _NARROW, **more.pop("environment", {})}
+        return ring(nics, function, environment=environment, **more)
+
+    return run
 
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -53,19 +68,19 @@ def losses(*arguments: str, **environment: str) -> list[str]:
 
 @pytest.mark.simulates
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("compiled")
-def test_the_digits_train_through_four_circuits_with_the_losses_of_software(ring, software) -> None:
+def test_the_digits_train_through_four_circuits_with_the_losses_of_software(
+    circuits, software
+) -> None:
     expected = software(digits)
     assert len({parameters for _, parameters, _ in expected}) == 1
     for nic in ("twin", "circuit"):
-        found = ring([nic] * 4, digits, environment={"SLACKLINE_NIC_CHECK": "0"}, seconds=200)
+        found = circuits([nic] * 4, digits, environment={"SLACKLINE_NIC_CHECK": "0"}, seconds=200)
         assert [each[:2] for each in found] == [each[:2] for each in expected]
 
 
 @pytest.mark.slow
 @pytest.mark.simulates
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("compiled")
 def test_the_command_trains_the_example_through_circuits_with_the_losses_of_software() -> None:
     expected = losses(SLACKLINE_ORDER="rank")
     assert len(expected) == 4
@@ -76,41 +91,39 @@ def test_the_command_trains_the_example_through_circuits_with_the_losses_of_soft
 @pytest.mark.slow
 @pytest.mark.simulates
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("compiled")
 def test_the_digits_train_through_a_rotating_ring_of_circuits_with_the_losses_of_software() -> None:
     assert losses("--nic", "circuit", SLACKLINE_PLAN="ring") == losses(SLACKLINE_PLAN="ring")
 
 
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("rails", ["shm,tcp", "tcp", "udp"])
+@pytest.mark.parametrize("rails", ["shm,tcp", pytest.param("tcp", marks=pytest.mark.slow), "udp"])
 def test_circuits_twins_and_software_agree_to_the_bit_around_one_ring(
-    ring, software, rails
+    circuits, software, rails
 ) -> None:
     environment = {"SLACKLINE_RAILS": rails, "MOST": "5000"}
     (expected,) = {each[0] for each in software(digests, MOST="5000")}
     nics = ["circuit", "twin", "software", "circuit"]
-    found = ring(nics, digests, environment=environment)
+    found = circuits(nics, digests, environment=environment)
     assert [each[0] for each in found] == [expected] * 4
     assert [each[2] for each in found] == [True, True, False, True]
 
 
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("compiled")
-def test_the_digits_train_through_twins_that_circuits_check(ring) -> None:
-    unchecked = ring(["twin"] * 2, digits, environment={"SLACKLINE_NIC_CHECK": "0"})
-    checked = ring(["twin"] * 2, digits, environment={"SLACKLINE_NIC_CHECK": "1"}, seconds=200)
+def test_the_digits_train_through_twins_that_circuits_check(circuits) -> None:
+    unchecked = circuits(["twin"] * 2, digits, environment={"SLACKLINE_NIC_CHECK": "0"})
+    checked = circuits(["twin"] * 2, digits, environment={"SLACKLINE_NIC_CHECK": "1"}, seconds=200)
     assert [each[:2] for each in checked] == [each[:2] for each in unchecked]
     assert [each[2] > 0 for each in checked] == [True] * 2
 
 
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("compiled")
-def test_a_twin_and_a_circuit_that_disagree_end_the_job_on_every_rank(ring) -> None:
-    for name, words in ring(["twin"] * 3, disagreeing, environment={"SLACKLINE_NIC_CHECK": "1"}):
+def test_a_twin_and_a_circuit_that_disagree_end_the_job_on_every_rank(circuits) -> None:
+    for name, words in circuits(
+        ["twin"] * 3, disagreeing, environment={"SLACKLINE_NIC_CHECK": "1"}
+    ):
         assert name == "InternalError"
         assert words.startswith(
             "the device of rank 1 (twin) failed: the NIC that checks rank 1 sends another frame of "
@@ -121,40 +134,42 @@ def test_a_twin_and_a_circuit_that_disagree_end_the_job_on_every_rank(ring) -> N
 
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("compiled")
 def test_a_rotating_ring_of_circuits_twins_and_software_has_the_bits_of_software(
-    ring, software
+    circuits, software
 ) -> None:
     environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto", "MOST": "5000"}
     (expected,) = {each[0] for each in software(digests, **environment)}
     for nics in (["circuit", "twin", "software", "circuit"], ["circuit"] * 4):
-        found = ring(nics, digests, environment=environment)
+        found = circuits(nics, digests, environment=environment)
         assert [each[0] for each in found] == [expected] * 4
         assert [each[1:] for each in found] == [["ring", nic != "software"] for nic in nics]
 
 
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("compiled")
-def test_a_rank_that_is_killed_is_named_by_all_others(ring) -> None:
-    results = ring(["circuit"] * 3, killed, dying=(2,))
+def test_a_rank_that_is_killed_is_named_by_all_others(circuits) -> None:
+    results = circuits(["circuit"] * 3, killed, dying=(2,), environment={"COUNT": "30000"})
     assert results[:2] == [["PeerError", 2]] * 2
 
 
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("compiled")
-def test_more_chunks_than_there_is_room_for_go_round_circuits_and_software(ring, software) -> None:
+def test_more_chunks_than_there_is_room_for_go_round_circuits_and_software(
+    circuits, software
+) -> None:
     environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto"}
+    environment["COUNT"] = "300"
     expected = software(many, **environment)
-    assert ring(["circuit", "software"] * 2, many, environment=environment, seconds=200) == expected
+    assert (
+        circuits(["circuit", "software"] * 2, many, environment=environment, seconds=200)
+        == expected
+    )
 
 
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("compiled")
-def test_after_a_timeout_circuits_go_on_and_their_memory_is_free_again(ring) -> None:
-    first, second = ring(["circuit"] * 2, late)
+def test_after_a_timeout_circuits_go_on_and_their_memory_is_free_again(circuits) -> None:
+    first, second = circuits(["circuit"] * 2, late)
     assert first == [["TimeoutError", *[[1.0]] * 69], 0]
     assert second == [[[1.0]] * 69, 0]
 
@@ -165,7 +180,7 @@ def test_after_a_timeout_circuits_go_on_and_their_memory_is_free_again(ring) -> 
 def test_ctrl_c_ends_a_job_of_circuits(tmp_path: Path) -> None:
     script = tmp_path / "reduce.py"
     script.write_text(_REDUCE_FOR_EVER)
-    process = start("--ranks", "2", "--nic", "circuit", str(script))
+    process = start("--ranks", "2", "--nic", "circuit", "--circuit", _NARROW, str(script))
     assert process.stdout is not None
     assert process.stdout.readline() == "3.0 by circuits: True\n"
     process.send_signal(signal.SIGINT)
@@ -178,6 +193,12 @@ def test_ctrl_c_ends_a_job_of_circuits(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ("--nic circut", "a nic must be one of software, twin, circuit, not 'circut'"),
+        (
+            "--circuit lane=4",
+            "a circuit's sizes are lanes, slots, payload, operations, each named once, "
+            "not 'lane=4'",
+        ),
+        ("--nic twin --circuit lanes=3", "lanes must be one of 1, 2, 4, 8, 16, not 3"),
         ("--nic-check few", "a number of operations must be a whole one from 0 on, not 'few'"),
         ("--nic-check 5", "only twins are checked; add --nic twin"),
         (

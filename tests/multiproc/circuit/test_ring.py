@@ -8,7 +8,7 @@ MIXED = ["twin", "software", "software", "twin"]
 ROTATING = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto"}
 
 
-@pytest.mark.parametrize("rails", ["shm,tcp", "tcp", "udp"])
+@pytest.mark.parametrize("rails", ["shm,tcp", pytest.param("tcp", marks=pytest.mark.slow), "udp"])
 def test_sums_of_every_type_have_the_bits_of_software_over_every_rail(ring, software, rails):
     environment = {"SLACKLINE_RAILS": rails}
     (expected,) = {each[0] for each in software(digests)}

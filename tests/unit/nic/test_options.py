@@ -16,6 +16,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"plan": "comet"}, f"plan must be auto or one of {PLANS}, star, not 'comet'"),
     ({"plan": "star"}, "the plan 'star' needs an aggregator: give its address"),
     ({"nic": "asic"}, "nic must be one of software, twin, circuit, not 'asic'"),
+    (
+        {"circuit": "lane=1"},
+        "a circuit's sizes are lanes, slots, payload, operations, each named once, not 'lane=1'",
+    ),
     ({"nic_check": -1}, "nic_check must not be negative, not -1"),
     (
         {"nic": "twin", "plan": "mesh"},
