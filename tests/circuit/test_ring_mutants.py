@@ -61,10 +61,8 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name == "bitmap" else [pytest.mark.slow]) for name in MUTANTS],
-)
+@pytest.mark.slow  # each is a compilation; queues, lanes and the node have one in every run
+@pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make(MUTANTS[name], monkeypatch)
     assert MUTANTS[name].check() != ""

@@ -95,7 +95,7 @@ def test_every_all_reduce_has_the_bits_of_the_reference(
 
 @pytest.mark.parametrize("rail", RAILS)
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("ranks", [5, 7])
+@pytest.mark.parametrize("ranks", [5, pytest.param(7, marks=pytest.mark.slow)])
 def test_a_number_of_ranks_that_is_no_power_of_two_is_served_by_every_plan(
     ranks: int, plan: str, rail: str
 ) -> None:
@@ -115,8 +115,25 @@ SAME_EVERYWHERE = [
 ]
 
 
-@pytest.mark.parametrize("segment", [4096, 65536, 4 << 20])
-@pytest.mark.parametrize("rails", [("shm",), ("tcp",), ("shm", "tcp")])
+@pytest.mark.parametrize(
+    ("segment", "rails"),
+    [
+        (4096, ("shm",)),
+        (65536, ("tcp",)),
+        (4 << 20, ("shm", "tcp")),
+        *(
+            pytest.param(segment, rails, marks=pytest.mark.slow)
+            for segment, rails in (
+                (4096, ("tcp",)),
+                (4096, ("shm", "tcp")),
+                (65536, ("shm",)),
+                (65536, ("shm", "tcp")),
+                (4 << 20, ("shm",)),
+                (4 << 20, ("tcp",)),
+            )
+        ),
+    ],
+)
 @pytest.mark.parametrize("plan", ["auto", *RANK_ORDERED])
 def test_in_rank_order_the_bits_depend_on_nothing_else(
     plan: str, rails: tuple[str, ...], segment: int

@@ -165,7 +165,9 @@ def test_a_killed_rank_is_named_and_nobody_outlives_it(script: Callable[[str], P
         assert re.search(r"^slackline run: rank \d was killed by SIGKILL$", err, re.M), err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_all_ranks(script: Callable[[str], Path], number: signal.Signals) -> None:
     path = script(_SLEEPER)
     with _sleeping(path) as (process, _):
@@ -217,6 +219,7 @@ def test_ranks_and_what_they_have_started_leave_when_torchrun_is_killed(
         assert process.returncode == 1
 
 
+@pytest.mark.slow
 def test_ranks_that_ignore_signals_or_stand_still_do_not_outlive_torchrun(
     script: Callable[[str], Path],
 ) -> None:

@@ -36,8 +36,15 @@ def check(
     assert error["seconds"] < QUICKLY
 
 
-@pytest.mark.parametrize("rail", ["shm", "tcp"])
-@pytest.mark.parametrize("blocking", [False, True])
+WAYS = [
+    (False, "shm"),
+    (True, "tcp"),
+    pytest.param(False, "tcp", marks=pytest.mark.slow),
+    pytest.param(True, "shm", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("blocking", "rail"), WAYS)
 def test_a_rank_that_dies_in_the_middle_of_an_operation_fails_it_everywhere(
     job: Job, rail: str, blocking: bool
 ) -> None:
@@ -47,8 +54,7 @@ def test_a_rank_that_dies_in_the_middle_of_an_operation_fails_it_everywhere(
     assert job.ends((0, 1, 2)) == [0, -9, 0]
 
 
-@pytest.mark.parametrize("rail", ["shm", "tcp"])
-@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize(("blocking", "rail"), WAYS)
 def test_a_rank_that_dies_while_others_wait_for_it_is_named(
     job: Job, rail: str, blocking: bool
 ) -> None:

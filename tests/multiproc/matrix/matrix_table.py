@@ -109,11 +109,22 @@ SIGNS = {
 """What the engines must have counted, for it shows that the fault was there."""
 
 CELLS = [Cell(fault=fault, rail=rail) for fault, (_, rails) in FAULTS.items() for rail in rails]
-_SLOW_RAILS = {"tcp-and-udp"}
-QUICK_CELLS = [
-    cell
-    for cell in CELLS
-    if cell.rail not in _SLOW_RAILS
-    and (not cell.rail.startswith("two") or cell.fault.startswith(("nic", "all", "down-for")))
-]
-"""A thin cut through everything, for runs that must be quick."""
+_QUICK = {
+    "delay": ("shm", "two-udp-nics"),
+    "delay-one-way": ("tcp",),
+    "jitter": ("udp",),
+    "rate": ("shm", "tcp"),
+    "loss": ("udp",),
+    "duplicate": ("tcp",),
+    "reorder": ("udp",),
+    "corrupt": ("tcp", "udp"),
+    "all-at-once": ("udp", "two-tcp-nics"),
+    "down-for-a-while": ("shm", "tcp"),
+    "down-one-way-for-a-while": ("udp",),
+    "nic-down": ("two-tcp-nics", "two-udp-nics"),
+    "nic-down-for-a-while": ("two-tcp-nics",),
+    "nic-flaps": ("tcp", "udp"),
+    "nic-slow": ("two-udp-nics",),
+}
+QUICK_CELLS = [cell for cell in CELLS if cell.rail in _QUICK[cell.fault]]
+"""A thin cut through everything, for runs that must be quick: each fault where it matters most."""

@@ -13,7 +13,7 @@ from slackline.testing import run_ranks
 from slackline.wire import DType
 
 LIMIT = timedelta(seconds=2)
-QUICK_RAILS = ("shm", "tcp", "udp")
+QUICK_RAILS = ("shm", "tcp")
 
 
 def exchange(group: Group, peer: int, tag: int, count: int) -> None:

@@ -4,6 +4,7 @@ import pytest
 from pipeline_models import many_steps, plans_that_follow
 from pipeline_work import carried, one_stage_a_rank, several_stages_a_rank
 
+SLOW = pytest.mark.slow
 WIRES = {
     "shm": {},
     "tcp": {"SLACKLINE_RAILS": "tcp"},
@@ -12,7 +13,10 @@ WIRES = {
 }
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    "wire",
+    [pytest.param("shm", marks=SLOW), pytest.param("tcp", marks=SLOW), "slow", "udp that loses"],
+)
 def test_every_schedule_and_policy_gives_the_gradients_of_one_process(job, wire):
     job(3, one_stage_a_rank, environment=WIRES[wire])
 
@@ -34,7 +38,7 @@ def test_in_any_trouble_the_gradients_are_those_of_one_process(job, trouble, wor
     job(3, work, environment=environment)
 
 
-@pytest.mark.parametrize("wire", ["shm", "tcp"])
+@pytest.mark.parametrize("wire", [pytest.param("shm", marks=SLOW), "tcp"])
 def test_several_stages_a_rank_give_the_gradients_of_one_process(job, wire):
     job(2, several_stages_a_rank, environment=WIRES[wire])
 
@@ -48,12 +52,12 @@ def test_all_ranks_change_their_plans_at_the_same_step_and_for_the_same_reason(j
         assert any("link 1-2 has 3" in each for each in reasons)
 
 
-@pytest.mark.parametrize("wire", ["shm", "slow"])
+@pytest.mark.parametrize("wire", [pytest.param("shm", marks=SLOW), "slow"])
 def test_whoever_carries_the_messages_the_bits_are_the_same(job, wire):
     job(3, carried, environment=WIRES[wire])
 
 
-@pytest.mark.parametrize("kind", ["tcp", "udp"])
+@pytest.mark.parametrize("kind", ["tcp", pytest.param("udp", marks=SLOW)])
 def test_a_rail_that_is_cut_in_the_middle_of_a_step_changes_no_bit(job, kind):
     environment = {
         "SLACKLINE_RAILS": kind,
