@@ -269,8 +269,8 @@ TEST("a worker that has the result helps those that have not") {
   });
 }
 
-// Rank 0 repeats an operation that rank 2 has done and rank 1 has not: the late result of it must not
-// make rank 2 forget its part.
+// Rank 0 repeats an operation that rank 2 has done and rank 1 has not: the late result of it must
+// not make rank 2 forget its part.
 TEST("a worker that has moved an operation to the fallback acknowledges no result of it") {
   Star net(3);
   constexpr std::size_t kCount = 300'000;  // more than the aggregator waits for to release
@@ -279,7 +279,7 @@ TEST("a worker that has moved an operation to the fallback acknowledges no resul
     late.delay_ns = by_ns;
     net.ranks.engine(from).set_fault(net.ranks.link(from, to), -1, late);
   };
-  delay(3, 1, 300'000'000);                                       // the result
+  delay(3, 1, 300'000'000);                                     // the result
   for (const int from : {0, 1}) delay(from, 2, 1'500'000'000);  // that it is repeated
   on_every_rank(3, [&](int rank) {
     std::vector<float> values = contributions(rank, kCount);
