@@ -51,7 +51,7 @@ def digests(rank, size, path):
     group = joined(rank, size, path)
     digest = hashlib.sha256()
     most = int(os.environ.get("MOST", "100_003"))
-    for turn, count in enumerate(each for each in (0, 1, 17, 5000, 100_003) if each <= most):
+    for turn, count in enumerate(each for each in (0, 1, 17, 700, 5000, 100_003) if each <= most):
         for dtype in DTYPES:
             for op in OPS:
                 tensor = contribution(rank, turn, count, dtype)
@@ -156,7 +156,7 @@ def trained(rank, size, path):
 def many(rank, size, path):
     """More tensors at once than a NIC has room for, in an order of its own on each rank."""
     group = joined(rank, size, path)
-    count, tensors, works = int(os.environ.get("COUNT", "3000")), {}, []
+    count, tensors, works = int(os.environ.get("COUNT", "1000")), {}, []
     for i in range(150):
         tag = i * (1, 7, 149, 11)[rank] % 150
         tensors[tag] = contribution(rank, tag, count)

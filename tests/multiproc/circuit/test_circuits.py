@@ -21,7 +21,7 @@ from torch import distributed
 distributed.init_process_group("slackline")
 nic = distributed.group.WORLD._get_backend(torch.device("cpu")).nic
 while True:
-    total = torch.full((5000,), distributed.get_rank() + 1.0)
+    total = torch.full((500,), distributed.get_rank() + 1.0)
     distributed.all_reduce(total)
     taken = nic.counters()["device_frames_taken"]
     print(total[-1].item(), "by circuits:", taken > 0, flush=True)
@@ -101,8 +101,8 @@ def test_the_digits_train_through_a_rotating_ring_of_circuits_with_the_losses_of
 def test_circuits_twins_and_software_agree_to_the_bit_around_one_ring(
     circuits, software, rails
 ) -> None:
-    environment = {"SLACKLINE_RAILS": rails, "MOST": "5000"}
-    (expected,) = {each[0] for each in software(digests, MOST="5000")}
+    environment = {"SLACKLINE_RAILS": rails, "MOST": "700"}
+    (expected,) = {each[0] for each in software(digests, MOST="700")}
     nics = ["circuit", "twin", "software", "circuit"]
     found = circuits(nics, digests, environment=environment)
     assert [each[0] for each in found] == [expected] * 4
@@ -137,7 +137,7 @@ def test_a_twin_and_a_circuit_that_disagree_end_the_job_on_every_rank(circuits) 
 def test_a_rotating_ring_of_circuits_twins_and_software_has_the_bits_of_software(
     circuits, software
 ) -> None:
-    environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto", "MOST": "5000"}
+    environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto", "MOST": "700"}
     (expected,) = {each[0] for each in software(digests, **environment)}
     for nics in (["circuit", "twin", "software", "circuit"], ["circuit"] * 4):
         found = circuits(nics, digests, environment=environment)
@@ -158,7 +158,7 @@ def test_more_chunks_than_there_is_room_for_go_round_circuits_and_software(
     circuits, software
 ) -> None:
     environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto"}
-    environment["COUNT"] = "300"
+    environment["COUNT"] = "60"
     expected = software(many, **environment)
     assert (
         circuits(["circuit", "software"] * 2, many, environment=environment, seconds=200)
