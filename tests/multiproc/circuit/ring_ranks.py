@@ -156,9 +156,10 @@ def trained(rank, size, path):
 def many(rank, size, path):
     """More tensors at once than a NIC has room for, in an order of its own on each rank."""
     group = joined(rank, size, path)
-    count, tensors, works = int(os.environ.get("COUNT", "1000")), {}, []
-    for i in range(150):
-        tag = i * (1, 7, 149, 11)[rank] % 150
+    count, several = 1000, int(os.environ.get("TENSORS", "150"))
+    tensors, works = {}, []
+    for i in range(several):
+        tag = i * (1, 7, several - 1, 11)[rank] % several
         tensors[tag] = contribution(rank, tag, count)
         address = tensors[tag].data_ptr()
         works.append(
@@ -168,7 +169,7 @@ def many(rank, size, path):
         work.wait()
     dist.destroy_process_group()
     digest = hashlib.sha256()
-    for tag in range(150):
+    for tag in range(several):
         digest.update(tensors[tag].numpy().tobytes())
     return digest.hexdigest()
 

@@ -158,7 +158,7 @@ def test_more_chunks_than_there_is_room_for_go_round_circuits_and_software(
     circuits, software
 ) -> None:
     environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto"}
-    environment["COUNT"] = "60"
+    environment["TENSORS"] = "30"  # the narrow one has room for 8
     expected = software(many, **environment)
     assert (
         circuits(["circuit", "software"] * 2, many, environment=environment, seconds=200)
