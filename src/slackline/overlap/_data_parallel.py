@@ -54,6 +54,7 @@ class DataParallel(nn.Module):
         process_group: "dist.ProcessGroup | Group | None" = None,
         average: bool = True,
         broadcast_buffers: bool = True,
+        group_bytes: int | None = None,
         telemetry: Path | None = None,
         on_step: Callable[[StepSummary], None] | None = None,
     ) -> None:
@@ -63,15 +64,20 @@ class DataParallel(nn.Module):
         `process_group`: torch's, of any backend, or a nic's; None is the default group.
         `average` False: gradients are summed.
         `broadcast_buffers`: rank 0's buffers reach all ranks before each training forward.
+        `group_bytes`: gradients are reduced in groups of at most so many bytes; 0: each alone;
+        None: found by trial in the first hundred steps, in which bits may depend on it unless
+        SLACKLINE_ORDER is "rank".
         `telemetry`: a directory for this rank's steps; None asks SLACKLINE_TELEMETRY.
         `on_step`: called in the training thread when a step's last parameter is done.
 
         Raises UsageError for what cannot be wrapped, MismatchError where the ranks differ.
         """
         super().__init__()
+        if group_bytes is not None and not (isinstance(group_bytes, int) and group_bytes >= 0):
+            raise UsageError(f"group_bytes must be a whole number from 0 on, not {group_bytes!r}")
         optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
         holders = check(module, optimizers)
-        exchange = open_exchange(module, process_group, spare_keys=len(optimizers))
+        exchange = open_exchange(module, process_group, spare_keys=2 * len(optimizers))
         agree_and_copy(module, holders, exchange)
         directory = Environment.read().telemetry if telemetry is None else telemetry
         self._report = Report(exchange, directory, on_step)
@@ -83,7 +89,14 @@ class DataParallel(nn.Module):
             broadcast_buffers and exchange.size > 1 and next(module.buffers(), None) is not None
         )
         self._followers = Buffers(module, exchange) if follows else None
-        self._reduction = Reduction(module, optimizers, exchange, recorders, average=average)
+        self._reduction = Reduction(
+            module,
+            optimizers,
+            exchange,
+            recorders,
+            average=average,
+            group_bytes=group_bytes,
+        )
         self._watch = self._reduction.watch
         self._all_modules = list(module.modules())
         self._closed = False
@@ -147,6 +160,11 @@ class DataParallel(nn.Module):
         return nn.utils.clip_grad_norm_(
             self.parameters(), max_norm, norm_type, error_if_nonfinite=error_if_nonfinite
         )
+
+    @property
+    def group_bytes(self) -> int:
+        """The most bytes of gradients that are reduced together; it changes while it is tried."""
+        return self._reduction.group_bytes
 
     @property
     def last_step(self) -> StepSummary | None:

@@ -45,6 +45,9 @@ class Exchange(Protocol):
     def allocate(self, requests: Sequence[tuple[int, torch.dtype]]) -> list[Tensor]:
         """Flat tensors of the counts and types, in memory that the exchange can send from."""
 
+    def span(self, first: Tensor, last: Tensor) -> Tensor:
+        """The memory from one flat tensor of an allocation to a later one of its type, as one."""
+
     def release(self) -> None:
         """Gives back all memory of `allocate`."""
 
@@ -95,10 +98,15 @@ class NicExchange:
             return []
         block = self._group.allocate(total)
         self._blocks.append(block)
+        ctypes.memset(block, 0, total)  # gaps are summed along with their neighbours
         return [
             _at(block + offset, count, dtype)
             for offset, (count, dtype) in zip(offsets, requests, strict=True)
         ]
+
+    def span(self, first: Tensor, last: Tensor) -> Tensor:
+        start, end = first.data_ptr(), last.data_ptr() + last.numel() * last.itemsize
+        return _at(start, (end - start) // first.itemsize, first.dtype)
 
     def release(self) -> None:
         while self._blocks:

@@ -46,6 +46,10 @@ class GuardedParameters(dict[str, nn.Parameter | None]):
             self._reader.read(parameter, self)
         return parameter
 
+    def __iter__(self) -> Iterator[str]:
+        """As any dict's; `dict(...)` of a dict that has its own asks `__getitem__` for each."""
+        return super().__iter__()
+
     def get(self, name: str, default: Any = None) -> Any:
         try:
             return self[name]
@@ -95,6 +99,10 @@ class GuardedGroup(dict[str, Any]):
         if key == "params" and self._reader.busy:
             self._reader.read_all(iter(super().__getitem__(key)))
         return super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[str]:
+        """As any dict's; `dict(...)` of a dict that has its own asks `__getitem__` for each."""
+        return super().__iter__()
 
     def plain(self) -> dict[str, Any]:
         """An unguarded dict of the same, waiting for nothing."""

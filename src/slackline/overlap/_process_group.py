@@ -7,6 +7,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from slackline.overlap._exchange import Pending
+from slackline.overlap._layout import layout
 
 __all__ = ["ProcessGroupExchange"]
 
@@ -42,7 +43,18 @@ class ProcessGroupExchange:
         self._root = dist.get_global_rank(group, 0) if group is not None else 0
 
     def allocate(self, requests: Sequence[tuple[int, torch.dtype]]) -> list[Tensor]:
-        return [torch.empty(count, dtype=dtype, device=self._device) for count, dtype in requests]
+        offsets, total = layout([count * dtype.itemsize for count, dtype in requests])
+        storage = torch.zeros(total, dtype=torch.uint8, device=self._device).untyped_storage()
+        return [
+            _on(storage, offset, count, dtype)
+            for offset, (count, dtype) in zip(offsets, requests, strict=True)
+        ]
+
+    def span(self, first: Tensor, last: Tensor) -> Tensor:
+        end = last.data_ptr() + last.numel() * last.itemsize
+        count = (end - first.data_ptr()) // first.itemsize
+        offset = int(first.storage_offset()) * first.itemsize
+        return _on(first.untyped_storage(), offset, count, first.dtype)
 
     def release(self) -> None:
         return None
@@ -79,3 +91,10 @@ class ProcessGroupExchange:
 
     def rails(self) -> tuple[str, ...]:
         return ()
+
+
+def _on(storage: torch.UntypedStorage, offset: int, count: int, dtype: torch.dtype) -> Tensor:
+    """A tensor of its own on memory that others share: not a view, whose version is its base's."""
+    made = torch.empty(0, dtype=dtype, device=storage.device)
+    made.set_(storage, offset // dtype.itemsize, (count,))  # type: ignore[call-overload]
+    return made

@@ -46,10 +46,10 @@ class Recorder:
         self._closing: StepSummary | None = None
         self._bytes = self._parameters = self._exposed_ns = self._waited = 0
 
-    def posted(self, nbytes: int) -> None:
-        """A gradient of so many bytes went to a reduction."""
+    def posted(self, nbytes: int, parameters: int) -> None:
+        """Gradients of so many bytes went to a reduction."""
         self._bytes += nbytes
-        self._parameters += 1
+        self._parameters += parameters
 
     def waited(self, ns: int, *, parameters: int = 1, late: bool = False) -> None:
         """The training thread stood still; `late`: for parameters of the closing step."""

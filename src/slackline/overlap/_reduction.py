@@ -53,21 +53,34 @@ class Reduction:
         recorders: Sequence[Recorder],
         *,
         average: bool,
+        group_bytes: int | None,
     ) -> None:
-        """`exchange` has a key for each parameter and one more for each optimizer."""
+        """`exchange` has a key for each parameter and two more for each optimizer.
+
+        `group_bytes` None: found by trial.
+        """
         self.watch = Watch()
         self._module = module
         self._exchange = exchange
-        self._average = average
         self._optimizers = optimizers
         self._places = {
             id(parameter): (index, name)
             for index, (name, parameter) in enumerate(module.named_parameters())
         }
-        keys = range(len(self._places), len(self._places) + len(optimizers))
+        keys = range(len(self._places), len(self._places) + 2 * len(optimizers), 2)
         eager = exchange.matches_by_key or len(optimizers) == 1
+        self._blocks = 0
         self._sessions = [
-            Session(optimizer, exchange, self.watch, recorder, key=key, eager=eager)
+            Session(
+                optimizer,
+                exchange,
+                self.watch,
+                recorder,
+                key=key,
+                eager=eager,
+                average=average,
+                group_bytes=group_bytes,
+            )
             for optimizer, recorder, key in zip(optimizers, recorders, keys, strict=True)
         ]
         self.watch.sessions = self._sessions
@@ -77,6 +90,11 @@ class Reduction:
             for optimizer, session in zip(optimizers, self._sessions, strict=True)
         ]
         self._handles = attach(module, self.watch)
+
+    @property
+    def group_bytes(self) -> int:
+        """The most bytes of the first optimizer's groups."""
+        return self._sessions[0].group_bytes
 
     def adopt(self) -> None:
         """Gives a slot to each trainable parameter of an optimizer that has none yet.
@@ -92,12 +110,16 @@ class Reduction:
             ]
             if not new:
                 continue
-            flats = self._exchange.allocate([flat_request(parameter) for _, parameter in new])
-            slots = []
-            for (number, parameter), flat in zip(new, flats, strict=True):
-                index, name = self._place(parameter)
-                reduce = self._exchange.reduction(index, flat, average=self._average)
-                slots.append(Slot(index, name, number, parameter, flat, reduce))
+            # About the order in which a backward brings them, so that neighbours come together.
+            placed = sorted(
+                ((*self._place(parameter), number, parameter) for number, parameter in new),
+                key=lambda each: (str(each[3].dtype), -each[0]),
+            )
+            flats = self._exchange.allocate([flat_request(each[3]) for each in placed])
+            self._blocks += 1
+            slots = [
+                Slot(*each, flat, self._blocks) for each, flat in zip(placed, flats, strict=True)
+            ]
             self.watch.owners.update({id(slot.parameter): (session, slot) for slot in slots})
             session.add(slots)
 

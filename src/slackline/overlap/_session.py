@@ -12,8 +12,9 @@ A second backward within a round may add to gradients that have been posted alre
 differ in which those are, so the flush agrees on them and then posts them a second time.
 """
 
+import logging
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -22,13 +23,22 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from slackline.overlap._exchange import Exchange
+from slackline.overlap._gradient_group import GradientGroup, count_groups, cut
 from slackline.overlap._order import InOrder
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._slot import Clear, Phase, Slot
 from slackline.overlap._stepper import Settings, settings_of, step_some
+from slackline.overlap._trial import Candidate, Trial
 from slackline.overlap._watch import Watch
 
 __all__ = ["Session"]
+
+_log = logging.getLogger("slackline.overlap")
+
+_FIRST_BYTES = 1 << 20
+"""Groups before a trial has found better ones."""
+_SIZES = (0, 256 << 10, 1 << 20, 4 << 20)
+"""What a trial tries, from a group for each gradient on; besides one for all."""
 
 
 class Session:
@@ -43,9 +53,14 @@ class Session:
         *,
         key: int,
         eager: bool,
+        average: bool,
+        group_bytes: int | None,
     ) -> None:
-        """`key`: for agreements, one that no slot has. `eager` False: post nothing before flush."""
+        """`key`: for agreements, one that no slot has, nor has the next one. `eager` False: post
+        nothing before flush. `group_bytes` None: found by trial.
+        """
         self.slots: list[Slot] = []
+        self.groups: list[GradientGroup] = []
         self.open = False
         """Whether this round has gradients that are the ranks' common business."""
         self._optimizer = optimizer
@@ -54,6 +69,12 @@ class Session:
         self._recorder = recorder
         self._key = key
         self._eager = eager
+        self._average = average
+        self.group_bytes = _FIRST_BYTES if group_bytes is None else group_bytes
+        self._tries = group_bytes is None and exchange.size > 1
+        self._trial: Trial | None = None
+        self._since = recorder.clock()
+        self._group_of: dict[Slot, GradientGroup] = {}
         self._order = InOrder(())
         self._handles: list[RemovableHandle] = []
         self._due: dict[int, Slot] = {}
@@ -80,15 +101,15 @@ class Session:
 
     def add(self, slots: Iterable[Slot]) -> None:
         """Takes slots over, in the same order on all ranks, and hooks their parameters."""
-        for slot in slots:
-            self.slots.append(slot)
+        new = list(slots)
+        for slot in new:
             parameter: Any = slot.parameter
             self._handles += (
                 parameter.register_hook(_Hook(self, slot, "_before_gradient")),
                 parameter.register_post_accumulate_grad_hook(_Hook(self, slot, "_on_gradient")),
             )
-        self.slots.sort(key=lambda slot: -slot.index)
-        self._order = InOrder([slot.index for slot in self.slots])
+        self.slots += new
+        self._cut(new)
 
     def expect(self) -> None:
         """Other hands than autograd's are about to add to the gradients."""
@@ -108,19 +129,16 @@ class Session:
         if slot.posted:
             slot.extra = True
             self._backwards, self._agreed = max(2, self._backwards), False
-        elif not self._eager:
-            return
-        elif self._exchange.matches_by_key:
-            self._post(slot)
-        else:
-            self._post_in_order(slot)
+        elif self._eager:
+            self._arrive(slot)
 
     def flush(self) -> None:
         """Posts what this rank has not posted in this round; all ranks must come here once."""
-        for slot in self.slots:
-            if not slot.posted and slot.parameter.requires_grad:
-                self._make_local(slot)
-                self._post(slot)
+        for group in self.groups:
+            if not group.posted and (members := group.members):
+                for slot in members:
+                    self._make_local(slot)
+                self._post(group)
         if self.needs_agreement:
             self._agreed = True
             self._post_extras()
@@ -147,16 +165,18 @@ class Session:
         self._recorder.stepped()
         self.close_round()
         self._sweep()
+        self._try()
 
     def end_step(self) -> None:
         """A step of all parameters together has been taken."""
         self._recorder.stepped()
         self.close_round()
+        self._try()
 
     def close_round(self) -> None:
         """The round's gradients have been used or thrown away."""
-        for slot in self.slots:
-            slot.posted = slot.extra = False
+        for group in self.groups:
+            group.restart()
         self._order.restart()
         self._backwards = 0
         self._agreed = self.open = False
@@ -164,6 +184,7 @@ class Session:
 
     def finish(self, slot: Slot, companions: Iterable[Slot] = ()) -> None:
         """Waits for one gradient; if its step is due, takes it, and those of ready companions."""
+        together = self._group_of[slot].slots
         if not slot.done():
             self._sweep()
             begin = self._recorder.clock()
@@ -171,8 +192,8 @@ class Session:
             self._recorder.waited(self._recorder.clock() - begin, late=slot.due)
         slot.wait()
         if slot.due:
-            others = (other for other in companions if other is not slot)
-            self._run([slot, *(other for other in others if other.due and other.done())])
+            ready = dict.fromkeys((slot, *together, *companions))
+            self._run([each for each in ready if each.due and each.done()])
 
     def finish_all(self) -> None:
         """Takes every step that is due."""
@@ -243,17 +264,63 @@ class Session:
             self._agreed = False
         if slot.posted:
             slot.extra = True
-        elif not (self._watch.synchronize and self._eager):
-            return
-        elif self._exchange.matches_by_key:
-            self._post(slot)
-        else:
-            self._post_in_order(slot)
+        elif self._watch.synchronize and self._eager:
+            self._arrive(slot)
 
-    def _post_in_order(self, slot: Slot) -> None:
-        by_index = {slot.index: slot for slot in self.slots}
-        for index in self._order.offer(slot.index):
-            self._post(by_index[index])
+    def _cut(self, slots: list[Slot]) -> None:
+        """Cuts a sequence of gradients, of which none is posted, into groups."""
+        self.groups += cut(slots, self.group_bytes, self._exchange, average=self._average)
+        self._group_of = {slot: group for group in self.groups for slot in group.slots}
+        self._order = InOrder([group.key for group in self.groups])
+
+    def _try(self) -> None:
+        """A step is over: the next one has the groups that the trial wants."""
+        if not self._tries:
+            return
+        now = self._recorder.clock()
+        elapsed_ns, self._since = now - self._since, now
+        if self._trial is None:
+            everything = sum(slot.nbytes for slot in self.slots)
+            sizes = (*(size for size in _SIZES if size < everything), everything)
+            counts = {count_groups(self.slots, size): size for size in sizes}
+            candidates = [
+                Candidate(group_bytes=size, groups=count) for count, size in counts.items()
+            ]
+            self._trial = Trial(candidates, self._meet, first=self.group_bytes)
+        group_bytes = self._trial.step(elapsed_ns)
+        if group_bytes != self.group_bytes:
+            self.group_bytes = group_bytes
+            self.groups = []
+            self._cut(self.slots)
+        if self._trial.outcome is not None:
+            self._tries = False
+            if self._exchange.rank == 0:
+                _log.info("gradients are reduced in %s", self._trial.outcome)
+
+    def _meet(self, times: list[float]) -> Callable[[], list[float]]:
+        """Post this rank's times; what it returns waits for the averages over the ranks."""
+        (flat,) = self._exchange.allocate([(len(times), torch.float32)])
+        flat.copy_(torch.tensor(times))
+        pending = self._exchange.reduction(self._key + 1, flat, average=True)(0)
+
+        def averages() -> list[float]:
+            pending.wait()
+            found: list[float] = flat.tolist()
+            return found
+
+        return averages
+
+    def _arrive(self, slot: Slot) -> None:
+        """A gradient of this rank is whole: its group is posted when it was the last one."""
+        group = self._group_of[slot]
+        if not group.arrive(slot):
+            return
+        if self._exchange.matches_by_key:
+            self._post(group)
+        else:
+            by_key = {group.key: group for group in self.groups}
+            for key in self._order.offer(group.key):
+                self._post(by_key[key])
 
     def _make_local(self, slot: Slot) -> None:
         self.finish(slot)
@@ -265,10 +332,12 @@ class Session:
             self.open = True
             self._watch.refresh()
 
-    def _post(self, slot: Slot) -> None:
+    def _post(self, group: GradientGroup) -> None:
         self._open()
-        slot.post()
-        self._recorder.posted(slot.nbytes)
+        for slot in group.slots:
+            if slot.posting is not None:  # of a group that was cut otherwise
+                self.finish(slot)
+        self._recorder.posted(group.post(), len(group.slots))
 
     def _post_extras(self) -> None:
         bits = torch.tensor([slot.extra for slot in self.slots], dtype=torch.uint8)
@@ -278,7 +347,8 @@ class Session:
                 if slot.phase is not Phase.LOCAL:
                     slot.take_back()
                 slot.extra = False
-                self._post(slot)
+                (alone,) = cut([slot], 0, self._exchange, average=self._average)
+                self._post(alone)
 
     def _sweep(self) -> None:
         """Takes all steps that are due and need no waiting."""

@@ -7,19 +7,21 @@
 
 The gradient lies in a flat buffer of the exchange, one element longer than the gradient: the last
 one is 1 where the rank has a gradient and 0 where it has none, and is reduced along with it. So
-each rank learns without another message whether anybody used the parameter.
+each rank learns without another message whether anybody used the parameter. A GradientGroup posts
+it and waits for it, alone or with its neighbours in memory.
 """
 
 import ctypes
-from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from slackline.errors import UsageError
-from slackline.overlap._exchange import Pending
+
+if TYPE_CHECKING:
+    from slackline.overlap._gradient_group import GradientGroup
 
 __all__ = ["Clear", "Phase", "Slot", "clear_grad", "flat_request"]
 
@@ -75,9 +77,9 @@ class Slot:
         group: int,
         parameter: Tensor,
         flat: Tensor,
-        reduce: Callable[[int], Pending],
+        block: int,
     ) -> None:
-        """`flat` is the buffer of `flat_request`; `reduce` posts it with a priority."""
+        """`flat` is the buffer of `flat_request`, in the exchange's allocation number `block`."""
         self.index = index
         self.name = name
         self.group = group
@@ -87,6 +89,12 @@ class Slot:
         self.phase = Phase.LOCAL
         self.posted = False
         """Whether a reduction has been posted since the last step."""
+        self.arrived = False
+        """Whether autograd has brought a gradient since the last step."""
+        self.posting: GradientGroup | None = None
+        """The group that has posted it and has not been waited for."""
+        self.flat = flat
+        self.block = block
         self.extra = False
         """Whether gradients came after that."""
         self.due = False
@@ -94,13 +102,13 @@ class Slot:
         self.clear = Clear.NO
         self.grad: Tensor | None = None
         """What the step uses: the reduced gradient, None where no rank has one."""
-        self._flat = flat
-        self._reduce = reduce
         self._nbytes = flat.numel() * flat.itemsize
         self._dtype, self._device = parameter.dtype, flat.device
         self._present = False
+        self._version = 0
+        """Of the gradient in memory when it was posted."""
+        self._spilled = False
         self._aside: Tensor | None = None
-        self._pending: Pending | None = None
         self._view = self._make_view()
         self._address = self._view.data_ptr()
         self._cell: Any = None
@@ -117,27 +125,64 @@ class Slot:
 
     def done(self) -> bool:
         """Whether `wait` would not block."""
-        return self._pending is None or self._pending.done()
+        return self.posting is None or self.posting.done()
 
-    def post(self) -> None:
-        """Gives the rank's own gradient, or zeros where it has none, to a reduction."""
-        self._present = self._load()
+    def load(self) -> tuple[Tensor, Tensor] | None:
+        """Return where the gradient must be copied and from where; None where it lies there.
+
+        The flat buffer says from now on whether this rank has a gradient; where it has none, the
+        buffer is zeros.
+        """
+        grad = self.parameter.grad
+        self._present = grad is not None
         self._mark(self._present)
-        self._pending = self._reduce(self.priority)
+        if grad is None:
+            self._view.zero_()
+            return None
+        if grad is self._view and grad.data_ptr() == self._address:
+            return None
+        self._check(grad)
+        if self._view.data_ptr() != self._address:
+            self._view = self._make_view()
+        self.parameter.grad = self._view
+        return self._view, grad.detach() if grad.requires_grad else grad
+
+    def post(self, posting: "GradientGroup") -> None:
+        """Note that the group has posted what `load` has prepared."""
+        self.posting = posting
+        self._version = self._view._version
         self.phase = Phase.POSTED
         self.posted = True
 
     def wait(self) -> None:
         """Blocks until the reduction is done, then shows its result as the parameter's grad."""
-        if self._pending is None:
-            return
-        try:
-            self._pending.wait()
-        except Exception as error:
-            error.add_note(f"while the gradient of {self.name!r} was reduced")
-            raise
-        self._pending = None
+        if self.posting is not None:
+            self.posting.wait()
+
+    def reduced(self) -> None:
+        """Show the result of a reduction that has ended as the parameter's grad.
+
+        Where more of the rank's own has come meanwhile, the result is set aside instead. Raises
+        UsageError if somebody has written to the gradient while it was reduced.
+        """
+        written = self._view._version != self._version
+        self.posting = None
         self.phase = Phase.REDUCED
+        more = self.parameter.grad if self._spilled else None
+        self._spilled = False
+        if more is not None and more is not self._view:
+            self._show()
+            self.reopen()
+            self.parameter.grad = more
+        else:
+            self._show()
+        if written:
+            raise UsageError(
+                f"the gradient of {self.name!r} was written to while it was being reduced: "
+                "read it through the model or the optimizer, or call synchronize() before"
+            )
+
+    def _show(self) -> None:
         used = self._present or self._anybody()
         if self._aside is not None:
             with torch.no_grad():
@@ -149,7 +194,7 @@ class Slot:
 
     def reopen(self) -> None:
         """Sets a reduced gradient aside, so that more of the rank's own can come: they add up."""
-        assert self._pending is None
+        assert self.posting is None
         grad = self.parameter.grad
         if grad is not None:
             self._aside = grad.detach().clone()
@@ -168,23 +213,21 @@ class Slot:
 
     def spill(self) -> None:
         """More of the rank's own comes while the buffer is in flight: it gathers elsewhere."""
+        self._spilled = True
         if self.parameter.grad is self._view:
             self.parameter.grad = None
 
     def take_back(self) -> None:
         """Waits, and sets the result aside; what has spilled is the rank's own gradient now."""
-        spilled = self.parameter.grad
-        if spilled is self._view:
-            spilled = None
         self.wait()
-        self.reopen()
-        if spilled is not None:
-            self.parameter.grad = spilled
+        if self.phase is not Phase.LOCAL:
+            self.reopen()
 
     def forget(self, clear: Clear) -> None:
         """Clears the gradient now; must not be POSTED."""
-        assert self._pending is None
+        assert self.posting is None
         self._aside = None
+        self._spilled = False
         self.grad = None
         self.phase = Phase.LOCAL
         self.clear = Clear.NO
@@ -195,19 +238,6 @@ class Slot:
         grad = self.parameter.grad
         if grad is not None and grad.data_ptr() == self._address:
             self.parameter.grad = grad.detach().clone()
-
-    def _load(self) -> bool:
-        grad = self.parameter.grad
-        if grad is None:
-            self._view.zero_()
-            return False
-        if grad is not self._view or grad.data_ptr() != self._address:
-            self._check(grad)
-            if self._view.data_ptr() != self._address:
-                self._view = self._make_view()
-            self._view.copy_(grad.detach() if grad.requires_grad else grad)
-            self.parameter.grad = self._view
-        return True
 
     def _check(self, grad: Tensor) -> None:
         if grad.layout is not torch.strided:
@@ -220,7 +250,7 @@ class Slot:
             )
 
     def _make_view(self) -> Tensor:
-        body = self._flat[:-1]
+        body = self.flat[:-1]
         parameter = self.parameter
         if parameter.is_complex():
             body = torch.view_as_complex(body.view(-1, 2))
@@ -230,9 +260,9 @@ class Slot:
         if self._cell is not None:
             self._cell.value = self._one if present else 0
         else:
-            self._flat[-1:].fill_(float(present))
+            self.flat[-1:].fill_(float(present))
 
     def _anybody(self) -> bool:
         if self._cell is not None:
             return bool(self._cell.value != 0)
-        return bool(self._flat[-1].item() != 0)
+        return bool(self.flat[-1].item() != 0)

@@ -135,13 +135,17 @@ def manual_group():
 
 @pytest.fixture
 def wrap():
-    """Wraps a module over a group that the test plays; closes it afterwards."""
+    """Wraps a module over a group that the test plays; closes it afterwards.
+
+    Each gradient is a group of its own unless the test says otherwise.
+    """
     wrapped = []
 
     def make(module, optimizer=None, group=None, **options):
         group = group or ManualGroup()
         if optimizer is None:
             optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        options.setdefault("group_bytes", 0)
         model = DataParallel(module, optimizer, process_group=group, **options)
         group.waits.clear()
         wrapped.append(model)

@@ -94,6 +94,8 @@ class Script:
 ACTIONS = [name for name in vars(Script) if name not in ("__init__", "loss") and name[0] != "_"]
 STEPS = st.tuples(st.sampled_from([*ACTIONS, "backward", "step", "zero"]), st.integers(0, 1))
 ARRIVALS = st.lists(st.integers(0, 7), max_size=3)
+GROUP_BYTES = st.sampled_from([0, 100, 1 << 20])
+"""Each gradient alone, a few together, all together."""
 
 
 def same(mine, theirs):
@@ -107,14 +109,15 @@ def same(mine, theirs):
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(program=st.lists(st.tuples(STEPS, ARRIVALS), max_size=25))
-def test_a_program_sees_the_same_with_and_without_the_wrapper(manual_group, program):
+@given(program=st.lists(st.tuples(STEPS, ARRIVALS), max_size=25), group_bytes=GROUP_BYTES)
+def test_a_program_sees_the_same_with_and_without_the_wrapper(manual_group, program, group_bytes):
     torch.manual_seed(0)
     module = Branches()
     plain = copy.deepcopy(module)
     group = manual_group()
     optimizer = optim.Adam(module.parameters(), lr=0.1)
-    mine = Script(DataParallel(module, optimizer, process_group=group), module, optimizer)
+    model = DataParallel(module, optimizer, process_group=group, group_bytes=group_bytes)
+    mine = Script(model, module, optimizer)
     theirs = Script(plain, plain, optim.Adam(plain.parameters(), lr=0.1))
     for (action, side), arrivals in [*program, (("read_all", 0), [])]:
         found, expected = getattr(mine, action)(side), getattr(theirs, action)(side)
@@ -160,12 +163,16 @@ def fill(module):
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(program=st.lists(TOGETHER, max_size=20), odd=st.sets(st.integers(0, 19)))
-def test_ranks_that_use_different_parameters_see_the_same(ranks, program, odd):
+@given(
+    program=st.lists(TOGETHER, max_size=20),
+    odd=st.sets(st.integers(0, 19)),
+    group_bytes=GROUP_BYTES,
+)
+def test_ranks_that_use_different_parameters_see_the_same(ranks, program, odd, group_bytes):
     def be(group):
         module = fill(Branches())
         optimizer = optim.Adam(module.parameters(), lr=0.1)
-        model = DataParallel(module, optimizer, process_group=group)
+        model = DataParallel(module, optimizer, process_group=group, group_bytes=group_bytes)
         script = Script(model, module, optimizer, first_seed=1000 * group.rank)
         seen = []
         for turn, (action, side) in enumerate([*program, ("read_all", 0)]):

@@ -182,8 +182,8 @@ class Ticks:
 def test_waiting_in_the_next_forward_counts_for_the_step_it_waits_for():
     clock, told = Ticks(), []
     recorder = Recorder(2, 0, told.append, clock=clock, unix=lambda: 77)
-    recorder.posted(100)
-    recorder.posted(20)
+    recorder.posted(100, 1)
+    recorder.posted(20, 1)
     recorder.waited(3)
     clock.now = 50
     recorder.stepped()

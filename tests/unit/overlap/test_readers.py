@@ -49,6 +49,8 @@ READERS = {
     "a pickle": lambda net: pickle.loads(pickle.dumps(net))[1].weight,
     "the dict itself": lambda net: net[1]._parameters["weight"],
     "the dict's get": lambda net: net[1]._parameters.get("weight"),
+    "a plain dict made of the dict": lambda net: dict(net[1]._parameters)["weight"],
+    "the dict unpacked": lambda net: {**net[1]._parameters}["weight"],
     "the dict's copy": lambda net: net[1]._parameters.copy()["weight"],
     "a vector of all": lambda net: nn.utils.parameters_to_vector(net.parameters())[20:36],
 }

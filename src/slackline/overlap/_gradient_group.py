@@ -1,0 +1,145 @@
+"""Gradients that are reduced together: one post, one wait and, where it can be, one step.
+
+A group is a run of neighbours in the exchange's memory, of one type and one optimizer. A group of
+one is the paper's PCCO: right for large gradients on a slow wire. Small gradients on a fast one
+cost more in posts and waits than they hide, and are reduced several at a time.
+
+    flat buffers    | w2 1 | b2 1 | w1 1 | b1 1 |
+    groups          '------.------'------.------'
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from slackline.errors import UsageError
+from slackline.overlap._exchange import Exchange, Pending
+from slackline.overlap._slot import Slot
+
+__all__ = ["GradientGroup", "count_groups", "cut"]
+
+
+class GradientGroup:
+    """Neighbours in memory whose gradients are one reduction."""
+
+    def __init__(self, slots: Sequence[Slot], reduce: Callable[[int], Pending]) -> None:
+        """`reduce` posts the memory of all of them with a priority."""
+        self.slots = tuple(slots)
+        self.posted = False
+        """Whether a reduction of it has been posted since the last step."""
+        self._reduce = reduce
+        self._pending: Pending | None = None
+        self._members: Sequence[Slot] = ()
+        self._missing = -1
+        self.restart()
+
+    @property
+    def key(self) -> int:
+        """The number of its first member: no other group has it."""
+        return self.slots[0].index
+
+    @property
+    def priority(self) -> int:
+        """That of its most urgent member."""
+        return min(slot.priority for slot in self.slots)
+
+    @property
+    def members(self) -> list[Slot]:
+        """Those that can have gradients: the others are not frozen."""
+        return [slot for slot in self.slots if slot.parameter.requires_grad]
+
+    def restart(self) -> None:
+        """Begin another step: nothing has come or was posted."""
+        self.posted = False
+        self._missing = -1
+        for slot in self.slots:
+            slot.posted = slot.extra = slot.arrived = False
+
+    def arrive(self, slot: Slot) -> bool:
+        """Note the gradient of a member; return whether it was the last one to come."""
+        if self._missing < 0:  # parameters may have been frozen since the last step
+            self._missing = len(self.members)
+        if not slot.arrived:
+            slot.arrived = True
+            self._missing -= 1
+        return self._missing == 0
+
+    def post(self) -> int:
+        """Give the members' gradients, or zeros where there are none, to a reduction.
+
+        Returns the bytes that it carries.
+        """
+        self._members = self.members
+        copies = [copy for slot in self._members if (copy := slot.load()) is not None]
+        if copies:
+            with torch.no_grad():
+                torch._foreach_copy_([to for to, _ in copies], [grad for _, grad in copies])
+        self._pending = self._reduce(self.priority)
+        self.posted = True
+        for slot in self._members:
+            slot.post(self)
+        return sum(slot.nbytes for slot in self.slots)
+
+    def done(self) -> bool:
+        """Whether `wait` would not block."""
+        return self._pending is None or self._pending.done()
+
+    def wait(self) -> None:
+        """Block until the reduction is done, then show the results as the members' grads."""
+        if self._pending is None:
+            return
+        try:
+            self._pending.wait()
+        except Exception as error:
+            error.add_note(self._note())
+            raise
+        self._pending = None
+        written = None
+        for slot in self._members:
+            try:
+                slot.reduced()
+            except UsageError as error:
+                written = error
+        if written is not None:
+            raise written
+
+    def _note(self) -> str:
+        first, others = self._members[0].name, len(self._members) - 1
+        if not others:
+            return f"while the gradient of {first!r} was reduced"
+        return f"while the gradients of {first!r} and {others} more were reduced"
+
+
+def cut(
+    slots: Sequence[Slot], group_bytes: int, exchange: Exchange, *, average: bool
+) -> list[GradientGroup]:
+    """Return groups of neighbours of at most `group_bytes` each; each slot alone for 0.
+
+    A gradient that is longer than that is a group of its own.
+    """
+    groups = []
+    for members in _runs(slots, group_bytes):
+        # A tensor of its own: where torch reduces it, the gradients' versions stay.
+        flat = exchange.span(members[0].flat, members[-1].flat)
+        reduce = exchange.reduction(members[0].index, flat, average=average)
+        groups.append(GradientGroup(members, reduce))
+    return groups
+
+
+def count_groups(slots: Sequence[Slot], group_bytes: int) -> int:
+    """Return how many groups `cut` would make."""
+    return sum(1 for _ in _runs(slots, group_bytes))
+
+
+def _runs(slots: Sequence[Slot], group_bytes: int) -> Iterator[list[Slot]]:
+    run: list[Slot] = []
+    length = 0
+    for slot in slots:
+        alike = run and (slot.block, slot.flat.dtype) == (run[-1].block, run[-1].flat.dtype)
+        if run and (not alike or length + slot.nbytes > group_bytes):
+            yield run
+            run, length = [], 0
+        run.append(slot)
+        length += slot.nbytes
+    if run:
+        yield run

@@ -1,0 +1,118 @@
+"""Groups that are found by trial."""
+
+import pytest
+import torch
+from torch import nn, optim
+
+from slackline.overlap import DataParallel
+from slackline.overlap._trial import LATER, TURN, TURNS, WARM_UP, Candidate, Trial
+
+FIRST = 1 << 20
+
+
+def candidates(*sizes):
+    return [Candidate(group_bytes=size, groups=100 - k) for k, size in enumerate(sizes)]
+
+
+def run(trial, cost, most=200):
+    """What each step of a training used, until the trial has come to an end."""
+    used, group_bytes = [], FIRST
+    while trial.outcome is None:
+        used.append(group_bytes)
+        group_bytes = trial.step(cost(group_bytes, len(used)))
+        assert len(used) <= most
+    return [*used, group_bytes]
+
+
+def alone(times):
+    return lambda: times
+
+
+def test_the_fastest_is_chosen_within_a_hundred_steps():
+    sizes = (0, 256 << 10, 1 << 20, 4 << 20, 9 << 20)
+    trial = Trial(candidates(*sizes), alone, first=FIRST)
+    cost = dict(zip(sizes, (50, 40, 20, 30, 60), strict=True))
+    used = run(trial, lambda size, _: cost[size] * 1_000_000)
+    assert used[-1] == trial.outcome.group_bytes == 1 << 20
+    assert str(trial.outcome) == (
+        "groups of 1024 KiB: 20.0 ms a step; groups of 4096 KiB 30.0; groups of 256 KiB 40.0"
+    )
+    assert len(used) <= 100
+
+
+def test_candidates_take_turns_between_which_the_first_groups_are_used():
+    trial = Trial(candidates(0, 7), alone, first=FIRST)
+    used = run(trial, lambda size, _: size + 1)
+    turns = [0] * TURN + [7] * TURN + [7] * TURN + [0] * TURN
+    assert TURNS == 2
+    assert used == [*[FIRST] * (WARM_UP + 1), *turns, *[FIRST] * (LATER + 1), 0]
+
+
+def test_the_first_step_of_a_turn_does_not_count():
+    trial = Trial(candidates(0, 7), alone, first=FIRST)
+    before = []
+
+    def cost(size, _):
+        fresh = not before or before[-1] != size
+        before.append(size)
+        return (1000 if size == 0 else 1) if fresh else (10 if size == 0 else 20)
+
+    run(trial, cost)
+    assert trial.outcome.times_ns == [(0, 10), (7, 20)]
+
+
+def test_a_step_that_was_disturbed_does_not_decide():
+    trial = Trial(candidates(0, 7), alone, first=FIRST)
+    run(trial, lambda size, step: 10_000 if step == WARM_UP + 3 else 10 + size)
+    assert trial.outcome.group_bytes == 0
+
+
+def test_of_those_that_are_nearly_as_good_the_fewest_groups_win():
+    trial = Trial(candidates(0, 7), alone, first=FIRST)
+    run(trial, lambda size, _: 1000 if size == 0 else 1009)
+    assert trial.outcome.group_bytes == 7
+
+
+def test_the_average_of_all_ranks_decides():
+    posted = []
+
+    def meet(times):
+        posted.append(times)
+        return lambda: [(mine + other) / 2 for mine, other in zip(times, [50, 10], strict=True)]
+
+    trial = Trial(candidates(0, 7), meet, first=FIRST)
+    run(trial, lambda size, _: 20 if size == 0 else 30)
+    assert posted == [[20, 30]]
+    assert trial.outcome.times_ns == [(7, 20), (0, 35)]
+
+
+def test_one_candidate_needs_no_trial():
+    trial = Trial(candidates(7), alone, first=FIRST)
+    assert run(trial, lambda *_: 1) == [FIRST] * (WARM_UP + 1) + [7]
+
+
+@pytest.mark.parametrize("ranks_", [2, 3])
+def test_ranks_switch_together_and_the_bits_are_those_of_one_group_each(ranks, ranks_):
+    torch.manual_seed(0)
+    start = [nn.Linear(8, 8).state_dict() for _ in range(3)]
+
+    def train(group, group_bytes):
+        layers = [nn.Linear(8, 8) for _ in start]
+        for layer, values in zip(layers, start, strict=True):
+            layer.load_state_dict(values)
+        module = nn.Sequential(*layers)
+        optimizer = optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+        model = DataParallel(module, optimizer, process_group=group, group_bytes=group_bytes)
+        for turn in range(40):  # two candidates take some thirty
+            seed = torch.Generator().manual_seed(100 * turn + group.rank)
+            model(torch.randn(2, 8, generator=seed)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        model.synchronize()
+        return model.group_bytes, [parameter.detach().clone() for parameter in module.parameters()]
+
+    expected = ranks(ranks_, lambda group: train(group, 0))[0][1]
+    found = ranks(ranks_, lambda group: train(group, None))
+    assert {group_bytes for group_bytes, _ in found} < {0, 3 * (65 + 9) * 4}
+    for _, mine in found:
+        assert all(torch.equal(a, b) for a, b in zip(mine, expected, strict=True))
