@@ -64,8 +64,9 @@ PARTS = (*(network.name for network in NETWORKS), *(cell.name for cell in CELLS)
 
 
 def cells_of(part: str | None, *, quick: bool) -> tuple[Cell, ...]:
-    """The cells to measure: those of the network or cell `part`; None is every cell or, where
-    `quick`, a few of one host.
+    """Return the cells to measure: those of the network `part`, or the cell of that name.
+
+    Where `part` is None, they are all cells, or with `quick` two cells of one host.
     """
     if part is None:
         return QUICK_CELLS if quick else CELLS
@@ -104,27 +105,26 @@ class Contestant:
 
 ALONE = Contestant(method=Method.ALONE)
 PCCO = Contestant(method=Method.PCCO, backend=SLACKLINE)
-DDP_DEFAULT = {
-    backend: Contestant(method=Method.DDP, backend=backend) for backend in (SLACKLINE, GLOO)
-}
-FSDP2 = {backend: Contestant(method=Method.FSDP2, backend=backend) for backend in (SLACKLINE, GLOO)}
+DDP_DEFAULT = {backend: Contestant(method=Method.DDP, backend=backend) for backend in BACKENDS}
+FSDP2 = {backend: Contestant(method=Method.FSDP2, backend=backend) for backend in BACKENDS}
 
-BUCKETS_MB = (1, 2, 5, 10, 25)
+BUCKETS_MB, QUICK_BUCKETS_MB = (1, 2, 5, 10, 25), (1, 25)
 """DDP's bucket sizes among which the best is looked for, ascending."""
 
 
-def candidates(backend: str, parameter_bytes: int) -> list[Contestant]:
-    """DDP with each bucket size that makes a difference.
+def candidates(backend: str, parameter_bytes: int, *, quick: bool) -> list[Contestant]:
+    """Return DDP with each bucket size that makes a difference.
 
     A bucket as large as the model is the only one of its step, and so is every larger bucket.
     """
-    smaller = [size for size in BUCKETS_MB if size << 20 < parameter_bytes]
-    sizes = BUCKETS_MB[: len(smaller) + 1]
+    known = QUICK_BUCKETS_MB if quick else BUCKETS_MB
+    smaller = [size for size in known if size << 20 < parameter_bytes]
+    sizes = known[: len(smaller) + 1]
     return [Contestant(method=Method.DDP, backend=backend, bucket_mb=size) for size in sizes]
 
 
 def fastest(times: Mapping[Contestant, Sequence[float]]) -> Contestant:
-    """The contestant with the smallest median; the first one of several."""
+    """Return the contestant with the smallest median; the first one of several."""
     return min(times, key=lambda contestant: percentile(times[contestant], 50))
 
 
@@ -156,8 +156,9 @@ tells bucket sizes apart."""
 
 
 def lengths(step_s: float, *, quick: bool) -> Lengths:
-    """How much to measure where a step lasts about `step_s`: seconds of steps rather than a number
-    of them, because a step lasts from 10 ms to 5 s.
+    """Return how much to measure where a step lasts about `step_s`, in seconds.
+
+    A turn has a length in seconds rather than in steps, because a step lasts from 20 ms to 5 s.
     """
     turn_s = QUICK_TURN_S if quick else TURN_S
     return Lengths(
@@ -169,5 +170,5 @@ def lengths(step_s: float, *, quick: bool) -> Lengths:
 
 
 def in_turns(contestants: Sequence[Contestant], number: int) -> list[Contestant]:
-    """The order of round `number`: reversed in every other one."""
+    """Return the order of round `number`: reversed in every other one."""
     return list(contestants) if number % 2 == 0 else list(reversed(contestants))

@@ -48,7 +48,7 @@ from slackline.lab import Lab, LabOptions
 
 @contextmanager
 def ranks_on(network: Network) -> Iterator[Conductor]:
-    """The ranks of a network; raises UsageError where this machine cannot have it."""
+    """Start the ranks of a network; raise UsageError where this machine cannot have it."""
     environment = {"OMP_NUM_THREADS": "1"}
     if network.rate_bps is None:
         environment["GLOO_SOCKET_IFNAME"] = "lo"
@@ -62,9 +62,11 @@ def ranks_on(network: Network) -> Iterator[Conductor]:
         yield ranks
 
 
-def select(ranks: Conductor, backend: str, parameter_bytes: int, how: Lengths) -> Contestant:
-    """Return DDP over `backend` with the bucket size that is the fastest in rounds of its own."""
-    found = candidates(backend, parameter_bytes)
+def select(ranks: Conductor, found: Sequence[Contestant], how: Lengths) -> Contestant:
+    """Return the fastest of the contestants `found`, measured in rounds of their own.
+
+    The others are given up.
+    """
     for contestant in found:
         ranks.ask("add", contestant)
     if len(found) == 1:
@@ -99,10 +101,13 @@ def check(ranks: Conductor) -> None:
 
 def play(ranks: Conductor, cell: Cell, results: Results, options: Options) -> None:
     """Measure one cell."""
-    size = ranks.ask("prepare", cell.model)[0]
+    parameter_bytes = ranks.ask("prepare", cell.model)[0]
     ranks.ask("add", PCCO)
     how = lengths(slowest(ranks.ask("turn", PCCO, 1, 1)), quick=options.quick)
-    best = [select(ranks, backend, size.nbytes, how) for backend in BACKENDS]
+    best = [
+        select(ranks, candidates(backend, parameter_bytes, quick=options.quick), how)
+        for backend in BACKENDS
+    ]
     others = [ALONE, *DDP_DEFAULT.values(), *FSDP2.values()]
     for contestant in others:
         ranks.ask("add", contestant)

@@ -61,7 +61,8 @@ GPT_BATCH, GPT_LENGTH = 4, 32
 def _gpt() -> nn.Module:
     torch.manual_seed(SEED)
     blocks = [TransformerBlock(GPT_WIDTH, GPT_HEADS) for _ in range(GPT_BLOCKS)]
-    head = [nn.LayerNorm(GPT_WIDTH), nn.Linear(GPT_WIDTH, VOCABULARY)]
+    # One row for each token of all pieces, as the loss takes them.
+    head = [nn.LayerNorm(GPT_WIDTH), nn.Flatten(0, 1), nn.Linear(GPT_WIDTH, VOCABULARY)]
     return nn.Sequential(Embedding(GPT_WIDTH, GPT_LENGTH), *blocks, *head)
 
 
@@ -69,11 +70,7 @@ def _gpt_batches(rank: int, ranks: int) -> list[Batch]:
     generator = torch.Generator().manual_seed(SEED)
     text = torch.randint(VOCABULARY, (BATCHES, GPT_BATCH, GPT_LENGTH + 1), generator=generator)
     shares = text.chunk(ranks, dim=1)[rank]
-    return [(pieces[:, :-1], pieces[:, 1:]) for pieces in shares]
-
-
-def _next_token_loss(logits: Tensor, target: Tensor) -> Tensor:
-    return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+    return [(pieces[:, :-1], pieces[:, 1:].flatten()) for pieces in shares]
 
 
 LAYERS_COUNT, LAYERS_WIDTH, LAYERS_BATCH = 24, 724, 16
@@ -153,7 +150,9 @@ MODELS: Mapping[str, Model] = {
         shard=ResidualBlock,
         learning_rate=2e-3,
     ),
-    GPT: Model(build=_gpt, batches=_gpt_batches, loss=_next_token_loss, shard=TransformerBlock),
+    GPT: Model(
+        build=_gpt, batches=_gpt_batches, loss=functional.cross_entropy, shard=TransformerBlock
+    ),
     LAYERS: Model(
         build=_layers, batches=_layers_batches, loss=functional.mse_loss, shard=nn.Linear
     ),

@@ -6,7 +6,6 @@ import gc
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import cycle
 
@@ -20,17 +19,6 @@ from torch import Tensor
 from usage import Reading, Usage
 
 TIMEOUT = timedelta(seconds=60)
-FIRST_STEPS = 2
-"""Steps right after a trainer is made: the optimizer allocates its state in the first one, and DDP
-reorders its buckets after it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """A model's trainable parameters."""
-
-    tensors: int
-    nbytes: int
 
 
 class Performer:
@@ -43,19 +31,20 @@ class Performer:
         self._trainers: dict[Contestant, Trainer] = {}
         self._losses: dict[Contestant, Tensor] = {}
 
-    def prepare(self, model: str) -> Size:
-        """Leave the model before and turn to `model`. Return its size."""
+    def prepare(self, model: str) -> int:
+        """Leave the model before and turn to `model`. Return the bytes of its parameters."""
         self.drop(list(self._trainers))
         self._model: Model = MODELS[model]
         self._batches = self._model.batches(self._place.rank, self._place.size)
-        parameters = list(self._model.build().parameters())
-        return Size(tensors=len(parameters), nbytes=sum(each.nbytes for each in parameters))
+        return sum(parameter.nbytes for parameter in self._model.build().parameters())
 
     def add(self, contestant: Contestant) -> None:
-        """Make a contestant's trainer and take its first steps, which are not measured."""
+        """Make a contestant's trainer and take its first step, which is not measured: the optimizer
+        allocates its state in it, and DDP reorders its buckets after it.
+        """
         group = self._groups[contestant.backend or SLACKLINE]
         self._trainers[contestant] = make(contestant, self._model, group)
-        self.turn(contestant, FIRST_STEPS - 1, 1)
+        self.turn(contestant, warm_up=0, steps=1)
 
     def drop(self, contestants: Sequence[Contestant]) -> None:
         """Give up trainers and their memory."""
