@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-# The digits network and the blocks of the GPT are those of the examples.
+# Two of the models are those of the examples.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
 from _harness.machine import describe_machine
@@ -38,7 +38,7 @@ from cases import (
     in_turns,
     lengths,
 )
-from performer import Performer
+from rank import start_rank
 from results import Results, slowest
 from targets import targets
 
@@ -52,13 +52,13 @@ def ranks_on(network: Network) -> Iterator[Conductor]:
     environment = {"OMP_NUM_THREADS": "1"}
     if network.rate_bps is None:
         environment["GLOO_SOCKET_IFNAME"] = "lo"
-        with Ranks(Performer, network.ranks, environment=environment) as ranks:
+        with Ranks(start_rank, network.ranks, environment=environment) as ranks:
             yield ranks
         return
     # The hosts of a lab share this machine's memory, but stand for hosts that do not.
     environment |= {"SLACKLINE_RAILS": "tcp", "GLOO_SOCKET_IFNAME": "eth0"}
     options = LabOptions(hosts=network.ranks, rate=network.rate_bps)
-    with Lab(options) as lab, LabRanks(Performer, lab, environment=environment) as ranks:
+    with Lab(options) as lab, LabRanks(start_rank, lab, environment=environment) as ranks:
         yield ranks
 
 
@@ -103,7 +103,7 @@ def play(ranks: Conductor, cell: Cell, results: Results, options: Options) -> No
     """Measure one cell."""
     parameter_bytes = ranks.ask("prepare", cell.model)[0]
     ranks.ask("add", PCCO)
-    how = lengths(slowest(ranks.ask("turn", PCCO, 1, 1)), quick=options.quick)
+    how = lengths(slowest(ranks.ask("turn", PCCO, 1, 2)), quick=options.quick)
     best = [
         select(ranks, candidates(backend, parameter_bytes, quick=options.quick), how)
         for backend in BACKENDS

@@ -34,7 +34,7 @@ class Performer:
     def prepare(self, model: str) -> int:
         """Leave the model before and turn to `model`. Return the bytes of its parameters."""
         self.drop(list(self._trainers))
-        self._model: Model = MODELS[model]
+        self._model: Model = MODELS[model]()
         self._batches = self._model.batches(self._place.rank, self._place.size)
         return sum(parameter.nbytes for parameter in self._model.build().parameters())
 
