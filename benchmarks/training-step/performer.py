@@ -18,7 +18,10 @@ from models import MODELS, Model
 from torch import Tensor
 from usage import Reading, Usage
 
-TIMEOUT = timedelta(seconds=60)
+TIMEOUT = timedelta(seconds=100)
+"""Less than the conductor waits for an answer. In the first step of FSDP2 with a fused optimizer,
+torch's DTensor takes a time that grows with the square of the number of tensors: 10 s and more for
+1,000 of them."""
 
 
 class Performer:
