@@ -29,7 +29,7 @@ class Network:
 
     @property
     def one_host(self) -> bool:
-        """Whether the ranks reach each other through memory."""
+        """Return whether the ranks reach each other through memory."""
         return self.rate_bps is None
 
 
@@ -52,7 +52,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """As `--part` takes it."""
+        """Return the name that `--part` takes: "host-2/gpt"."""
         return f"{self.network.name}/{self.model}"
 
 
