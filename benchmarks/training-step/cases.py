@@ -1,0 +1,172 @@
+"""The networks, models and contestants that are measured, and how long each turn lasts: tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from _harness.summary import percentile
+
+SLACKLINE, GLOO = "slackline", "gloo"
+BACKENDS = (SLACKLINE, GLOO)
+
+DIGITS, GPT, LAYERS, TENSORS = "digits", "gpt", "layers", "tensors"
+MODELS = (DIGITS, GPT, LAYERS, TENSORS)
+"""The names of the models; models.py builds them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The hosts that a model is trained on, and the wire between them."""
+
+    name: str
+    title: str
+    ranks: int
+    rate_bps: int | None = None
+    """Of each host's NIC, one rank a host; None where all ranks are processes of this host."""
+
+    @property
+    def one_host(self) -> bool:
+        """Return whether the ranks reach each other through memory."""
+        return self.rate_bps is None
+
+
+ONE_HOST_2 = Network(name="host-2", title="1 host, 2 ranks", ranks=2)
+ONE_HOST_4 = Network(name="host-4", title="1 host, 4 ranks", ranks=4)
+NETWORKS = (
+    ONE_HOST_2,
+    ONE_HOST_4,
+    Network(name="lab-1g", title="2 hosts, 1 Gbit/s", ranks=2, rate_bps=10**9),
+    Network(name="lab-200m", title="4 hosts, 200 Mbit/s", ranks=4, rate_bps=200 * 10**6),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One model on one network."""
+
+    network: Network
+    model: str
+
+    @property
+    def name(self) -> str:
+        """Return the name that `--part` takes: "host-2/gpt"."""
+        return f"{self.network.name}/{self.model}"
+
+
+CELLS = tuple(Cell(network=network, model=model) for network in NETWORKS for model in MODELS)
+QUICK_CELLS = (Cell(network=ONE_HOST_2, model=GPT),)
+PARTS = (*(network.name for network in NETWORKS), *(cell.name for cell in CELLS))
+
+
+def cells_of(part: str | None, *, quick: bool) -> tuple[Cell, ...]:
+    """Return the cells to measure: those of the network `part`, or the cell of that name.
+
+    Where `part` is None, they are all cells, or with `quick` one cell of one host.
+    """
+    if part is None:
+        return QUICK_CELLS if quick else CELLS
+    return tuple(cell for cell in CELLS if part in (cell.network.name, cell.name))
+
+
+class Method(StrEnum):
+    """How gradients or parameters reach the other ranks."""
+
+    ALONE = "alone"
+    PCCO = "PCCO"
+    DDP = "DDP"
+    FSDP2 = "FSDP2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contestant:
+    """One way to train a model."""
+
+    method: Method
+    backend: str | None = None
+    """Of torch.distributed; None where nothing is sent."""
+    bucket_mb: int | None = None
+    """DDP's `bucket_cap_mb`; None is torch's default: a first bucket of 1 MB, then 25 MB."""
+
+    @property
+    def name(self) -> str:
+        """The same for the same contestant in every run, whichever bucket was the best."""
+        if self.method in (Method.ALONE, Method.PCCO):
+            return str(self.method)
+        name = f"{self.method} over {self.backend}"
+        if self.method is not Method.DDP:
+            return name
+        return f"{name}, {'default' if self.bucket_mb is None else 'best'} bucket"
+
+
+ALONE = Contestant(method=Method.ALONE)
+PCCO = Contestant(method=Method.PCCO, backend=SLACKLINE)
+DDP_DEFAULT = {backend: Contestant(method=Method.DDP, backend=backend) for backend in BACKENDS}
+FSDP2 = {backend: Contestant(method=Method.FSDP2, backend=backend) for backend in BACKENDS}
+
+BUCKETS_MB, QUICK_BUCKETS_MB = (1, 2, 5, 10, 25), (1, 25)
+"""DDP's bucket sizes among which the best is looked for, ascending."""
+
+
+def candidates(backend: str, parameter_bytes: int, *, quick: bool) -> list[Contestant]:
+    """Return DDP with each bucket size that makes a difference.
+
+    A bucket as large as the model is the only one of its step, and so is every larger bucket.
+    """
+    known = QUICK_BUCKETS_MB if quick else BUCKETS_MB
+    smaller = [size for size in known if size << 20 < parameter_bytes]
+    sizes = known[: len(smaller) + 1]
+    return [Contestant(method=Method.DDP, backend=backend, bucket_mb=size) for size in sizes]
+
+
+def fastest(times: Mapping[Contestant, Sequence[float]]) -> Contestant:
+    """Return the contestant with the smallest median; the first one of several."""
+    return min(times, key=lambda contestant: percentile(times[contestant], 50))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """How much is measured of a cell."""
+
+    warm_up: int
+    """Steps before the clock starts. A contestant that follows another one finds idle connections,
+    cold caches, and ranks that are not in step yet."""
+    steps: int
+    """Steps under the clock in one turn."""
+    selection_rounds: int
+    """Rounds that choose DDP's bucket size; none of them is compared."""
+    rounds: int
+    """Rounds that are compared."""
+
+
+ROUNDS, QUICK_ROUNDS = 5, 2
+TURN_S, QUICK_TURN_S = 0.5, 0.15
+"""How long the steps of one turn last at least, unless they are slow or very many."""
+WARM_UP_S = 0.5
+MOST_STEPS, FEWEST_STEPS = 25, 2
+MOST_WARM_UP = 3
+SELECTION_ROUNDS = 3
+STEADY_S = 0.25
+"""A step that lasts longer waits for the wire, whose rate does not change: one round of selection
+tells bucket sizes apart."""
+
+
+def lengths(step_s: float, *, quick: bool) -> Lengths:
+    """Return how much to measure where a step lasts about `step_s`, in seconds.
+
+    A turn has a length in seconds rather than in steps, because a step lasts from 20 ms to 5 s.
+    """
+    turn_s = QUICK_TURN_S if quick else TURN_S
+    return Lengths(
+        warm_up=min(max(math.ceil(WARM_UP_S / step_s), 1), MOST_WARM_UP),
+        steps=min(max(math.ceil(turn_s / step_s), FEWEST_STEPS), MOST_STEPS),
+        selection_rounds=1 if quick or step_s > STEADY_S else SELECTION_ROUNDS,
+        rounds=QUICK_ROUNDS if quick else ROUNDS,
+    )
+
+
+def in_turns(contestants: Sequence[Contestant], number: int) -> list[Contestant]:
+    """Return the order of round `number`: reversed in every other one."""
+    return list(contestants) if number % 2 == 0 else list(reversed(contestants))

@@ -1,0 +1,142 @@
+"""A training step: PCCO, DDP and FSDP2 over slackline, DDP and FSDP2 over gloo, and alone.
+
+Four models that compute, on one host and over networks of a lab. All contestants of a cell are
+alive in the same processes and take turns.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+# Two of the models are those of the examples.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+
+from _harness.machine import describe_machine
+from _harness.options import Options, parse
+from _harness.ranks import Conductor, LabRanks, Ranks
+from _harness.report import Report
+from cases import (
+    ALONE,
+    BACKENDS,
+    CELLS,
+    DDP_DEFAULT,
+    FSDP2,
+    PARTS,
+    PCCO,
+    Cell,
+    Contestant,
+    Lengths,
+    Network,
+    candidates,
+    cells_of,
+    fastest,
+    in_turns,
+    lengths,
+)
+from rank import start_rank
+from results import Results, slowest
+from targets import targets
+
+from slackline.errors import UsageError
+from slackline.lab import Lab, LabOptions
+
+
+@contextmanager
+def ranks_on(network: Network) -> Iterator[Conductor]:
+    """Start the ranks of a network; raise UsageError where this machine cannot have it."""
+    environment = {"OMP_NUM_THREADS": "1"}
+    if network.rate_bps is None:
+        environment["GLOO_SOCKET_IFNAME"] = "lo"
+        with Ranks(start_rank, network.ranks, environment=environment) as ranks:
+            yield ranks
+        return
+    # The hosts of a lab share this machine's memory, but stand for hosts that do not.
+    environment |= {"SLACKLINE_RAILS": "tcp", "GLOO_SOCKET_IFNAME": "eth0"}
+    options = LabOptions(hosts=network.ranks, rate=network.rate_bps)
+    with Lab(options) as lab, LabRanks(start_rank, lab, environment=environment) as ranks:
+        yield ranks
+
+
+def select(ranks: Conductor, found: Sequence[Contestant], how: Lengths) -> Contestant:
+    """Return the fastest of the contestants `found`, measured in rounds of their own.
+
+    The others are given up.
+    """
+    for contestant in found:
+        ranks.ask("add", contestant)
+    if len(found) == 1:
+        return found[0]
+    times: dict[Contestant, list[float]] = {contestant: [] for contestant in found}
+    for number in range(how.selection_rounds):
+        for contestant in in_turns(found, number):
+            usages = ranks.ask("turn", contestant, how.warm_up, how.steps)
+            times[contestant].append(slowest(usages))
+    best = fastest(times)
+    ranks.ask("drop", [contestant for contestant in found if contestant != best])
+    return best
+
+
+def compare(
+    ranks: Conductor, cell: Cell, contestants: Sequence[Contestant], how: Lengths, results: Results
+) -> None:
+    """Record every contestant's turns."""
+    for number in range(how.rounds):
+        for contestant in in_turns(contestants, number):
+            usages = ranks.ask("turn", contestant, how.warm_up, how.steps)
+            results.record(cell, contestant, usages)
+
+
+def check(ranks: Conductor) -> None:
+    """Raise ArithmeticError unless every rank has the same parameters."""
+    digests = ranks.ask("check")
+    for contestant, digest in digests[0].items():
+        if any(other[contestant] != digest for other in digests):
+            raise ArithmeticError(f"{contestant.name}: the ranks' parameters differ")
+
+
+def play(ranks: Conductor, cell: Cell, results: Results, options: Options) -> None:
+    """Measure one cell."""
+    parameter_bytes = ranks.ask("prepare", cell.model)[0]
+    ranks.ask("add", PCCO)
+    how = lengths(slowest(ranks.ask("turn", PCCO, 1, 2)), quick=options.quick)
+    best = [
+        select(ranks, candidates(backend, parameter_bytes, quick=options.quick), how)
+        for backend in BACKENDS
+    ]
+    others = [ALONE, *DDP_DEFAULT.values(), *FSDP2.values()]
+    for contestant in others:
+        ranks.ask("add", contestant)
+    compare(ranks, cell, [PCCO, *best, *others], how, results)
+    check(ranks)
+
+
+def main() -> None:
+    options = parse("a training step: PCCO, DDP and FSDP2 over slackline and gloo", parts=PARTS)
+    results = Results()
+    machine = describe_machine()
+    chosen = cells_of(options.part, quick=options.quick)
+    for network, cells in groupby(chosen, key=lambda cell: cell.network):
+        unmeasured = list(cells)
+        try:
+            with ranks_on(network) as ranks:
+                while unmeasured:
+                    play(ranks, unmeasured[0], results, options)
+                    del unmeasured[0]
+                ranks.ask("close")
+        except UsageError as error:
+            for cell in unmeasured:
+                results.skip(cell, str(error))
+    for cell in CELLS:
+        if cell not in chosen:
+            results.skip(cell, "left out by --quick" if options.part is None else "not asked for")
+    report = Report(machine=machine, rows=results.rows(), targets=targets(results))
+    report.print([results.table()], options, notes=results.notes())
+
+
+if __name__ == "__main__":
+    main()

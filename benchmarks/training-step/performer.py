@@ -1,0 +1,105 @@
+"""The work of one rank: steps of one contestant after the other."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import cycle
+
+import torch.distributed as dist
+from _harness.groups import join
+from _harness.ranks import Place
+from cases import GLOO, SLACKLINE, Contestant, Method
+from contestants import Trainer, make
+from models import MODELS, Model
+from torch import Tensor
+from usage import Reading, Usage
+
+TIMEOUT = timedelta(seconds=100)
+"""Less than the conductor waits for an answer. In the first step of FSDP2 with a fused optimizer,
+torch's DTensor takes a time that grows with the square of the number of tensors: 10 s and more for
+1,000 of them."""
+
+
+class Performer:
+    """A rank with a slackline group and a gloo group beside it."""
+
+    def __init__(self, place: Place) -> None:
+        ours = join(place, TIMEOUT)
+        self._place = place
+        self._groups = {SLACKLINE: ours, GLOO: dist.new_group(backend="gloo", timeout=TIMEOUT)}
+        self._trainers: dict[Contestant, Trainer] = {}
+        self._losses: dict[Contestant, Tensor] = {}
+
+    def prepare(self, model: str) -> int:
+        """Leave the model before and turn to `model`. Return the bytes of its parameters."""
+        self.drop(list(self._trainers))
+        self._model: Model = MODELS[model]()
+        self._batches = self._model.batches(self._place.rank, self._place.size)
+        return sum(parameter.nbytes for parameter in self._model.build().parameters())
+
+    def add(self, contestant: Contestant) -> None:
+        """Make a contestant's trainer and take its first step, which is not measured: the optimizer
+        allocates its state in it, and DDP reorders its buckets after it.
+        """
+        group = self._groups[contestant.backend or SLACKLINE]
+        self._trainers[contestant] = make(contestant, self._model, group)
+        self.turn(contestant, warm_up=0, steps=1)
+
+    def drop(self, contestants: Sequence[Contestant]) -> None:
+        """Give up trainers and their memory."""
+        for contestant in contestants:
+            self._trainers.pop(contestant).close()
+            del self._losses[contestant]
+        # Wrapped networks and their hooks refer to each other.
+        gc.collect()
+
+    def turn(self, contestant: Contestant, warm_up: int, steps: int) -> Usage:
+        """Take `warm_up` steps and then `steps` under the clock. Return what one of these took.
+
+        The clock starts and ends between two steps and no rank waits there: the part of a step that
+        is left to the next one is left to it by the last warm-up step, too.
+        """
+        trainer, batches = self._trainers[contestant], cycle(self._batches)
+        dist.barrier()
+        for _ in range(warm_up):
+            trainer.step(next(batches))
+        before = Reading.now()
+        for _ in range(steps):
+            loss = trainer.step(next(batches))
+        after = Reading.now()
+        trainer.finish()
+        # No rank goes on to something else while another one is still measured.
+        dist.barrier()
+        self._losses[contestant] = loss
+        return after.since(before, steps)
+
+    def check(self) -> dict[Contestant, str]:
+        """Return a digest of the parameters of each contestant that has the same at every rank.
+
+        Raises ArithmeticError where a loss is not a number any more.
+        """
+        digests = {}
+        for contestant, trainer in self._trainers.items():
+            trainer.finish()
+            if not math.isfinite(self._losses[contestant].item()):
+                raise ArithmeticError(f"{contestant.name}: the loss is {self._losses[contestant]}")
+            if contestant.method in (Method.PCCO, Method.DDP):
+                digests[contestant] = _digest(trainer)
+        return digests
+
+    def close(self) -> None:
+        """Leave the groups."""
+        self.drop(list(self._trainers))
+        dist.destroy_process_group()
+
+
+def _digest(trainer: Trainer) -> str:
+    """Return a hash of the bits of all parameters."""
+    found = hashlib.sha256()
+    for parameter in trainer.plain.parameters():
+        found.update(parameter.detach().numpy().tobytes())
+    return found.hexdigest()

@@ -1,0 +1,133 @@
+"""The figures of a run: rows for JSON and a table, the cells first in which PCCO loses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from _harness.report import Row, Scalar
+from _harness.summary import percentile
+from cases import PCCO, Cell, Contestant, Method
+from rich.table import Table
+from usage import Usage
+
+
+@dataclass(kw_only=True)
+class Results:
+    """Everything measured so far."""
+
+    turns: dict[tuple[Cell, Contestant], list[list[Usage]]] = field(default_factory=dict)
+    """By cell and contestant: for each round the usage of every rank."""
+    skipped: list[Row] = field(default_factory=list)
+
+    def record(self, cell: Cell, contestant: Contestant, ranks: list[Usage]) -> None:
+        """Add one turn of one contestant."""
+        self.turns.setdefault((cell, contestant), []).append(ranks)
+
+    def skip(self, cell: Cell, reason: str) -> None:
+        """Add a cell that was not measured."""
+        self.skipped.append(Row(labels=_labels(cell), skipped=reason))
+
+    def steps(self, cell: Cell, contestant: Contestant) -> list[float]:
+        """Return the slowest rank's time of a step in each round, in seconds."""
+        return [slowest(ranks) for ranks in self.turns.get((cell, contestant), [])]
+
+    def ratio(self, cell: Cell, above: Contestant | None, below: Contestant | None) -> float | None:
+        """Return the median step of `above` over that of `below`; None where one is missing."""
+        if above is None or below is None:
+            return None
+        times, base = self.steps(cell, above), self.steps(cell, below)
+        if not times or not base:
+            return None
+        return round(percentile(times, 50) / percentile(base, 50), 3)
+
+    def best_ddp(self, cell: Cell, backend: str) -> Contestant | None:
+        """Return DDP with the bucket size that the selection chose; None where there was none."""
+        found = [
+            contestant
+            for where, contestant in self.turns
+            if where == cell and contestant.backend == backend and contestant.bucket_mb is not None
+        ]
+        return found[0] if found else None
+
+    def ordered(self) -> list[tuple[Cell, Contestant]]:
+        """Return what was measured, the contestants that beat PCCO by most first.
+
+        PCCO itself and training alone follow at the end: they are what others are compared with.
+        """
+        return sorted(self.turns, key=self._place)
+
+    def rows(self) -> list[Row]:
+        """Return one row for each contestant of each cell, and the cells left out."""
+        return [*(self._row(*key) for key in self.ordered()), *self.skipped]
+
+    def table(self) -> Table:
+        """Return the rows as a table."""
+        table = Table(
+            *("network", "model", "contestant", "step ms", "/ PCCO"),
+            *("user ms", "system ms", "waits", "preemptions"),
+            title="a training step: median (min..max of rounds) at the slowest rank; "
+            "processor time and context switches of all ranks",
+        )
+        for cell, contestant in self.ordered():
+            values = self._values(cell, contestant)
+            bucket = contestant.bucket_mb
+            spread = f"{values['step_min_ms']:.1f}..{values['step_max_ms']:.1f}"
+            table.add_row(
+                cell.network.title,
+                cell.model,
+                contestant.name + ("" if bucket is None else f": {bucket} MB"),
+                f"{values['step_ms']:.1f} ({spread})",
+                f"{values['over_pcco']:.3f}",
+                *(f"{values[name]:.1f}" for name in ("user_ms", "system_ms")),
+                *(f"{values[name]:.0f}" for name in ("voluntary", "involuntary")),
+            )
+        return table
+
+    def notes(self) -> list[str]:
+        """Return a line for each reason with the cells that were left out for it."""
+        reasons: dict[str, list[str]] = {}
+        for row in self.skipped:
+            cells = reasons.setdefault(row.skipped or "", [])
+            cells.append(f"{row.labels['network']}/{row.labels['model']}")
+        return [f"skipped: {', '.join(cells)}: {reason}" for reason, cells in reasons.items()]
+
+    def _place(self, key: tuple[Cell, Contestant]) -> tuple[bool, float]:
+        cell, contestant = key
+        reference = contestant.method in (Method.ALONE, Method.PCCO)
+        return reference, self.ratio(cell, contestant, PCCO) or 0.0
+
+    def _row(self, cell: Cell, contestant: Contestant) -> Row:
+        bucket = contestant.bucket_mb
+        labels: dict[str, Scalar] = {**_labels(cell), "contestant": contestant.name}
+        if bucket is not None:
+            labels["bucket_mb"] = bucket
+        return Row(labels=labels, values=self._values(cell, contestant))
+
+    def _values(self, cell: Cell, contestant: Contestant) -> dict[str, float]:
+        rounds, steps = self.turns[cell, contestant], self.steps(cell, contestant)
+        return {
+            "step_ms": round(percentile(steps, 50) * 1e3, 3),
+            "step_min_ms": round(min(steps) * 1e3, 3),
+            "step_max_ms": round(max(steps) * 1e3, 3),
+            "over_pcco": self.ratio(cell, contestant, PCCO) or 0.0,
+            "user_ms": _of_all_ranks(rounds, lambda usage: usage.user_s * 1e3),
+            "system_ms": _of_all_ranks(rounds, lambda usage: usage.system_s * 1e3),
+            "voluntary": _of_all_ranks(rounds, lambda usage: usage.voluntary),
+            "involuntary": _of_all_ranks(rounds, lambda usage: usage.involuntary),
+            "rounds": len(rounds),
+        }
+
+
+def slowest(ranks: Iterable[Usage]) -> float:
+    """Return a step's time at the slowest rank, in seconds."""
+    return max(usage.step_s for usage in ranks)
+
+
+def _of_all_ranks(rounds: Sequence[Sequence[Usage]], figure: Callable[[Usage], float]) -> float:
+    """Return the median of the rounds of a figure's sum over the ranks."""
+    return round(percentile([sum(map(figure, ranks)) for ranks in rounds], 50), 2)
+
+
+def _labels(cell: Cell) -> dict[str, Scalar]:
+    return {"network": cell.network.name, "ranks": cell.network.ranks, "model": cell.model}
