@@ -27,8 +27,8 @@ help:  ## list the targets
 
 setup: $(VENV)/.package  ## create .venv, install what is needed, build the extension (quick when nothing changed)
 
-demo: setup  ## train on 4 ranks of this machine and compare with gloo
-	$(BIN)/slackline run --ranks $(RANKS) examples/train_digits.py --compare gloo
+demo: setup  ## train on 4 ranks of this machine: PCCO, DDP over slackline, DDP over gloo
+	$(BIN)/slackline run --ranks $(RANKS) examples/train_digits.py --compare slackline gloo
 
 test: setup  ## every kind of test, in minutes; JOBS=3 at a time (docs/testing.md)
 	$(PYTEST) -m "not slow" tests

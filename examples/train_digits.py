@@ -1,7 +1,7 @@
 """Train a small residual network on scikit-learn's handwritten digits, data-parallel.
 
     slackline run --ranks 4 examples/train_digits.py                   PCCO over slackline
-    slackline run --ranks 4 examples/train_digits.py --compare gloo    and DDP over gloo beside it
+    slackline run --ranks 4 examples/train_digits.py --compare slackline gloo    and DDP beside it
     slackline run --ranks 4 examples/train_digits.py --backend gloo --method ddp
 
 What is trained does not depend on the number of ranks: the images of a batch are dealt out evenly,
@@ -10,7 +10,8 @@ from a rank's share of the batch, so with it four ranks would train another netw
 
 What is measured. Rounds of an epoch take turns: one of each contestant, then one of the same
 network that trains alone, without any communication, because a shared machine is never twice
-equally busy. All ranks begin a round together. The first turn only warms up.
+equally busy. All ranks begin a round together. The first four rounds only warm up: in them PCCO
+finds by trial how many gradients are best reduced together.
 
     step      a round's time over its steps, at the slowest rank
     exposed   step less the same turn's step alone: what communication cost, wherever it hides
@@ -38,6 +39,8 @@ from torch.optim import AdamW, Optimizer
 import slackline
 
 TIMEOUT = timedelta(minutes=1)
+WARM_UP = 4
+"""Rounds that are not timed; fewer where less than two would be left."""
 METHODS = ("pcco", "ddp")
 BACKENDS = ("slackline", "gloo")
 
@@ -182,11 +185,16 @@ def quantiles_ms(seconds: list[float]) -> dict[str, float]:
     return {"median": statistics.median(milliseconds), "p10": tenths[0], "p90": tenths[-1]}
 
 
+def timed(per_round: list[float]) -> list[float]:
+    """Return the values of the rounds that count."""
+    return per_round[min(WARM_UP, len(per_round) - 2) :]
+
+
 def slowest(step_s: list[float]) -> list[float]:
-    """Each round's time of a step at the slowest rank, without the first turn."""
+    """Each round's time of a step at the slowest rank, without the rounds that warm up."""
     by_rank: list[list[float]] = [[] for _ in range(distributed.get_world_size())]
     distributed.all_gather_object(by_rank, step_s)
-    return [max(times) for times in zip(*by_rank, strict=True)][1:]
+    return timed([max(times) for times in zip(*by_rank, strict=True)])
 
 
 def measure(contestant: Contestant, alone_s: list[float], digits: Digits) -> dict[str, object]:
@@ -203,17 +211,19 @@ def measure(contestant: Contestant, alone_s: list[float], digits: Digits) -> dic
         "parameters": digests[0],
         "step_ms": quantiles_ms(step_s),
         "exposed_ms": quantiles_ms(exposed_s),
-        "blocked_ms": quantiles_ms(contestant.blocked_s[1:]),
+        "blocked_ms": quantiles_ms(timed(contestant.blocked_s)),
     }
 
 
-def ratio(first: float, second: float) -> str:
-    """How many times `second` is of `first`; noise can make either vanish."""
-    return f"{second / first:.2f}x" if first > 0 and second > 0 else "-"
+def ratios(results: list[dict]) -> str:
+    """Return how many times as fast as the others the first contestant takes a step."""
+    first, *others = ((each["name"], each["step_ms"]["median"]) for each in results)
+    told = ", ".join(f"{time / first[1]:.2f}x as fast as {name}" for name, time in others)
+    return f"{first[0]} takes a step {told}"
 
 
-def show(results: list[dict], alone: dict[str, float]) -> None:
-    """The contestants side by side, and how the second compares with the first."""
+def show(results: list[dict], alone: dict[str, float], groups: str) -> None:
+    """The contestants side by side, how the first compares with the others, and why."""
 
     def row(label: str, *cells: str) -> None:
         print(f"{label:>14}" + "".join(f"{cell:>26}" for cell in cells))
@@ -221,17 +231,16 @@ def show(results: list[dict], alone: dict[str, float]) -> None:
     def spread(value: dict[str, float]) -> str:
         return f"{value['median']:.2f} [{value['p10']:.2f}, {value['p90']:.2f}]"
 
-    two = len(results) == 2
-    row("", *(result["name"] for result in results), *(["second / first"] if two else []))
+    row("", *(result["name"] for result in results))
     row("accuracy", *(f"{result['accuracy']:.2%}" for result in results))
     for key, label in (("step_ms", "step"), ("exposed_ms", "exposed"), ("blocked_ms", "blocked")):
-        values = [result[key] for result in results]
-        ratios = [ratio(*(value["median"] for value in values))] if two else []
-        row(f"{label} (ms)", *map(spread, values), *ratios)
+        row(f"{label} (ms)", *(spread(result[key]) for result in results))
     print(f"{'alone (ms)':>14}{spread(alone):>26}  without communication")
     print("median [p10, p90] over rounds; exposed: step less alone; blocked: stood still, rank 0")
-    if two:
-        print("second / first: above 1x where the first is the faster")
+    if len(results) > 1:
+        print(ratios(results))
+    if groups:
+        print(f"found by trial, gradients reduced together: {groups}")
 
 
 def options() -> argparse.Namespace:
@@ -239,7 +248,9 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--backend", choices=BACKENDS, default="slackline")
     parser.add_argument("--method", choices=METHODS, default="pcco")
-    parser.add_argument("--compare", choices=BACKENDS, help="DDP over this backend, in turns")
+    parser.add_argument(
+        "--compare", choices=BACKENDS, nargs="+", default=[], help="DDP over these, in turns"
+    )
     parser.add_argument("--epochs", type=int, default=15, help="rounds; at least 3 (default: 15)")
     parser.add_argument("--batch", type=int, default=128, help="images a step, over all ranks")
     parser.add_argument("--seed", type=int, default=0, help="weights and order of the images")
@@ -264,9 +275,9 @@ def main() -> None:
     wraps = {"pcco": pcco, "ddp": ddp}
     name = f"{given.method.upper()} over {given.backend}"
     contestants = [Contestant(name, given.seed, wraps[given.method], distributed.group.WORLD)]
-    if given.compare is not None:
-        group = distributed.new_group(backend=given.compare, timeout=TIMEOUT)
-        contestants.append(Contestant(f"DDP over {given.compare}", given.seed, ddp, group))
+    for backend in dict.fromkeys(given.compare):
+        group = distributed.new_group(backend=backend, timeout=TIMEOUT)
+        contestants.append(Contestant(f"DDP over {backend}", given.seed, ddp, group))
     alone = Contestant("alone", given.seed, lambda model, *_: model, None)
 
     talks = rank == 0 and not given.json
@@ -293,7 +304,9 @@ def main() -> None:
             json.dump(result, sys.stdout, indent=2)
             print()
         else:
-            show(results, quantiles_ms(alone_s))
+            model = contestants[0].model
+            tried = isinstance(model, slackline.overlap.DataParallel)
+            show(results, quantiles_ms(alone_s), model.trial_result if tried else "")
     distributed.destroy_process_group()
 
 

@@ -112,7 +112,10 @@ class DataParallel(nn.Module):
         if not self._closed:
             self._prepare()
         with self._watch.forward():
-            return self.module(*args, **kwargs)
+            outputs = self.module(*args, **kwargs)
+        if torch.is_grad_enabled() and not self._closed:
+            self._watch.count_backwards(outputs)
+        return outputs
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compiles the module; what surrounds it stays as it is."""
@@ -165,6 +168,13 @@ class DataParallel(nn.Module):
     def group_bytes(self) -> int:
         """The most bytes of gradients that are reduced together; it changes while it is tried."""
         return self._reduction.group_bytes
+
+    @property
+    def trial_result(self) -> str:
+        """Why `group_bytes` is what it is, with the times of what was tried; empty before the end
+        of the trial, and where there is none.
+        """
+        return self._reduction.trial_result
 
     @property
     def last_step(self) -> StepSummary | None:

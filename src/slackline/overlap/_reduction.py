@@ -96,6 +96,11 @@ class Reduction:
         """The most bytes of the first optimizer's groups."""
         return self._sessions[0].group_bytes
 
+    @property
+    def trial_result(self) -> str:
+        """What the first optimizer's trial has found."""
+        return self._sessions[0].trial_result
+
     def adopt(self) -> None:
         """Gives a slot to each trainable parameter of an optimizer that has none yet.
 

@@ -81,8 +81,8 @@ class Session:
         self._settings: Settings = ()
         self._expecting: set[Slot] = set()
         self._task = -1
-        self._backwards = 0
-        self._agreed = False
+        self._backwards = self._backwards_before = 0
+        self._agreed = self._extra = False
 
     @property
     def pending(self) -> bool:
@@ -96,8 +96,21 @@ class Session:
 
     @property
     def needs_agreement(self) -> bool:
-        """Whether `gather` would have to wait for the other ranks to gather as well."""
-        return self._backwards > 1 and not self._agreed
+        """Whether `gather` would have to wait for the other ranks to gather as well.
+
+        All ranks come to the same answer: they call backward equally often, whatever parameters
+        each of them reaches. Only where none came through the wrapper's forward do the hooks of
+        this optimizer's parameters count.
+        """
+        through_forward = self._watch.backwards - self._backwards_before
+        several = (through_forward or self._backwards) > 1 or self._extra
+        return several and not self._agreed
+
+    @property
+    def trial_result(self) -> str:
+        """What the trial of groups has found; empty where it has not ended or there is none."""
+        outcome = None if self._trial is None else self._trial.outcome
+        return "" if outcome is None else str(outcome)
 
     def add(self, slots: Iterable[Slot]) -> None:
         """Takes slots over, in the same order on all ranks, and hooks their parameters."""
@@ -127,7 +140,7 @@ class Session:
             return
         self._open()
         if slot.posted:
-            slot.extra = True
+            slot.extra = self._extra = True
             self._backwards, self._agreed = max(2, self._backwards), False
         elif self._eager:
             self._arrive(slot)
@@ -178,8 +191,8 @@ class Session:
         for group in self.groups:
             group.restart()
         self._order.restart()
-        self._backwards = 0
-        self._agreed = self.open = False
+        self._backwards, self._backwards_before = 0, self._watch.backwards
+        self._agreed = self._extra = self.open = False
         self._settle()
 
     def finish(self, slot: Slot, companions: Iterable[Slot] = ()) -> None:
@@ -263,7 +276,7 @@ class Session:
             self._backwards += 1
             self._agreed = False
         if slot.posted:
-            slot.extra = True
+            slot.extra = self._extra = True
         elif self._watch.synchronize and self._eager:
             self._arrive(slot)
 

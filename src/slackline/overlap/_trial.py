@@ -46,6 +46,8 @@ class Outcome:
     """Each candidate's group_bytes and median step, averaged over the ranks; the best one first."""
 
     def __str__(self) -> str:
+        if not self.times_ns:
+            return f"{_size(self.group_bytes)}, the only way"
         (best, best_ns), *others = self.times_ns
         told = "; ".join(f"{_size(size)} {ns / 1e6:.1f}" for size, ns in others)
         return f"{_size(best)}: {best_ns / 1e6:.1f} ms a step" + (f"; {told}" if told else "")
@@ -103,7 +105,7 @@ class Trial:
 def _choose(candidates: Sequence[Candidate], times: Sequence[float]) -> Outcome:
     if not times:
         (only,) = candidates
-        return Outcome(group_bytes=only.group_bytes, times_ns=[(only.group_bytes, 0.0)])
+        return Outcome(group_bytes=only.group_bytes, times_ns=())
     best = min(times)
     near = [k for k, each in enumerate(times) if each <= best * NEARLY]
     chosen = min(near, key=lambda k: candidates[k].groups)

@@ -1,11 +1,13 @@
 """What the parts of one wrapped model share: who owns a parameter, and what the model is doing."""
 
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from slackline.overlap._guard import GuardedParameters
 from slackline.overlap._slot import Slot
@@ -26,6 +28,9 @@ class Watch:
         self.sessions: list[Session] = []
         self.owners: dict[int, tuple[Session, Slot]] = {}
         """By the parameter's id."""
+        self.backwards = 0
+        """Backward passes so far that came through what the wrapper's forward gave."""
+        self._task = -1
         self._depth = 0
         self._seen: dict[int, int] | None = {}
 
@@ -85,6 +90,22 @@ class Watch:
             self._seen = None
             self.refresh()
 
+    def count_backwards(self, outputs: Any) -> None:
+        """Have each backward pass counted that reaches any of the tensors in `outputs`.
+
+        Nested backward passes, as of reentrant checkpoints, do not reach them.
+        """
+        for output in tree_leaves(outputs):
+            if isinstance(output, Tensor) and output.requires_grad:
+                output.register_hook(_Count(self))  # type: ignore[no-untyped-call]
+
+    def count(self) -> None:
+        """One of the outputs has got its gradient: once for each backward pass."""
+        task: int = torch._C._current_graph_task_id()
+        if self.synchronize and task != self._task:
+            self._task = task
+            self.backwards += 1
+
     def _note(self, parameter: nn.Parameter) -> None:
         if self._seen is not None and self._depth:
             self._seen.setdefault(id(parameter), len(self._seen))
@@ -97,3 +118,15 @@ class Watch:
             owner = self.owners.get(id(parameter))
             if owner is not None and owner[0] is session:
                 yield owner[1]
+
+
+class _Count:
+    """A hook of an output. It holds on to nothing: Python cannot see cycles through autograd."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = weakref.ref(watch)
+
+    def __call__(self, _: Tensor) -> None:
+        watch = self._watch()
+        if watch is not None:
+            watch.count()

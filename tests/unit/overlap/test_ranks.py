@@ -324,3 +324,68 @@ def test_an_evaluation_on_one_rank_needs_no_other(ranks):
         return values(model)
 
     assert_all_equal(ranks(2, train))
+
+
+class Apart(nn.Module):
+    """Two branches that share nothing, and a way past both."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x, way):
+        return x * 1.0 if way == "past" else getattr(self, way)(x)
+
+
+@pytest.mark.parametrize("group_bytes", [0, 1 << 20])
+def test_a_second_backward_may_reach_parameters_on_some_ranks_only(ranks, group_bytes):
+    ways = (("left", "left"), ("left", "past"))
+
+    def step(model, rank, turn, scale):
+        for number, way in enumerate(ways[rank]):
+            x = data(rank, 2 * turn + number).requires_grad_()
+            (model(x, way).square().sum() * scale).backward()
+
+    def train(group):
+        module = fill(Apart(), 0)
+        optimizer = optim.SGD(module.parameters(), lr=0.05)
+        model = DataParallel(module, optimizer, process_group=group, group_bytes=group_bytes)
+        for turn in range(3):
+            step(model, group.rank, turn, 1)
+            optimizer.step()
+            optimizer.zero_grad()
+        return values(model)
+
+    plain = fill(Apart(), 0)
+    reference = optim.SGD(plain.parameters(), lr=0.05)
+    for turn in range(3):
+        for rank in range(2):
+            step(plain, rank, turn, 0.5)
+        reference.step()
+        reference.zero_grad()
+    results = ranks(2, train)
+    assert_all_equal(results)
+    for mine, theirs in zip(results[0], values(plain), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_nested_backwards_of_checkpoints_need_no_agreement(wrap, batch):
+    torch.manual_seed(0)
+    layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = layers
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=True)
+            return x
+
+    model, optimizer, group = wrap(Checkpointed())
+    for _ in range(2):
+        model(batch.clone().requires_grad_()).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert group.agreements == []
