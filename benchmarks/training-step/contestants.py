@@ -35,6 +35,10 @@ class Trainer:
         self._optimizer.zero_grad()
         return loss.detach()
 
+    def settled(self) -> bool:
+        """Return whether the steps to come are what they will be: nothing is tried any more."""
+        return True
+
     def finish(self) -> None:
         """Wait for everything that the steps so far have left under way."""
 
@@ -54,6 +58,9 @@ class Pcco(Trainer):
             self.plain, self._optimizer, process_group=group
         )
         self._net = self._wrapped
+
+    def settled(self) -> bool:
+        return self._wrapped.trial_result != ""
 
     def finish(self) -> None:
         self._wrapped.synchronize()

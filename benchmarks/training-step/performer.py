@@ -49,6 +49,13 @@ class Performer:
         self._trainers[contestant] = make(contestant, self._model, group)
         self.turn(contestant, warm_up=0, steps=1)
 
+    def settle(self, contestant: Contestant) -> None:
+        """Take steps until the contestant tries nothing any more, at every rank equally many."""
+        trainer, batches = self._trainers[contestant], cycle(self._batches)
+        while not trainer.settled():
+            trainer.step(next(batches))
+        trainer.finish()
+
     def drop(self, contestants: Sequence[Contestant]) -> None:
         """Give up trainers and their memory."""
         for contestant in contestants:
