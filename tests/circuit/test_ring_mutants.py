@@ -61,7 +61,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.slow  # each is a compilation; queues, lanes and the node have one in every run
+@pytest.mark.slow  # each is a compilation; queues, lanes, receiver and node have one in every run
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make(MUTANTS[name], monkeypatch)

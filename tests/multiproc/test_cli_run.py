@@ -219,7 +219,6 @@ def test_ranks_and_what_they_have_started_leave_when_torchrun_is_killed(
         assert process.returncode == 1
 
 
-@pytest.mark.slow
 def test_ranks_that_ignore_signals_or_stand_still_do_not_outlive_torchrun(
     script: Callable[[str], Path],
 ) -> None:

@@ -29,7 +29,8 @@ class GradientGroup:
         """Whether a reduction of it has been posted since the last step."""
         self._reduce = reduce
         self._pending: Pending | None = None
-        self._members: Sequence[Slot] = ()
+        self._in_flight: Sequence[Slot] = ()
+        self._members: Sequence[Slot] | None = None
         self._missing = -1
         self.restart()
 
@@ -45,20 +46,22 @@ class GradientGroup:
 
     @property
     def members(self) -> list[Slot]:
-        """Those that can have gradients: the others are not frozen."""
+        """Those that can have gradients: parameters may have been frozen since the last step."""
         return [slot for slot in self.slots if slot.parameter.requires_grad]
 
     def restart(self) -> None:
         """Begin another step: nothing has come or was posted."""
         self.posted = False
         self._missing = -1
+        self._members = None
         for slot in self.slots:
             slot.posted = slot.extra = slot.arrived = False
 
     def arrive(self, slot: Slot) -> bool:
         """Note the gradient of a member; return whether it was the last one to come."""
-        if self._missing < 0:  # parameters may have been frozen since the last step
-            self._missing = len(self.members)
+        if self._members is None:
+            self._members = self.members
+            self._missing = len(self._members)
         if not slot.arrived:
             slot.arrived = True
             self._missing -= 1
@@ -69,7 +72,9 @@ class GradientGroup:
 
         Returns the bytes that it carries.
         """
-        self._members = self.members
+        if self._members is None:
+            self._members = self.members
+        self._in_flight = self._members
         copies = [copy for slot in self._members if (copy := slot.load()) is not None]
         if copies:
             with torch.no_grad():
@@ -95,7 +100,7 @@ class GradientGroup:
             raise
         self._pending = None
         written = None
-        for slot in self._members:
+        for slot in self._in_flight:
             try:
                 slot.reduced()
             except UsageError as error:
@@ -104,7 +109,7 @@ class GradientGroup:
             raise written
 
     def _note(self) -> str:
-        first, others = self._members[0].name, len(self._members) - 1
+        first, others = self._in_flight[0].name, len(self._in_flight) - 1
         if not others:
             return f"while the gradient of {first!r} was reduced"
         return f"while the gradients of {first!r} and {others} more were reduced"

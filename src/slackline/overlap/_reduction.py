@@ -106,12 +106,13 @@ class Reduction:
 
         All ranks come here with the same parameters; the manifest has seen to that at first.
         """
+        owners = self.watch.owners
         for optimizer, session in zip(self._optimizers, self._sessions, strict=True):
             new: list[tuple[int, Tensor]] = [
                 (number, parameter)
                 for number, (_, parameters) in enumerate(raw_groups(optimizer))
                 for parameter in parameters
-                if parameter.requires_grad and id(parameter) not in self.watch.owners
+                if id(parameter) not in owners and parameter.requires_grad
             ]
             if not new:
                 continue

@@ -117,9 +117,10 @@ class Session:
         new = list(slots)
         for slot in new:
             parameter: Any = slot.parameter
+            slot.before_gradient, slot.on_gradient = self._before_gradient, self._on_gradient
             self._handles += (
-                parameter.register_hook(_Hook(self, slot, "_before_gradient")),
-                parameter.register_post_accumulate_grad_hook(_Hook(self, slot, "_on_gradient")),
+                parameter.register_hook(_BeforeGradient(slot)),
+                parameter.register_post_accumulate_grad_hook(_OnGradient(slot)),
             )
         self.slots += new
         self._cut(new)
@@ -392,12 +393,21 @@ class Session:
 class _Hook:
     """A hook of a parameter. It holds on to nothing: Python cannot see cycles through autograd."""
 
-    def __init__(self, session: Session, slot: Slot, method: str) -> None:
-        self._session = weakref.ref(session)
-        self._slot = weakref.ref(slot)
-        self._call = getattr(Session, method)
+    __slots__ = ("_slot",)
 
+    def __init__(self, slot: Slot) -> None:
+        self._slot = weakref.ref(slot)
+
+
+class _BeforeGradient(_Hook):
     def __call__(self, _: Tensor) -> None:
-        session, slot = self._session(), self._slot()
-        if session is not None and slot is not None:
-            self._call(session, slot)
+        slot = self._slot()
+        if slot is not None:
+            slot.before_gradient(slot)
+
+
+class _OnGradient(_Hook):
+    def __call__(self, _: Tensor) -> None:
+        slot = self._slot()
+        if slot is not None:
+            slot.on_gradient(slot)

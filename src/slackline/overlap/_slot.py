@@ -12,6 +12,7 @@ it and waits for it, alone or with its neighbours in memory.
 """
 
 import ctypes
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,9 @@ class Slot:
         """Whether a reduction has been posted since the last step."""
         self.arrived = False
         """Whether autograd has brought a gradient since the last step."""
+        self.before_gradient: Callable[[Slot], None]
+        self.on_gradient: Callable[[Slot], None]
+        """What autograd's hooks call; its owner sets them."""
         self.posting: GradientGroup | None = None
         """The group that has posted it and has not been waited for."""
         self.flat = flat
