@@ -13,7 +13,6 @@ differ in which those are, so the flush agrees on them and then posts them a sec
 """
 
 import logging
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,6 +23,7 @@ from torch.utils.hooks import RemovableHandle
 
 from slackline.overlap._exchange import Exchange
 from slackline.overlap._gradient_group import GradientGroup, count_groups, cut
+from slackline.overlap._hooks import BeforeGradient, OnGradient
 from slackline.overlap._order import InOrder
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._slot import Clear, Phase, Slot
@@ -119,8 +119,8 @@ class Session:
             parameter: Any = slot.parameter
             slot.before_gradient, slot.on_gradient = self._before_gradient, self._on_gradient
             self._handles += (
-                parameter.register_hook(_BeforeGradient(slot)),
-                parameter.register_post_accumulate_grad_hook(_OnGradient(slot)),
+                parameter.register_hook(BeforeGradient(slot)),
+                parameter.register_post_accumulate_grad_hook(OnGradient(slot)),
             )
         self.slots += new
         self._cut(new)
@@ -388,26 +388,3 @@ class Session:
         if not self._due:
             self._recorder.settled()
         self._watch.refresh()
-
-
-class _Hook:
-    """A hook of a parameter. It holds on to nothing: Python cannot see cycles through autograd."""
-
-    __slots__ = ("_slot",)
-
-    def __init__(self, slot: Slot) -> None:
-        self._slot = weakref.ref(slot)
-
-
-class _BeforeGradient(_Hook):
-    def __call__(self, _: Tensor) -> None:
-        slot = self._slot()
-        if slot is not None:
-            slot.before_gradient(slot)
-
-
-class _OnGradient(_Hook):
-    def __call__(self, _: Tensor) -> None:
-        slot = self._slot()
-        if slot is not None:
-            slot.on_gradient(slot)
