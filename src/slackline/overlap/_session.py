@@ -199,11 +199,13 @@ class Session:
     def finish(self, slot: Slot, companions: Iterable[Slot] = ()) -> None:
         """Waits for one gradient; if its step is due, takes it, and those of ready companions."""
         together = self._group_of[slot].slots
-        if not slot.done():
+        if slot.posting is not None and not slot.done():
+            parameters = len(slot.posting.slots)
             self._sweep()
             begin = self._recorder.clock()
             slot.wait()
-            self._recorder.waited(self._recorder.clock() - begin, late=slot.due)
+            elapsed_ns = self._recorder.clock() - begin
+            self._recorder.waited(elapsed_ns, parameters=parameters, late=slot.due)
         slot.wait()
         if slot.due:
             ready = dict.fromkeys((slot, *together, *companions))

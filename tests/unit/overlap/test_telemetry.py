@@ -34,6 +34,14 @@ def test_a_step_whose_sums_are_there_costs_nothing(wrap, chain, batch):
     assert model.last_step.exposed_ns == 0
 
 
+def test_a_wait_for_a_group_counts_its_parameters(wrap, chain, batch):
+    model, optimizer, group = wrap(chain, group_bytes=1 << 20)
+    train(model, optimizer, batch, 1)
+    model(batch)
+    assert len(group.waits) == 1
+    assert (model.last_step.parameters, model.last_step.waited) == (6, 6)
+
+
 def test_steps_and_their_sum_go_to_the_file(wrap, chain, batch, tmp_path):
     model, optimizer, _ = wrap(chain, telemetry=tmp_path)
     train(model, optimizer, batch, 3)
