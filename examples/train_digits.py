@@ -22,6 +22,7 @@ finds by trial how many gradients are best reduced together.
 import argparse
 import hashlib
 import json
+import os
 import statistics
 import sys
 import time
@@ -266,10 +267,11 @@ def options() -> argparse.Namespace:
 
 def main() -> None:
     given = options()
-    distributed.init_process_group(given.backend, timeout=TIMEOUT)
-    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))  # known before any rank waits for another
     if given.batch % ranks:
         raise SystemExit(f"--batch must be a multiple of the {ranks} ranks, not {given.batch}")
+    distributed.init_process_group(given.backend, timeout=TIMEOUT)
+    rank = distributed.get_rank()
     digits = Digits(given.batch, given.seed)
 
     wraps = {"pcco": pcco, "ddp": ddp}

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import torch
 from pipeline_work import CPU, WIDTH, batch, part, told
+from rank_marks import mark, wait_for_marks
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
@@ -171,5 +172,8 @@ def waits_and_is_interrupted(rank, size, store):
 def on_gloo(rank, size, store):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     found = told(lambda: Schedule(PipelineStage(part(rank), rank, size, CPU), 8, mse))
+    # gloo fails a rank that still connects when another one leaves.
+    mark("was refused")
+    wait_for_marks("was refused", range(size))
     dist.destroy_process_group()
     return found
