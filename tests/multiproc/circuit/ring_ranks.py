@@ -1,6 +1,7 @@
 """What ranks around a ring do; the nic of each is named in NICS."""
 
 import hashlib
+import itertools
 import os
 import signal
 import sys
@@ -71,7 +72,9 @@ def digits(rank, size, path):
     import train_digits
 
     group = joined(rank, size, path)
-    batches = train_digits.Digits(batch=64, seed=0).epoch(0, rank, size)
+    data = train_digits.Digits(batch=64, seed=0)
+    epochs = (data.epoch(number, rank, size) for number in itertools.count())
+    batches = itertools.chain.from_iterable(epochs)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = optim.SGD(model.parameters(), lr=0.01)
