@@ -45,7 +45,7 @@ NETWORKS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One model on one network."""
+    """A model that is trained on a network."""
 
     network: Network
     model: str

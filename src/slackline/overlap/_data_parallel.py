@@ -64,9 +64,9 @@ class DataParallel(nn.Module):
         `process_group`: torch's, of any backend, or a nic's; None is the default group.
         `average` False: gradients are summed.
         `broadcast_buffers`: rank 0's buffers reach all ranks before each training forward.
-        `group_bytes`: gradients are reduced in groups of at most so many bytes; 0: each alone;
-        None: found by trial in the first hundred steps, in which bits may depend on it unless
-        SLACKLINE_ORDER is "rank".
+        `group_bytes`: gradients are reduced in groups of at most this many bytes; 0: each alone;
+        None: found by trial in the first hundred steps. Unless sums are taken in rank order, their
+        bits may depend on the groups.
         `telemetry`: a directory for this rank's steps; None asks SLACKLINE_TELEMETRY.
         `on_step`: called in the training thread when a step's last parameter is done.
 
