@@ -26,9 +26,10 @@ def test_all_pairs_of_special_numbers_add_as_in_numpy(lanes, element) -> None:
     assert lanes_differ(*lanes, *special_pairs(), element) == ""
 
 
-def test_ten_million_random_pairs_add_as_in_numpy(lanes) -> None:
-    rng = np.random.default_rng(1)
-    for _ in range(10):
+@pytest.mark.parametrize("millions", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_millions_of_random_pairs_add_as_in_numpy(lanes, millions) -> None:
+    rng = np.random.default_rng(millions)
+    for _ in range(millions):
         assert lanes_differ(*lanes, *random_pairs(rng, 1_000_000), Element.FLOAT32) == ""
 
 

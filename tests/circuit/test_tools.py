@@ -22,7 +22,8 @@ def test_the_command_writes_verilog_and_registers(
 ) -> None:
     pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
     out = tmp_path / "made"
-    asked = ["--lanes", "1", "--ports", "2", "--payload", "64B", "--out", str(out)]
+    asked = ["--lanes", "1", "--ports", "2", "--slots", "2", "--payload", "64B"]
+    asked += ["--out", str(out)]
     assert cli.main(["circuit", "verilog", *asked]) == 0
     described = [f"slackline_{name}.{end}" for name in ("node", "ring") for end in ("v", "h", "md")]
     names = [*described, "slackline_lanes.v", "slackline_ethernet.v"]

@@ -102,8 +102,17 @@ def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic, ranks, siz
     assert re.search(rf", [1-9]\d+ frames by its {nic}: ", node.log)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize(("nic", "ranks", "sizes"), NODES)
+@pytest.mark.parametrize(
+    ("nic", "ranks", "sizes", "killed"),
+    [
+        ("twin", 4, (), True),
+        pytest.param("twin", 4, (), False, marks=pytest.mark.slow),
+        pytest.param("circuit", 3, NARROW, False, marks=SIMULATED),
+        pytest.param("circuit", 3, NARROW, True, marks=[*SIMULATED, pytest.mark.slow]),
+        pytest.param("circuit", 4, (), False, marks=[*SIMULATED, pytest.mark.slow]),
+        pytest.param("circuit", 4, (), True, marks=[*SIMULATED, pytest.mark.slow]),
+    ],
+)
 def test_training_through_gateware_has_the_same_parameters_also_when_it_dies(
     job, nodes, nic, ranks, sizes, killed
 ):
