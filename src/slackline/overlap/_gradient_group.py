@@ -11,6 +11,7 @@ cost more in posts and waits than they hide, and are reduced several at a time.
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from slackline.errors import UsageError
 from slackline.overlap._exchange import Exchange, Pending
@@ -27,11 +28,13 @@ class GradientGroup:
         self.slots = tuple(slots)
         self.posted = False
         """Whether a reduction of it has been posted since the last step."""
+        self.missing = 0
+        """How many members' gradients have not come since the last step; counted from `arm` on."""
         self._reduce = reduce
+        self._nbytes = sum(slot.nbytes for slot in slots)
         self._pending: Pending | None = None
         self._in_flight: Sequence[Slot] = ()
         self._members: Sequence[Slot] | None = None
-        self._missing = -1
         self.restart()
 
     @property
@@ -52,38 +55,55 @@ class GradientGroup:
     def restart(self) -> None:
         """Begin another step: nothing has come or was posted."""
         self.posted = False
-        self._missing = -1
         self._members = None
         for slot in self.slots:
-            slot.posted = slot.extra = slot.arrived = False
+            slot.posted = slot.extra = slot.arrived = slot.armed = False
+
+    def arm(self) -> None:
+        """Have the members' hooks count `missing` down by themselves, until `disarm`."""
+        if self.posted:
+            return
+        for slot in self._count():
+            slot.armed = not slot.arrived
+
+    def disarm(self) -> None:
+        """Have the members' hooks report each gradient."""
+        for slot in self._members or ():
+            slot.armed = False
 
     def arrive(self, slot: Slot) -> bool:
         """Note the gradient of a member; return whether it was the last one to come."""
+        self._count()
+        if not slot.arrived:
+            slot.arrived, slot.armed = True, False
+            self.missing -= 1
+        return self.missing == 0
+
+    def _count(self) -> Sequence[Slot]:
+        """Return the members of this step."""
         if self._members is None:
             self._members = self.members
-            self._missing = len(self._members)
-        if not slot.arrived:
-            slot.arrived = True
-            self._missing -= 1
-        return self._missing == 0
+            self.missing = len(self._members)
+        return self._members
 
     def post(self) -> int:
         """Give the members' gradients, or zeros where there are none, to a reduction.
 
         Returns the bytes that it carries.
         """
-        if self._members is None:
-            self._members = self.members
-        self._in_flight = self._members
-        copies = [copy for slot in self._members if (copy := slot.load()) is not None]
-        if copies:
+        self._in_flight = members = self._count()
+        targets: list[Tensor] = []
+        sources: list[Tensor] = []
+        for slot in members:
+            slot.load(targets, sources)
+        if targets:
             with torch.no_grad():
-                torch._foreach_copy_([to for to, _ in copies], [grad for _, grad in copies])
+                torch._foreach_copy_(targets, sources)
         self._pending = self._reduce(self.priority)
         self.posted = True
-        for slot in self._members:
+        for slot in members:
             slot.post(self)
-        return sum(slot.nbytes for slot in self.slots)
+        return self._nbytes
 
     def done(self) -> bool:
         """Whether `wait` would not block."""

@@ -41,7 +41,7 @@ class GuardedParameters(dict[str, nn.Parameter | None]):
         self._reader = reader
 
     def __getitem__(self, name: str) -> nn.Parameter | None:
-        parameter = super().__getitem__(name)
+        parameter = dict.__getitem__(self, name)
         if self._reader.busy and parameter is not None:
             self._reader.read(parameter, self)
         return parameter

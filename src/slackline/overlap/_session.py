@@ -12,33 +12,25 @@ A second backward within a round may add to gradients that have been posted alre
 differ in which those are, so the flush agrees on them and then posts them a second time.
 """
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from slackline.overlap._deferred import DeferredSteps
 from slackline.overlap._exchange import Exchange
-from slackline.overlap._gradient_group import GradientGroup, count_groups, cut
-from slackline.overlap._hooks import BeforeGradient, OnGradient
+from slackline.overlap._gradient_group import GradientGroup, cut
+from slackline.overlap._hooks import before_gradient, on_gradient
 from slackline.overlap._order import InOrder
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._slot import Clear, Phase, Slot
-from slackline.overlap._stepper import Settings, settings_of, step_some
-from slackline.overlap._trial import Candidate, Trial
+from slackline.overlap._tuning import Tuning
 from slackline.overlap._watch import Watch
 
 __all__ = ["Session"]
-
-_log = logging.getLogger("slackline.overlap")
-
-_FIRST_BYTES = 1 << 20
-"""Groups before a trial has found better ones."""
-_SIZES = (0, 256 << 10, 1 << 20, 4 << 20)
-"""What a trial tries, from a group for each gradient on; besides one for all."""
 
 
 class Session:
@@ -63,23 +55,19 @@ class Session:
         self.groups: list[GradientGroup] = []
         self.open = False
         """Whether this round has gradients that are the ranks' common business."""
-        self._optimizer = optimizer
         self._exchange = exchange
         self._watch = watch
         self._recorder = recorder
         self._key = key
         self._eager = eager
         self._average = average
-        self.group_bytes = _FIRST_BYTES if group_bytes is None else group_bytes
-        self._tries = group_bytes is None and exchange.size > 1
-        self._trial: Trial | None = None
-        self._since = recorder.clock()
-        self._group_of: dict[Slot, GradientGroup] = {}
+        self._tuning = Tuning(exchange, recorder.clock, key=key + 1, group_bytes=group_bytes)
+        self._deferred = DeferredSteps(optimizer)
         self._order = InOrder(())
         self._handles: list[RemovableHandle] = []
-        self._due: dict[int, Slot] = {}
-        self._settings: Settings = ()
         self._expecting: set[Slot] = set()
+        self._armed = False
+        """Whether hooks count gradients without a call of this object."""
         self._task = -1
         self._backwards = self._backwards_before = 0
         self._agreed = self._extra = False
@@ -87,7 +75,7 @@ class Session:
     @property
     def pending(self) -> bool:
         """Whether some parameter has not taken its step yet."""
-        return bool(self._due)
+        return bool(self._deferred)
 
     @property
     def reduced(self) -> bool:
@@ -107,10 +95,14 @@ class Session:
         return several and not self._agreed
 
     @property
+    def group_bytes(self) -> int:
+        """The most bytes of gradients that are reduced together."""
+        return self._tuning.group_bytes
+
+    @property
     def trial_result(self) -> str:
         """What the trial of groups has found; empty where it has not ended or there is none."""
-        outcome = None if self._trial is None else self._trial.outcome
-        return "" if outcome is None else str(outcome)
+        return self._tuning.result
 
     def add(self, slots: Iterable[Slot]) -> None:
         """Takes slots over, in the same order on all ranks, and hooks their parameters."""
@@ -118,9 +110,10 @@ class Session:
         for slot in new:
             parameter: Any = slot.parameter
             slot.before_gradient, slot.on_gradient = self._before_gradient, self._on_gradient
+            slot.on_last_gradient = self._whole
             self._handles += (
-                parameter.register_hook(BeforeGradient(slot)),
-                parameter.register_post_accumulate_grad_hook(OnGradient(slot)),
+                parameter.register_hook(before_gradient(slot)),
+                parameter.register_post_accumulate_grad_hook(on_gradient(slot)),
             )
         self.slots += new
         self._cut(new)
@@ -168,27 +161,21 @@ class Session:
         """The user's step: each parameter steps when its gradient is there. Waits for nothing."""
         self.finish_all()
         self.flush()
-        self._settings = settings_of(self._optimizer)
-        for slot in sorted(self.slots, key=lambda slot: slot.priority):
-            if slot.phase is not Phase.POSTED:
-                slot.grad = slot.parameter.grad
-                if slot.grad is None:
-                    continue
-            slot.due = True
-            self._due[slot.index] = slot
+        self._deferred.defer(sorted(self.slots, key=attrgetter("priority")))
         self._recorder.stepped()
         self.close_round()
         self._sweep()
-        self._try()
+        self._tune()
 
     def end_step(self) -> None:
         """A step of all parameters together has been taken."""
         self._recorder.stepped()
         self.close_round()
-        self._try()
+        self._tune()
 
     def close_round(self) -> None:
         """The round's gradients have been used or thrown away."""
+        self._armed = False
         for group in self.groups:
             group.restart()
         self._order.restart()
@@ -198,23 +185,23 @@ class Session:
 
     def finish(self, slot: Slot, companions: Iterable[Slot] = ()) -> None:
         """Waits for one gradient; if its step is due, takes it, and those of ready companions."""
-        together = self._group_of[slot].slots
-        if slot.posting is not None and not slot.done():
-            parameters = len(slot.posting.slots)
-            self._sweep()
-            begin = self._recorder.clock()
-            slot.wait()
-            elapsed_ns = self._recorder.clock() - begin
-            self._recorder.waited(elapsed_ns, parameters=parameters, late=slot.due)
-        slot.wait()
+        posting = slot.posting
+        if posting is not None:
+            if not posting.done():
+                self._sweep()
+                begin = self._recorder.clock()
+                posting.wait()
+                elapsed_ns = self._recorder.clock() - begin
+                self._recorder.waited(elapsed_ns, parameters=len(posting.slots), late=slot.due)
+            posting.wait()
         if slot.due:
-            ready = dict.fromkeys((slot, *together, *companions))
-            self._run([each for each in ready if each.due and each.done()])
+            self._deferred.take(slot, companions)
+            self._settle()
 
     def finish_all(self) -> None:
         """Takes every step that is due."""
-        while self._due:
-            self.finish(next(iter(self._due.values())))
+        while self._deferred:
+            self.finish(self._deferred.first())
 
     def clear(self, how: Clear) -> None:
         """The user's `zero_grad`: at once, or after its step for a gradient that is still due."""
@@ -248,7 +235,7 @@ class Session:
             slot.parameter.grad = None
         ended = all(slot.done() for slot in self.slots)
         self.slots = []
-        self._due.clear()
+        self._deferred.forget()
         self.open = False
         return ended
 
@@ -259,6 +246,7 @@ class Session:
             slot.spill()  # waiting could be for ever: a rank may post this one only at its step
         elif slot.phase is Phase.REDUCED:
             slot.reopen()
+            slot.armed = False
             self._expecting.add(slot)
             torch.autograd.Variable._execution_engine.queue_callback(self._restore)
 
@@ -281,56 +269,46 @@ class Session:
         if slot.posted:
             slot.extra = self._extra = True
         elif self._watch.synchronize and self._eager:
+            self._arm()
             self._arrive(slot)
+
+    def _arm(self) -> None:
+        """Have the hooks count the gradients to come in this backward by themselves."""
+        if not self._armed:
+            self._armed = True
+            for group in self.groups:
+                group.arm()
+            torch.autograd.Variable._execution_engine.queue_callback(self.disarm)
+
+    def disarm(self) -> None:
+        """Have the hooks report each gradient again."""
+        if self._armed:
+            self._armed = False
+            for group in self.groups:
+                group.disarm()
 
     def _cut(self, slots: list[Slot]) -> None:
         """Cuts a sequence of gradients, of which none is posted, into groups."""
         self.groups += cut(slots, self.group_bytes, self._exchange, average=self._average)
-        self._group_of = {slot: group for group in self.groups for slot in group.slots}
+        for group in self.groups:
+            for slot in group.slots:
+                slot.gradient_group = group
         self._order = InOrder([group.key for group in self.groups])
 
-    def _try(self) -> None:
-        """A step is over: the next one has the groups that the trial wants."""
-        if not self._tries:
-            return
-        now = self._recorder.clock()
-        elapsed_ns, self._since = now - self._since, now
-        if self._trial is None:
-            everything = sum(slot.nbytes for slot in self.slots)
-            sizes = (*(size for size in _SIZES if size < everything), everything)
-            counts = {count_groups(self.slots, size): size for size in sizes}
-            candidates = [
-                Candidate(group_bytes=size, groups=count) for count, size in counts.items()
-            ]
-            self._trial = Trial(candidates, self._meet, first=self.group_bytes)
-        group_bytes = self._trial.step(elapsed_ns)
-        if group_bytes != self.group_bytes:
-            self.group_bytes = group_bytes
+    def _tune(self) -> None:
+        """A step is over: the next one may have other groups."""
+        if self._tuning.step(self.slots):
             self.groups = []
             self._cut(self.slots)
-        if self._trial.outcome is not None:
-            self._tries = False
-            if self._exchange.rank == 0:
-                _log.info("gradients are reduced in %s", self._trial.outcome)
-
-    def _meet(self, times: list[float]) -> Callable[[], list[float]]:
-        """Post this rank's times; what it returns waits for the averages over the ranks."""
-        (flat,) = self._exchange.allocate([(len(times), torch.float32)])
-        flat.copy_(torch.tensor(times))
-        pending = self._exchange.reduction(self._key + 1, flat, average=True)(0)
-
-        def averages() -> list[float]:
-            pending.wait()
-            found: list[float] = flat.tolist()
-            return found
-
-        return averages
 
     def _arrive(self, slot: Slot) -> None:
         """A gradient of this rank is whole: its group is posted when it was the last one."""
-        group = self._group_of[slot]
-        if not group.arrive(slot):
-            return
+        group = slot.gradient_group
+        if group.arrive(slot):
+            self._whole(group)
+
+    def _whole(self, group: GradientGroup) -> None:
+        """The gradients of a group have all come."""
         if self._exchange.matches_by_key:
             self._post(group)
         else:
@@ -368,25 +346,11 @@ class Session:
 
     def _sweep(self) -> None:
         """Takes all steps that are due and need no waiting."""
-        if self._due:
-            self._run([slot for slot in self._due.values() if slot.done()])
-
-    def _run(self, ready: list[Slot]) -> None:
-        members: list[tuple[int, Tensor]] = []
-        for slot in ready:
-            slot.wait()
-            slot.parameter.grad = slot.grad
-            if slot.grad is not None:
-                members.append((slot.group, slot.parameter))
-        step_some(self._optimizer, self._settings, members)
-        for slot in ready:
-            slot.due = False
-            del self._due[slot.index]
-            if slot.clear is not Clear.NO:
-                slot.forget(slot.clear)
-        self._settle()
+        if self._deferred:
+            self._deferred.sweep()
+            self._settle()
 
     def _settle(self) -> None:
-        if not self._due:
+        if not self._deferred:
             self._recorder.settled()
         self._watch.refresh()

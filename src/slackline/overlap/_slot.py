@@ -92,9 +92,16 @@ class Slot:
         """Whether a reduction has been posted since the last step."""
         self.arrived = False
         """Whether autograd has brought a gradient since the last step."""
+        self.armed = False
+        """Whether the next gradient only has to be counted."""
+        self.gradient_group: GradientGroup
+        """The group that it is reduced in; its owner sets it, and these:"""
         self.before_gradient: Callable[[Slot], None]
+        """Autograd is about to add to a gradient that is not this rank's own."""
         self.on_gradient: Callable[[Slot], None]
-        """What autograd's hooks call; its owner sets them."""
+        """Autograd has brought a gradient, and it was not armed."""
+        self.on_last_gradient: Callable[[GradientGroup], None]
+        """The gradients of a group's members have all come."""
         self.posting: GradientGroup | None = None
         """The group that has posted it and has not been waited for."""
         self.flat = flat
@@ -103,11 +110,12 @@ class Slot:
         """Whether gradients came after that."""
         self.due = False
         """Whether a step waits for the gradient."""
+        self.batch: list[Slot] = []
+        """While a step does: the parameters that take it together."""
         self.clear = Clear.NO
         self.grad: Tensor | None = None
         """What the step uses: the reduced gradient, None where no rank has one."""
         self._nbytes = flat.numel() * flat.itemsize
-        self._dtype, self._device = parameter.dtype, flat.device
         self._present = False
         self._version = 0
         """Of the gradient in memory when it was posted."""
@@ -131,25 +139,37 @@ class Slot:
         """Whether `wait` would not block."""
         return self.posting is None or self.posting.done()
 
-    def load(self) -> tuple[Tensor, Tensor] | None:
-        """Return where the gradient must be copied and from where; None where it lies there.
+    def load(self, targets: list[Tensor], sources: list[Tensor]) -> None:
+        """Add where the gradient must be copied and from where; nothing where it lies there.
 
         The flat buffer says from now on whether this rank has a gradient; where it has none, the
         buffer is zeros.
         """
-        grad = self.parameter.grad
-        self._present = grad is not None
-        self._mark(self._present)
+        parameter, view = self.parameter, self._view
+        grad = parameter.grad
+        self._present = present = grad is not None
+        if self._cell is not None:
+            self._cell.value = self._one if present else 0
+        else:
+            self.flat[-1:].fill_(float(present))
         if grad is None:
-            self._view.zero_()
-            return None
-        if grad is self._view and grad.data_ptr() == self._address:
-            return None
-        self._check(grad)
-        if self._view.data_ptr() != self._address:
-            self._view = self._make_view()
-        self.parameter.grad = self._view
-        return self._view, grad.detach() if grad.requires_grad else grad
+            view.zero_()
+            return
+        if view.data_ptr() != self._address:
+            self._view = view = self._make_view()
+        elif grad is view:
+            return
+        if grad.layout is not torch.strided:
+            raise UsageError(f"the gradient of {self.name!r} must be dense, not {grad.layout}")
+        try:
+            parameter.grad = view
+        except RuntimeError as error:
+            raise UsageError(
+                f"the gradient of {self.name!r} must stay {view.dtype} on {view.device} as it "
+                f"was when the model was wrapped, not become {grad.dtype} on {grad.device}"
+            ) from error
+        targets.append(view)
+        sources.append(grad.detach() if grad.requires_grad else grad)
 
     def post(self, posting: "GradientGroup") -> None:
         """Note that the group has posted what `load` has prepared."""
@@ -172,12 +192,13 @@ class Slot:
         written = self._view._version != self._version
         self.posting = None
         self.phase = Phase.REDUCED
-        more = self.parameter.grad if self._spilled else None
-        self._spilled = False
-        if more is not None and more is not self._view:
+        if self._spilled:
+            self._spilled = False
+            more = self.parameter.grad
             self._show()
-            self.reopen()
-            self.parameter.grad = more
+            if more is not None and more is not self._view:
+                self.reopen()
+                self.parameter.grad = more
         else:
             self._show()
         if written:
@@ -192,9 +213,9 @@ class Slot:
             with torch.no_grad():
                 self._view.add_(self._aside)
             self._aside, used = None, True
-        self.grad = self._view if used else None
-        if self.clear is Clear.NO:
-            self.parameter.grad = self.grad
+        self.grad = grad = self._view if used else None
+        if self.clear is Clear.NO and self.parameter.grad is not grad:
+            self.parameter.grad = grad
 
     def reopen(self) -> None:
         """Sets a reduced gradient aside, so that more of the rank's own can come: they add up."""
@@ -235,7 +256,10 @@ class Slot:
         self.grad = None
         self.phase = Phase.LOCAL
         self.clear = Clear.NO
-        clear_grad(self.parameter, set_to_none=clear is Clear.NONE)
+        if clear is Clear.NONE:
+            self.parameter.grad = None
+        else:
+            clear_grad(self.parameter, set_to_none=False)
 
     def detach(self) -> None:
         """Moves a visible gradient out of the exchange's memory, which is about to go."""
@@ -243,28 +267,12 @@ class Slot:
         if grad is not None and grad.data_ptr() == self._address:
             self.parameter.grad = grad.detach().clone()
 
-    def _check(self, grad: Tensor) -> None:
-        if grad.layout is not torch.strided:
-            raise UsageError(f"the gradient of {self.name!r} must be dense, not {grad.layout}")
-        dtype = self._dtype
-        if grad.dtype is not dtype or grad.device != self._device:
-            raise UsageError(
-                f"the gradient of {self.name!r} must stay {dtype} on {self._device} as it "
-                f"was when the model was wrapped, not become {grad.dtype} on {grad.device}"
-            )
-
     def _make_view(self) -> Tensor:
         body = self.flat[:-1]
         parameter = self.parameter
         if parameter.is_complex():
             body = torch.view_as_complex(body.view(-1, 2))
         return body.as_strided(parameter.shape, parameter.stride())
-
-    def _mark(self, present: bool) -> None:
-        if self._cell is not None:
-            self._cell.value = self._one if present else 0
-        else:
-            self.flat[-1:].fill_(float(present))
 
     def _anybody(self) -> bool:
         if self._cell is not None:

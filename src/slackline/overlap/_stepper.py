@@ -5,7 +5,7 @@ state of each parameter included, but for `param_groups`, which names the wanted
 What the optimizer computes is its own code's doing, so the result is the plain step's, bit by bit.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -36,16 +36,11 @@ def settings_of(optimizer: Optimizer) -> Settings:
     ]
 
 
-def step_some(
-    optimizer: Optimizer, settings: Settings, members: Iterable[tuple[int, Tensor]]
-) -> None:
-    """Steps the parameters of `members`, each with the number of its group.
+def step_some(optimizer: Optimizer, settings: Settings, chosen: Mapping[int, list[Tensor]]) -> None:
+    """Step the parameters in `chosen`, which are sorted by the numbers of their groups.
 
     The caller's inference mode and autocast do not reach the step: it may run within a forward.
     """
-    chosen: dict[int, list[Tensor]] = {}
-    for group, parameter in members:
-        chosen.setdefault(group, []).append(parameter)
     if not chosen:
         return
     shadow = object.__new__(type(optimizer))

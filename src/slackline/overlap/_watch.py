@@ -23,8 +23,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.busy = True
-        self.synchronize = True
-        """False within `no_sync`: gradients stay this rank's own."""
+        self._synchronize = True
         self.sessions: list[Session] = []
         self.owners: dict[int, tuple[Session, Slot]] = {}
         """By the parameter's id."""
@@ -33,6 +32,17 @@ class Watch:
         self._task = -1
         self._depth = 0
         self._seen: dict[int, int] | None = {}
+
+    @property
+    def synchronize(self) -> bool:
+        """False within `no_sync`: gradients stay this rank's own."""
+        return self._synchronize
+
+    @synchronize.setter
+    def synchronize(self, value: bool) -> None:
+        self._synchronize = value
+        for session in self.sessions:
+            session.disarm()
 
     def read(self, parameter: nn.Parameter, siblings: GuardedParameters) -> None:
         """Within a forward only the parameter's value counts, elsewhere its gradient does too.
