@@ -15,7 +15,7 @@ from torch import Tensor
 
 from slackline.errors import UsageError
 from slackline.overlap._exchange import Exchange, Pending
-from slackline.overlap._slot import Slot
+from slackline.overlap._slot import Slot, Use
 
 __all__ = ["GradientGroup", "count_groups", "cut"]
 
@@ -30,6 +30,10 @@ class GradientGroup:
         """Whether a reduction of it has been posted since the last step."""
         self.missing = 0
         """How many members' gradients have not come since the last step; counted from `arm` on."""
+        self.changes: tuple[list[tuple[Slot, Use]], ...] = ([], [])
+        """Members that were used as they had not been, and how; by the parity of the step."""
+        self._parity = 0
+        self._learns = len(slots) > 1 and slots[0].flat.device.type == "cpu"
         self._reduce = reduce
         self._nbytes = sum(slot.nbytes for slot in slots)
         self._pending: Pending | None = None
@@ -86,11 +90,12 @@ class GradientGroup:
             self.missing = len(self._members)
         return self._members
 
-    def post(self) -> int:
+    def post(self, parity: int = 0) -> int:
         """Give the members' gradients, or zeros where there are none, to a reduction.
 
-        Returns the bytes that it carries.
+        `parity`: of the step's number. Returns the bytes that the reduction carries.
         """
+        self._parity = parity
         self._in_flight = members = self._count()
         targets: list[Tensor] = []
         sources: list[Tensor] = []
@@ -125,6 +130,11 @@ class GradientGroup:
                 slot.reduced()
             except UsageError as error:
                 written = error
+        if self._learns:
+            uses = [(slot, slot.told()) for slot in self._in_flight]
+            self.changes[self._parity].extend(
+                (slot, use) for slot, use in uses if use is not slot.use
+            )
         if written is not None:
             raise written
 
@@ -140,7 +150,9 @@ def cut(
 ) -> list[GradientGroup]:
     """Return groups of neighbours of at most `group_bytes` each; each slot alone for 0.
 
-    A gradient that is longer than that is a group of its own.
+    A gradient that is longer than that is a group of its own. So is one that not all ranks have in
+    every step: a group is posted when its last gradient has come. Those that nobody has are apart
+    from the others.
     """
     groups = []
     for members in _runs(slots, group_bytes):
@@ -160,11 +172,19 @@ def _runs(slots: Sequence[Slot], group_bytes: int) -> Iterator[list[Slot]]:
     run: list[Slot] = []
     length = 0
     for slot in slots:
-        alike = run and (slot.block, slot.flat.dtype) == (run[-1].block, run[-1].flat.dtype)
-        if run and (not alike or length + slot.nbytes > group_bytes):
+        if run and (not _alike(run[-1], slot) or length + slot.nbytes > group_bytes):
             yield run
             run, length = [], 0
         run.append(slot)
         length += slot.nbytes
     if run:
         yield run
+
+
+def _alike(slot: Slot, following: Slot) -> bool:
+    """Return whether two neighbours may be in one group."""
+    return (
+        slot.block == following.block
+        and slot.flat.dtype is following.flat.dtype
+        and slot.use is following.use is not Use.SOMEWHERE
+    )

@@ -70,6 +70,8 @@ class Reduction:
         keys = range(len(self._places), len(self._places) + 2 * len(optimizers), 2)
         eager = exchange.matches_by_key or len(optimizers) == 1
         self._blocks = 0
+        # Half a rank less than all: an average may be rounded.
+        self._most = (1 - 0.5 / exchange.size) * (1 if average else exchange.size)
         self._sessions = [
             Session(
                 optimizer,
@@ -124,7 +126,8 @@ class Reduction:
             flats = self._exchange.allocate([flat_request(each[3]) for each in placed])
             self._blocks += 1
             slots = [
-                Slot(*each, flat, self._blocks) for each, flat in zip(placed, flats, strict=True)
+                Slot(*each, flat, self._blocks, most=self._most)
+                for each, flat in zip(placed, flats, strict=True)
             ]
             self.watch.owners.update({id(slot.parameter): (session, slot) for slot in slots})
             session.add(slots)

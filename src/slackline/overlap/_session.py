@@ -26,7 +26,7 @@ from slackline.overlap._gradient_group import GradientGroup, cut
 from slackline.overlap._hooks import before_gradient, on_gradient
 from slackline.overlap._order import InOrder
 from slackline.overlap._recorder import Recorder
-from slackline.overlap._slot import Clear, Phase, Slot
+from slackline.overlap._slot import Clear, Phase, Slot, Use
 from slackline.overlap._tuning import Tuning
 from slackline.overlap._watch import Watch
 
@@ -68,6 +68,7 @@ class Session:
         self._expecting: set[Slot] = set()
         self._armed = False
         """Whether hooks count gradients without a call of this object."""
+        self._parity = 0
         self._task = -1
         self._backwards = self._backwards_before = 0
         self._agreed = self._extra = False
@@ -296,8 +297,19 @@ class Session:
         self._order = InOrder([group.key for group in self.groups])
 
     def _tune(self) -> None:
-        """A step is over: the next one may have other groups."""
-        if self._tuning.step(self.slots):
+        """A step is over: the next one may have other groups.
+
+        What each rank decides by itself all must decide alike. So only that counts which the
+        reductions of the step before this one have told: every rank has waited for all of them.
+        """
+        self._parity ^= 1
+        changed = self._tuning.step(self.slots)
+        for group in self.groups:
+            for slot, use in group.changes[self._parity]:
+                slot.use = use if slot.use is Use.EVERYWHERE else Use.SOMEWHERE
+                changed = True
+            group.changes[self._parity].clear()
+        if changed:
             self.groups = []
             self._cut(self.slots)
 
@@ -331,7 +343,7 @@ class Session:
         for slot in group.slots:
             if slot.posting is not None:  # of a group that was cut otherwise
                 self.finish(slot)
-        self._recorder.posted(group.post(), len(group.slots))
+        self._recorder.posted(group.post(self._parity), len(group.slots))
 
     def _post_extras(self) -> None:
         bits = torch.tensor([slot.extra for slot in self.slots], dtype=torch.uint8)

@@ -24,7 +24,7 @@ from slackline.errors import UsageError
 if TYPE_CHECKING:
     from slackline.overlap._gradient_group import GradientGroup
 
-__all__ = ["Clear", "Phase", "Slot", "clear_grad", "flat_request"]
+__all__ = ["Clear", "Phase", "Slot", "Use", "clear_grad", "flat_request"]
 
 
 class Phase(Enum):
@@ -33,6 +33,14 @@ class Phase(Enum):
     LOCAL = "the gradient, if any, is this rank's own"
     POSTED = "the exchange owns the buffer"
     REDUCED = "the buffer holds the reduced gradient"
+
+
+class Use(Enum):
+    """Which ranks have had a gradient of a parameter, as far as reductions have told."""
+
+    EVERYWHERE = "all ranks, in every step"
+    NOWHERE = "no rank, in any step since the first that told"
+    SOMEWHERE = "some ranks, or in some steps"
 
 
 class Clear(Enum):
@@ -79,8 +87,13 @@ class Slot:
         parameter: Tensor,
         flat: Tensor,
         block: int,
+        *,
+        most: float,
     ) -> None:
-        """`flat` is the buffer of `flat_request`, in the exchange's allocation number `block`."""
+        """`flat` is the buffer of `flat_request`, in the exchange's allocation number `block`.
+
+        `most`: from it on, the reduced last element says that all ranks have a gradient.
+        """
         self.index = index
         self.name = name
         self.group = group
@@ -113,6 +126,7 @@ class Slot:
         self.batch: list[Slot] = []
         """While a step does: the parameters that take it together."""
         self.clear = Clear.NO
+        self.use = Use.EVERYWHERE
         self.grad: Tensor | None = None
         """What the step uses: the reduced gradient, None where no rank has one."""
         self._nbytes = flat.numel() * flat.itemsize
@@ -127,6 +141,9 @@ class Slot:
         if flat.device.type == "cpu":
             last = flat.data_ptr() + (flat.numel() - 1) * flat.itemsize
             self._cell = _CELLS[flat.itemsize].from_address(last)
+            # As whole numbers of their size, floats above zero are in the same order.
+            flat[-1] = most
+            self._most: int = self._cell.value
             flat[-1] = 1
             self._one: int = self._cell.value
 
@@ -206,6 +223,15 @@ class Slot:
                 f"the gradient of {self.name!r} was written to while it was being reduced: "
                 "read it through the model or the optimizer, or call synchronize() before"
             )
+
+    def told(self) -> Use:
+        """Return which ranks had a gradient in the reduction that has just ended.
+
+        Only for gradients in the processor's memory.
+        """
+        if self._cell.value >= self._most:
+            return Use.EVERYWHERE
+        return Use.SOMEWHERE if self._cell.value else Use.NOWHERE
 
     def _show(self) -> None:
         used = self._present or self._anybody()

@@ -196,3 +196,74 @@ def test_a_hook_that_came_after_wrapping_and_writes_is_named(wrap, chain, batch)
     with pytest.raises(UsageError, match=r"^the gradient of '0\.bias' was written to"):
         optimizer.step()
     handle.remove()
+
+
+class Gates(nn.Module):
+    """Layers of which each forward uses those that it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x, used):
+        for number in used:
+            x = self.layers[number](x)
+        return x
+
+
+def test_what_no_rank_uses_is_reduced_apart_from_what_all_use(wrap, batch):
+    model, optimizer, group = wrap(Gates(), group_bytes=1 << 20)
+    before_step = []
+    for _ in range(4):
+        group.forget()
+        model(batch, (0, 3)).square().sum().backward()
+        before_step.append(group.tags)
+        optimizer.step()
+        optimizer.zero_grad()
+        posted = group.tags
+    # At first all are one group, which waits until `step` for what nobody uses.
+    assert before_step == [[], [], [7, 1], [7, 1]]
+    assert posted == [7, 1, 5]
+
+
+def test_what_some_ranks_use_stands_alone_on_all_of_them(ranks):
+    start = Gates()  # here: the threads that are ranks share torch's random numbers
+
+    def train(group, group_bytes):
+        net = copy.deepcopy(start)
+        optimizer = optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
+        batches = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(group.rank))
+        before_step = []
+        post, tags = group.all_reduce, []
+
+        def noted(*given, tag=None, **more):
+            tags.append(tag)
+            return post(*given, tag=tag, **more)
+
+        group.all_reduce = noted
+        with DataParallel(
+            net, optimizer, process_group=group, group_bytes=group_bytes, average=False
+        ) as model:
+            for step, inputs in enumerate(batches):
+                tags.clear()
+                # The second layer belongs to rank 1; from the fourth step on to nobody.
+                used = (0, 1, 2, 3) if group.rank == 1 and step < 3 else (0, 2, 3)
+                model(inputs, used).square().sum().backward()
+                before_step.append(len(tags))
+                optimizer.step()
+                optimizer.zero_grad()
+            model.synchronize()
+        return [parameter.detach().clone() for parameter in net.parameters()], before_step
+
+    together = ranks(3, lambda group: train(group, 1 << 20))
+    apart = ranks(3, lambda group: train(group, 0))
+    for mine, _ in together:
+        for one, other in zip(mine, apart[0][0], strict=True):
+            torch.testing.assert_close(one, other)
+    # The layers before and behind go while the backward runs, and on rank 1 its own two as well.
+    assert [posts for _, posts in together] == [
+        [0, 0, 2, 2, 2, 2],
+        [1, 1, 4, 2, 2, 2],
+        [0, 0, 2, 2, 2, 2],
+    ]
