@@ -1,7 +1,7 @@
-"""Puts the guards into a module and takes them out again.
+"""Makes a module's parameters lazy, and ordinary again.
 
-Compiled code reads parameters behind Python's back, so modules that are compiled are not guarded:
-all their parameters are finished before they run. The same goes for parameters that a module keeps
+Compiled code reads parameters behind Python's back, so the parameters of compiled modules are not
+lazy: they are all finished before the module runs. The same goes for parameters that a module keeps
 in a list of its own, as nn.LSTM does. A module that is compiled only later finds, while it is
 traced, a hook that finishes everything.
 """
@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from slackline.overlap._guard import GuardedParameters
-from slackline.overlap._watch import Watch
+from slackline.overlap._lazy_parameters import LazyParameters
+from slackline.overlap._read_tracker import ReadTracker
 
 __all__ = ["attach", "compiled_parameters", "detach"]
 
@@ -22,13 +22,13 @@ __all__ = ["attach", "compiled_parameters", "detach"]
 class _Finish:
     """A forward pre-hook. A copy of the module gets one that does nothing."""
 
-    def __init__(self, watch: Watch | None, parameters: Sequence[nn.Parameter]) -> None:
-        self._watch = watch
+    def __init__(self, tracker: ReadTracker | None, parameters: Sequence[nn.Parameter]) -> None:
+        self._tracker = tracker
         self._parameters = parameters
 
     def __call__(self, module: nn.Module, arguments: Any) -> None:
-        if self._watch is not None and self._watch.busy:
-            self._watch.use(self._parameters)
+        if self._tracker is not None and self._tracker.busy:
+            self._tracker.use(self._parameters)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Finish, (None, ())
@@ -48,32 +48,32 @@ class _FinishIfCompiled:
         return _Finish, (None, ())
 
 
-def attach(module: nn.Module, watch: Watch) -> list[RemovableHandle]:
-    """Guards every module; returns the hooks that `detach` is to remove."""
-    late = _FinishIfCompiled(_Finish(watch, _all(module)))
+def attach(module: nn.Module, tracker: ReadTracker) -> list[RemovableHandle]:
+    """Make the parameters of every module lazy; return the hooks that `detach` removes."""
+    late = _FinishIfCompiled(_Finish(tracker, _all(module)))
     handles = [module.register_forward_pre_hook(late)]
     opaque: set[int] = set()
     for child in module.modules():
         if _is_opaque(child):
             opaque.update(map(id, child.modules()))
-            handles.append(child.register_forward_pre_hook(_Finish(watch, _all(child))))
+            handles.append(child.register_forward_pre_hook(_Finish(tracker, _all(child))))
     for child in module.modules():
         if id(child) in opaque:
             continue
         hidden = _hidden(child)
         if hidden:
-            handles.append(child.register_forward_pre_hook(_Finish(watch, hidden)))
-        child.__dict__["_parameters"] = GuardedParameters(child._parameters, watch)
+            handles.append(child.register_forward_pre_hook(_Finish(tracker, hidden)))
+        child.__dict__["_parameters"] = LazyParameters(child._parameters, tracker)
     return handles
 
 
 def detach(module: nn.Module, handles: Sequence[RemovableHandle]) -> None:
-    """Makes every module plain again."""
+    """Make the parameters of every module ordinary again."""
     for handle in handles:
         handle.remove()
     for child in module.modules():
         parameters = child.__dict__.get("_parameters")
-        if isinstance(parameters, GuardedParameters):
+        if isinstance(parameters, LazyParameters):
             child.__dict__["_parameters"] = parameters.plain()
 
 
@@ -95,10 +95,10 @@ def _all(module: nn.Module) -> list[nn.Parameter]:
     found = []
     for child in module.modules():
         parameters = child.__dict__.get("_parameters", child._parameters)
-        guarded = isinstance(parameters, GuardedParameters)
+        lazy = isinstance(parameters, LazyParameters)
         found += [
             parameter
-            for parameter in (parameters.peek() if guarded else parameters.values())
+            for parameter in (parameters.peek() if lazy else parameters.values())
             if parameter is not None
         ]
     return found

@@ -8,9 +8,9 @@ from torch.optim import Optimizer
 
 from slackline.errors import UsageError
 from slackline.overlap._exchange import wire_type
-from slackline.overlap._guard import GuardedGroup, GuardedParameters
 from slackline.overlap._layout import is_dense
-from slackline.overlap._stepper import raw_groups
+from slackline.overlap._lazy_parameters import LazyGroup, LazyParameters
+from slackline.overlap._partial_step import raw_groups
 
 __all__ = ["check"]
 
@@ -26,7 +26,7 @@ def check(module: nn.Module, optimizers: Sequence[Optimizer]) -> dict[int, int]:
     names = {id(parameter): name for name, parameter in module.named_parameters()}
     holders: dict[int, int] = {}
     for number, optimizer in enumerate(optimizers):
-        if any(isinstance(group, GuardedGroup) for group in optimizer.param_groups):
+        if any(isinstance(group, LazyGroup) for group in optimizer.param_groups):
             raise UsageError(f"optimizer {number} belongs to another wrapped model already")
         for _, parameters in raw_groups(optimizer):
             for parameter in parameters:
@@ -49,7 +49,7 @@ def check(module: nn.Module, optimizers: Sequence[Optimizer]) -> dict[int, int]:
 
 def _check_module(module: nn.Module) -> None:
     for path, child in module.named_modules():
-        if isinstance(child.__dict__.get("_parameters"), GuardedParameters):
+        if isinstance(child.__dict__.get("_parameters"), LazyParameters):
             raise UsageError(f"module {path!r} belongs to another wrapped model already")
         if isinstance(child, nn.Embedding | nn.EmbeddingBag) and child.sparse:
             raise UsageError(f"the gradients of module {path!r} must be dense, not sparse")

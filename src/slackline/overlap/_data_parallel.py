@@ -15,9 +15,9 @@ from slackline.errors import UsageError
 from slackline.overlap._attach import compiled_parameters
 from slackline.overlap._buffers import Buffers
 from slackline.overlap._checks import check
+from slackline.overlap._model_gradients import ModelGradients, agree_and_copy
 from slackline.overlap._open import open_exchange
 from slackline.overlap._recorder import Recorder
-from slackline.overlap._reduction import Reduction, agree_and_copy
 from slackline.overlap._report import Report
 from slackline.telemetry import RunSummary, StepSummary
 
@@ -89,7 +89,7 @@ class DataParallel(nn.Module):
             broadcast_buffers and exchange.size > 1 and next(module.buffers(), None) is not None
         )
         self._followers = Buffers(module, exchange) if follows else None
-        self._reduction = Reduction(
+        self._gradients = ModelGradients(
             module,
             optimizers,
             exchange,
@@ -97,7 +97,7 @@ class DataParallel(nn.Module):
             average=average,
             group_bytes=group_bytes,
         )
-        self._watch = self._reduction.watch
+        self._tracker = self._gradients.tracker
         self._all_modules = list(module.modules())
         self._closed = False
         self._refuse: Any = torch.compiler.disable(_refuse)  # type: ignore[no-untyped-call]
@@ -111,10 +111,10 @@ class DataParallel(nn.Module):
             self._refuse()
         if not self._closed:
             self._prepare()
-        with self._watch.forward():
+        with self._tracker.forward():
             outputs = self.module(*args, **kwargs)
         if torch.is_grad_enabled() and not self._closed:
-            self._watch.count_backwards(outputs)
+            self._tracker.count_backwards(outputs)
         return outputs
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -133,15 +133,15 @@ class DataParallel(nn.Module):
     @property
     def require_backward_grad_sync(self) -> bool:
         """What `no_sync` sets to False; under DDP's name because scripts set it themselves."""
-        return self._watch.synchronize
+        return self._tracker.synchronize
 
     @require_backward_grad_sync.setter
     def require_backward_grad_sync(self, value: bool) -> None:
-        self._watch.synchronize = value
+        self._tracker.synchronize = value
 
     def expect_gradients(self) -> None:
         """Gradients are about to be added to by other hands than autograd's, within `no_sync`."""
-        self._reduction.expect()
+        self._gradients.expect()
 
     def complete_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Nothing more is added to these gradients in this round: their reductions start now.
@@ -149,17 +149,17 @@ class DataParallel(nn.Module):
         For a schedule that computes a step's gradients in parts, after `expect_gradients`. Every
         rank says it once of each parameter that has a gradient.
         """
-        self._reduction.complete(parameters)
+        self._gradients.complete(parameters)
 
     def synchronize(self) -> None:
         """Blocks until all gradients are reduced and all steps that were called for are taken."""
-        self._reduction.gather()
+        self._gradients.wait_reduced()
 
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
     ) -> Tensor:
         """As torch.nn.utils.clip_grad_norm_ on all parameters; waits for all reductions."""
-        self._reduction.gather()
+        self._gradients.wait_reduced()
         return nn.utils.clip_grad_norm_(
             self.parameters(), max_norm, norm_type, error_if_nonfinite=error_if_nonfinite
         )
@@ -167,14 +167,14 @@ class DataParallel(nn.Module):
     @property
     def group_bytes(self) -> int:
         """The most bytes of gradients that are reduced together; it changes while it is tried."""
-        return self._reduction.group_bytes
+        return self._gradients.group_bytes
 
     @property
     def trial_result(self) -> str:
         """Why `group_bytes` is what it is, with the times of what was tried; empty before the end
         of the trial, and where there is none.
         """
-        return self._reduction.trial_result
+        return self._gradients.trial_result
 
     @property
     def last_step(self) -> StepSummary | None:
@@ -194,7 +194,7 @@ class DataParallel(nn.Module):
             return
         self._closed = True
         try:
-            self._reduction.close()
+            self._gradients.close()
         finally:
             self._report.close()
 
@@ -209,7 +209,7 @@ class DataParallel(nn.Module):
             return
         self._closed = True
         try:
-            self._reduction.abandon()
+            self._gradients.abandon()
         finally:
             self._report.close()
 
@@ -228,7 +228,7 @@ class DataParallel(nn.Module):
         if self._closed:
             self.module.zero_grad(set_to_none)
         else:
-            self._reduction.zero_grad(set_to_none)
+            self._gradients.zero_grad(set_to_none)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own, without a prefix: it fits the plain module."""
@@ -266,10 +266,10 @@ class DataParallel(nn.Module):
         raise UsageError("a wrapped model takes part in reductions; save its .module instead")
 
     def _prepare(self) -> None:
-        self._watch.use(compiled_parameters(self._all_modules))
-        if not (self.training and torch.is_grad_enabled() and self._watch.synchronize):
+        self._tracker.use(compiled_parameters(self._all_modules))
+        if not (self.training and torch.is_grad_enabled() and self._tracker.synchronize):
             return
-        self._reduction.adopt()
+        self._gradients.adopt()
         if self._followers is not None:
             begin = self._recorder.clock()
             self._followers.follow_rank_0()

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from slackline.overlap._gradient_group import GradientGroup
-from slackline.overlap._slot import Clear, Phase, Slot
-from slackline.overlap._stepper import Settings, settings_of, step_some
+from slackline.overlap._parameter_state import Clear, ParameterState, Phase
+from slackline.overlap._partial_step import Settings, partial_step, settings_of
 
 __all__ = ["DeferredSteps"]
 
@@ -22,40 +22,40 @@ class DeferredSteps:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._settings: Settings = ()
-        self._batches: dict[GradientGroup | None, list[Slot]] = {}
+        self._batches: dict[GradientGroup | None, list[ParameterState]] = {}
         """By the reduction that they wait for; under None those that wait for nothing."""
 
     def __bool__(self) -> bool:
         """Whether some parameter has not taken its step."""
         return bool(self._batches)
 
-    def defer(self, slots: Iterable[Slot]) -> None:
+    def defer(self, states: Iterable[ParameterState]) -> None:
         """Have each parameter that has a gradient take a step later, with the settings of now."""
         assert not self._batches
         self._settings = settings_of(self._optimizer)
         batches = self._batches
-        for slot in slots:
-            if slot.phase is not Phase.POSTED:
-                slot.grad = slot.parameter.grad
-                if slot.grad is None:
+        for state in states:
+            if state.phase is not Phase.POSTED:
+                state.grad = state.parameter.grad
+                if state.grad is None:
                     continue
-            slot.due = True
-            batch = batches.get(slot.posting)
+            state.due = True
+            batch = batches.get(state.posting)
             if batch is None:
-                batch = batches[slot.posting] = []
-            slot.batch = batch
-            batch.append(slot)
+                batch = batches[state.posting] = []
+            state.batch = batch
+            batch.append(state)
 
-    def first(self) -> Slot:
+    def first(self) -> ParameterState:
         """Return a parameter that has not taken its step, the most urgent one."""
         return next(iter(self._batches.values()))[0]
 
-    def take(self, slot: Slot, companions: Iterable[Slot] = ()) -> None:
+    def take(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
         """Step a parameter whose gradient is reduced, and all that were reduced with it.
 
         The same goes for those of the companions whose gradients are reduced.
         """
-        ready = {id(slot.batch): slot.batch}
+        ready = {id(state.batch): state.batch}
         for other in companions:
             if other.due and other.done():
                 ready[id(other.batch)] = other.batch
@@ -66,13 +66,13 @@ class DeferredSteps:
         """Take all steps that need no waiting."""
         self._run([group for group in self._batches if group is None or group.done()])
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         """Take none of the steps any more."""
-        for slot in self._slots(self._batches):
-            slot.due = False
+        for state in self._states(self._batches):
+            state.due = False
         self._batches.clear()
 
-    def _slots(self, groups: Iterable[GradientGroup | None]) -> Iterator[Slot]:
+    def _states(self, groups: Iterable[GradientGroup | None]) -> Iterator[ParameterState]:
         for group in groups:
             yield from self._batches[group]
 
@@ -82,16 +82,16 @@ class DeferredSteps:
         for group in groups:
             if group is not None:
                 group.wait()
-        ready = list(self._slots(groups))
+        ready = list(self._states(groups))
         chosen: defaultdict[int, list[Tensor]] = defaultdict(list)
-        for slot in ready:
-            slot.parameter.grad = grad = slot.grad
+        for state in ready:
+            state.parameter.grad = grad = state.grad
             if grad is not None:
-                chosen[slot.group].append(slot.parameter)
-        step_some(self._optimizer, self._settings, chosen)
-        for slot in ready:
-            slot.due = False
-            if slot.clear is not Clear.NO:
-                slot.forget(slot.clear)
+                chosen[state.group].append(state.parameter)
+        partial_step(self._optimizer, self._settings, chosen)
+        for state in ready:
+            state.due = False
+            if state.clear_later is not Clear.NO:
+                state.clear_gradient(state.clear_later)
         for group in groups:
             del self._batches[group]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from slackline.errors import UsageError
 from slackline.overlap._exchange import Exchange, Pending
-from slackline.overlap._slot import Slot, Use
+from slackline.overlap._parameter_state import ParameterState, Use
 
 __all__ = ["GradientGroup", "count_groups", "cut"]
 
@@ -23,67 +23,67 @@ __all__ = ["GradientGroup", "count_groups", "cut"]
 class GradientGroup:
     """Neighbours in memory whose gradients are one reduction."""
 
-    def __init__(self, slots: Sequence[Slot], reduce: Callable[[int], Pending]) -> None:
+    def __init__(self, states: Sequence[ParameterState], reduce: Callable[[int], Pending]) -> None:
         """`reduce` posts the memory of all of them with a priority."""
-        self.slots = tuple(slots)
+        self.states = tuple(states)
         self.posted = False
         """Whether a reduction of it has been posted since the last step."""
         self.missing = 0
         """How many members' gradients have not come since the last step; counted from `arm` on."""
-        self.changes: tuple[list[tuple[Slot, Use]], ...] = ([], [])
+        self.changes: tuple[list[tuple[ParameterState, Use]], ...] = ([], [])
         """Members that were used as they had not been, and how; by the parity of the step."""
         self._parity = 0
-        self._learns = len(slots) > 1 and slots[0].flat.device.type == "cpu"
+        self._learns = len(states) > 1 and states[0].flat.device.type == "cpu"
         self._reduce = reduce
-        self._nbytes = sum(slot.nbytes for slot in slots)
+        self._nbytes = sum(state.nbytes for state in states)
         self._pending: Pending | None = None
-        self._in_flight: Sequence[Slot] = ()
-        self._members: Sequence[Slot] | None = None
+        self._in_flight: Sequence[ParameterState] = ()
+        self._members: Sequence[ParameterState] | None = None
         self.restart()
 
     @property
     def key(self) -> int:
         """The number of its first member: no other group has it."""
-        return self.slots[0].index
+        return self.states[0].index
 
     @property
     def priority(self) -> int:
         """That of its most urgent member."""
-        return min(slot.priority for slot in self.slots)
+        return min(state.priority for state in self.states)
 
     @property
-    def members(self) -> list[Slot]:
+    def members(self) -> list[ParameterState]:
         """Those that can have gradients: parameters may have been frozen since the last step."""
-        return [slot for slot in self.slots if slot.parameter.requires_grad]
+        return [state for state in self.states if state.parameter.requires_grad]
 
     def restart(self) -> None:
         """Begin another step: nothing has come or was posted."""
         self.posted = False
         self._members = None
-        for slot in self.slots:
-            slot.posted = slot.extra = slot.arrived = slot.armed = False
+        for state in self.states:
+            state.posted = state.extra = state.arrived = state.armed = False
 
     def arm(self) -> None:
         """Have the members' hooks count `missing` down by themselves, until `disarm`."""
         if self.posted:
             return
-        for slot in self._count():
-            slot.armed = not slot.arrived
+        for state in self._count():
+            state.armed = not state.arrived
 
     def disarm(self) -> None:
         """Have the members' hooks report each gradient."""
-        for slot in self._members or ():
-            slot.armed = False
+        for state in self._members or ():
+            state.armed = False
 
-    def arrive(self, slot: Slot) -> bool:
+    def arrive(self, state: ParameterState) -> bool:
         """Note the gradient of a member; return whether it was the last one to come."""
         self._count()
-        if not slot.arrived:
-            slot.arrived, slot.armed = True, False
+        if not state.arrived:
+            state.arrived, state.armed = True, False
             self.missing -= 1
         return self.missing == 0
 
-    def _count(self) -> Sequence[Slot]:
+    def _count(self) -> Sequence[ParameterState]:
         """Return the members of this step."""
         if self._members is None:
             self._members = self.members
@@ -99,15 +99,15 @@ class GradientGroup:
         self._in_flight = members = self._count()
         targets: list[Tensor] = []
         sources: list[Tensor] = []
-        for slot in members:
-            slot.load(targets, sources)
+        for state in members:
+            state.load(targets, sources)
         if targets:
             with torch.no_grad():
                 torch._foreach_copy_(targets, sources)
         self._pending = self._reduce(self.priority)
         self.posted = True
-        for slot in members:
-            slot.post(self)
+        for state in members:
+            state.post(self)
         return self._nbytes
 
     def done(self) -> bool:
@@ -125,15 +125,15 @@ class GradientGroup:
             raise
         self._pending = None
         written = None
-        for slot in self._in_flight:
+        for state in self._in_flight:
             try:
-                slot.reduced()
+                state.reduced()
             except UsageError as error:
                 written = error
         if self._learns:
-            uses = [(slot, slot.told()) for slot in self._in_flight]
+            uses = [(state, state.told()) for state in self._in_flight]
             self.changes[self._parity].extend(
-                (slot, use) for slot, use in uses if use is not slot.use
+                (state, use) for state, use in uses if use is not state.use
             )
         if written is not None:
             raise written
@@ -146,16 +146,16 @@ class GradientGroup:
 
 
 def cut(
-    slots: Sequence[Slot], group_bytes: int, exchange: Exchange, *, average: bool
+    states: Sequence[ParameterState], group_bytes: int, exchange: Exchange, *, average: bool
 ) -> list[GradientGroup]:
-    """Return groups of neighbours of at most `group_bytes` each; each slot alone for 0.
+    """Return groups of neighbours of at most `group_bytes` each; each state alone for 0.
 
     A gradient that is longer than that is a group of its own. So is one that not all ranks have in
     every step: a group is posted when its last gradient has come. Those that nobody has are apart
     from the others.
     """
     groups = []
-    for members in _runs(slots, group_bytes):
+    for members in _runs(states, group_bytes):
         # A tensor of its own: where torch reduces it, the gradients' versions stay.
         flat = exchange.span(members[0].flat, members[-1].flat)
         reduce = exchange.reduction(members[0].index, flat, average=average)
@@ -163,28 +163,28 @@ def cut(
     return groups
 
 
-def count_groups(slots: Sequence[Slot], group_bytes: int) -> int:
+def count_groups(states: Sequence[ParameterState], group_bytes: int) -> int:
     """Return how many groups `cut` would make."""
-    return sum(1 for _ in _runs(slots, group_bytes))
+    return sum(1 for _ in _runs(states, group_bytes))
 
 
-def _runs(slots: Sequence[Slot], group_bytes: int) -> Iterator[list[Slot]]:
-    run: list[Slot] = []
+def _runs(states: Sequence[ParameterState], group_bytes: int) -> Iterator[list[ParameterState]]:
+    run: list[ParameterState] = []
     length = 0
-    for slot in slots:
-        if run and (not _alike(run[-1], slot) or length + slot.nbytes > group_bytes):
+    for state in states:
+        if run and (not _alike(run[-1], state) or length + state.nbytes > group_bytes):
             yield run
             run, length = [], 0
-        run.append(slot)
-        length += slot.nbytes
+        run.append(state)
+        length += state.nbytes
     if run:
         yield run
 
 
-def _alike(slot: Slot, following: Slot) -> bool:
+def _alike(state: ParameterState, following: ParameterState) -> bool:
     """Return whether two neighbours may be in one group."""
     return (
-        slot.block == following.block
-        and slot.flat.dtype is following.flat.dtype
-        and slot.use is following.use is not Use.SOMEWHERE
+        state.block == following.block
+        and state.flat.dtype is following.flat.dtype
+        and state.use is following.use is not Use.SOMEWHERE
     )

@@ -9,40 +9,40 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from slackline.overlap._slot import Phase, Slot
+from slackline.overlap._parameter_state import ParameterState, Phase
 
 __all__ = ["before_gradient", "on_gradient"]
 
 Hook = Callable[[Tensor], None]
 
 
-def before_gradient(slot: Slot) -> Hook:
+def before_gradient(state: ParameterState) -> Hook:
     """Return what is called with the gradient, before it is added to the parameter's."""
-    of_slot, local = weakref.ref(slot), Phase.LOCAL
+    of_state, local = weakref.ref(state), Phase.LOCAL
 
     def before(_: Tensor) -> None:
-        slot = of_slot()
-        if slot is not None and (slot.phase is not local or slot.due):
-            slot.before_gradient(slot)
+        state = of_state()
+        if state is not None and (state.phase is not local or state.due):
+            state.before_gradient(state)
 
     return before
 
 
-def on_gradient(slot: Slot) -> Hook:
+def on_gradient(state: ParameterState) -> Hook:
     """Return what is called with the parameter, whose gradient is whole."""
-    of_slot = weakref.ref(slot)
+    of_state = weakref.ref(state)
 
     def on(_: Tensor) -> None:
-        slot = of_slot()
-        if slot is None:
+        state = of_state()
+        if state is None:
             return
-        if not slot.armed:
-            slot.on_gradient(slot)
+        if not state.armed:
+            state.on_gradient(state)
             return
-        slot.armed, slot.arrived = False, True
-        group = slot.gradient_group
+        state.armed, state.arrived = False, True
+        group = state.gradient_group
         group.missing -= 1
         if not group.missing:
-            slot.on_last_gradient(group)
+            state.on_last_gradient(group)
 
     return on

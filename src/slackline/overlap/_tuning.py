@@ -7,8 +7,8 @@ import torch
 
 from slackline.overlap._exchange import Exchange
 from slackline.overlap._gradient_group import count_groups
+from slackline.overlap._parameter_state import ParameterState
 from slackline.overlap._recorder import Clock
-from slackline.overlap._slot import Slot
 from slackline.overlap._trial import Candidate, Trial
 
 __all__ = ["Tuning"]
@@ -42,16 +42,16 @@ class Tuning:
         outcome = None if self._trial is None else self._trial.outcome
         return "" if outcome is None else str(outcome)
 
-    def step(self, slots: Sequence[Slot]) -> bool:
+    def step(self, states: Sequence[ParameterState]) -> bool:
         """A step is over: return whether the next one has groups of another size."""
         if not self._tries:
             return False
         now = self._clock()
         elapsed_ns, self._since = now - self._since, now
         if self._trial is None:
-            everything = sum(slot.nbytes for slot in slots)
+            everything = sum(state.nbytes for state in states)
             sizes = (*(size for size in _SIZES if size < everything), everything)
-            counts = {count_groups(slots, size): size for size in sizes}
+            counts = {count_groups(states, size): size for size in sizes}
             candidates = [
                 Candidate(group_bytes=size, groups=count) for count, size in counts.items()
             ]

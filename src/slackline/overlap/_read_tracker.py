@@ -1,4 +1,4 @@
-"""What the parts of one wrapped model share: who owns a parameter, and what the model is doing."""
+"""Tracks the reads of a model's parameters: each read waits for what it needs, and no longer."""
 
 import weakref
 from collections.abc import Iterator, Sequence
@@ -9,23 +9,23 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from slackline.overlap._guard import GuardedParameters
-from slackline.overlap._slot import Slot
+from slackline.overlap._lazy_parameters import LazyParameters
+from slackline.overlap._parameter_state import ParameterState
 
 if TYPE_CHECKING:
-    from slackline.overlap._session import Session
+    from slackline.overlap._gradient_reducer import GradientReducer
 
-__all__ = ["Watch"]
+__all__ = ["ReadTracker"]
 
 
-class Watch:
-    """Decides what a reader of a parameter must wait for; records the order of first use."""
+class ReadTracker:
+    """Finishes the steps and reductions that a read needs; records the order of first use."""
 
     def __init__(self) -> None:
         self.busy = True
         self._synchronize = True
-        self.sessions: list[Session] = []
-        self.owners: dict[int, tuple[Session, Slot]] = {}
+        self.reducers: list[GradientReducer] = []
+        self.owners: dict[int, tuple[GradientReducer, ParameterState]] = {}
         """By the parameter's id."""
         self.backwards = 0
         """Backward passes so far that came through what the wrapper's forward gave."""
@@ -41,53 +41,53 @@ class Watch:
     @synchronize.setter
     def synchronize(self, value: bool) -> None:
         self._synchronize = value
-        for session in self.sessions:
-            session.disarm()
+        for reducer in self.reducers:
+            reducer.disarm()
 
-    def read(self, parameter: nn.Parameter, siblings: GuardedParameters) -> None:
-        """Within a forward only the parameter's value counts, elsewhere its gradient does too.
+    def read(self, parameter: nn.Parameter, siblings: LazyParameters) -> None:
+        """Finish a parameter's step before it is read; outside a forward also its reduction.
 
-        But for the gradient alone a rank does not wait for what the others may never do.
+        A rank never waits for a gradient that other ranks may not post: see `needs_agreement`.
         """
         owner = self.owners.get(id(parameter))
         if owner is None:
             return
         self._note(parameter)
-        session, slot = owner
-        if slot.due:
-            session.finish(slot, self._slots(session, siblings.peek()))
-        elif session.open and not session.needs_agreement and not self._computing():
-            session.gather([slot])
+        reducer, state = owner
+        if state.due:
+            reducer.finish(state, self._states(reducer, siblings.peek()))
+        elif reducer.open and not reducer.needs_agreement and not self._computing():
+            reducer.wait_reduced([state])
 
     def read_all(self, parameters: Iterator[Tensor]) -> None:
         for parameter in parameters:
             owner = self.owners.get(id(parameter))
             if owner is not None:
-                session, slot = owner
-                if slot.due:
-                    session.finish(slot)
-                if session.open and not self._computing():
-                    session.gather([slot])
+                reducer, state = owner
+                if state.due:
+                    reducer.finish(state)
+                if reducer.open and not self._computing():
+                    reducer.wait_reduced([state])
 
     def use(self, parameters: Sequence[nn.Parameter]) -> None:
-        """A forward is about to use parameters that it does not look up."""
+        """Finish the steps of parameters that a forward uses without looking them up."""
         for parameter in parameters:
             owner = self.owners.get(id(parameter))
             if owner is not None:
                 self._note(parameter)
-                session, slot = owner
-                if slot.due:
-                    session.finish(slot)
+                reducer, state = owner
+                if state.due:
+                    reducer.finish(state)
 
     def refresh(self) -> None:
-        """Says anew whether readers have anything to wait for."""
+        """Update `busy`: whether a read may have anything to wait for."""
         self.busy = self._seen is not None or any(
-            session.open or session.pending for session in self.sessions
+            reducer.open or reducer.pending for reducer in self.reducers
         )
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """The model computes; the first forward that is differentiated sets the priorities."""
+        """Mark a forward of the model; the first one with gradients sets the priorities."""
         self._depth += 1
         try:
             yield
@@ -95,8 +95,8 @@ class Watch:
             self._depth -= 1
         if self._seen and not self._depth and torch.is_grad_enabled():
             last = len(self._seen)
-            for key, (_, slot) in self.owners.items():
-                slot.priority = self._seen.get(key, last)
+            for key, (_, state) in self.owners.items():
+                state.priority = self._seen.get(key, last)
             self._seen = None
             self.refresh()
 
@@ -110,7 +110,7 @@ class Watch:
                 output.register_hook(_Count(self))  # type: ignore[no-untyped-call]
 
     def count(self) -> None:
-        """One of the outputs has got its gradient: once for each backward pass."""
+        """Count the backward pass that runs, once."""
         task: int = torch._C._current_graph_task_id()
         if self.synchronize and task != self._task:
             self._task = task
@@ -123,20 +123,25 @@ class Watch:
     def _computing(self) -> bool:
         return self._depth > 0 or torch._C._current_graph_task_id() != -1
 
-    def _slots(self, session: "Session", parameters: Iterator[nn.Parameter]) -> Iterator[Slot]:
+    def _states(
+        self, reducer: "GradientReducer", parameters: Iterator[nn.Parameter]
+    ) -> Iterator[ParameterState]:
         for parameter in parameters:
             owner = self.owners.get(id(parameter))
-            if owner is not None and owner[0] is session:
+            if owner is not None and owner[0] is reducer:
                 yield owner[1]
 
 
 class _Count:
-    """A hook of an output. It holds on to nothing: Python cannot see cycles through autograd."""
+    """Counts backward passes, as a hook of an output.
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = weakref.ref(watch)
+    It holds a weak reference: Python's collector cannot see cycles through autograd.
+    """
+
+    def __init__(self, tracker: ReadTracker) -> None:
+        self._tracker = weakref.ref(tracker)
 
     def __call__(self, _: Tensor) -> None:
-        watch = self._watch()
-        if watch is not None:
-            watch.count()
+        tracker = self._tracker()
+        if tracker is not None:
+            tracker.count()

@@ -3,11 +3,11 @@
             post              wait
     LOCAL ────────▶ POSTED ────────▶ REDUCED
       ▲                                 │
-      └──── cleared, or set aside ──────┘
+      └──── cleared, or stashed ────────┘
 
 The gradient lies in a flat buffer of the exchange, one element longer than the gradient: the last
 one is 1 where the rank has a gradient and 0 where it has none, and is reduced along with it. So
-each rank learns without another message whether anybody used the parameter. A GradientGroup posts
+each rank learns without another message whether any rank used the parameter. A GradientGroup posts
 it and waits for it, alone or with its neighbours in memory.
 """
 
@@ -24,7 +24,7 @@ from slackline.errors import UsageError
 if TYPE_CHECKING:
     from slackline.overlap._gradient_group import GradientGroup
 
-__all__ = ["Clear", "Phase", "Slot", "Use", "clear_grad", "flat_request"]
+__all__ = ["Clear", "Phase", "ParameterState", "Use", "clear_grad", "flat_request"]
 
 
 class Phase(Enum):
@@ -66,7 +66,7 @@ def flat_request(parameter: Tensor) -> tuple[int, torch.dtype]:
 
 
 def clear_grad(parameter: Tensor, *, set_to_none: bool) -> None:
-    """What torch's `zero_grad` does to one parameter."""
+    """Do what torch's `zero_grad` does to one parameter."""
     grad = parameter.grad
     if grad is None or set_to_none:
         parameter.grad = None
@@ -76,7 +76,7 @@ def clear_grad(parameter: Tensor, *, set_to_none: bool) -> None:
     grad.requires_grad_(False).zero_()
 
 
-class Slot:
+class ParameterState:
     """The gradient of one parameter. Used by one thread at a time."""
 
     def __init__(
@@ -102,16 +102,16 @@ class Slot:
         self.priority = index
         self.phase = Phase.LOCAL
         self.posted = False
-        """Whether a reduction has been posted since the last step."""
+        """Whether its reduction has been posted since the last step."""
         self.arrived = False
         """Whether autograd has brought a gradient since the last step."""
         self.armed = False
         """Whether the next gradient only has to be counted."""
         self.gradient_group: GradientGroup
-        """The group that it is reduced in; its owner sets it, and these:"""
-        self.before_gradient: Callable[[Slot], None]
+        """The group that it is reduced in. The reducer sets it, and these callbacks:"""
+        self.before_gradient: Callable[[ParameterState], None]
         """Autograd is about to add to a gradient that is not this rank's own."""
-        self.on_gradient: Callable[[Slot], None]
+        self.on_gradient: Callable[[ParameterState], None]
         """Autograd has brought a gradient, and it was not armed."""
         self.on_last_gradient: Callable[[GradientGroup], None]
         """The gradients of a group's members have all come."""
@@ -120,12 +120,12 @@ class Slot:
         self.flat = flat
         self.block = block
         self.extra = False
-        """Whether gradients came after that."""
+        """Whether gradients came after its reduction had been posted in this step."""
         self.due = False
         """Whether a step waits for the gradient."""
-        self.batch: list[Slot] = []
+        self.batch: list[ParameterState] = []
         """While a step does: the parameters that take it together."""
-        self.clear = Clear.NO
+        self.clear_later = Clear.NO
         self.use = Use.EVERYWHERE
         self.grad: Tensor | None = None
         """What the step uses: the reduced gradient, None where no rank has one."""
@@ -133,8 +133,8 @@ class Slot:
         self._present = False
         self._version = 0
         """Of the gradient in memory when it was posted."""
-        self._spilled = False
-        self._aside: Tensor | None = None
+        self._accumulates = False
+        self._stashed: Tensor | None = None
         self._view = self._make_view()
         self._address = self._view.data_ptr()
         self._cell: Any = None
@@ -196,25 +196,25 @@ class Slot:
         self.posted = True
 
     def wait(self) -> None:
-        """Blocks until the reduction is done, then shows its result as the parameter's grad."""
+        """Block until the reduction is done, then show its result as the parameter's grad."""
         if self.posting is not None:
             self.posting.wait()
 
     def reduced(self) -> None:
         """Show the result of a reduction that has ended as the parameter's grad.
 
-        Where more of the rank's own has come meanwhile, the result is set aside instead. Raises
-        UsageError if somebody has written to the gradient while it was reduced.
+        Where more gradients of this rank have come meanwhile, the result is stashed instead. Raises
+        UsageError if the gradient was written to while it was reduced.
         """
         written = self._view._version != self._version
         self.posting = None
         self.phase = Phase.REDUCED
-        if self._spilled:
-            self._spilled = False
+        if self._accumulates:
+            self._accumulates = False
             more = self.parameter.grad
             self._show()
             if more is not None and more is not self._view:
-                self.reopen()
+                self.stash()
                 self.parameter.grad = more
         else:
             self._show()
@@ -235,60 +235,60 @@ class Slot:
 
     def _show(self) -> None:
         used = self._present or self._anybody()
-        if self._aside is not None:
+        if self._stashed is not None:
             with torch.no_grad():
-                self._view.add_(self._aside)
-            self._aside, used = None, True
+                self._view.add_(self._stashed)
+            self._stashed, used = None, True
         self.grad = grad = self._view if used else None
-        if self.clear is Clear.NO and self.parameter.grad is not grad:
+        if self.clear_later is Clear.NO and self.parameter.grad is not grad:
             self.parameter.grad = grad
 
-    def reopen(self) -> None:
-        """Sets a reduced gradient aside, so that more of the rank's own can come: they add up."""
+    def stash(self) -> None:
+        """Put a reduced gradient aside while this rank accumulates more; later both are added."""
         assert self.posting is None
         grad = self.parameter.grad
         if grad is not None:
-            self._aside = grad.detach().clone()
+            self._stashed = grad.detach().clone()
             self._view.zero_()
             self.parameter.grad = self._view
         self.phase = Phase.LOCAL
         self.grad = None
 
-    def restore(self) -> None:
-        """Undoes `reopen`: nothing came after all."""
+    def unstash(self) -> None:
+        """Undo `stash`, where no gradient has come after it."""
         self.phase = Phase.REDUCED
-        if self._aside is not None:
-            self._view.copy_(self._aside)
-            self._aside = None
+        if self._stashed is not None:
+            self._view.copy_(self._stashed)
+            self._stashed = None
             self.grad = self.parameter.grad = self._view
 
-    def spill(self) -> None:
-        """More of the rank's own comes while the buffer is in flight: it gathers elsewhere."""
-        self._spilled = True
+    def accumulate_locally(self) -> None:
+        """Have autograd accumulate in memory of its own while the buffer is being reduced."""
+        self._accumulates = True
         if self.parameter.grad is self._view:
             self.parameter.grad = None
 
-    def take_back(self) -> None:
-        """Waits, and sets the result aside; what has spilled is the rank's own gradient now."""
+    def wait_and_stash(self) -> None:
+        """Wait for the reduction and stash its result; the gradient is this rank's own again."""
         self.wait()
         if self.phase is not Phase.LOCAL:
-            self.reopen()
+            self.stash()
 
-    def forget(self, clear: Clear) -> None:
-        """Clears the gradient now; must not be POSTED."""
+    def clear_gradient(self, how: Clear) -> None:
+        """Clear the gradient now. It must not be POSTED."""
         assert self.posting is None
-        self._aside = None
-        self._spilled = False
+        self._stashed = None
+        self._accumulates = False
         self.grad = None
         self.phase = Phase.LOCAL
-        self.clear = Clear.NO
-        if clear is Clear.NONE:
+        self.clear_later = Clear.NO
+        if how is Clear.NONE:
             self.parameter.grad = None
         else:
             clear_grad(self.parameter, set_to_none=False)
 
     def detach(self) -> None:
-        """Moves a visible gradient out of the exchange's memory, which is about to go."""
+        """Move a visible gradient out of the exchange's memory, which is about to be freed."""
         grad = self.parameter.grad
         if grad is not None and grad.data_ptr() == self._address:
             self.parameter.grad = grad.detach().clone()

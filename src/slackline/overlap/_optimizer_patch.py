@@ -1,7 +1,7 @@
-"""An optimizer goes on under new management: `step` and `zero_grad` stop blocking.
+"""Replaces an optimizer's `step` and `zero_grad`, so that neither blocks.
 
-The object stays the user's own, of its own class; only methods of this one instance are replaced,
-so that schedulers, scalers and checkpoints find what they expect. `release` puts all of it back.
+The object stays the user's own, of its own class. Only methods of this one instance are replaced,
+so that schedulers, scalers and checkpoints find what they expect. `release` restores them.
 """
 
 from collections.abc import Callable
@@ -14,48 +14,48 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.hooks import RemovableHandle
 
 from slackline.overlap._choice import Choice, StepFacts, choose, steps_alone
-from slackline.overlap._guard import GuardedGroup
-from slackline.overlap._session import Session
-from slackline.overlap._slot import Clear, clear_grad
-from slackline.overlap._stepper import raw_groups
-from slackline.overlap._watch import Watch
+from slackline.overlap._gradient_reducer import GradientReducer
+from slackline.overlap._lazy_parameters import LazyGroup
+from slackline.overlap._parameter_state import Clear, clear_grad
+from slackline.overlap._partial_step import raw_groups
+from slackline.overlap._read_tracker import ReadTracker
 
-__all__ = ["Takeover"]
+__all__ = ["OptimizerPatch"]
 
 _METHODS = ("step", "zero_grad", "add_param_group", "__getstate__")
 
 
-class Takeover:
-    """One optimizer's methods, bound to its session."""
+class OptimizerPatch:
+    """Methods of one optimizer that use its reducer."""
 
     def __init__(
         self,
         optimizer: Optimizer,
-        session: Session,
-        watch: Watch,
+        reducer: GradientReducer,
+        tracker: ReadTracker,
         adopt: Callable[[], None],
     ) -> None:
-        """`adopt` gives slots to parameters that have come in or have become trainable."""
+        """`adopt` makes states for parameters that were added or have become trainable."""
         self.choice: Choice | None = None
         """How the last step was taken, and why."""
         self._optimizer = optimizer
-        self._session = session
-        self._watch = watch
+        self._reducer = reducer
+        self._tracker = tracker
         self._adopt = adopt
         self._own = {name: vars(optimizer)[name] for name in _METHODS if name in vars(optimizer)}
         self._step: Callable[..., Any] = optimizer.step
         foreign = "step" in self._own and not hasattr(optimizer.step, "_wrapped_by_lr_sched")
         self._alone = steps_alone(type(optimizer)) and not foreign
-        self._guard_groups()
+        self._make_groups_lazy()
         self._replace()
         self._handles: list[RemovableHandle] = [
             optimizer.register_state_dict_pre_hook(lambda _: self._settle()),
-            optimizer.register_load_state_dict_pre_hook(lambda _, __: session.finish_all()),
-            optimizer.register_load_state_dict_post_hook(lambda _: self._guard_groups()),
+            optimizer.register_load_state_dict_pre_hook(lambda _, __: reducer.finish_all()),
+            optimizer.register_load_state_dict_post_hook(lambda _: self._make_groups_lazy()),
         ]
 
     def release(self) -> None:
-        """Gives the optimizer its own methods and groups back."""
+        """Restore the optimizer's own methods and groups."""
         optimizer: Any = self._optimizer
         for name in _METHODS:
             delattr(optimizer, name)
@@ -63,7 +63,7 @@ class Takeover:
         for handle in self._handles:
             handle.remove()
         optimizer.param_groups[:] = [
-            group.plain() if isinstance(group, GuardedGroup) else group
+            group.plain() if isinstance(group, LazyGroup) else group
             for group in optimizer.param_groups
         ]
 
@@ -76,7 +76,7 @@ class Takeover:
 
         def add_param_group(optimizer: Optimizer, param_group: dict[str, Any]) -> None:
             type(optimizer).add_param_group(optimizer, param_group)
-            self._guard_groups()
+            self._make_groups_lazy()
             self._adopt()
 
         def __getstate__(optimizer: Optimizer) -> Any:  # noqa: N807  # copies and pickles ask for it
@@ -94,17 +94,17 @@ class Takeover:
         self._adopt()
         self.choice = choose(self._facts(bool(args) or bool(kwargs)))
         if self.choice.deferred:
-            self._session.mark()
+            self._reducer.defer_step()
             return None
         closure = args[0] if args else kwargs.get("closure")
-        self._session.finish_all()
+        self._reducer.finish_all()
         if callable(closure):
             args, kwargs = (self._reducing(closure), *args[1:]), {**kwargs}
             kwargs.pop("closure", None)
         else:
             self._reduce()
         result = self._step(*args, **kwargs)
-        self._session.end_step()
+        self._reducer.step_taken()
         return result
 
     def _settle(self) -> None:
@@ -112,7 +112,7 @@ class Takeover:
 
         Without it the order would be that in which first steps were taken: another one each run.
         """
-        self._session.finish_all()
+        self._reducer.finish_all()
         state = self._optimizer.state
         for _, parameters in raw_groups(self._optimizer):
             for parameter in parameters:
@@ -134,7 +134,7 @@ class Takeover:
             hooks=any(hooks),
             scaled=any(value is not None for value in scale),
             differentiable=bool(optimizer.defaults.get("differentiable", False)),
-            reduced=self._session.reduced,
+            reduced=self._reducer.reduced,
         )
 
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
@@ -142,25 +142,25 @@ class Takeover:
             with torch.enable_grad():
                 loss = closure()
             self._reduce()
-            self._session.close_round()
+            self._reducer.reset_step()
             return loss
 
         return reducing
 
     def _reduce(self) -> None:
-        self._session.flush()
-        self._session.gather()
+        self._reducer.post_missing()
+        self._reducer.wait_reduced()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears gradients, each after the step that is still to use it."""
-        self._session.clear(Clear.NONE if set_to_none else Clear.ZERO)
+        """Clear gradients, each after the step that still uses it."""
+        self._reducer.clear(Clear.NONE if set_to_none else Clear.ZERO)
         for group in self._optimizer.param_groups:
             for parameter in dict.__getitem__(group, "params"):
-                if id(parameter) not in self._watch.owners:
+                if id(parameter) not in self._tracker.owners:
                     clear_grad(parameter, set_to_none=set_to_none)
 
-    def _guard_groups(self) -> None:
+    def _make_groups_lazy(self) -> None:
         groups = self._optimizer.param_groups
         for index, group in enumerate(groups):
-            if not isinstance(group, GuardedGroup):
-                groups[index] = GuardedGroup(group, self._watch)
+            if not isinstance(group, LazyGroup):
+                groups[index] = LazyGroup(group, self._tracker)

@@ -1,4 +1,4 @@
-"""Puts a model's gradients under way: from a module and its optimizers to hooked, guarded parts."""
+"""Set up a model's reductions: hooks, lazy parameters, patched optimizers; undo it at the end."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,19 +10,19 @@ from slackline.errors import MismatchError, UsageError
 from slackline.overlap import _manifest
 from slackline.overlap._attach import attach, detach
 from slackline.overlap._exchange import Exchange
+from slackline.overlap._gradient_reducer import GradientReducer
 from slackline.overlap._layout import is_dense
+from slackline.overlap._optimizer_patch import OptimizerPatch
+from slackline.overlap._parameter_state import ParameterState, clear_grad, flat_request
+from slackline.overlap._partial_step import raw_groups
+from slackline.overlap._read_tracker import ReadTracker
 from slackline.overlap._recorder import Recorder
-from slackline.overlap._session import Session
-from slackline.overlap._slot import Slot, clear_grad, flat_request
-from slackline.overlap._stepper import raw_groups
-from slackline.overlap._takeover import Takeover
-from slackline.overlap._watch import Watch
 
-__all__ = ["Reduction", "agree_and_copy"]
+__all__ = ["ModelGradients", "agree_and_copy"]
 
 
 def agree_and_copy(module: nn.Module, holders: dict[int, int], exchange: Exchange) -> None:
-    """Checks that all ranks have the same model, then gives every rank rank 0's values.
+    """Check that all ranks have the same model, then give every rank rank 0's values.
 
     Raises MismatchError on every rank, with the first rank and tensor that differ.
     """
@@ -42,7 +42,7 @@ def agree_and_copy(module: nn.Module, holders: dict[int, int], exchange: Exchang
                 tensor.copy_(copied)
 
 
-class Reduction:
+class ModelGradients:
     """The gradients of one wrapped model. `close` makes model and optimizers plain again."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Reduction:
 
         `group_bytes` None: found by trial.
         """
-        self.watch = Watch()
+        self.tracker = ReadTracker()
         self._module = module
         self._exchange = exchange
         self._optimizers = optimizers
@@ -72,11 +72,11 @@ class Reduction:
         self._blocks = 0
         # Half a rank less than all: an average may be rounded.
         self._most = (1 - 0.5 / exchange.size) * (1 if average else exchange.size)
-        self._sessions = [
-            Session(
+        self._reducers = [
+            GradientReducer(
                 optimizer,
                 exchange,
-                self.watch,
+                self.tracker,
                 recorder,
                 key=key,
                 eager=eager,
@@ -85,31 +85,31 @@ class Reduction:
             )
             for optimizer, recorder, key in zip(optimizers, recorders, keys, strict=True)
         ]
-        self.watch.sessions = self._sessions
+        self.tracker.reducers = self._reducers
         self.adopt()
-        self._takeovers = [
-            Takeover(optimizer, session, self.watch, self.adopt)
-            for optimizer, session in zip(optimizers, self._sessions, strict=True)
+        self._patches = [
+            OptimizerPatch(optimizer, reducer, self.tracker, self.adopt)
+            for optimizer, reducer in zip(optimizers, self._reducers, strict=True)
         ]
-        self._handles = attach(module, self.watch)
+        self._handles = attach(module, self.tracker)
 
     @property
     def group_bytes(self) -> int:
         """The most bytes of the first optimizer's groups."""
-        return self._sessions[0].group_bytes
+        return self._reducers[0].group_bytes
 
     @property
     def trial_result(self) -> str:
         """What the first optimizer's trial has found."""
-        return self._sessions[0].trial_result
+        return self._reducers[0].trial_result
 
     def adopt(self) -> None:
-        """Gives a slot to each trainable parameter of an optimizer that has none yet.
+        """Make a ParameterState for each trainable parameter of an optimizer that has none yet.
 
         All ranks come here with the same parameters; the manifest has seen to that at first.
         """
-        owners = self.watch.owners
-        for optimizer, session in zip(self._optimizers, self._sessions, strict=True):
+        owners = self.tracker.owners
+        for optimizer, reducer in zip(self._optimizers, self._reducers, strict=True):
             new: list[tuple[int, Tensor]] = [
                 (number, parameter)
                 for number, (_, parameters) in enumerate(raw_groups(optimizer))
@@ -125,65 +125,60 @@ class Reduction:
             )
             flats = self._exchange.allocate([flat_request(each[3]) for each in placed])
             self._blocks += 1
-            slots = [
-                Slot(*each, flat, self._blocks, most=self._most)
+            states = [
+                ParameterState(*each, flat, self._blocks, most=self._most)
                 for each, flat in zip(placed, flats, strict=True)
             ]
-            self.watch.owners.update({id(slot.parameter): (session, slot) for slot in slots})
-            session.add(slots)
+            self.tracker.owners.update({id(state.parameter): (reducer, state) for state in states})
+            reducer.add(states)
 
     def expect(self) -> None:
-        """Gradients are about to be added to by other hands than autograd's."""
-        for session in self._sessions:
-            session.expect()
+        """Prepare all gradients for additions that autograd does not announce."""
+        for reducer in self._reducers:
+            reducer.expect()
 
     def complete(self, parameters: Iterable[Tensor]) -> None:
-        """These gradients are whole, though autograd has not said so."""
+        """Post gradients that were completed outside autograd."""
         for parameter in parameters:
-            owner = self.watch.owners.get(id(parameter))
+            owner = self.tracker.owners.get(id(parameter))
             if owner is not None:
-                session, slot = owner
-                session.complete(slot)
+                reducer, state = owner
+                reducer.complete(state)
 
-    def finish(self) -> None:
-        """Takes every step that is due; blocks until its gradients are there."""
-        for session in self._sessions:
-            session.finish_all()
-
-    def gather(self) -> None:
-        """Blocks until every gradient is reduced, and takes every step that is due."""
-        for session in self._sessions:
-            session.gather()
+    def wait_reduced(self) -> None:
+        """Block until every gradient is reduced, and take every step that is due."""
+        for reducer in self._reducers:
+            reducer.wait_reduced()
 
     def zero_grad(self, set_to_none: bool) -> None:
-        """Clears all gradients, also of parameters that no optimizer holds."""
-        for takeover in self._takeovers:
-            takeover.zero_grad(set_to_none)
+        """Clear all gradients, also of parameters that no optimizer holds."""
+        for patch in self._patches:
+            patch.zero_grad(set_to_none)
         for parameter in self._module.parameters():
-            if id(parameter) not in self.watch.owners:
+            if id(parameter) not in self.tracker.owners:
                 clear_grad(parameter, set_to_none=set_to_none)
 
     def close(self) -> None:
-        """Finishes everything, takes hooks and guards away, gives the memory back."""
+        """Finish all steps, remove hooks and lazy parameters, free the memory."""
         try:
-            for session in self._sessions:
-                session.close()
+            for reducer in self._reducers:
+                reducer.close()
         finally:
             self._let_go()
         self._exchange.release()
 
     def abandon(self) -> None:
-        """As `close`, but finishes nothing. Memory that is still in use is given back by nobody."""
-        ended = [session.abandon() for session in self._sessions]
+        """Do as `close`, but finish nothing. Memory of reductions under way is not freed."""
+        ended = [reducer.abandon() for reducer in self._reducers]
         self._let_go()
         if all(ended):
             self._exchange.release()
 
     def _let_go(self) -> None:
-        for takeover in self._takeovers:
-            takeover.release()
+        for patch in self._patches:
+            patch.release()
         detach(self._module, self._handles)
-        self.watch.owners.clear()
+        self.tracker.owners.clear()
 
     def _place(self, parameter: Tensor) -> tuple[int, str]:
         place = self._places.get(id(parameter))

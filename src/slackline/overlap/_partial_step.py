@@ -1,8 +1,8 @@
-"""The optimizer's own step, on some of its parameters, with the settings of an earlier moment.
+"""Runs the optimizer's own step on some of its parameters, with settings that were saved before.
 
 The step runs on a shadow: an object of the optimizer's class that shares everything with it, the
 state of each parameter included, but for `param_groups`, which names the wanted parameters only.
-What the optimizer computes is its own code's doing, so the result is the plain step's, bit by bit.
+The optimizer's own code computes the step, so the result is the plain step's, bit by bit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-__all__ = ["Settings", "raw_groups", "settings_of", "step_some"]
+__all__ = ["Settings", "raw_groups", "settings_of", "partial_step"]
 
 Settings = Sequence[dict[str, Any]]
 """Each group's settings, without its parameters."""
 
 
 def raw_groups(optimizer: Optimizer) -> list[tuple[dict[str, Any], list[Tensor]]]:
-    """The groups and their parameters; reading them through here waits for nothing."""
+    """Return the groups and their parameters without waiting for any of them."""
     return [(group, dict.__getitem__(group, "params")) for group in optimizer.param_groups]
 
 
 def settings_of(optimizer: Optimizer) -> Settings:
-    """A copy: a scheduler that changes the groups later does not change it."""
+    """Copy the groups' settings: a scheduler may change the groups before the step is taken."""
     return [
         {
             key: value.detach().clone() if isinstance(value, Tensor) else value
@@ -36,7 +36,9 @@ def settings_of(optimizer: Optimizer) -> Settings:
     ]
 
 
-def step_some(optimizer: Optimizer, settings: Settings, chosen: Mapping[int, list[Tensor]]) -> None:
+def partial_step(
+    optimizer: Optimizer, settings: Settings, chosen: Mapping[int, list[Tensor]]
+) -> None:
     """Step the parameters in `chosen`, which are sorted by the numbers of their groups.
 
     The caller's inference mode and autocast do not reach the step: it may run within a forward.

@@ -1,10 +1,9 @@
-"""Whoever reads a parameter gets its finished value.
+"""Dicts of parameters that wait for a parameter's value when it is read.
 
 A module keeps its parameters in a dict and looks them up there at each use: in its forward, in
-`parameters()`, in `state_dict()`. A guarded dict tells the watch before it hands a parameter out,
-so that exactly the parameters that are needed are waited for, when they are needed, and no path
-through the module can see a stale one. An optimizer's groups are guarded likewise: whoever asks a
-group for its "params" is about to read gradients.
+`parameters()`, in `state_dict()`. A lazy dict reports the lookup to a reader first, which waits
+for this parameter only; no path through the module sees an old value. An optimizer's groups are
+lazy too: code that asks a group for its "params" is about to read gradients.
 
     first lookup in forward     finish this parameter's pending step
     any other lookup            that, and wait for its gradient
@@ -17,24 +16,24 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-__all__ = ["GuardedGroup", "GuardedParameters", "Reader"]
+__all__ = ["LazyGroup", "LazyParameters", "Reader"]
 
 
 class Reader(Protocol):
-    """What is told about reading."""
+    """Is told when parameters are read."""
 
     busy: bool
-    """False: nothing is in flight and nothing needs to be told."""
+    """Whether reads must be reported: False while no reduction or step is pending."""
 
-    def read(self, parameter: nn.Parameter, siblings: "GuardedParameters") -> None:
-        """A parameter is looked up; `siblings` are those of the same module."""
+    def read(self, parameter: nn.Parameter, siblings: "LazyParameters") -> None:
+        """Report that a parameter is looked up; `siblings`: those of the same module."""
 
     def read_all(self, parameters: Iterator[Tensor]) -> None:
-        """Several parameters are looked up, and perhaps their gradients."""
+        """Report that several parameters are looked up, and perhaps their gradients."""
 
 
-class GuardedParameters(dict[str, nn.Parameter | None]):
-    """A module's `_parameters`."""
+class LazyParameters(dict[str, nn.Parameter | None]):
+    """A module's `_parameters`, which report each read."""
 
     def __init__(self, plain: dict[str, nn.Parameter | None], reader: Reader) -> None:
         super().__init__(plain)
@@ -68,11 +67,11 @@ class GuardedParameters(dict[str, nn.Parameter | None]):
         return dict(self.items())
 
     def peek(self) -> Iterator[nn.Parameter]:
-        """The parameters, waiting for nothing."""
+        """Return the parameters without reporting a read."""
         return (parameter for parameter in super().values() if parameter is not None)
 
     def plain(self) -> dict[str, nn.Parameter | None]:
-        """An unguarded dict of the same, waiting for nothing."""
+        """Return an ordinary dict of the same items, without reporting a read."""
         return dict(super().items())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, nn.Parameter | None]:
@@ -88,8 +87,8 @@ class GuardedParameters(dict[str, nn.Parameter | None]):
             self._reader.read_all(self.peek())
 
 
-class GuardedGroup(dict[str, Any]):
-    """One of an optimizer's `param_groups`."""
+class LazyGroup(dict[str, Any]):
+    """One of an optimizer's `param_groups`, which reports reads of its parameters."""
 
     def __init__(self, plain: dict[str, Any], reader: Reader) -> None:
         super().__init__(plain)
@@ -105,7 +104,7 @@ class GuardedGroup(dict[str, Any]):
         return super().__iter__()
 
     def plain(self) -> dict[str, Any]:
-        """An unguarded dict of the same, waiting for nothing."""
+        """Return an ordinary dict of the same items, without reporting a read."""
         return dict(super().items())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:

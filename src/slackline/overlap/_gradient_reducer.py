@@ -1,0 +1,373 @@
+"""One optimizer's gradients, from the moment autograd has them to each parameter's step.
+
+Between two calls of the optimizer's `step` each rank posts each parameter's gradient once, also
+where the rank has none:
+
+    hooks          post a group of gradients when autograd has brought its last one
+    post_missing   post the other groups, with zeros for gradients that never came
+    defer_step     the user's `step`: remember the optimizer's settings and return at once
+    finish         wait for the reduction of one gradient and take that parameter's step
+
+A second backward before the step may add to gradients that have been posted already. Ranks may
+differ in which those are, so `post_missing` has them agree and posts those a second time.
+"""
+
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from slackline.overlap._deferred import DeferredSteps
+from slackline.overlap._exchange import Exchange
+from slackline.overlap._gradient_group import GradientGroup, cut
+from slackline.overlap._hooks import before_gradient, on_gradient
+from slackline.overlap._order import InOrder
+from slackline.overlap._parameter_state import Clear, ParameterState, Phase, Use
+from slackline.overlap._read_tracker import ReadTracker
+from slackline.overlap._recorder import Recorder
+from slackline.overlap._tuning import Tuning
+
+__all__ = ["GradientReducer"]
+
+
+class GradientReducer:
+    """Reduces one optimizer's gradients. The training thread or autograd's uses it, never both."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        exchange: Exchange,
+        tracker: ReadTracker,
+        recorder: Recorder,
+        *,
+        key: int,
+        eager: bool,
+        average: bool,
+        group_bytes: int | None,
+    ) -> None:
+        """`key`: of agreements; no parameter has this key, nor the next one, which trials use.
+
+        `eager` False: post nothing before `post_missing`. `group_bytes` None: found by trial.
+        """
+        self.states: list[ParameterState] = []
+        self.groups: list[GradientGroup] = []
+        self.open = False
+        """Whether gradients have come since the last step that all ranks must reduce."""
+        self._exchange = exchange
+        self._tracker = tracker
+        self._recorder = recorder
+        self._key = key
+        self._eager = eager
+        self._average = average
+        self._tuning = Tuning(exchange, recorder.clock, key=key + 1, group_bytes=group_bytes)
+        self._deferred = DeferredSteps(optimizer)
+        self._order = InOrder(())
+        self._handles: list[RemovableHandle] = []
+        self._expecting: set[ParameterState] = set()
+        self._armed = False
+        """Whether hooks count gradients without a call of this object."""
+        self._parity = 0
+        self._task = -1
+        self._backwards = self._backwards_before = 0
+        self._agreed = self._extra = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether some parameter has not taken its step yet."""
+        return bool(self._deferred)
+
+    @property
+    def reduced(self) -> bool:
+        """Whether the gradients of this step have all been waited for."""
+        return all(state.posted and state.phase is Phase.REDUCED for state in self.states)
+
+    @property
+    def needs_agreement(self) -> bool:
+        """Whether `wait_reduced` would block until the other ranks call it as well.
+
+        All ranks come to the same answer: they call backward equally often, whatever parameters
+        each of them reaches. Only where none came through the wrapper's forward do the hooks of
+        this optimizer's parameters count.
+        """
+        through_forward = self._tracker.backwards - self._backwards_before
+        several = (through_forward or self._backwards) > 1 or self._extra
+        return several and not self._agreed
+
+    @property
+    def group_bytes(self) -> int:
+        """The most bytes of gradients that are reduced together."""
+        return self._tuning.group_bytes
+
+    @property
+    def trial_result(self) -> str:
+        """What the trial of groups has found; empty where it has not ended or there is none."""
+        return self._tuning.result
+
+    def add(self, states: Iterable[ParameterState]) -> None:
+        """Take parameters over, in the same order on all ranks, and register hooks on them."""
+        new = list(states)
+        for state in new:
+            parameter: Any = state.parameter
+            state.before_gradient, state.on_gradient = self._before_gradient, self._on_gradient
+            state.on_last_gradient = self._whole
+            self._handles += (
+                parameter.register_hook(before_gradient(state)),
+                parameter.register_post_accumulate_grad_hook(on_gradient(state)),
+            )
+        self.states += new
+        self._cut(new)
+
+    def expect(self) -> None:
+        """Prepare all gradients for additions that autograd does not announce."""
+        for state in self.states:
+            if state.due:
+                self.finish(state)
+            if state.phase is Phase.POSTED:
+                state.accumulate_locally()
+            elif state.phase is Phase.REDUCED:
+                state.stash()
+
+    def complete(self, state: ParameterState) -> None:
+        """Post a gradient that was completed outside autograd, for example by a schedule."""
+        if state.parameter.grad is None:
+            return
+        self._open()
+        if state.posted:
+            state.extra = self._extra = True
+            self._backwards, self._agreed = max(2, self._backwards), False
+        elif self._eager:
+            self._arrive(state)
+
+    def post_missing(self) -> None:
+        """Post the groups that this rank has not posted. Each rank calls it once a step."""
+        for group in self.groups:
+            if not group.posted and (members := group.members):
+                for state in members:
+                    self._make_local(state)
+                self._post(group)
+        if self.needs_agreement:
+            self._agreed = True
+            self._post_extras()
+
+    def wait_reduced(self, states: Iterable[ParameterState] | None = None) -> None:
+        """Block until gradients are reduced, all or those of `states`; take the steps that are due.
+
+        Posts the missing groups first.
+        """
+        if self.open:
+            self.post_missing()
+        for state in self.states if states is None else states:
+            self.finish(state)
+
+    def defer_step(self) -> None:
+        """Have each parameter take the user's step when its gradient is reduced. Never blocks."""
+        self.finish_all()
+        self.post_missing()
+        self._deferred.defer(sorted(self.states, key=attrgetter("priority")))
+        self._recorder.stepped()
+        self.reset_step()
+        self._sweep()
+        self._tune()
+
+    def step_taken(self) -> None:
+        """Note that the optimizer has stepped all parameters together."""
+        self._recorder.stepped()
+        self.reset_step()
+        self._tune()
+
+    def reset_step(self) -> None:
+        """Begin another step: the gradients have been used or thrown away."""
+        self._armed = False
+        for group in self.groups:
+            group.restart()
+        self._order.restart()
+        self._backwards, self._backwards_before = 0, self._tracker.backwards
+        self._agreed = self._extra = self.open = False
+        self._settle()
+
+    def finish(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
+        """Wait for one gradient; if its step is due, take it, and those of ready companions."""
+        posting = state.posting
+        if posting is not None:
+            if not posting.done():
+                self._sweep()
+                begin = self._recorder.clock()
+                posting.wait()
+                elapsed_ns = self._recorder.clock() - begin
+                self._recorder.waited(elapsed_ns, parameters=len(posting.states), late=state.due)
+            posting.wait()
+        if state.due:
+            self._deferred.take(state, companions)
+            self._settle()
+
+    def finish_all(self) -> None:
+        """Take every step that is due."""
+        while self._deferred:
+            self.finish(self._deferred.first())
+
+    def clear(self, how: Clear) -> None:
+        """Clear all gradients: at once, or after the step that still uses the gradient."""
+        if self.open:
+            self.wait_reduced()
+            self.reset_step()
+        for state in self.states:
+            if not state.due:
+                state.clear_gradient(how)
+            elif state.clear_later is Clear.NO:
+                state.clear_later = how
+                if how is Clear.NONE:
+                    state.parameter.grad = None
+
+    def close(self) -> None:
+        """Take every step that is due, then release the parameters, also where a step fails."""
+        try:
+            self.wait_reduced()
+        finally:
+            for handle in self._handles:
+                handle.remove()
+            for state in self.states:
+                state.detach()
+            self.states = []
+
+    def abandon(self) -> bool:
+        """Release the parameters without gradients; return whether all reductions had ended."""
+        for handle in self._handles:
+            handle.remove()
+        for state in self.states:
+            state.parameter.grad = None
+        ended = all(state.done() for state in self.states)
+        self.states = []
+        self._deferred.drop()
+        self.open = False
+        return ended
+
+    def _before_gradient(self, state: ParameterState) -> None:
+        if state.due:
+            self.finish(state)
+        if state.phase is Phase.POSTED:
+            # Waiting could last for ever: another rank may post this gradient only at its step.
+            state.accumulate_locally()
+        elif state.phase is Phase.REDUCED:
+            state.stash()
+            state.armed = False
+            self._expecting.add(state)
+            torch.autograd.Variable._execution_engine.queue_callback(self._unstash)
+
+    def _unstash(self) -> None:
+        """Undo `stash` after a backward where no gradient came: autograd.grad had asked for one."""
+        while self._expecting:
+            self._expecting.pop().unstash()
+
+    def _on_gradient(self, state: ParameterState) -> None:
+        self._expecting.discard(state)
+        if self._tracker.synchronize:
+            self._open()
+        if not self.open:
+            return
+        task: int = torch._C._current_graph_task_id()
+        if task != self._task:
+            self._task = task
+            self._backwards += 1
+            self._agreed = False
+        if state.posted:
+            state.extra = self._extra = True
+        elif self._tracker.synchronize and self._eager:
+            self._arm()
+            self._arrive(state)
+
+    def _arm(self) -> None:
+        """Have the hooks count the gradients to come in this backward by themselves."""
+        if not self._armed:
+            self._armed = True
+            for group in self.groups:
+                group.arm()
+            torch.autograd.Variable._execution_engine.queue_callback(self.disarm)
+
+    def disarm(self) -> None:
+        """Have the hooks report each gradient again."""
+        if self._armed:
+            self._armed = False
+            for group in self.groups:
+                group.disarm()
+
+    def _cut(self, states: list[ParameterState]) -> None:
+        """Cut a sequence of gradients into groups. None of them may be posted."""
+        self.groups += cut(states, self.group_bytes, self._exchange, average=self._average)
+        for group in self.groups:
+            for state in group.states:
+                state.gradient_group = group
+        self._order = InOrder([group.key for group in self.groups])
+
+    def _tune(self) -> None:
+        """Form other groups for the next step, if the trial or the use of parameters asks for it.
+
+        Each rank decides alone, and all must decide alike. So only the reductions of the step
+        before this one count: every rank has waited for all of them.
+        """
+        self._parity ^= 1
+        changed = self._tuning.step(self.states)
+        for group in self.groups:
+            for state, use in group.changes[self._parity]:
+                state.use = use if state.use is Use.EVERYWHERE else Use.SOMEWHERE
+                changed = True
+            group.changes[self._parity].clear()
+        if changed:
+            self.groups = []
+            self._cut(self.states)
+
+    def _arrive(self, state: ParameterState) -> None:
+        """Count a gradient of this rank; post its group if it was the last one of it."""
+        group = state.gradient_group
+        if group.arrive(state):
+            self._whole(group)
+
+    def _whole(self, group: GradientGroup) -> None:
+        """Post a group whose gradients have all come."""
+        if self._exchange.matches_by_key:
+            self._post(group)
+        else:
+            by_key = {group.key: group for group in self.groups}
+            for key in self._order.offer(group.key):
+                self._post(by_key[key])
+
+    def _make_local(self, state: ParameterState) -> None:
+        self.finish(state)
+        if state.phase is Phase.REDUCED:
+            state.stash()
+
+    def _open(self) -> None:
+        if not self.open:
+            self.open = True
+            self._tracker.refresh()
+
+    def _post(self, group: GradientGroup) -> None:
+        self._open()
+        for state in group.states:
+            if state.posting is not None:  # in a group of an earlier cut
+                self.finish(state)
+        self._recorder.posted(group.post(self._parity), len(group.states))
+
+    def _post_extras(self) -> None:
+        bits = torch.tensor([state.extra for state in self.states], dtype=torch.uint8)
+        self._exchange.agree(self._key, bits)
+        for state, again in zip(self.states, bits.tolist(), strict=True):
+            if again:
+                if state.phase is not Phase.LOCAL:
+                    state.wait_and_stash()
+                state.extra = False
+                (alone,) = cut([state], 0, self._exchange, average=self._average)
+                self._post(alone)
+
+    def _sweep(self) -> None:
+        """Take all steps that are due and need no waiting."""
+        if self._deferred:
+            self._deferred.sweep()
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._deferred:
+            self._recorder.settled()
+        self._tracker.refresh()
