@@ -51,8 +51,15 @@ def controls() -> list[str]:
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
-            sock = socket.socket(fileno=os.dup(int(name)))
-        except OSError:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            descriptor = os.dup(int(name))
+        except OSError:  # another thread has closed it
+            continue
+        try:
+            sock = socket.socket(fileno=descriptor)
+        except OSError:  # and opened something else under its number
+            os.close(descriptor)
             continue
         with sock:
             if sock.family != socket.AF_INET or sock.type != socket.SOCK_STREAM:
