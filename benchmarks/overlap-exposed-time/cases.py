@@ -20,7 +20,7 @@ SHARES = (0.5, 1.0, 2.0)
 """Communication over computation."""
 
 DDP_BUCKETS_MB = (25, 2, 5, 10)
-"""The first is DDP's default; the best of all is looked for."""
+"""The first is DDP's default; the best of all is looked for, with `--quick` of the first two."""
 
 FLOOR_RATIO = 1.15
 """PCCO's exposed time over the floor, at most."""

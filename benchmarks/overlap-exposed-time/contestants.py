@@ -81,7 +81,7 @@ class Pcco(Alone):
     def __init__(self, build: Build, group: dist.ProcessGroup) -> None:
         super().__init__(build)
         self._wrapped = slackline.overlap.DataParallel(
-            self.plain, self._optimizer, process_group=group
+            self.plain, self._optimizer, process_group=group, group_bytes=0
         )
         self._model = self._wrapped
 

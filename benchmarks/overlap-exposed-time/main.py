@@ -15,7 +15,7 @@ from _harness.machine import describe_machine
 from _harness.options import Options, parse
 from _harness.ranks import LabRanks
 from _harness.report import Report
-from cases import CASES, HOSTS, RATE, REAL, Case
+from cases import CASES, DDP_BUCKETS_MB, HOSTS, RATE, REAL, Case
 from performer import Performer
 from results import Results
 
@@ -23,8 +23,8 @@ from slackline.errors import UsageError
 from slackline.lab import Lab, LabOptions
 
 ROUNDS, QUICK_ROUNDS = 2, 1
-STEPS, QUICK_STEPS = 3, 2
-WARM_UP = 2
+STEPS, QUICK_STEPS = 3, 1
+WARM_UP, QUICK_WARM_UP = 2, 1
 """Steps before the clock starts. Who comes after a pause finds idle connections and ranks that are
 not in step yet: the first step after a turn of others exposes up to 100 ms more."""
 QUICK_CASES = CASES[:1]
@@ -32,11 +32,12 @@ QUICK_CASES = CASES[:1]
 
 def play(ranks: LabRanks, case: Case, results: Results, options: Options) -> None:
     """Every contestant's turns; every other round in reversed order."""
-    names = ranks.ask("prepare", case)[0]
-    steps = QUICK_STEPS if options.quick else STEPS
+    buckets_mb = DDP_BUCKETS_MB[:2] if options.quick else DDP_BUCKETS_MB
+    names = ranks.ask("prepare", case, buckets_mb)[0]
+    warm_up, steps = (QUICK_WARM_UP, QUICK_STEPS) if options.quick else (WARM_UP, STEPS)
     for number in range(QUICK_ROUNDS if options.quick else ROUNDS):
         for name in names if number % 2 == 0 else reversed(names):
-            results.record(case, name, ranks.ask("turn", name, WARM_UP, steps))
+            results.record(case, name, ranks.ask("turn", name, warm_up, steps))
     ranks.ask("check")
 
 

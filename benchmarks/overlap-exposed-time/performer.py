@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 from _harness.groups import join
 from _harness.ranks import Place
-from cases import DDP_BUCKETS_MB, REAL, Case
+from cases import REAL, Case
 from contestants import Alone, Blocking, Build, Ddp, Pcco, sgd
 from models import (
     LEARNING_RATE,
@@ -52,8 +53,8 @@ class Performer:
         self._contestants: dict[str, Alone] = {}
         self._steps: dict[str, int] = {}
 
-    def prepare(self, case: Case) -> list[str]:
-        """Make every contestant's model; who there is."""
+    def prepare(self, case: Case, buckets_mb: Sequence[int]) -> list[str]:
+        """Make every contestant's model, DDP over gloo with each bucket; return their names."""
         self._leave()
         real = case == REAL
         build = self._real if real else self._timed(case)
@@ -62,11 +63,9 @@ class Performer:
             "alone": Alone(build),
             "PCCO over slackline": Pcco(build, self._ours),
             "blocking over slackline": Blocking(build, self._ours),
-            f"DDP over slackline, {DDP_BUCKETS_MB[0]} MB": Ddp(
-                build, self._ours, DDP_BUCKETS_MB[0]
-            ),
+            f"DDP over slackline, {buckets_mb[0]} MB": Ddp(build, self._ours, buckets_mb[0]),
         }
-        for bucket_mb in DDP_BUCKETS_MB:
+        for bucket_mb in buckets_mb:
             name = f"DDP over gloo, {bucket_mb} MB"
             self._contestants[name] = Ddp(build, self._gloo, bucket_mb)
         self._steps = dict.fromkeys(self._contestants, 0)

@@ -42,4 +42,4 @@ def grown(before: str, now: str, families: Collection[str] | None = None) -> lis
 
 
 def _family(name: str) -> str:
-    return name.split(", ")[1]
+    return name.split(", ")[-2]  # a circuit's name may have a comma, too

@@ -138,6 +138,14 @@ def test_growth_of_five_percent_is_told(right: str, wrong: str, told: list[str] 
     assert found == told if told is not None else len(found) == 2 * (6 + 12)
 
 
+def test_a_circuit_whose_name_has_a_comma_is_compared_too() -> None:
+    text = GOLDEN_RING.read_text()
+    assert grown(text, text, ["xcup"]) == []
+    assert grown(text, text.replace(" 15672 ", " 16500 "), ["xcup"]) == [
+        "ring NIC, 1 lanes, xcup, luts: 15672 became 16500"
+    ]
+
+
 def test_cells_are_counted_by_kind() -> None:
     needs_yosys()
     found = resources(COUNTER, "ecp5")
