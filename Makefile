@@ -33,7 +33,7 @@ demo: setup  ## train on 4 ranks of this machine: PCCO, DDP over slackline, DDP 
 test: setup  ## every kind of test, in minutes; JOBS=3 at a time (docs/testing.md)
 	$(PYTEST) -m "not slow" tests
 
-test-full: setup  ## the same tests with all their cases: an hour or more
+test-full: setup  ## the same tests with all their cases: three quarters of an hour
 	$(PYTEST) tests
 
 NATIVE_PASSED := $(patsubst %,build/native-%.passed,plain address thread fuzzed)
