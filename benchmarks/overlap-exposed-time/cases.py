@@ -1,4 +1,4 @@
-"""What is measured and what is asked of it: tables."""
+"""The cases that are measured and the targets of their figures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Case:
         return f"{self.share:g}x" if self.share else "real"
 
     def layers(self) -> list[Layer]:
-        """The model's layers, in the order of the forward pass."""
+        """Return the model's layers, in the order of the forward pass."""
         wire = allreduce_seconds(LAYER_BYTES, HOSTS, RATE)
         computation = wire / self.share
         layer = Layer(

@@ -1,4 +1,4 @@
-"""Who trains how: a model, its optimizer, and what a step does besides computing."""
+"""The contestants: a model and its optimizer in training, each with its own communication."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Alone:
         self._optimizer.zero_grad()
 
     def reduce(self) -> None:
-        """What is done with the gradients between backward and step."""
+        """Reduce the gradients between backward and step."""
 
     def finish(self) -> None:
-        """Nothing is under way."""
+        """Wait for everything that the steps so far have left under way."""
 
 
 class Blocking(Alone):
-    """One all_reduce after the other when backward has ended."""
+    """Reduces one gradient after the other when backward has ended."""
 
     def __init__(self, build: Build, group: dist.ProcessGroup) -> None:
         super().__init__(build)
@@ -94,5 +94,5 @@ class Pcco(Alone):
 
 
 def sgd(model: nn.Module, learning_rate: float) -> tuple[nn.Module, Optimizer]:
-    """The model and its optimizer."""
+    """Return the model and an SGD optimizer of its parameters."""
     return model, torch.optim.SGD(model.parameters(), lr=learning_rate)

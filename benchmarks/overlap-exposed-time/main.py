@@ -31,7 +31,7 @@ QUICK_CASES = CASES[:1]
 
 
 def play(ranks: LabRanks, case: Case, results: Results, options: Options) -> None:
-    """Every contestant's turns; every other round in reversed order."""
+    """Give each contestant its turns, in reversed order every other round."""
     buckets_mb = DDP_BUCKETS_MB[:2] if options.quick else DDP_BUCKETS_MB
     names = ranks.ask("prepare", case, buckets_mb)[0]
     warm_up, steps = (QUICK_WARM_UP, QUICK_STEPS) if options.quick else (WARM_UP, STEPS)

@@ -1,4 +1,4 @@
-"""What one rank does: turns of some steps, with each of the contestants."""
+"""The work of one rank: some steps with one contestant after the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REAL_LEARNING_RATE = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What a step took at one rank."""
+    """The cost of a step at one rank."""
 
     step_s: float
     main_cpu_s: float
@@ -120,7 +120,7 @@ class Performer:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counts:
-    """What had been used up at one moment."""
+    """The processor time and context switches that the process has used until now."""
 
     time_s: float
     main_cpu_s: float

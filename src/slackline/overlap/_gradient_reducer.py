@@ -123,12 +123,7 @@ class GradientReducer:
     def expect(self) -> None:
         """Prepare all gradients for additions that autograd does not announce."""
         for state in self.states:
-            if state.due:
-                self.finish(state)
-            if state.phase is Phase.POSTED:
-                state.accumulate_locally()
-            elif state.phase is Phase.REDUCED:
-                state.stash()
+            self._make_room(state)
 
     def complete(self, state: ParameterState) -> None:
         """Post a gradient that was completed outside autograd, for example by a schedule."""
@@ -245,6 +240,13 @@ class GradientReducer:
         return ended
 
     def _before_gradient(self, state: ParameterState) -> None:
+        if self._make_room(state):
+            state.armed = False
+            self._expecting.add(state)
+            torch.autograd.Variable._execution_engine.queue_callback(self._unstash)
+
+    def _make_room(self, state: ParameterState) -> bool:
+        """Prepare a gradient for additions; return whether its reduced value was stashed."""
         if state.due:
             self.finish(state)
         if state.phase is Phase.POSTED:
@@ -252,9 +254,8 @@ class GradientReducer:
             state.accumulate_locally()
         elif state.phase is Phase.REDUCED:
             state.stash()
-            state.armed = False
-            self._expecting.add(state)
-            torch.autograd.Variable._execution_engine.queue_callback(self._unstash)
+            return True
+        return False
 
     def _unstash(self) -> None:
         """Undo `stash` after a backward where no gradient came: autograd.grad had asked for one."""

@@ -12,6 +12,18 @@ def backward(model, batch):
     model(batch).square().sum().backward()
 
 
+def fail_in_the_middle(model, batch):
+    """Run a backward that fails when half of the gradients have come."""
+
+    def fail(*_):
+        raise ArithmeticError("on purpose")
+
+    handle = model.module[1].register_full_backward_hook(fail)
+    with pytest.raises(ArithmeticError, match="on purpose"):
+        backward(model, batch)
+    handle.remove()
+
+
 def same_gradients(module, plain):
     for mine, theirs in zip(module.parameters(), plain.parameters(), strict=True):
         assert torch.equal(mine.grad, theirs.grad)
@@ -54,14 +66,7 @@ def test_a_step_within_a_backward_leaves_what_comes_later_to_the_next(wrap, chai
 def test_a_backward_that_failed_leaves_nothing_that_counts_within_no_sync(wrap, chain, batch):
     plain = copy.deepcopy(chain)
     model, _, group = wrap(chain, group_bytes=1 << 20)
-
-    def fail(*_):
-        raise ArithmeticError("on purpose")
-
-    handle = chain[1].register_full_backward_hook(fail)
-    with pytest.raises(ArithmeticError, match="on purpose"):
-        backward(model, batch)
-    handle.remove()
+    fail_in_the_middle(model, batch)
     assert group.posts == []
     for net in (model, plain):
         net.zero_grad()
@@ -80,14 +85,7 @@ def test_a_backward_that_failed_leaves_nothing_that_counts_within_no_sync(wrap, 
 
 def test_no_sync_right_after_a_failed_backward_counts_nothing(wrap, chain, batch):
     model, _, group = wrap(chain, group_bytes=1 << 20)
-
-    def fail(*_):
-        raise ArithmeticError("on purpose")
-
-    handle = chain[1].register_full_backward_hook(fail)
-    with pytest.raises(ArithmeticError, match="on purpose"):
-        backward(model, batch)
-    handle.remove()
+    fail_in_the_middle(model, batch)
     with model.no_sync():
         backward(model, batch)
     assert group.posts == []
