@@ -30,6 +30,13 @@ class GradientGroup:
         """Whether a reduction of it has been posted since the last step."""
         self.missing = 0
         """How many members' gradients have not come since the last step; counted from `arm` on."""
+        self.last: ParameterState | None = None
+        """The member whose gradient made the group whole."""
+        self.usual: ParameterState | None = None
+        """The one that did so in `steady` steps before."""
+        self.steady = 0
+        self.hooked_last: ParameterState | None = None
+        """Only this member has a hook; None: all have."""
         self.changes: tuple[list[tuple[ParameterState, Use]], ...] = ([], [])
         """Members that were used as they had not been, and how; by the parity of the step."""
         self._parity = 0
@@ -81,7 +88,20 @@ class GradientGroup:
         if not state.arrived:
             state.arrived, state.armed = True, False
             self.missing -= 1
+        self.last = state
         return self.missing == 0
+
+    def look(self) -> bool:
+        """Note the members that have gradients; return whether all have."""
+        for state in self._count():
+            if not state.arrived and state.parameter.grad is not None:
+                state.arrived = True
+                self.missing -= 1
+        return self.missing == 0
+
+    def has_gradients(self) -> bool:
+        """Whether some member has one."""
+        return any(state.parameter.grad is not None for state in self.states)
 
     def _count(self) -> Sequence[ParameterState]:
         """Return the members of this step."""

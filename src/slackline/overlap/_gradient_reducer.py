@@ -14,16 +14,14 @@ differ in which those are, so `post_missing` has them agree and posts those a se
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any
 
 import torch
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
+from slackline.overlap._arrivals import Arrivals
 from slackline.overlap._deferred import DeferredSteps
 from slackline.overlap._exchange import Exchange
 from slackline.overlap._gradient_group import GradientGroup, cut
-from slackline.overlap._hooks import before_gradient, on_gradient
 from slackline.overlap._order import InOrder
 from slackline.overlap._parameter_state import Clear, ParameterState, Phase, Use
 from slackline.overlap._read_tracker import ReadTracker
@@ -54,8 +52,6 @@ class GradientReducer:
         """
         self.states: list[ParameterState] = []
         self.groups: list[GradientGroup] = []
-        self.open = False
-        """Whether gradients have come since the last step that all ranks must reduce."""
         self._exchange = exchange
         self._tracker = tracker
         self._recorder = recorder
@@ -65,19 +61,24 @@ class GradientReducer:
         self._tuning = Tuning(exchange, recorder.clock, key=key + 1, group_bytes=group_bytes)
         self._deferred = DeferredSteps(optimizer)
         self._order = InOrder(())
-        self._handles: list[RemovableHandle] = []
+        self._arrivals = Arrivals(self.finish, self._unnoticed)
         self._expecting: set[ParameterState] = set()
-        self._armed = False
-        """Whether hooks count gradients without a call of this object."""
+        self._opened = False
         self._parity = 0
         self._task = -1
         self._backwards = self._backwards_before = 0
         self._agreed = self._extra = False
 
     @property
-    def pending(self) -> bool:
-        """Whether some parameter has not taken its step yet."""
-        return bool(self._deferred)
+    def open(self) -> bool:
+        """Whether gradients have come since the last step that all ranks must reduce."""
+        self._arrivals.look()
+        return self._opened
+
+    @property
+    def busy(self) -> bool:
+        """Whether `open` may be, or some parameter has not taken its step yet."""
+        return self._opened or self._arrivals.watching or bool(self._deferred)
 
     @property
     def reduced(self) -> bool:
@@ -110,15 +111,16 @@ class GradientReducer:
         """Take parameters over, in the same order on all ranks, and register hooks on them."""
         new = list(states)
         for state in new:
-            parameter: Any = state.parameter
             state.before_gradient, state.on_gradient = self._before_gradient, self._on_gradient
             state.on_last_gradient = self._whole
-            self._handles += (
-                parameter.register_hook(before_gradient(state)),
-                parameter.register_post_accumulate_grad_hook(on_gradient(state)),
-            )
+        self._arrivals.add(new)
         self.states += new
         self._cut(new)
+
+    def begin_backward(self, task: int) -> None:
+        """Prepare for a backward through the forward, before the first gradient of a parameter."""
+        self._arrivals.begin(task)
+        self._tracker.refresh()
 
     def expect(self) -> None:
         """Prepare all gradients for additions that autograd does not announce."""
@@ -138,6 +140,7 @@ class GradientReducer:
 
     def post_missing(self) -> None:
         """Post the groups that this rank has not posted. Each rank calls it once a step."""
+        self._arrivals.look()
         for group in self.groups:
             if not group.posted and (members := group.members):
                 for state in members:
@@ -160,6 +163,11 @@ class GradientReducer:
     def defer_step(self) -> None:
         """Have each parameter take the user's step when its gradient is reduced. Never blocks."""
         self.finish_all()
+        through_forward = self._tracker.backwards - self._backwards_before
+        whole = not self._arrivals.watching
+        self._arrivals.look()
+        regular = whole and through_forward == 1 >= self._backwards and not self._extra
+        self._arrivals.observe(regular=regular and self._eager)
         self.post_missing()
         self._deferred.defer(sorted(self.states, key=attrgetter("priority")))
         self._recorder.stepped()
@@ -169,18 +177,19 @@ class GradientReducer:
 
     def step_taken(self) -> None:
         """Note that the optimizer has stepped all parameters together."""
+        self._arrivals.observe(regular=False)
         self._recorder.stepped()
         self.reset_step()
         self._tune()
 
     def reset_step(self) -> None:
         """Begin another step: the gradients have been used or thrown away."""
-        self._armed = False
+        self._arrivals.restart()
         for group in self.groups:
             group.restart()
         self._order.restart()
         self._backwards, self._backwards_before = 0, self._tracker.backwards
-        self._agreed = self._extra = self.open = False
+        self._agreed = self._extra = self._opened = False
         self._settle()
 
     def finish(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
@@ -221,22 +230,20 @@ class GradientReducer:
         try:
             self.wait_reduced()
         finally:
-            for handle in self._handles:
-                handle.remove()
+            self._arrivals.remove()
             for state in self.states:
                 state.detach()
             self.states = []
 
     def abandon(self) -> bool:
         """Release the parameters without gradients; return whether all reductions had ended."""
-        for handle in self._handles:
-            handle.remove()
+        self._arrivals.remove()
         for state in self.states:
             state.parameter.grad = None
         ended = all(state.done() for state in self.states)
         self.states = []
         self._deferred.drop()
-        self.open = False
+        self._opened = False
         return ended
 
     def _before_gradient(self, state: ParameterState) -> None:
@@ -266,33 +273,31 @@ class GradientReducer:
         self._expecting.discard(state)
         if self._tracker.synchronize:
             self._open()
-        if not self.open:
+        if not self._opened:
             return
-        task: int = torch._C._current_graph_task_id()
+        self._count_backward(torch._C._current_graph_task_id())
+        if state.posted:
+            state.extra = self._extra = True
+        elif self._tracker.synchronize and self._eager:
+            self._arrivals.arm()
+            self._arrive(state)
+
+    def _count_backward(self, task: int) -> None:
         if task != self._task:
             self._task = task
             self._backwards += 1
             self._agreed = False
-        if state.posted:
-            state.extra = self._extra = True
-        elif self._tracker.synchronize and self._eager:
-            self._arm()
-            self._arrive(state)
 
-    def _arm(self) -> None:
-        """Have the hooks count the gradients to come in this backward by themselves."""
-        if not self._armed:
-            self._armed = True
-            for group in self.groups:
-                group.arm()
-            torch.autograd.Variable._execution_engine.queue_callback(self.disarm)
+    def _unnoticed(self, task: int) -> None:
+        """Open the step for gradients that have come without a hook."""
+        self._open()
+        self._count_backward(task)
 
-    def disarm(self) -> None:
-        """Have the hooks report each gradient again."""
-        if self._armed:
-            self._armed = False
-            for group in self.groups:
-                group.disarm()
+    def hook_each(self) -> None:
+        """Have each gradient reported: what comes next may differ from the steps before."""
+        self._arrivals.look()
+        self._arrivals.disarm()
+        self._arrivals.hook_each()
 
     def _cut(self, states: list[ParameterState]) -> None:
         """Cut a sequence of gradients into groups. None of them may be posted."""
@@ -300,6 +305,7 @@ class GradientReducer:
         for group in self.groups:
             for state in group.states:
                 state.gradient_group = group
+        self._arrivals.follow(self.groups)
         self._order = InOrder([group.key for group in self.groups])
 
     def _tune(self) -> None:
@@ -321,9 +327,8 @@ class GradientReducer:
 
     def _arrive(self, state: ParameterState) -> None:
         """Count a gradient of this rank; post its group if it was the last one of it."""
-        group = state.gradient_group
-        if group.arrive(state):
-            self._whole(group)
+        if self._arrivals.arrive(state):
+            self._whole(state.gradient_group)
 
     def _whole(self, group: GradientGroup) -> None:
         """Post a group whose gradients have all come."""
@@ -340,8 +345,8 @@ class GradientReducer:
             state.stash()
 
     def _open(self) -> None:
-        if not self.open:
-            self.open = True
+        if not self._opened:
+            self._opened = True
             self._tracker.refresh()
 
     def _post(self, group: GradientGroup) -> None:

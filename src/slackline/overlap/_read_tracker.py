@@ -42,7 +42,7 @@ class ReadTracker:
     def synchronize(self, value: bool) -> None:
         self._synchronize = value
         for reducer in self.reducers:
-            reducer.disarm()
+            reducer.hook_each()
 
     def read(self, parameter: nn.Parameter, siblings: LazyParameters) -> None:
         """Finish a parameter's step before it is read; outside a forward also its reduction.
@@ -56,7 +56,7 @@ class ReadTracker:
         reducer, state = owner
         if state.due:
             reducer.finish(state, self._states(reducer, siblings.peek()))
-        elif reducer.open and not reducer.needs_agreement and not self._computing():
+        elif not self._computing() and reducer.open and not reducer.needs_agreement:
             reducer.wait_reduced([state])
 
     def read_all(self, parameters: Iterator[Tensor]) -> None:
@@ -66,7 +66,7 @@ class ReadTracker:
                 reducer, state = owner
                 if state.due:
                     reducer.finish(state)
-                if reducer.open and not self._computing():
+                if not self._computing() and reducer.open:
                     reducer.wait_reduced([state])
 
     def use(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -81,9 +81,7 @@ class ReadTracker:
 
     def refresh(self) -> None:
         """Update `busy`: whether a read may have anything to wait for."""
-        self.busy = self._seen is not None or any(
-            reducer.open or reducer.pending for reducer in self.reducers
-        )
+        self.busy = self._seen is not None or any(reducer.busy for reducer in self.reducers)
 
     @contextmanager
     def forward(self) -> Iterator[None]:
@@ -115,6 +113,8 @@ class ReadTracker:
         if self.synchronize and task != self._task:
             self._task = task
             self.backwards += 1
+            for reducer in self.reducers:
+                reducer.begin_backward(task)
 
     def _note(self, parameter: nn.Parameter) -> None:
         if self._seen is not None and self._depth:

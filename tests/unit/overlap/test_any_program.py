@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import nn, optim
 
 from slackline.overlap import DataParallel
+from slackline.overlap._arrivals import STEADY_STEPS
 
 
 class Branches(nn.Module):
@@ -96,6 +97,15 @@ STEPS = st.tuples(st.sampled_from([*ACTIONS, "backward", "step", "zero"]), st.in
 ARRIVALS = st.lists(st.integers(0, 7), max_size=3)
 GROUP_BYTES = st.sampled_from([0, 100, 1 << 20])
 """Each gradient alone, a few together, all together."""
+ALIKE = st.sampled_from([0, STEADY_STEPS + 5])
+"""So many steps come first that are alike: from some step on, few parameters have hooks."""
+
+
+def train_alike(script, steps, side=0):
+    for _ in range(steps):
+        script.backward(side)
+        script.step(0)
+        script.zero(1)
 
 
 def same(mine, theirs):
@@ -109,8 +119,14 @@ def same(mine, theirs):
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(program=st.lists(st.tuples(STEPS, ARRIVALS), max_size=25), group_bytes=GROUP_BYTES)
-def test_a_program_sees_the_same_with_and_without_the_wrapper(manual_group, program, group_bytes):
+@given(
+    program=st.lists(st.tuples(STEPS, ARRIVALS), max_size=25),
+    group_bytes=GROUP_BYTES,
+    alike=ALIKE,
+)
+def test_a_program_sees_the_same_with_and_without_the_wrapper(
+    manual_group, program, group_bytes, alike
+):
     torch.manual_seed(0)
     module = Branches()
     plain = copy.deepcopy(module)
@@ -119,6 +135,8 @@ def test_a_program_sees_the_same_with_and_without_the_wrapper(manual_group, prog
     model = DataParallel(module, optimizer, process_group=group, group_bytes=group_bytes)
     mine = Script(model, module, optimizer)
     theirs = Script(plain, plain, optim.Adam(plain.parameters(), lr=0.1))
+    train_alike(mine, alike)
+    train_alike(theirs, alike)
     for (action, side), arrivals in [*program, (("read_all", 0), [])]:
         found, expected = getattr(mine, action)(side), getattr(theirs, action)(side)
         for a, b in zip(found or [], expected or [], strict=True):
@@ -167,14 +185,16 @@ def fill(module):
     program=st.lists(TOGETHER, max_size=20),
     odd=st.sets(st.integers(0, 19)),
     group_bytes=GROUP_BYTES,
+    alike=ALIKE,
 )
-def test_ranks_that_use_different_parameters_see_the_same(ranks, program, odd, group_bytes):
+def test_ranks_that_use_different_parameters_see_the_same(ranks, program, odd, group_bytes, alike):
     def be(group):
         module = fill(Branches())
         optimizer = optim.Adam(module.parameters(), lr=0.1)
         model = DataParallel(module, optimizer, process_group=group, group_bytes=group_bytes)
         script = Script(model, module, optimizer, first_seed=1000 * group.rank)
         seen = []
+        train_alike(script, alike, side=group.rank)
         for turn, (action, side) in enumerate([*program, ("read_all", 0)]):
             own = (side + group.rank) % 2 if action in BACKWARDS else side
             seen += getattr(script, action)(own) or []
@@ -187,6 +207,7 @@ def test_ranks_that_use_different_parameters_see_the_same(ranks, program, odd, g
     reference = Ranks()
     reference.script.loss = reference.loss
     expected = []
+    train_alike(reference.script, alike)
     for action, side in [*program, ("read_all", 0)]:
         expected += getattr(reference.script, action)(side) or []
     first, second = ranks(2, be)

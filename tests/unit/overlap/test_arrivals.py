@@ -1,0 +1,249 @@
+"""After some steps that are alike, one hook a group is enough; whatever differs is noticed."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from slackline.errors import UsageError
+from slackline.overlap._arrivals import STEADY_STEPS
+
+TOGETHER = 1 << 20
+
+
+def backward(model, batch):
+    model(batch).square().sum().backward()
+
+
+def hooked(module):
+    """The numbers of the parameters with a hook before their gradient, and of those after it."""
+    parameters = list(enumerate(module.parameters()))
+    return (
+        [number for number, p in parameters if p._backward_hooks is not None],
+        [number for number, p in parameters if p._post_accumulate_grad_hooks is not None],
+    )
+
+
+EACH = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5])
+
+
+class Pair:
+    """A model and its plain copy, which take the same steps."""
+
+    def __init__(self, wrap, module, batch, **options):
+        self.plain = copy.deepcopy(module)
+        self.model, optimizer, self.group = wrap(module, **options)
+        reference = torch.optim.SGD(self.plain.parameters(), lr=0.1, momentum=0.9)
+        self.both = ((self.model, optimizer), (self.plain, reference))
+        self.module, self.batch = module, batch
+
+    def train(self, steps, batch=None):
+        for _ in range(steps):
+            for model, optimizer in self.both:
+                backward(model, self.batch if batch is None else batch)
+                optimizer.step()
+                optimizer.zero_grad()
+
+    def do(self, function):
+        for model, optimizer in self.both:
+            function(model, optimizer)
+
+    def check(self):
+        self.model.synchronize()
+        for mine, theirs in zip(self.module.parameters(), self.plain.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+            assert (mine.grad is None) == (theirs.grad is None)
+            assert mine.grad is None or torch.equal(mine.grad, theirs.grad)
+
+
+@pytest.fixture
+def steady(wrap, chain, batch):
+    """A pair that has trained until few hooks were left."""
+    pair = Pair(wrap, chain, batch, group_bytes=TOGETHER)
+    pair.train(STEADY_STEPS + 1)
+    pair.group.forget()
+    return pair
+
+
+@pytest.mark.parametrize(
+    ("group_bytes", "before", "after"),
+    [(TOGETHER, [], [0]), (0, [], EACH[1]), (100, [], [0, 2, 4])],
+)
+def test_hooks_go_after_steps_that_are_alike(
+    wrap, chain, batch, group_bytes, before, after
+) -> None:
+    pair = Pair(wrap, chain, batch, group_bytes=group_bytes)
+    pair.train(STEADY_STEPS)
+    assert hooked(chain) == EACH
+    pair.train(1)
+    assert hooked(chain) == (before, after)
+    pair.group.forget()
+    pair.train(2)
+    assert hooked(chain) == (before, after)
+    assert len(pair.group.posts) == 2 * len(after)
+    pair.check()
+
+
+def test_gradients_are_posted_within_the_backward_that_brings_them(steady):
+    backward(steady.model, steady.batch)
+    assert steady.group.tags == [5]
+
+
+def test_gradients_of_a_second_backward_are_added(steady):
+    for _ in range(2):
+        steady.do(lambda model, _: backward(model, steady.batch))
+        assert hooked(steady.module) == (([], [0]) if not steady.group.agreements else EACH)
+        steady.check()
+    assert steady.group.agreements == [[1] * 6]
+    steady.do(lambda _, optimizer: (optimizer.step(), optimizer.zero_grad()))
+    steady.train(STEADY_STEPS + 1)
+    assert hooked(steady.module) == ([], [0])
+    steady.check()
+
+
+def test_no_sync_accumulates(steady):
+    with steady.model.no_sync():
+        backward(steady.model, steady.batch)
+        assert hooked(steady.module) == EACH
+        assert steady.group.posts == []
+    backward(steady.plain, steady.batch)
+    steady.do(lambda model, _: backward(model, steady.batch))
+    assert steady.group.tags == [5]
+    steady.check()
+
+
+def test_gradients_that_were_filled_with_zeros_are_all_waited_for(steady):
+    steady.do(lambda model, optimizer: (backward(model, steady.batch), optimizer.step()))
+    steady.do(lambda _, optimizer: optimizer.zero_grad(set_to_none=False))
+    steady.group.forget()
+    backward(steady.model, steady.batch)
+    assert hooked(steady.module) == EACH
+    assert steady.group.tags == [5]
+    backward(steady.plain, steady.batch)
+    steady.check()
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 4])
+def test_a_parameter_that_is_frozen_holds_nothing_back(steady, frozen):
+    for model in (steady.module, steady.plain):
+        list(model.parameters())[frozen].requires_grad_(False)
+    steady.train(3)
+    steady.check()
+
+
+def test_a_gradient_that_does_not_come_is_noticed_at_the_backward_s_end(wrap, batch):
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+            self.left_out = None
+
+        def forward(self, x):
+            for number, layer in enumerate(self.layers):
+                x = x if number == self.left_out else layer(x)
+            return x
+
+    for left_out in range(3):
+        torch.manual_seed(3)
+        pair = Pair(wrap, Gated(), batch, group_bytes=TOGETHER)
+        pair.train(STEADY_STEPS + 1)
+        assert hooked(pair.module) == ([], [0])
+        pair.group.forget()
+        pair.module.left_out = pair.plain.left_out = left_out
+        pair.do(lambda model, _: backward(model, batch))
+        assert pair.group.posts == []
+        assert hooked(pair.module) == EACH  # reads the parameters, so their gradients are posted
+        assert pair.group.tags == [5]
+        pair.check()
+        pair.do(lambda _, optimizer: (optimizer.step(), optimizer.zero_grad()))
+        pair.train(3)
+        pair.check()
+
+
+def test_a_backward_that_fails_leaves_its_gradients(steady):
+    def fail(*_):
+        raise ArithmeticError("on purpose")
+
+    for model in (steady.model, steady.plain):
+        handle = (model.module if model is steady.model else model)[1].register_full_backward_hook(
+            fail
+        )
+        with pytest.raises(ArithmeticError, match="on purpose"):
+            backward(model, steady.batch)
+        handle.remove()
+    assert steady.group.posts == []
+    steady.check()
+    assert steady.group.tags == [5]
+
+
+def test_gradients_that_are_asked_for_within_a_backward_are_reduced_in_two_parts(steady):
+    handle = steady.module[1].register_full_backward_hook(lambda *_: steady.model.synchronize())
+    backward(steady.model, steady.batch)
+    handle.remove()
+    assert steady.group.tags == [5]
+    backward(steady.plain, steady.batch)
+    steady.check()
+    assert sorted(steady.group.tags[1:]) == [0, 1]
+
+
+def test_autograd_grad_leaves_nothing_to_reduce(steady):
+    asked = list(steady.module.parameters())[2:4]
+    found = torch.autograd.grad(steady.model(steady.batch).square().sum(), asked)
+    plain = list(steady.plain.parameters())[2:4]
+    expected = torch.autograd.grad(steady.plain(steady.batch).square().sum(), plain)
+    assert all(map(torch.equal, found, expected))
+    steady.model.synchronize()
+    assert steady.group.posts == []
+    assert hooked(steady.module) == ([], [0])
+    steady.train(1)
+    steady.check()
+
+
+def test_a_backward_beside_the_forward_comes_before(steady):
+    parameters = [list(model.parameters()) for model in (steady.module, steady.plain)]
+    for mine in parameters:
+        sum(p.square().sum() for p in mine).backward()
+    assert steady.group.tags == [5]
+    steady.do(lambda model, _: backward(model, steady.batch))
+    steady.check()
+
+
+def test_a_backward_beside_the_forward_does_not_change_what_is_in_flight_unseen(steady):
+    parameters = list(steady.module.parameters())
+    penalty = sum(p.square().sum() for p in parameters)
+    steady.group.immediate = True
+    backward(steady.model, steady.batch)
+    steady.group.immediate = False
+    penalty.backward()
+    with pytest.raises(UsageError, match=r"'module\.0\.weight'|'\d\.\w+' was written to"):
+        steady.model.synchronize()
+
+
+def test_hooks_of_users_stay(steady):
+    weight = steady.module[1].weight
+    seen = []
+    handles = [
+        weight.register_hook(lambda gradient: seen.append(tuple(gradient.shape))),
+        weight.register_post_accumulate_grad_hook(lambda p: seen.append(p is weight)),
+    ]
+    steady.train(1)
+    assert seen == [(4, 4), True]
+    with steady.model.no_sync():  # all hooks are back
+        pass
+    steady.train(STEADY_STEPS + 1)
+    assert hooked(steady.module) == ([2], [0, 2])
+    seen.clear()
+    steady.train(1)
+    assert seen == [(4, 4), True]
+    for handle in handles:
+        handle.remove()
+
+
+def test_a_closed_model_has_no_hooks(steady):
+    steady.model.close()
+    assert hooked(steady.module) == ([], [])
+    backward(steady.module, steady.batch)
+    backward(steady.plain, steady.batch)
+    for mine, theirs in zip(steady.module.parameters(), steady.plain.parameters(), strict=True):
+        assert torch.equal(mine.grad, theirs.grad)
