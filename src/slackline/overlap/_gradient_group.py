@@ -93,11 +93,13 @@ class GradientGroup:
 
     def look(self) -> bool:
         """Note the members that have gradients; return whether all have."""
-        for state in self._count():
-            if not state.arrived and state.parameter.grad is not None:
-                state.arrived = True
-                self.missing -= 1
-        return self.missing == 0
+        members = self._count()
+        late = [state for state in members if state.parameter.grad is None]
+        self.missing = len(late)
+        if late:
+            for state in members:
+                state.arrived = state.parameter.grad is not None
+        return not late
 
     def has_gradients(self) -> bool:
         """Whether some member has one."""
