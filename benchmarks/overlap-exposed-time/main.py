@@ -1,7 +1,7 @@
 """How much of communication the training waits for: PCCO, DDP over gloo, blocking allreduces.
 
-Four hosts of a lab with one NIC of 1 Gbit/s each train the same model. All contestants of a case
-are alive in the same processes and take turns.
+Four hosts of a lab with one NIC each, of 1 Gbit/s or of 200 Mbit/s, train the same model. All
+contestants of a case are alive in the same processes and take turns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from _harness.machine import describe_machine
 from _harness.options import Options, parse
 from _harness.ranks import LabRanks
 from _harness.report import Report
-from cases import CASES, DDP_BUCKETS_MB, HOSTS, RATE, REAL, Case
+from cases import CASES, DDP_BUCKETS_MB, HOSTS, NETWORKS, REAL, Case
 from performer import Performer
 from results import Results
 
@@ -51,17 +51,21 @@ def main() -> None:
         "GLOO_SOCKET_IFNAME": "eth0",
     }
     cases = QUICK_CASES if options.quick else (*CASES, REAL)
-    try:
-        with (
-            Lab(LabOptions(hosts=HOSTS, rate=RATE)) as lab,
-            LabRanks(Performer, lab, environment=environment) as ranks,
-        ):
-            for case in cases:
-                play(ranks, case, results, options)
-            ranks.ask("close")
-    except UsageError as error:
-        for case in cases:
-            results.skip(case, str(error))
+    for network in NETWORKS:
+        there = [case for case in cases if case.network == network]
+        if not there:
+            continue
+        try:
+            with (
+                Lab(LabOptions(hosts=HOSTS, rate=network.rate)) as lab,
+                LabRanks(Performer, lab, environment=environment) as ranks,
+            ):
+                for case in there:
+                    play(ranks, case, results, options)
+                ranks.ask("close")
+        except UsageError as error:
+            for case in there:
+                results.skip(case, str(error))
     for case in (*CASES, REAL):
         if case not in cases:
             results.skip(case, "left out by --quick")

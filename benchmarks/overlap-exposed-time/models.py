@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from cases import BIAS_COUNT, LAYERS, WEIGHT_COUNT
+from cases import BIAS_COUNT, LAYERS
 from floor import Layer
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -39,12 +39,12 @@ class TimedLayer(nn.Module):
     Its gradients are the same in every step: `steps` of SGD leave exactly `expected(steps)`.
     """
 
-    def __init__(self, times: Layer, rank: int) -> None:
+    def __init__(self, times: Layer, weight_count: int, rank: int) -> None:
         super().__init__()
         self.times = times
-        self.weight = nn.Parameter(torch.zeros(WEIGHT_COUNT))
+        self.weight = nn.Parameter(torch.zeros(weight_count))
         self.bias = nn.Parameter(torch.zeros(BIAS_COUNT))
-        self.weight_gradient = gradient(WEIGHT_COUNT, rank + 1)
+        self.weight_gradient = gradient(weight_count, rank + 1)
         self.bias_gradient = gradient(BIAS_COUNT, rank + 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -56,9 +56,9 @@ def gradient(count: int, factor: float) -> Tensor:
     return torch.arange(count).remainder_(PERIOD).float().mul_(GRADIENT_UNIT * factor)
 
 
-def timed_model(layers: Sequence[Layer], rank: int) -> nn.Module:
+def timed_model(layers: Sequence[Layer], weight_count: int, rank: int) -> nn.Module:
     """A model that only waits."""
-    return nn.Sequential(*(TimedLayer(times, rank) for times in layers))
+    return nn.Sequential(*(TimedLayer(times, weight_count, rank) for times in layers))
 
 
 def check_timed(model: nn.Module, steps: int, ranks: int) -> None:
@@ -71,7 +71,7 @@ def check_timed(model: nn.Module, steps: int, ranks: int) -> None:
 
 
 REAL_WIDTH, REAL_BATCH = 724, 256
-"""724 x 724 weights: 2 MB, as in the timed model."""
+"""724 x 724 weights: 2 MB, as in the timed model at 1 Gbit/s."""
 
 
 def real_model() -> nn.Module:

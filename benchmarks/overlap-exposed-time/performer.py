@@ -104,8 +104,8 @@ class Performer:
         dist.destroy_process_group()
 
     def _timed(self, case: Case) -> Build:
-        layers = case.layers()
-        return lambda: sgd(timed_model(layers, self._place.rank), LEARNING_RATE)
+        layers, weight_count = case.layers(), case.network.weight_count
+        return lambda: sgd(timed_model(layers, weight_count, self._place.rank), LEARNING_RATE)
 
     @staticmethod
     def _real() -> tuple[torch.nn.Module, torch.optim.Optimizer]:

@@ -89,6 +89,8 @@ def compare(
         for contestant in in_turns(contestants, number):
             usages = ranks.ask("turn", contestant, how.warm_up, how.steps)
             results.record(cell, contestant, usages)
+    for contestant in contestants:
+        results.record_calls(cell, contestant, ranks.ask("calls", contestant))
 
 
 def check(ranks: Conductor) -> None:

@@ -16,12 +16,14 @@ from cases import GLOO, SLACKLINE, Contestant, Method
 from contestants import Trainer, make
 from models import MODELS, Model
 from torch import Tensor
-from usage import Reading, Usage
+from usage import Reading, Usage, python_calls
 
 TIMEOUT = timedelta(seconds=100)
 """Less than the conductor waits for an answer. In the first step of FSDP2 with a fused optimizer,
 torch's DTensor takes a time that grows with the square of the number of tensors: 10 s and more for
 1,000 of them."""
+STEADY_STEPS = 10
+"""After so many steps that are alike PCCO has found out which hooks it needs."""
 
 
 class Performer:
@@ -54,6 +56,8 @@ class Performer:
         trainer, batches = self._trainers[contestant], cycle(self._batches)
         while not trainer.settled():
             trainer.step(next(batches))
+        for _ in range(STEADY_STEPS):
+            trainer.step(next(batches))
         trainer.finish()
 
     def drop(self, contestants: Sequence[Contestant]) -> None:
@@ -83,6 +87,15 @@ class Performer:
         dist.barrier()
         self._losses[contestant] = loss
         return after.since(before, steps)
+
+    def calls(self, contestant: Contestant) -> int:
+        """Return how many Python functions a step calls, those of torch and the model included."""
+        trainer, batches = self._trainers[contestant], cycle(self._batches)
+        trainer.step(next(batches))
+        calls = python_calls(lambda: trainer.step(next(batches)))
+        trainer.finish()
+        dist.barrier()
+        return calls
 
     def check(self) -> dict[Contestant, str]:
         """Return a digest of the parameters of each contestant that has the same at every rank.

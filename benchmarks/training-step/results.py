@@ -18,11 +18,17 @@ class Results:
 
     turns: dict[tuple[Cell, Contestant], list[list[Usage]]] = field(default_factory=dict)
     """By cell and contestant: for each round the usage of every rank."""
+    calls: dict[tuple[Cell, Contestant], list[int]] = field(default_factory=dict)
+    """By cell and contestant: for every rank the Python calls of a step."""
     skipped: list[Row] = field(default_factory=list)
 
     def record(self, cell: Cell, contestant: Contestant, ranks: list[Usage]) -> None:
         """Add one turn of one contestant."""
         self.turns.setdefault((cell, contestant), []).append(ranks)
+
+    def record_calls(self, cell: Cell, contestant: Contestant, ranks: list[int]) -> None:
+        """Add the Python calls of one contestant's step."""
+        self.calls[cell, contestant] = ranks
 
     def skip(self, cell: Cell, reason: str) -> None:
         """Add a cell that was not measured."""
@@ -65,9 +71,9 @@ class Results:
         """Return the rows as a table."""
         table = Table(
             *("network", "model", "contestant", "step ms", "/ PCCO"),
-            *("user ms", "system ms", "waits", "preemptions"),
+            *("user ms", "system ms", "waits", "preemptions", "calls"),
             title="a training step: median (min..max of rounds) at the slowest rank; "
-            "processor time and context switches of all ranks",
+            "processor time, context switches and Python calls of all ranks",
         )
         for cell, contestant in self.ordered():
             values = self._values(cell, contestant)
@@ -80,7 +86,7 @@ class Results:
                 f"{values['step_ms']:.1f} ({spread})",
                 f"{values['over_pcco']:.3f}",
                 *(f"{values[name]:.1f}" for name in ("user_ms", "system_ms")),
-                *(f"{values[name]:.0f}" for name in ("voluntary", "involuntary")),
+                *(f"{values[name]:.0f}" for name in ("voluntary", "involuntary", "python_calls")),
             )
         return table
 
@@ -115,6 +121,7 @@ class Results:
             "system_ms": _of_all_ranks(rounds, lambda usage: usage.system_s * 1e3),
             "voluntary": _of_all_ranks(rounds, lambda usage: usage.voluntary),
             "involuntary": _of_all_ranks(rounds, lambda usage: usage.involuntary),
+            "python_calls": sum(self.calls.get((cell, contestant), [])),
             "rounds": len(rounds),
         }
 

@@ -1,10 +1,14 @@
-"""The cost of a step at one rank: wall time, processor time, context switches."""
+"""The cost of a step at one rank: wall time, processor time, context switches, Python calls."""
 
 from __future__ import annotations
 
 import resource
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +56,20 @@ class Reading:
             voluntary=(self.voluntary - before.voluntary) / steps,
             involuntary=(self.involuntary - before.involuntary) / steps,
         )
+
+
+def python_calls(act: Callable[[], object]) -> int:
+    """Return how many functions written in Python this thread calls in `act`."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    return calls

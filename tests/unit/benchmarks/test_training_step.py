@@ -54,6 +54,7 @@ def measured(benchmark: ModuleType, cell_name: str, step_ms: dict[str, list[floa
         for milliseconds in rounds:
             ranks = [usage(benchmark, milliseconds * share / 1e3) for share in (0.9, 1.0)]
             found.record(cell, known[name], ranks)
+        found.record_calls(cell, known[name], [300, 301])
     return found, cell, known
 
 
@@ -148,6 +149,7 @@ def test_a_row_has_the_spread_and_the_processor_time_of_all_ranks(benchmark: Mod
         "system_ms": 2.0,
         "voluntary": 20,
         "involuntary": 2,
+        "python_calls": 601,
         "rounds": 3,
     }
 
@@ -217,3 +219,16 @@ def test_usage_is_a_steps_share_of_what_was_used_between_two_readings(
     assert after.since(before, 4) == benchmark.usage.Usage(
         step_s=2.0, user_s=1.0, system_s=0.5, voluntary=10.0, involuntary=2.0
     )
+
+
+def test_functions_written_in_python_are_counted(benchmark: ModuleType) -> None:
+    def leaf(_number: int) -> int:
+        return len("built in")
+
+    def work() -> None:
+        list(map(leaf, range(5)))
+
+    before = sys.getprofile()
+    assert benchmark.usage.python_calls(work) == 6
+    assert benchmark.usage.python_calls(lambda: None) == 1
+    assert sys.getprofile() is before
