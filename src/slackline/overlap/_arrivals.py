@@ -3,7 +3,8 @@
 At first each parameter has hooks. A group whose last gradient came from the same member for several
 steps in a row keeps one hook, on that member; then a look at the others tells whether theirs are
 there. The group gets all its hooks back before the first gradient of a backward pass that begins
-otherwise than those steps did, and as soon as a gradient is missing.
+otherwise than those steps did, and as soon as a gradient is missing. Long gradients keep a hook that
+copies them.
 
     hooks on      in each step                              looked at
     each member   counts gradients                          never
@@ -155,4 +156,6 @@ class Arrivals:
         group.hooked_last = group.last
         self._sparse.append(group)
         for state in group.states:
-            self._hooks[state.index].place(before=False, on=state is group.last)
+            self._hooks[state.index].place(
+                before=False, on=state is group.last or state.copied_at_once
+            )

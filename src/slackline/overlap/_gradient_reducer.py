@@ -220,10 +220,11 @@ class GradientReducer:
         for state in self.states:
             if not state.due:
                 state.clear_gradient(how)
+            elif how is Clear.NONE:
+                state.clear_later = how
+                state.parameter.grad = None
             elif state.clear_later is Clear.NO:
                 state.clear_later = how
-                if how is Clear.NONE:
-                    state.parameter.grad = None
 
     def close(self) -> None:
         """Take every step that is due, then release the parameters, also where a step fails."""

@@ -77,11 +77,15 @@ def _on_gradient(state: ParameterState) -> Hook:
         state = of_state()
         if state is None:
             return
+        if state.copied_at_once:
+            state.copy()
+        group = state.gradient_group
+        if group.hooked_last is not None and group.hooked_last is not state:
+            return
         if not state.armed:
             state.on_gradient(state)
             return
         state.armed, state.arrived = False, True
-        group = state.gradient_group
         group.missing -= 1
         if not group.missing:
             group.last = state

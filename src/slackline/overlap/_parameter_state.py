@@ -51,6 +51,8 @@ class Clear(Enum):
     ZERO = "fill it with zeros"
 
 
+_LONG = 1 << 16
+"""Bytes from which on it pays to copy a gradient by itself, while the processor's cache has it."""
 _CELLS: dict[int, Any] = {
     1: ctypes.c_uint8,
     2: ctypes.c_uint16,
@@ -130,6 +132,8 @@ class ParameterState:
         self.grad: Tensor | None = None
         """What the step uses: the reduced gradient, None where no rank has one."""
         self._nbytes = flat.numel() * flat.itemsize
+        self.copied_at_once = self._nbytes >= _LONG and flat.device.type == "cpu"
+        """Whether `copy` is to be called for each gradient when it has come."""
         self._present = False
         self._version = 0
         """Of the gradient in memory when it was posted."""
@@ -155,6 +159,21 @@ class ParameterState:
     def done(self) -> bool:
         """Whether `wait` would not block."""
         return self.posting is None or self.posting.done()
+
+    def copy(self) -> None:
+        """Copy a gradient that has just come to where it will be reduced."""
+        grad = self.parameter.grad
+        if (
+            self.phase is Phase.LOCAL
+            and grad is not None
+            and grad is not self._view
+            and not grad.requires_grad
+        ):
+            targets: list[Tensor] = []
+            sources: list[Tensor] = []
+            self.load(targets, sources)
+            for target, source in zip(targets, sources, strict=True):
+                target.copy_(source)
 
     def load(self, targets: list[Tensor], sources: list[Tensor]) -> None:
         """Add where the gradient must be copied and from where; nothing where it lies there.

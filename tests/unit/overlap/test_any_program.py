@@ -2,12 +2,13 @@
 
 import copy
 
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn, optim
 
-from slackline.overlap import DataParallel
+from slackline.overlap import DataParallel, _parameter_state
 from slackline.overlap._arrivals import STEADY_STEPS
 
 
@@ -100,6 +101,15 @@ GROUP_BYTES = st.sampled_from([0, 100, 1 << 20])
 ALIKE = st.sampled_from([0, STEADY_STEPS + 5])
 """So many steps come first that are alike: from some step on, few parameters have hooks."""
 
+LONG = st.sampled_from([0, _parameter_state._LONG])
+"""Gradients of so many bytes and more are copied as soon as they come: all of them, or none."""
+
+
+def wrap_with(long, *arguments, **options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_parameter_state, "_LONG", long)
+        return DataParallel(*arguments, **options)
+
 
 def train_alike(script, steps, side=0):
     for _ in range(steps):
@@ -123,16 +133,17 @@ def same(mine, theirs):
     program=st.lists(st.tuples(STEPS, ARRIVALS), max_size=25),
     group_bytes=GROUP_BYTES,
     alike=ALIKE,
+    long=LONG,
 )
 def test_a_program_sees_the_same_with_and_without_the_wrapper(
-    manual_group, program, group_bytes, alike
+    manual_group, program, group_bytes, alike, long
 ):
     torch.manual_seed(0)
     module = Branches()
     plain = copy.deepcopy(module)
     group = manual_group()
     optimizer = optim.Adam(module.parameters(), lr=0.1)
-    model = DataParallel(module, optimizer, process_group=group, group_bytes=group_bytes)
+    model = wrap_with(long, module, optimizer, process_group=group, group_bytes=group_bytes)
     mine = Script(model, module, optimizer)
     theirs = Script(plain, plain, optim.Adam(plain.parameters(), lr=0.1))
     train_alike(mine, alike)

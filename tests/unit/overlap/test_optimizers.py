@@ -352,3 +352,21 @@ def test_optimizers_that_look_at_all_parameters_are_not_stepped_alone():
     assert not steps_alone(optim.LBFGS)
     assert not steps_alone(optim.SparseAdam)
     assert steps_alone(optim.AdamW)
+
+
+@pytest.mark.parametrize("set_to_none", [[False, True], [True, False], [False, False], [True]])
+def test_gradients_are_cleared_as_by_the_last_calls_while_a_step_is_pending(
+    wrap, chain, batch, set_to_none
+):
+    plain = copy.deepcopy(chain)
+    reference = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    model, optimizer, _ = wrap(chain)
+    for net, opt in ((model, optimizer), (plain, reference)):
+        net(batch).square().sum().backward()
+        opt.step()
+        for each in set_to_none:
+            opt.zero_grad(set_to_none=each)
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+        assert (mine.grad is None) == (theirs.grad is None)
+        assert mine.grad is None or torch.equal(mine.grad, theirs.grad)
