@@ -3,8 +3,8 @@
 At first each parameter has hooks. A group whose last gradient came from the same member for several
 steps in a row keeps one hook, on that member; then a look at the others tells whether theirs are
 there. The group gets all its hooks back before the first gradient of a backward pass that begins
-otherwise than those steps did, and as soon as a gradient is missing. Long gradients keep a hook that
-copies them.
+otherwise than those steps did, and as soon as a gradient is missing. Long gradients keep a hook
+that copies them.
 
     hooks on      in each step                              looked at
     each member   counts gradients                          never
