@@ -62,6 +62,7 @@ class NativeGroup:
         self._all_reduces: dict[tuple[int, int, int], tuple[Run, _native.Program, int]] = {}
         self.rank = native.rank
         self.size = native.size
+        self.rank_ordered = book.order == "rank"
 
     @property
     def all_shared(self) -> bool:

@@ -67,6 +67,12 @@ class Group(Protocol):
     def size(self) -> int:
         """The number of ranks."""
 
+    @property
+    def rank_ordered(self) -> bool:
+        """Whether every element is summed in the order of the ranks, so that its bits do not depend
+        on where in memory it lies, nor on the plan.
+        """
+
     def all_reduce(
         self,
         source: int,

@@ -6,10 +6,10 @@ DataParallel ─ _data_parallel        the wrapper that users hold
         _attach, _lazy_parameters, _read_tracker    a read waits for the values that it needs
         _optimizer_patch, _choice    `step` and `zero_grad` that do not block
         _gradient_reducer, _order    one optimizer's gradients: when they are posted, waited for
-            _hooks                   what autograd calls before and after it adds a gradient
             _parameter_state         one parameter's gradient
             _gradient_group          gradients that are one reduction
-            _tuning, _trial          how large the groups are
+            _arrivals, _hooks        when they have come, with few hooks
+            _tuning, _trial, _drift  how large the groups are
             _deferred, _partial_step    the optimizer's own step on some parameters, later
     _open                            which exchange carries the gradients
         _exchange, _process_group    a NIC engine's group; a torch process group

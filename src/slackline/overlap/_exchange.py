@@ -41,6 +41,8 @@ class Exchange(Protocol):
     size: int
     matches_by_key: bool
     """Whether reductions meet by their key; if not, all ranks post them in the same order."""
+    rank_ordered: bool
+    """Whether the bits of a sum are the same whatever it is reduced together with."""
 
     def allocate(self, requests: Sequence[tuple[int, torch.dtype]]) -> list[Tensor]:
         """Flat tensors of the counts and types, in memory that the exchange can send from."""
@@ -87,6 +89,7 @@ class NicExchange:
         """Takes `keys` tags of the group for itself, the same ones on every rank."""
         self.rank = group.rank
         self.size = group.size
+        self.rank_ordered = group.rank_ordered or group.size <= 2  # two have one order
         self._group = group
         self._first_tag = _take_tags(group, keys)
         self._blocks: list[int] = []

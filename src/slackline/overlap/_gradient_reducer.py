@@ -65,6 +65,7 @@ class GradientReducer:
         self._expecting: set[ParameterState] = set()
         self._opened = False
         self._parity = 0
+        self._recut_later = False
         self._task = -1
         self._backwards = self._backwards_before = 0
         self._agreed = self._extra = False
@@ -309,6 +310,22 @@ class GradientReducer:
         self._arrivals.follow(self.groups)
         self._order = InOrder([group.key for group in self.groups])
 
+    @property
+    def kept_group_bytes(self) -> int | None:
+        """The size of groups that a checkpoint has to carry; None where it does not matter."""
+        return self._tuning.kept
+
+    def keep(self, group_bytes: int) -> None:
+        """Use the size of groups that a checkpoint brings, from the next gradients on."""
+        if self._tuning.keep(group_bytes):
+            self._recut_later = self.open
+            if not self.open:
+                self._recut()
+
+    def _recut(self) -> None:
+        self.groups = []
+        self._cut(self.states)
+
     def _tune(self) -> None:
         """Form other groups for the next step, if the trial or the use of parameters asks for it.
 
@@ -316,15 +333,15 @@ class GradientReducer:
         before this one count: every rank has waited for all of them.
         """
         self._parity ^= 1
-        changed = self._tuning.step(self.states)
+        changed = self._tuning.step(self.states) or self._recut_later
+        self._recut_later = False
         for group in self.groups:
             for state, use in group.changes[self._parity]:
                 state.use = use if state.use is Use.EVERYWHERE else Use.SOMEWHERE
                 changed = True
             group.changes[self._parity].clear()
         if changed:
-            self.groups = []
-            self._cut(self.states)
+            self._recut()
 
     def _arrive(self, state: ParameterState) -> None:
         """Count a gradient of this rank; post its group if it was the last one of it."""

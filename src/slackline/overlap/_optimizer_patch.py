@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.hooks import RemovableHandle
 
+from slackline.errors import UsageError
 from slackline.overlap._choice import Choice, StepFacts, choose, steps_alone
 from slackline.overlap._gradient_reducer import GradientReducer
 from slackline.overlap._lazy_parameters import LazyGroup
@@ -22,6 +23,8 @@ from slackline.overlap._read_tracker import ReadTracker
 
 __all__ = ["OptimizerPatch"]
 
+_KEPT = "slackline_group_bytes"
+"""In the optimizer's state dict, beside "state" and "param_groups"; torch leaves it alone."""
 _METHODS = ("step", "zero_grad", "add_param_group", "__getstate__")
 
 
@@ -50,7 +53,8 @@ class OptimizerPatch:
         self._replace()
         self._handles: list[RemovableHandle] = [
             optimizer.register_state_dict_pre_hook(lambda _: self._settle()),
-            optimizer.register_load_state_dict_pre_hook(lambda _, __: reducer.finish_all()),
+            optimizer.register_state_dict_post_hook(lambda _, state: self._save(state)),
+            optimizer.register_load_state_dict_pre_hook(lambda _, state: self._load(state)),
             optimizer.register_load_state_dict_post_hook(lambda _: self._make_groups_lazy()),
         ]
 
@@ -118,6 +122,21 @@ class OptimizerPatch:
             for parameter in parameters:
                 if parameter in state:
                     state[parameter] = state.pop(parameter)
+
+    def _save(self, state: dict[str, Any]) -> None:
+        """Add the size of groups to what is saved, where the bits to come depend on it."""
+        if self._reducer.kept_group_bytes is not None:
+            state[_KEPT] = self._reducer.kept_group_bytes
+
+    def _load(self, state: dict[str, Any]) -> None:
+        """Finish all steps, then take over the size of groups that was saved, if one was."""
+        self._reducer.finish_all()
+        kept = state.get(_KEPT)
+        if kept is None:
+            return
+        if not isinstance(kept, int) or kept < 0:
+            raise UsageError(f"{_KEPT} in an optimizer's state must be a size, not {kept!r}")
+        self._reducer.keep(kept)
 
     def _facts(self, given: bool) -> StepFacts:
         optimizer: Any = self._optimizer

@@ -37,6 +37,7 @@ class ProcessGroupExchange:
     def __init__(self, group: dist.ProcessGroup | None, device: torch.device) -> None:
         self.rank = dist.get_rank(group)
         self.size = dist.get_world_size(group)
+        self.rank_ordered = self.size <= 2  # two have one order
         self._group = group
         self._device = device
         self._averages = dist.get_backend(group) in ("slackline", "nccl")

@@ -1,10 +1,18 @@
-"""Which groups an optimizer's gradients are reduced in: as asked, or found by trial."""
+"""Which groups an optimizer's gradients are reduced in: as asked, or found by trial.
+
+Where sums have the same bits whatever the groups are, a trial is repeated when the time of a step
+has changed for good. Elsewhere a choice by time is a choice of bits: it is made once, and the
+optimizer's state carries it along, so that a training that goes on from a checkpoint does not
+choose again.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
+from slackline.overlap._drift import Drift
 from slackline.overlap._exchange import Exchange
 from slackline.overlap._gradient_group import count_groups
 from slackline.overlap._parameter_state import ParameterState
@@ -19,6 +27,8 @@ _FIRST_BYTES = 1 << 20
 """Groups before a trial has found better ones."""
 _SIZES = (0, 256 << 10, 1 << 20, 4 << 20)
 """What a trial tries, from a group for each gradient on; besides one for all."""
+_REST = 20
+"""Between two trials lie so many times the steps of one: trials take at most 5 % of the steps."""
 
 
 class Tuning:
@@ -29,18 +39,31 @@ class Tuning:
     ) -> None:
         """`key`: of the reduction in which the ranks' times meet. `group_bytes` None: by trial."""
         self.group_bytes = _FIRST_BYTES if group_bytes is None else group_bytes
+        self.result = ""
+        """What the last trial has found; empty where none has ended."""
         self._tries = group_bytes is None and exchange.size > 1
         self._exchange = exchange
         self._key = key
+        self._figures: Tensor | None = None
         self._trial: Trial | None = None
+        self._trial_steps = 0
+        self._drift: Drift | None = None
+        self._kept: int | None = None
         self._clock = clock
         self._since = clock()
 
     @property
-    def result(self) -> str:
-        """What the trial has found; empty where it has not ended or there is none."""
-        outcome = None if self._trial is None else self._trial.outcome
-        return "" if outcome is None else str(outcome)
+    def kept(self) -> int | None:
+        """The group_bytes that a checkpoint has to carry, for the bits that come later."""
+        return self._kept
+
+    def keep(self, group_bytes: int) -> bool:
+        """Use the choice of a checkpoint and try nothing; return whether it is another size."""
+        if not self._tries or self._exchange.rank_ordered:
+            return False
+        before, self.group_bytes, self._kept = self.group_bytes, group_bytes, group_bytes
+        self._tries = False
+        return group_bytes != before
 
     def step(self, states: Sequence[ParameterState]) -> bool:
         """A step is over: return whether the next one has groups of another size."""
@@ -48,25 +71,39 @@ class Tuning:
             return False
         now = self._clock()
         elapsed_ns, self._since = now - self._since, now
+        if self._drift is not None:
+            if self._drift.step(elapsed_ns):
+                if self._exchange.rank == 0:
+                    _log.info("%s: groups are tried again", self._drift.told)
+                self._drift = None
+            return False
         if self._trial is None:
-            everything = sum(state.nbytes for state in states)
-            sizes = (*(size for size in _SIZES if size < everything), everything)
-            counts = {count_groups(states, size): size for size in sizes}
-            candidates = [
-                Candidate(group_bytes=size, groups=count) for count, size in counts.items()
-            ]
-            self._trial = Trial(candidates, self._meet, first=self.group_bytes)
+            self._trial = Trial(_candidates(states), self._meet, first=self.group_bytes)
+            self._trial_steps = 0
+        self._trial_steps += 1
         before, self.group_bytes = self.group_bytes, self._trial.step(elapsed_ns)
         if self._trial.outcome is not None:
-            self._tries = False
-            if self._exchange.rank == 0:
-                _log.info("gradients are reduced in %s", self._trial.outcome)
+            self._end(str(self._trial.outcome), several=bool(self._trial.outcome.times_ns))
         return self.group_bytes != before
 
-    def _meet(self, times: list[float]) -> Callable[[], list[float]]:
-        """Post this rank's times; what it returns waits for the averages over the ranks."""
-        (flat,) = self._exchange.allocate([(len(times), torch.float32)])
-        flat.copy_(torch.tensor(times))
+    def _end(self, result: str, *, several: bool) -> None:
+        """Note what a trial has found, and whether there will be another one."""
+        self.result, self._trial = result, None
+        self._tries = several and self._exchange.rank_ordered
+        if self._tries:
+            self._drift = Drift(self._meet, rest=_REST * self._trial_steps)
+        elif several:
+            self._kept = self.group_bytes
+        if self._exchange.rank == 0:
+            stays = "; the optimizer's state keeps this choice" if self._kept is not None else ""
+            _log.info("gradients are reduced in %s%s", result, stays)
+
+    def _meet(self, figures: list[float]) -> Callable[[], list[float]]:
+        """Post this rank's figures; what it returns waits for the averages over the ranks."""
+        if self._figures is None:
+            (self._figures,) = self._exchange.allocate([(len(_SIZES) + 1, torch.float32)])
+        flat = self._figures[: len(figures)]
+        flat.copy_(torch.tensor(figures))
         pending = self._exchange.reduction(self._key, flat, average=True)(0)
 
         def averages() -> list[float]:
@@ -75,3 +112,11 @@ class Tuning:
             return found
 
         return averages
+
+
+def _candidates(states: Sequence[ParameterState]) -> list[Candidate]:
+    """Return the sizes of groups to try, each number of groups once."""
+    everything = sum(state.nbytes for state in states)
+    sizes = (*(size for size in _SIZES if size < everything), everything)
+    counts = {count_groups(states, size): size for size in sizes}
+    return [Candidate(group_bytes=size, groups=count) for count, size in counts.items()]

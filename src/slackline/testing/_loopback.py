@@ -32,6 +32,8 @@ class LoopbackFabric:
 class LoopbackGroup:
     """One rank's Group on a LoopbackFabric."""
 
+    rank_ordered = True
+
     def __init__(self, switch: Switch, rank: int, timeout: timedelta) -> None:
         self.rank = rank
         self.size = switch.size

@@ -62,6 +62,7 @@ class ManualGroup:
         self.posts, self.waits, self.agreements = [], [], []
         self.transfers = {}
         self.immediate = False
+        self.rank_ordered = True
         self.memory = {}
         self._peers = peers or (lambda tag, mine: mine * (size - 1))
 
