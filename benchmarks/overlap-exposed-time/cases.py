@@ -32,6 +32,8 @@ class Network:
     """The lab's links, and layers that keep them busy for a while."""
 
     name: str
+    """What `--part` calls it."""
+    title: str
     rate: int
     """Bits a second of each host's NIC."""
     weight_count: int
@@ -45,9 +47,17 @@ class Network:
         return 4 * (self.weight_count + BIAS_COUNT)
 
 
-FAST = Network(name="1 Gbit/s", rate=10**9, weight_count=1 << 19, shares=(0.5, 1.0, 2.0))
+FAST = Network(
+    name="lab-1g", title="1 Gbit/s", rate=10**9, weight_count=1 << 19, shares=(0.5, 1.0, 2.0)
+)
 """Two cores have all their work to do for its four hosts."""
-SLOW = Network(name="200 Mbit/s", rate=200 * 10**6, weight_count=1 << 17, shares=(0.5, 1.0))
+SLOW = Network(
+    name="lab-200m",
+    title="200 Mbit/s",
+    rate=200 * 10**6,
+    weight_count=1 << 17,
+    shares=(0.5, 1.0),
+)
 NETWORKS = (FAST, SLOW)
 
 
@@ -62,7 +72,7 @@ class Case:
     @property
     def name(self) -> str:
         kind = f"{self.share:g}x" if self.share else "real"
-        return f"{kind} at {self.network.name}"
+        return f"{kind} at {self.network.title}"
 
     def layers(self) -> list[Layer]:
         """Return the model's layers, in the order of the forward pass."""

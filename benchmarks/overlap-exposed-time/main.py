@@ -42,7 +42,10 @@ def play(ranks: LabRanks, case: Case, results: Results, options: Options) -> Non
 
 
 def main() -> None:
-    options = parse("communication that training waits for: PCCO, DDP over gloo, blocking")
+    options = parse(
+        "communication that training waits for: PCCO, DDP over gloo, blocking",
+        parts=[network.name for network in NETWORKS],
+    )
     results = Results()
     machine = describe_machine()
     environment = {
@@ -50,7 +53,8 @@ def main() -> None:
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "eth0",
     }
-    cases = QUICK_CASES if options.quick else (*CASES, REAL)
+    cases = QUICK_CASES if options.quick and options.part is None else (*CASES, REAL)
+    cases = tuple(case for case in cases if options.part in (None, case.network.name))
     for network in NETWORKS:
         there = [case for case in cases if case.network == network]
         if not there:
@@ -68,7 +72,7 @@ def main() -> None:
                 results.skip(case, str(error))
     for case in (*CASES, REAL):
         if case not in cases:
-            results.skip(case, "left out by --quick")
+            results.skip(case, "left out by --quick" if options.part is None else "not asked for")
     report = Report(machine=machine, rows=results.rows(), targets=results.targets())
     report.print(results.tables(), options, notes=results.notes())
 

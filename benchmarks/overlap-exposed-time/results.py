@@ -136,9 +136,9 @@ class Results:
         )
 
     def _table(self, case: Case) -> Table:
-        title = f"real computation at {case.network.name}"
+        title = f"real computation at {case.network.title}"
         if case != REAL:
-            title = f"communication {case.share:g}x of computation at {case.network.name}"
+            title = f"communication {case.share:g}x of computation at {case.network.title}"
             layers = case.layers()
             title += (
                 f": wire {sum(layer.wire for layer in layers) * 1e3:.0f} ms, "
