@@ -91,6 +91,7 @@ def test_groups_are_tried_again_when_a_step_has_changed(manual_group, monkeypatc
     clock = Clock()
     monkeypatch.setitem(Recorder.__init__.__kwdefaults__, "clock", clock)
     monkeypatch.setattr("slackline.overlap._tuning._REST", 1)
+    monkeypatch.setattr("slackline.overlap._drift.WINDOW", 16)
     caplog.set_level("INFO", "slackline.overlap")
     model, optimizer = make(manual_group(size=3))
     costs = {0: 10_000_000, EVERYTHING: 20_000_000}
@@ -104,7 +105,7 @@ def test_groups_are_tried_again_when_a_step_has_changed(manual_group, monkeypatc
     assert model.group_bytes == 0
     assert model.trial_result.startswith("one parameter each: 10.0 ms")
     costs.update({0: 40_000_000})
-    step(4 * WINDOW)
+    step(4 * 16 + 40)
     assert len(tried_again(caplog)) == 1
     assert tried_again(caplog)[0].startswith("a step takes 40.0 ms instead of ")
     assert model.group_bytes == EVERYTHING
