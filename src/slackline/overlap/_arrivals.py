@@ -138,6 +138,8 @@ class Arrivals:
                 if group.steady == STEADY_STEPS:
                     self._hook_last(group)
             else:
+                if group.hooked_last is not None:
+                    self._hook_each(group)
                 group.usual, group.steady = (group.last if group.posted else None), 0
 
     def hook_each(self) -> None:

@@ -139,18 +139,21 @@ def test_a_parameter_that_is_frozen_holds_nothing_back(steady, frozen):
     steady.check()
 
 
+class Gated(nn.Module):
+    """Three layers, one of which can be left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+        self.left_out = None
+
+    def forward(self, x):
+        for number, layer in enumerate(self.layers):
+            x = x if number == self.left_out else layer(x)
+        return x
+
+
 def test_a_gradient_that_does_not_come_is_noticed_at_the_backward_s_end(wrap, batch):
-    class Gated(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
-            self.left_out = None
-
-        def forward(self, x):
-            for number, layer in enumerate(self.layers):
-                x = x if number == self.left_out else layer(x)
-            return x
-
     for left_out in range(3):
         torch.manual_seed(3)
         pair = Pair(wrap, Gated(), batch, group_bytes=TOGETHER)
@@ -166,6 +169,21 @@ def test_a_gradient_that_does_not_come_is_noticed_at_the_backward_s_end(wrap, ba
         pair.do(lambda _, optimizer: (optimizer.step(), optimizer.zero_grad()))
         pair.train(3)
         pair.check()
+
+
+def test_a_group_that_gets_no_gradient_has_all_its_hooks_in_the_next_steps(wrap, batch):
+    torch.manual_seed(3)
+    pair = Pair(wrap, Gated(), batch, group_bytes=100)
+    pair.train(STEADY_STEPS + 1)
+    assert hooked(pair.module) == ([], [0, 2, 4])
+    for _ in range(2):
+        pair.module.left_out = pair.plain.left_out = 1
+        pair.train(1)
+        assert hooked(pair.module) == ([2, 3], [0, 2, 3, 4])
+        pair.module.left_out = pair.plain.left_out = None
+        pair.train(STEADY_STEPS + 4)  # the group is cut apart and stays so: some steps lack it
+        assert hooked(pair.module) == ([], [0, 2, 3, 4])
+    pair.check()
 
 
 def test_a_backward_that_fails_leaves_its_gradients(steady):
