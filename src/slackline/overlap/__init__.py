@@ -5,11 +5,14 @@ DataParallel ─ _data_parallel        the wrapper that users hold
     _model_gradients                 hooks, lazy parameters and patched optimizers of one model
         _attach, _lazy_parameters, _read_tracker    a read waits for the values that it needs
         _optimizer_patch, _choice    `step` and `zero_grad` that do not block
-        _gradient_reducer, _order    one optimizer's gradients: when they are posted, waited for
+        _gradient_reducer            one optimizer's gradients: when they are posted, waited for
             _parameter_state         one parameter's gradient
             _gradient_group          gradients that are one reduction
             _arrivals, _hooks        when they have come, with few hooks
-            _tuning, _trial, _drift  how large the groups are
+            _grouping, _order        which of them are a group, and where they lie
+                _observed_order      the order in which backward passes bring them
+                _tuning, _trial, _drift    how large groups are
+                _meeting             a small reduction of the ranks' figures
             _deferred, _partial_step    the optimizer's own step on some parameters, later
     _open                            which exchange carries the gradients
         _exchange, _process_group    a NIC engine's group; a torch process group

@@ -50,6 +50,12 @@ class Exchange(Protocol):
     def span(self, first: Tensor, last: Tensor) -> Tensor:
         """The memory from one flat tensor of an allocation to a later one of its type, as one."""
 
+    def rearrange(self, flats: Sequence[Tensor]) -> list[Tensor]:
+        """All flat tensors of one allocation on the same memory, in this order; they are zeros.
+
+        What `flats` held is lost.
+        """
+
     def release(self) -> None:
         """Gives back all memory of `allocate`."""
 
@@ -110,6 +116,15 @@ class NicExchange:
     def span(self, first: Tensor, last: Tensor) -> Tensor:
         start, end = first.data_ptr(), last.data_ptr() + last.numel() * last.itemsize
         return _at(start, (end - start) // first.itemsize, first.dtype)
+
+    def rearrange(self, flats: Sequence[Tensor]) -> list[Tensor]:
+        offsets, total = layout([flat.numel() * flat.itemsize for flat in flats])
+        block = min(flat.data_ptr() for flat in flats)
+        ctypes.memset(block, 0, total)
+        return [
+            _at(block + offset, flat.numel(), flat.dtype)
+            for offset, flat in zip(offsets, flats, strict=True)
+        ]
 
     def release(self) -> None:
         while self._blocks:

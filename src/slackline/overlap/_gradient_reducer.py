@@ -12,8 +12,9 @@ A second backward before the step may add to gradients that have been posted alr
 differ in which those are, so `post_missing` has them agree and posts those a second time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -21,12 +22,11 @@ from torch.optim import Optimizer
 from slackline.overlap._arrivals import Arrivals
 from slackline.overlap._deferred import DeferredSteps
 from slackline.overlap._exchange import Exchange
-from slackline.overlap._gradient_group import GradientGroup, cut
-from slackline.overlap._order import InOrder
-from slackline.overlap._parameter_state import Clear, ParameterState, Phase, Use
+from slackline.overlap._gradient_group import GradientGroup
+from slackline.overlap._grouping import Grouping
+from slackline.overlap._parameter_state import Clear, ParameterState, Phase
 from slackline.overlap._read_tracker import ReadTracker
 from slackline.overlap._recorder import Recorder
-from slackline.overlap._tuning import Tuning
 
 __all__ = ["GradientReducer"]
 
@@ -46,29 +46,35 @@ class GradientReducer:
         average: bool,
         group_bytes: int | None,
     ) -> None:
-        """`key`: of agreements; no parameter has this key, nor the next one, which trials use.
+        """`key`: of agreements; no parameter has this key, nor the next one, which groupings use.
 
         `eager` False: post nothing before `post_missing`. `group_bytes` None: found by trial.
         """
-        self.states: list[ParameterState] = []
-        self.groups: list[GradientGroup] = []
         self._exchange = exchange
         self._tracker = tracker
         self._recorder = recorder
         self._key = key
         self._eager = eager
-        self._average = average
-        self._tuning = Tuning(exchange, recorder.clock, key=key + 1, group_bytes=group_bytes)
         self._deferred = DeferredSteps(optimizer)
-        self._order = InOrder(())
+        self._grouping = Grouping(
+            exchange,
+            recorder.clock,
+            self.finish,
+            key=key + 1,
+            average=average,
+            group_bytes=group_bytes,
+        )
         self._arrivals = Arrivals(self.finish, self._unnoticed)
         self._expecting: set[ParameterState] = set()
         self._opened = False
-        self._parity = 0
-        self._recut_later = False
         self._task = -1
         self._backwards = self._backwards_before = 0
         self._agreed = self._extra = False
+
+    @property
+    def states(self) -> list[ParameterState]:
+        """One for each parameter."""
+        return self._grouping.states
 
     @property
     def open(self) -> bool:
@@ -101,12 +107,12 @@ class GradientReducer:
     @property
     def group_bytes(self) -> int:
         """The most bytes of gradients that are reduced together."""
-        return self._tuning.group_bytes
+        return self._grouping.tuning.group_bytes
 
     @property
     def trial_result(self) -> str:
         """What the trial of groups has found; empty where it has not ended or there is none."""
-        return self._tuning.result
+        return self._grouping.tuning.result
 
     def add(self, states: Iterable[ParameterState]) -> None:
         """Take parameters over, in the same order on all ranks, and register hooks on them."""
@@ -115,8 +121,8 @@ class GradientReducer:
             state.before_gradient, state.on_gradient = self._before_gradient, self._on_gradient
             state.on_last_gradient = self._whole
         self._arrivals.add(new)
-        self.states += new
-        self._cut(new)
+        self._grouping.add(new)
+        self._arrivals.follow(self._grouping.groups)
 
     def begin_backward(self, task: int) -> None:
         """Prepare for a backward through the forward, before the first gradient of a parameter."""
@@ -133,6 +139,7 @@ class GradientReducer:
         if state.parameter.grad is None:
             return
         self._open()
+        self._grouping.note(state)
         if state.posted:
             state.extra = self._extra = True
             self._backwards, self._agreed = max(2, self._backwards), False
@@ -142,7 +149,7 @@ class GradientReducer:
     def post_missing(self) -> None:
         """Post the groups that this rank has not posted. Each rank calls it once a step."""
         self._arrivals.look()
-        for group in self.groups:
+        for group in self._grouping.groups:
             if not group.posted and (members := group.members):
                 for state in members:
                     self._make_local(state)
@@ -174,21 +181,19 @@ class GradientReducer:
         self._recorder.stepped()
         self.reset_step()
         self._sweep()
-        self._tune()
+        self._regroup()
 
     def step_taken(self) -> None:
         """Note that the optimizer has stepped all parameters together."""
         self._arrivals.observe(regular=False)
         self._recorder.stepped()
         self.reset_step()
-        self._tune()
+        self._regroup()
 
     def reset_step(self) -> None:
         """Begin another step: the gradients have been used or thrown away."""
         self._arrivals.restart()
-        for group in self.groups:
-            group.restart()
-        self._order.restart()
+        self._grouping.restart()
         self._backwards, self._backwards_before = 0, self._tracker.backwards
         self._agreed = self._extra = self._opened = False
         self._settle()
@@ -231,19 +236,20 @@ class GradientReducer:
         """Take every step that is due, then release the parameters, also where a step fails."""
         try:
             self.wait_reduced()
+            self._grouping.close()
         finally:
             self._arrivals.remove()
             for state in self.states:
                 state.detach()
-            self.states = []
+            self.states.clear()
 
     def abandon(self) -> bool:
         """Release the parameters without gradients; return whether all reductions had ended."""
         self._arrivals.remove()
         for state in self.states:
             state.parameter.grad = None
-        ended = all(state.done() for state in self.states)
-        self.states = []
+        ended = self._grouping.done()
+        self.states.clear()
         self._deferred.drop()
         self._opened = False
         return ended
@@ -278,10 +284,12 @@ class GradientReducer:
         if not self._opened:
             return
         self._count_backward(torch._C._current_graph_task_id())
+        self._grouping.note(state)
         if state.posted:
             state.extra = self._extra = True
         elif self._tracker.synchronize and self._eager:
-            self._arrivals.arm()
+            if not self._grouping.observing:
+                self._arrivals.arm()
             self._arrive(state)
 
     def _count_backward(self, task: int) -> None:
@@ -301,47 +309,20 @@ class GradientReducer:
         self._arrivals.disarm()
         self._arrivals.hook_each()
 
-    def _cut(self, states: list[ParameterState]) -> None:
-        """Cut a sequence of gradients into groups. None of them may be posted."""
-        self.groups += cut(states, self.group_bytes, self._exchange, average=self._average)
-        for group in self.groups:
-            for state in group.states:
-                state.gradient_group = group
-        self._arrivals.follow(self.groups)
-        self._order = InOrder([group.key for group in self.groups])
-
     @property
-    def kept_group_bytes(self) -> int | None:
-        """The size of groups that a checkpoint has to carry; None where it does not matter."""
-        return self._tuning.kept
+    def kept(self) -> dict[str, Any] | None:
+        """What a checkpoint has to carry about groups; None where it does not matter."""
+        return self._grouping.kept
 
-    def keep(self, group_bytes: int) -> None:
-        """Use the size of groups that a checkpoint brings, from the next gradients on."""
-        if self._tuning.keep(group_bytes):
-            self._recut_later = self.open
-            if not self.open:
-                self._recut()
+    def keep(self, kept: Mapping[str, Any]) -> None:
+        """Use the groups that a checkpoint brings, from the next gradients on."""
+        if self._grouping.keep(kept, now=not self.open):
+            self._arrivals.follow(self._grouping.groups)
 
-    def _recut(self) -> None:
-        self.groups = []
-        self._cut(self.states)
-
-    def _tune(self) -> None:
-        """Form other groups for the next step, if the trial or the use of parameters asks for it.
-
-        Each rank decides alone, and all must decide alike. So only the reductions of the step
-        before this one count: every rank has waited for all of them.
-        """
-        self._parity ^= 1
-        changed = self._tuning.step(self.states) or self._recut_later
-        self._recut_later = False
-        for group in self.groups:
-            for state, use in group.changes[self._parity]:
-                state.use = use if state.use is Use.EVERYWHERE else Use.SOMEWHERE
-                changed = True
-            group.changes[self._parity].clear()
-        if changed:
-            self._recut()
+    def _regroup(self) -> None:
+        """Form other groups for the next step, if there is a reason."""
+        if self._grouping.step():
+            self._arrivals.follow(self._grouping.groups)
 
     def _arrive(self, state: ParameterState) -> None:
         """Count a gradient of this rank; post its group if it was the last one of it."""
@@ -350,12 +331,8 @@ class GradientReducer:
 
     def _whole(self, group: GradientGroup) -> None:
         """Post a group whose gradients have all come."""
-        if self._exchange.matches_by_key:
-            self._post(group)
-        else:
-            by_key = {group.key: group for group in self.groups}
-            for key in self._order.offer(group.key):
-                self._post(by_key[key])
+        for each in self._grouping.whole(group):
+            self._post(each)
 
     def _make_local(self, state: ParameterState) -> None:
         self.finish(state)
@@ -372,7 +349,7 @@ class GradientReducer:
         for state in group.states:
             if state.posting is not None:  # in a group of an earlier cut
                 self.finish(state)
-        self._recorder.posted(group.post(self._parity), len(group.states))
+        self._recorder.posted(group.post(self._grouping.parity), len(group.states))
 
     def _post_extras(self) -> None:
         bits = torch.tensor([state.extra for state in self.states], dtype=torch.uint8)
@@ -382,8 +359,7 @@ class GradientReducer:
                 if state.phase is not Phase.LOCAL:
                     state.wait_and_stash()
                 state.extra = False
-                (alone,) = cut([state], 0, self._exchange, average=self._average)
-                self._post(alone)
+                self._post(self._grouping.alone(state))
 
     def _sweep(self) -> None:
         """Take all steps that are due and need no waiting."""

@@ -23,7 +23,7 @@ from slackline.overlap._read_tracker import ReadTracker
 
 __all__ = ["OptimizerPatch"]
 
-_KEPT = "slackline_group_bytes"
+_KEPT = "slackline_groups"
 """In the optimizer's state dict, beside "state" and "param_groups"; torch leaves it alone."""
 _METHODS = ("step", "zero_grad", "add_param_group", "__getstate__")
 
@@ -124,18 +124,19 @@ class OptimizerPatch:
                     state[parameter] = state.pop(parameter)
 
     def _save(self, state: dict[str, Any]) -> None:
-        """Add the size of groups to what is saved, where the bits to come depend on it."""
-        if self._reducer.kept_group_bytes is not None:
-            state[_KEPT] = self._reducer.kept_group_bytes
+        """Add the groups to what is saved, where the bits to come depend on them."""
+        if self._reducer.kept is not None:
+            state[_KEPT] = self._reducer.kept
 
     def _load(self, state: dict[str, Any]) -> None:
-        """Finish all steps, then take over the size of groups that was saved, if one was."""
+        """Finish all steps, then take over the groups that were saved, if any were."""
         self._reducer.finish_all()
         kept = state.get(_KEPT)
         if kept is None:
             return
-        if not isinstance(kept, int) or kept < 0:
-            raise UsageError(f"{_KEPT} in an optimizer's state must be a size, not {kept!r}")
+        if not _is_kept(kept):
+            text = f"{_KEPT} in an optimizer's state must be what state_dict() gave, not {kept!r}"
+            raise UsageError(text)
         self._reducer.keep(kept)
 
     def _facts(self, given: bool) -> StepFacts:
@@ -183,3 +184,13 @@ class OptimizerPatch:
         for index, group in enumerate(groups):
             if not isinstance(group, LazyGroup):
                 groups[index] = LazyGroup(group, self._tracker)
+
+
+def _is_kept(value: object) -> bool:
+    """Return whether `value` may be what a reducer kept."""
+    if not isinstance(value, dict) or sorted(map(str, value)) != ["bytes", "order"]:
+        return False
+    size, order = value["bytes"], value["order"]
+    return (size is None or (isinstance(size, int) and size >= 0)) and (
+        order is None or (isinstance(order, list) and all(isinstance(each, int) for each in order))
+    )

@@ -119,7 +119,6 @@ class ParameterState:
         """The gradients of a group's members have all come."""
         self.posting: GradientGroup | None = None
         """The group that has posted it and has not been waited for."""
-        self.flat = flat
         self.block = block
         self.extra = False
         """Whether gradients came after its reduction had been posted in this step."""
@@ -131,6 +130,8 @@ class ParameterState:
         self.use = Use.EVERYWHERE
         self.grad: Tensor | None = None
         """What the step uses: the reduced gradient, None where no rank has one."""
+        self.flat: Tensor
+        """Where the gradient lies, with its presence behind it."""
         self._nbytes = flat.numel() * flat.itemsize
         self.copied_at_once = self._nbytes >= _LONG and flat.device.type == "cpu"
         """Whether `copy` is to be called for each gradient when it has come."""
@@ -139,17 +140,25 @@ class ParameterState:
         """Of the gradient in memory when it was posted."""
         self._accumulates = False
         self._stashed: Tensor | None = None
-        self._view = self._make_view()
-        self._address = self._view.data_ptr()
         self._cell: Any = None
-        if flat.device.type == "cpu":
-            last = flat.data_ptr() + (flat.numel() - 1) * flat.itemsize
-            self._cell = _CELLS[flat.itemsize].from_address(last)
+        self.place(flat)
+        if self._cell is not None:
             # As whole numbers of their size, floats above zero are in the same order.
             flat[-1] = most
             self._most: int = self._cell.value
             flat[-1] = 1
             self._one: int = self._cell.value
+
+    def place(self, flat: Tensor) -> None:
+        """Have the gradient lie in another buffer, of zeros. It must not be visible in the last."""
+        assert self.posting is None
+        self.flat = flat
+        self.grad = None
+        self._view = self._make_view()
+        self._address = self._view.data_ptr()
+        if flat.device.type == "cpu":
+            last = flat.data_ptr() + (flat.numel() - 1) * flat.itemsize
+            self._cell = _CELLS[flat.itemsize].from_address(last)
 
     @property
     def nbytes(self) -> int:

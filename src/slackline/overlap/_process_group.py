@@ -57,6 +57,15 @@ class ProcessGroupExchange:
         offset = int(first.storage_offset()) * first.itemsize
         return _on(first.untyped_storage(), offset, count, first.dtype)
 
+    def rearrange(self, flats: Sequence[Tensor]) -> list[Tensor]:
+        offsets, total = layout([flat.numel() * flat.itemsize for flat in flats])
+        storage = flats[0].untyped_storage()
+        _on(storage, 0, total, torch.uint8).zero_()
+        return [
+            _on(storage, offset, flat.numel(), flat.dtype)
+            for offset, flat in zip(offsets, flats, strict=True)
+        ]
+
     def release(self) -> None:
         return None
 

@@ -7,14 +7,12 @@ choose again.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-
-import torch
-from torch import Tensor
+from collections.abc import Sequence
 
 from slackline.overlap._drift import Drift
 from slackline.overlap._exchange import Exchange
 from slackline.overlap._gradient_group import count_groups
+from slackline.overlap._meeting import Meet
 from slackline.overlap._parameter_state import ParameterState
 from slackline.overlap._recorder import Clock
 from slackline.overlap._trial import Candidate, Trial
@@ -35,16 +33,15 @@ class Tuning:
     """The size of one optimizer's groups, from step to step."""
 
     def __init__(
-        self, exchange: Exchange, clock: Clock, *, key: int, group_bytes: int | None
+        self, exchange: Exchange, clock: Clock, meet: Meet, *, group_bytes: int | None
     ) -> None:
-        """`key`: of the reduction in which the ranks' times meet. `group_bytes` None: by trial."""
+        """The ranks' times meet in `meet`. `group_bytes` None: by trial."""
         self.group_bytes = _FIRST_BYTES if group_bytes is None else group_bytes
         self.result = ""
         """What the last trial has found; empty where none has ended."""
         self._tries = group_bytes is None and exchange.size > 1
         self._exchange = exchange
-        self._key = key
-        self._figures: Tensor | None = None
+        self._meet = meet
         self._trial: Trial | None = None
         self._trial_steps = 0
         self._drift: Drift | None = None
@@ -59,7 +56,7 @@ class Tuning:
 
     def keep(self, group_bytes: int) -> bool:
         """Use the choice of a checkpoint and try nothing; return whether it is another size."""
-        if not self._tries or self._exchange.rank_ordered:
+        if not self._tries:
             return False
         before, self.group_bytes, self._kept = self.group_bytes, group_bytes, group_bytes
         self._tries = False
@@ -97,21 +94,6 @@ class Tuning:
         if self._exchange.rank == 0:
             stays = "; the optimizer's state keeps this choice" if self._kept is not None else ""
             _log.info("gradients are reduced in %s%s", result, stays)
-
-    def _meet(self, figures: list[float]) -> Callable[[], list[float]]:
-        """Post this rank's figures; what it returns waits for the averages over the ranks."""
-        if self._figures is None:
-            (self._figures,) = self._exchange.allocate([(len(_SIZES) + 1, torch.float32)])
-        flat = self._figures[: len(figures)]
-        flat.copy_(torch.tensor(figures))
-        pending = self._exchange.reduction(self._key, flat, average=True)(0)
-
-        def averages() -> list[float]:
-            pending.wait()
-            found: list[float] = flat.tolist()
-            return found
-
-        return averages
 
 
 def _candidates(states: Sequence[ParameterState]) -> list[Candidate]:

@@ -1,5 +1,7 @@
 """A trial is repeated when steps have changed for good, where that changes no bit."""
 
+import re
+
 import pytest
 import torch
 from torch import nn, optim
@@ -83,6 +85,10 @@ def make(group, group_bytes=None):
     return model, optimizer
 
 
+def groups_of(nbytes):
+    return {"bytes": nbytes, "order": [5, 4, 3, 2, 1, 0]}
+
+
 def tried_again(caplog):
     return [each.message for each in caplog.records if "tried again" in each.message]
 
@@ -118,11 +124,11 @@ def test_a_choice_of_bits_is_made_once_and_goes_with_the_optimizer_s_state(manua
     group = manual_group(size=3)
     group.rank_ordered = False
     model, optimizer = make(group)
-    assert "slackline_group_bytes" not in optimizer.state_dict()
+    assert "slackline_groups" not in optimizer.state_dict()
     train(model, optimizer, 60)
     chosen = model.group_bytes
     saved = optimizer.state_dict()
-    assert saved["slackline_group_bytes"] == chosen
+    assert saved["slackline_groups"] == {"bytes": chosen, "order": [5, 4, 3, 2, 1, 0]}
     assert caplog.records[-1].message.endswith("; the optimizer's state keeps this choice")
     model.close()
 
@@ -131,13 +137,13 @@ def test_a_choice_of_bits_is_made_once_and_goes_with_the_optimizer_s_state(manua
     other = manual_group(size=3)
     other.rank_ordered = False
     model, optimizer = make(other)
-    optimizer.load_state_dict({**saved, "slackline_group_bytes": 100})
+    optimizer.load_state_dict({**saved, "slackline_groups": groups_of(100)})
     assert model.group_bytes == 100
     other.forget()
     train(model, optimizer, 60)
     assert len(other.posts) == 60 * 6  # 65 and 9 elements: 100 bytes hold one bias only
     assert model.group_bytes == 100
-    assert optimizer.state_dict()["slackline_group_bytes"] == 100
+    assert optimizer.state_dict()["slackline_groups"]["bytes"] == 100
     model.close()
 
 
@@ -146,7 +152,7 @@ def test_where_bits_do_not_depend_on_it_nothing_is_saved_or_loaded(manual_group)
     train(model, optimizer, 60)
     saved = optimizer.state_dict()
     assert sorted(saved) == ["param_groups", "state"]
-    optimizer.load_state_dict({**saved, "slackline_group_bytes": 100})
+    optimizer.load_state_dict({**saved, "slackline_groups": groups_of(100)})
     assert model.group_bytes != 100
     model.close()
 
@@ -158,7 +164,7 @@ def test_a_choice_comes_into_effect_after_gradients_that_are_under_way(manual_gr
     saved = optimizer.state_dict()
     model(torch.ones(2, 8)).square().mean().backward()
     assert len(group.posts) == 1
-    optimizer.load_state_dict({**saved, "slackline_group_bytes": 0})
+    optimizer.load_state_dict({**saved, "slackline_groups": groups_of(0)})
     optimizer.step()
     optimizer.zero_grad()
     assert len(group.posts) == 1
@@ -171,14 +177,23 @@ def test_groups_that_were_asked_for_stay(manual_group):
     group = manual_group(size=3)
     group.rank_ordered = False
     model, optimizer = make(group, group_bytes=0)
-    optimizer.load_state_dict({**optimizer.state_dict(), "slackline_group_bytes": 100})
+    optimizer.load_state_dict({**optimizer.state_dict(), "slackline_groups": groups_of(100)})
     assert model.group_bytes == 0
     model.close()
 
 
-@pytest.mark.parametrize("wrong", [-1, "100"])
-def test_a_choice_that_is_no_size_is_refused(manual_group, wrong):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        100,
+        {"bytes": -1, "order": None},
+        {"bytes": "100", "order": None},
+        {"bytes": 100},
+        {"bytes": 100, "order": [0, "1"]},
+    ],
+)
+def test_a_choice_that_never_was_one_is_refused(manual_group, wrong):
     model, optimizer = make(manual_group(size=3))
-    with pytest.raises(UsageError, match=f"must be a size, not {wrong!r}"):
-        optimizer.load_state_dict({**optimizer.state_dict(), "slackline_group_bytes": wrong})
+    with pytest.raises(UsageError, match=re.escape(f"must be what state_dict() gave, not {wrong}")):
+        optimizer.load_state_dict({**optimizer.state_dict(), "slackline_groups": wrong})
     model.close()

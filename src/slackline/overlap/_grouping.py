@@ -1,0 +1,173 @@
+"""Which of one optimizer's gradients are reduced together, and where in memory they lie."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from slackline.overlap._exchange import Exchange
+from slackline.overlap._gradient_group import GradientGroup, cut
+from slackline.overlap._meeting import Meeting
+from slackline.overlap._observed_order import ObservedOrder
+from slackline.overlap._order import InOrder
+from slackline.overlap._parameter_state import ParameterState, Use
+from slackline.overlap._recorder import Clock
+from slackline.overlap._tuning import Tuning
+
+__all__ = ["Grouping"]
+
+_NOTHING = {"bytes": None, "order": None}
+
+
+class Grouping:
+    """The groups of one optimizer's gradients, from step to step.
+
+    All ranks call `step` at the same steps, and all groups change on all of them alike.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        clock: Clock,
+        finish: Callable[[ParameterState], None],
+        *,
+        key: int,
+        average: bool,
+        group_bytes: int | None,
+    ) -> None:
+        """`finish` waits for a gradient and takes its step, if that is due.
+
+        `key`: of the reductions in which the ranks' figures meet. `group_bytes` None: by trial.
+        """
+        self.states: list[ParameterState] = []
+        """In the order in memory."""
+        self.groups: list[GradientGroup] = []
+        self.parity = 0
+        """Of the step's number."""
+        self._meeting = Meeting(exchange, key=key)
+        self.tuning = Tuning(exchange, clock, self._meeting, group_bytes=group_bytes)
+        self._exchange = exchange
+        self._finish = finish
+        self._average = average
+        self._order = InOrder(())
+        self._observed = ObservedOrder(self._meeting)
+        # Alone in its group, a gradient waits for no neighbour, only for its turn.
+        order_counts = group_bytes != 0 or not exchange.matches_by_key
+        self._observed.observing = order_counts and exchange.size > 1
+        self._cut_later = False
+
+    @property
+    def observing(self) -> bool:
+        """Whether `note` is to be called for each gradient."""
+        return self._observed.observing
+
+    def note(self, state: ParameterState) -> None:
+        """Note that a gradient has come."""
+        self._observed.note(state)
+
+    def add(self, states: Sequence[ParameterState]) -> None:
+        """Form groups of more gradients, in their order in memory."""
+        self.states += states
+        self._cut(states)
+
+    @property
+    def kept(self) -> dict[str, Any] | None:
+        """What a checkpoint has to carry, for the bits that come later; None where nothing.
+
+        "bytes": the size of groups, None while it is tried. "order": numbers of parameters.
+        """
+        kept = {"bytes": self.tuning.kept, "order": self._observed.kept}
+        return None if self._exchange.rank_ordered or kept == _NOTHING else kept
+
+    def keep(self, kept: Mapping[str, Any], *, now: bool) -> bool:
+        """Use the groups of a checkpoint, `now` or from the next step on.
+
+        Returns whether groups have changed. Where their bits are the same anyway, nothing does.
+        """
+        if self._exchange.rank_ordered:
+            return False
+        cut = kept["bytes"] is not None and self.tuning.keep(kept["bytes"])
+        if kept["order"] is not None:
+            self._observed.keep(kept["order"])
+        self._cut_later = cut and not now
+        changed = now and (self._rearrange() or cut)
+        if changed:
+            self._recut()
+        return changed
+
+    def whole(self, group: GradientGroup) -> Iterator[GradientGroup]:
+        """Groups that may be posted now that all gradients of `group` have come."""
+        if self._exchange.matches_by_key:
+            yield group
+        else:
+            by_key = {group.key: group for group in self.groups}
+            for key in self._order.offer(group.key):
+                yield by_key[key]
+
+    def alone(self, state: ParameterState) -> GradientGroup:
+        """Return a group of one."""
+        (group,) = cut([state], 0, self._exchange, average=self._average)
+        return group
+
+    def restart(self) -> None:
+        """Begin another step: nothing has come or was posted."""
+        for group in self.groups:
+            group.restart()
+        self._order.restart()
+
+    def step(self) -> bool:
+        """A step is over: return whether the next one has other groups.
+
+        They follow from the order of backward, from the trial, or from the use of parameters. Each
+        rank decides alone, and all must decide alike. So only the reductions of the step before
+        this one count: every rank has waited for all of them.
+        """
+        self.parity ^= 1
+        changed = self.tuning.step(self.states) or self._cut_later
+        self._cut_later = False
+        for group in self.groups:
+            for state, use in group.changes[self.parity]:
+                state.use = use if state.use is Use.EVERYWHERE else Use.SOMEWHERE
+                changed = True
+            group.changes[self.parity].clear()
+        changed = self._rearrange() or changed
+        if changed:
+            self._recut()
+        return changed
+
+    def done(self) -> bool:
+        """Whether no reduction uses the exchange's memory."""
+        return self._meeting.done() and all(state.done() for state in self.states)
+
+    def close(self) -> None:
+        """Wait until the ranks' figures have met."""
+        self._meeting.close()
+
+    def _rearrange(self) -> bool:
+        """Lay the gradients of each allocation out in a better order, where there is one."""
+        order = self._observed.step(self.states)
+        if order is None:
+            return False
+        for state in order:
+            self._finish(state)
+            state.detach()
+        for _, states in groupby(order, key=attrgetter("block")):
+            moved = list(states)
+            flats = self._exchange.rearrange([state.flat for state in moved])
+            for state, flat in zip(moved, flats, strict=True):
+                state.place(flat)
+        self.states = order
+        return True
+
+    def _recut(self) -> None:
+        self.groups = []
+        self._cut(self.states)
+
+    def _cut(self, states: Iterable[ParameterState]) -> None:
+        """Cut a sequence of gradients into groups. None of them may be posted."""
+        size = self.tuning.group_bytes
+        self.groups += cut(tuple(states), size, self._exchange, average=self._average)
+        for group in self.groups:
+            for state in group.states:
+                state.gradient_group = group
+        self._order = InOrder([group.key for group in self.groups])
