@@ -43,7 +43,7 @@ class Network:
 
     @property
     def layer_bytes(self) -> int:
-        """What one layer's gradients take."""
+        """Return the bytes of one layer's gradients."""
         return 4 * (self.weight_count + BIAS_COUNT)
 
 

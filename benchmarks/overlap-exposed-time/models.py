@@ -57,7 +57,7 @@ def gradient(count: int, factor: float) -> Tensor:
 
 
 def timed_model(layers: Sequence[Layer], weight_count: int, rank: int) -> nn.Module:
-    """A model that only waits."""
+    """Return a model of layers that wait for as long as a computation would take."""
     return nn.Sequential(*(TimedLayer(times, weight_count, rank) for times in layers))
 
 
@@ -75,7 +75,7 @@ REAL_WIDTH, REAL_BATCH = 724, 256
 
 
 def real_model() -> nn.Module:
-    """A model that computes, of about the same size."""
+    """Return a model of layers that compute, about as large as the timed one."""
     torch.manual_seed(0)
     parts: list[nn.Module] = []
     for _ in range(LAYERS):

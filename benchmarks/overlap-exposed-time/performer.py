@@ -73,10 +73,10 @@ class Performer:
         return list(self._contestants)
 
     def turn(self, name: str, warm_up: int, steps: int) -> Turn:
-        """`steps` steps in the middle of training.
+        """Train for `steps` steps and return the figures of one.
 
-        The clock starts and ends between two steps, and nobody waits there: what a step leaves to
-        the next one is left to it by the last warm-up step too.
+        The clock starts and ends between two steps without a wait for other ranks. Work that the
+        last step leaves to the next one is not counted; that of the last warm-up step is.
         """
         contestant = self._contestants[name]
         dist.barrier()
@@ -140,7 +140,7 @@ class _Counts:
         )
 
     def since(self, before: _Counts, steps: int) -> Turn:
-        """A step's share of what was used since `before`."""
+        """Return the average of a step over the `steps` steps since `before`."""
         return Turn(
             step_s=(self.time_s - before.time_s) / steps,
             main_cpu_s=(self.main_cpu_s - before.main_cpu_s) / steps,

@@ -1,4 +1,4 @@
-"""What came out: rows for JSON, targets, and the tables for people."""
+"""The figures of a run: rows for JSON, targets, and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Results:
     skipped: list[Row] = field(default_factory=list)
 
     def record(self, case: Case, name: str, ranks: list[Turn]) -> None:
-        """One turn of one contestant."""
+        """Add one turn of one contestant, with the figures of each rank."""
         self.turns.setdefault((case, name), []).append(ranks)
 
     def skip(self, case: Case, reason: str) -> None:
-        """A case that was not measured."""
+        """Note that a case was not measured, and why."""
         self.skipped.append(Row(labels={"case": case.name}, skipped=reason))
 
     def steps(self, case: Case, name: str) -> list[float]:
-        """The slowest rank's time of a step, seconds, by round."""
+        """Return the slowest rank's time of a step in seconds, one for each round."""
         return [max(turn.step_s for turn in ranks) for ranks in self.turns.get((case, name), [])]
 
     def exposed(self, case: Case, name: str) -> list[float]:
@@ -162,7 +162,7 @@ class Results:
 
 
 def _profile(case: Case, rounds: Sequence[Sequence[Turn]]) -> dict[str, Scalar]:
-    """Where a step's time went: medians over ranks and rounds."""
+    """Return the parts of a step's time, each the median over ranks and rounds."""
     turns = [turn for ranks in rounds for turn in ranks]
     goodput = goodput_bps(case.network.rate)
     busy = [100 * turn.wire_bytes * 8 / goodput / turn.step_s for turn in turns]

@@ -35,9 +35,9 @@ class Trainer:
         self._optimizer.zero_grad()
         return loss.detach()
 
-    def settled(self) -> bool:
-        """Return whether the steps to come are what they will be: nothing is tried any more."""
-        return True
+    def chosen(self) -> str | None:
+        """Return the groups of gradients that a trial has chosen, None while it lasts."""
+        return ""
 
     def finish(self) -> None:
         """Wait for everything that the steps so far have left under way."""
@@ -59,8 +59,8 @@ class Pcco(Trainer):
         )
         self._net = self._wrapped
 
-    def settled(self) -> bool:
-        return self._wrapped.trial_result != ""
+    def chosen(self) -> str | None:
+        return self._wrapped.trial_result or None
 
     def finish(self) -> None:
         self._wrapped.synchronize()

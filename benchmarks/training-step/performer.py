@@ -51,14 +51,18 @@ class Performer:
         self._trainers[contestant] = make(contestant, self._model, group)
         self.turn(contestant, warm_up=0, steps=1)
 
-    def settle(self, contestant: Contestant) -> None:
-        """Take steps until the contestant tries nothing any more, at every rank equally many."""
+    def settle(self, contestant: Contestant) -> str:
+        """Take steps until the contestant tries nothing any more, at every rank equally many.
+
+        Return the groups of gradients that its trial has chosen.
+        """
         trainer, batches = self._trainers[contestant], cycle(self._batches)
-        while not trainer.settled():
+        while (chosen := trainer.chosen()) is None:
             trainer.step(next(batches))
         for _ in range(STEADY_STEPS):
             trainer.step(next(batches))
         trainer.finish()
+        return chosen
 
     def drop(self, contestants: Sequence[Contestant]) -> None:
         """Give up trainers and their memory."""

@@ -20,6 +20,8 @@ class Results:
     """By cell and contestant: for each round the usage of every rank."""
     calls: dict[tuple[Cell, Contestant], list[int]] = field(default_factory=dict)
     """By cell and contestant: for every rank the Python calls of a step."""
+    groups: dict[tuple[Cell, Contestant], str] = field(default_factory=dict)
+    """By cell and contestant: the groups of gradients that its trial has chosen."""
     skipped: list[Row] = field(default_factory=list)
 
     def record(self, cell: Cell, contestant: Contestant, ranks: list[Usage]) -> None:
@@ -29,6 +31,10 @@ class Results:
     def record_calls(self, cell: Cell, contestant: Contestant, ranks: list[int]) -> None:
         """Add the Python calls of one contestant's step."""
         self.calls[cell, contestant] = ranks
+
+    def record_groups(self, cell: Cell, contestant: Contestant, chosen: str) -> None:
+        """Add the groups of gradients that a contestant's trial has chosen."""
+        self.groups[cell, contestant] = chosen
 
     def skip(self, cell: Cell, reason: str) -> None:
         """Add a cell that was not measured."""
@@ -108,6 +114,8 @@ class Results:
         labels: dict[str, Scalar] = {**_labels(cell), "contestant": contestant.name}
         if bucket is not None:
             labels["bucket_mb"] = bucket
+        if (cell, contestant) in self.groups:
+            labels["groups"] = self.groups[cell, contestant]
         return Row(labels=labels, values=self._values(cell, contestant))
 
     def _values(self, cell: Cell, contestant: Contestant) -> dict[str, float]:

@@ -111,7 +111,7 @@ def test_groups_are_tried_again_when_a_step_has_changed(manual_group, monkeypatc
     assert model.group_bytes == 0
     assert model.trial_result.startswith("one parameter each: 10.0 ms")
     costs.update({0: 40_000_000})
-    step(4 * 16 + 40)
+    step(4 * 16 + 60)
     assert len(tried_again(caplog)) == 1
     assert tried_again(caplog)[0].startswith("a step takes 40.0 ms instead of ")
     assert model.group_bytes == EVERYTHING

@@ -43,9 +43,42 @@ def test_the_fastest_is_chosen_within_a_hundred_steps():
 def test_candidates_take_turns_between_which_the_first_groups_are_used():
     trial = Trial(candidates(0, 7), alone, first=FIRST)
     used = run(trial, lambda size, _: size + 1)
-    turns = [0] * TURN + [7] * TURN + [7] * TURN + [0] * TURN
-    assert TURNS == 2
+    first, second = [0] * TURN, [7] * TURN
+    turns = first + second + second + first + first + second + second + first + first + second
     assert used == [*[FIRST] * (WARM_UP + 1), *turns, *[FIRST] * (LATER + 1), 0]
+
+
+def test_the_first_stage_counts_in_the_second_one():
+    """The steps of one rank's turns, in milliseconds: 5 candidates, then 3 of them."""
+    posted = []
+
+    def meet(times):
+        posted.append([time // 1_000_000 for time in times])
+        return lambda: times
+
+    sizes = (0, 1, 2, 3, 4)
+    trial = Trial(candidates(*sizes), meet, first=FIRST)
+    begun = WARM_UP + len(sizes) * TURNS[0] * TURN + 1
+
+    def cost(size, step):
+        return 1_000_000 * (10 + size if step <= begun else 100 - size)
+
+    run(trial, cost)
+    # Six steps of the first stage and nine of the second one: the median is one of the latter.
+    assert posted == [[10, 11, 12, 13, 14], [100, 99, 98]]
+    assert [each for each, _ in trial.outcome.times_ns] == [2, 1, 0]
+
+
+def test_four_candidates_have_two_stages_and_three_have_one():
+    for count, stages in ((4, 2), (3, 1), (2, 1)):
+        posted = []
+
+        def meet(times, posted=posted):
+            posted.append(times)
+            return lambda: times
+
+        run(Trial(candidates(*range(count)), meet, first=FIRST), lambda size, _: 1000 + 100 * size)
+        assert len(posted) == stages
 
 
 def test_the_first_step_of_a_turn_does_not_count():
@@ -69,7 +102,7 @@ def test_a_step_that_was_disturbed_does_not_decide():
 
 def test_of_those_that_are_nearly_as_good_the_fewest_groups_win():
     trial = Trial(candidates(0, 7), alone, first=FIRST)
-    run(trial, lambda size, _: 1000 if size == 0 else 1009)
+    run(trial, lambda size, _: 1000 if size == 0 else 1019)
     assert trial.outcome.group_bytes == 7
 
 
@@ -103,7 +136,7 @@ def test_ranks_switch_together_and_the_bits_are_those_of_one_group_each(ranks, r
         module = nn.Sequential(*layers)
         optimizer = optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
         model = DataParallel(module, optimizer, process_group=group, group_bytes=group_bytes)
-        for turn in range(40):  # two candidates take some thirty
+        for turn in range(60):  # two candidates take 53
             seed = torch.Generator().manual_seed(100 * turn + group.rank)
             model(torch.randn(2, 8, generator=seed)).square().mean().backward()
             optimizer.step()
