@@ -141,7 +141,8 @@ class Lengths:
     """Rounds that are compared."""
 
 
-ROUNDS, QUICK_ROUNDS = 5, 2
+ROUNDS, BRIEF_ROUNDS, QUICK_ROUNDS = 5, 11, 2
+"""Brief steps vary by a fifth from turn to turn where ranks share cores: more rounds for them."""
 TURN_S, QUICK_TURN_S = 0.5, 0.15
 """How long the steps of one turn last at least, unless they are slow or very many."""
 WARM_UP_S = 0.5
@@ -159,11 +160,12 @@ def lengths(step_s: float, *, quick: bool) -> Lengths:
     A turn has a length in seconds rather than in steps, because a step lasts from 20 ms to 5 s.
     """
     turn_s = QUICK_TURN_S if quick else TURN_S
+    rounds = BRIEF_ROUNDS if step_s <= STEADY_S else ROUNDS
     return Lengths(
         warm_up=min(max(math.ceil(WARM_UP_S / step_s), 1), MOST_WARM_UP),
         steps=min(max(math.ceil(turn_s / step_s), FEWEST_STEPS), MOST_STEPS),
         selection_rounds=1 if quick or step_s > STEADY_S else SELECTION_ROUNDS,
-        rounds=QUICK_ROUNDS if quick else ROUNDS,
+        rounds=QUICK_ROUNDS if quick else rounds,
     )
 
 

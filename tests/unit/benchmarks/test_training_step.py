@@ -100,8 +100,8 @@ def test_a_turn_lasts_half_a_second_unless_its_steps_are_slow_or_many(
         how = benchmark.cases.lengths(step_s, quick=quick)
         return how.warm_up, how.steps, how.selection_rounds, how.rounds
 
-    assert found(0.001) == (3, 25, 3, 5)
-    assert found(0.05) == (3, 10, 3, 5)
+    assert found(0.001) == (3, 25, 3, 11)
+    assert found(0.05) == (3, 10, 3, 11)
     assert found(0.3) == (2, 2, 1, 5)
     assert found(4.0) == (1, 2, 1, 5)
     assert found(0.05, quick=True) == (3, 3, 1, 2)
