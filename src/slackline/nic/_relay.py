@@ -26,6 +26,9 @@ _CHUNK_BYTES = 256 << 10
 _TURN_BYTES = 1 << 20
 _PAIR_BUFFER_BYTES = 1 << 20
 _LAST_WORDS_S = 1.0
+_SILENCE_MS = 2000
+"""The peer's kernel must acknowledge data within this time. The engine, which sees only the socket
+pair, cannot find out by itself that the network swallows everything."""
 
 Broken = Callable[[str], None]
 
@@ -158,6 +161,7 @@ class Relay:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PAIR_BUFFER_BYTES)
         ours.setblocking(False)
         tls.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tls.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_MS)
         with self._lock:
             self._new.append(_Pump(ours, tls, broken))
             if self._thread is None:

@@ -18,11 +18,16 @@ class Rails:
 
     kinds: tuple[str, ...]
     nics: int = 1
+    tls: str = "off"
 
     @property
     def environment(self) -> dict[str, str]:
         interfaces = {"SLACKLINE_INTERFACE": ",".join(_NICS[: self.nics])} if self.nics > 1 else {}
-        return {"SLACKLINE_RAILS": ",".join(self.kinds)} | interfaces
+        return {
+            "SLACKLINE_RAILS": ",".join(self.kinds),
+            "SLACKLINE_TLS": self.tls,
+            **interfaces,
+        }
 
     def options(self, **changes: Any) -> NicOptions:
         values: dict[str, Any] = {
@@ -32,6 +37,7 @@ class Rails:
             "plan": "mesh",
             "arena_bytes": 64 << 20,
             "checksums": "all",
+            "tls": self.tls,
         }
         return NicOptions(**(values | changes))
 
@@ -45,10 +51,11 @@ RAILS = {
     "tcp-and-udp": Rails(kinds=("tcp", "udp")),
     "two-tcp-nics": Rails(kinds=("tcp",), nics=2),
     "two-udp-nics": Rails(kinds=("udp",), nics=2),
+    "two-tls-nics": Rails(kinds=("tcp",), nics=2, tls="require"),
 }
 
-_ANY_RAIL = tuple(RAILS)
-_WIRES = tuple(name for name in RAILS if name != "shm")
+_ANY_RAIL = tuple(name for name, rails in RAILS.items() if rails.tls == "off")
+_WIRES = tuple(name for name in _ANY_RAIL if name != "shm")
 _TWO_NICS = ("two-tcp-nics", "two-udp-nics")
 
 FAULTS = {
