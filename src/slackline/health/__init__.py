@@ -12,7 +12,6 @@
     _board        all rails of a rank: samples in, news out
     _late         a late rank or a slow link
     _ledger       what all ranks say, put together
-    _policy       what to do with a rail
 
 Everything here is a function of its arguments: no clock, no thread, no I/O. Times are integer
 nanoseconds; whoever samples the engine says when.
@@ -22,32 +21,19 @@ from slackline.health._board import Board
 from slackline.health._late import LateRank, Side, late_ranks
 from slackline.health._ledger import Episode, Ledger
 from slackline.health._options import HealthOptions
-from slackline.health._policy import (
-    Action,
-    Choice,
-    PolicyOptions,
-    RailFacts,
-    silent,
-    spare,
-    take_back,
-)
 from slackline.health._samples import Probe, RailSample
 from slackline.health._state import Shift, WayState
 from slackline.health._verdict import Condition, Judgement, Verdict, judge
 
 __all__ = [
-    "Action",
     "Board",
-    "Choice",
     "Condition",
     "Episode",
     "HealthOptions",
     "Judgement",
     "LateRank",
     "Ledger",
-    "PolicyOptions",
     "Probe",
-    "RailFacts",
     "RailSample",
     "Shift",
     "Side",
@@ -55,7 +41,4 @@ __all__ = [
     "WayState",
     "judge",
     "late_ranks",
-    "silent",
-    "spare",
-    "take_back",
 ]
