@@ -19,6 +19,7 @@ def aggregate(
         str, typer.Option(help="Address and port to listen at: 10.0.0.9:7000, 0.0.0.0:7000.")
     ],
     workers: Annotated[int, typer.Option(help="How many workers a group may have.")],
+    groups: Annotated[int, typer.Option(help="How many groups are served at a time.")] = 32,
     memory: Annotated[
         str, typer.Option(help="For each group's results under way; half of it for one operation.")
     ] = "1GiB",
@@ -50,6 +51,7 @@ def aggregate(
             host=host,
             port=port,
             workers=workers,
+            groups=groups,
             memory_bytes=parse_bytes(memory),
             onset=onset,
             nic=nic,

@@ -58,6 +58,8 @@ class AggregatorOptions:
     """0: the system chooses."""
     workers: int
     """The most that a group may have."""
+    groups: int = 32
+    """The most that are served at a time: each has an engine, memory and threads of its own."""
     memory_bytes: int = 1 << 30
     """Of each group, for results that are under way."""
     nic: str = "software"
@@ -76,6 +78,8 @@ class AggregatorOptions:
     def __post_init__(self) -> None:
         if not 2 <= self.workers <= 255:
             raise UsageError(f"workers must be 2 to 255, not {self.workers}")
+        if self.groups < 1:
+            raise UsageError(f"groups must be at least 1, not {self.groups}")
         if self.nic not in NICS:
             raise UsageError(f"nic must be one of {', '.join(NICS)}, not {self.nic!r}")
         if self.memory_bytes < _SMALLEST_MEMORY:
@@ -173,6 +177,8 @@ class Aggregator:
                 refusal=f"it serves groups of 2 to {self.options.workers} workers, not "
                 f"{theirs.workers}"
             )
+        elif self._serves() >= self.options.groups:
+            offer = Offer(refusal=f"it serves {self.options.groups} groups already")
         elif self._nodes and (refusal := self._nodes.refusal(theirs.workers)):
             offer = Offer(refusal=refusal)
         else:
@@ -193,6 +199,11 @@ class Aggregator:
         service.start(meeting_of(self._key, offer, workers), whence)
         return offer
 
+    def _serves(self) -> int:
+        """The number of groups under way. Only the keeper's thread adds to them."""
+        with self._lock:
+            return len(self._services)
+
     def _gone(self, service: Service) -> None:
         with self._lock:
             self._services.discard(service)
@@ -210,8 +221,11 @@ class Service:
         nodes: Nodes | None,
     ) -> None:
         self._options, self._on_end, self._nodes = options, on_end, nodes
-        given = {name: workers[0].options[name] for name in _PASSED_ON}
-        rails = tuple(r for r in _texts(workers[0].options["rails"]) if r != "shm") or ("tcp",)
+        theirs = workers[0].options
+        if missing := [name for name in (*_PASSED_ON, "rails") if name not in theirs]:
+            raise UsageError(f"the workers do not say their {', '.join(missing)}")
+        given = {name: theirs[name] for name in _PASSED_ON}
+        rails = tuple(r for r in _texts(theirs["rails"]) if r != "shm") or ("tcp",)
         nic = NicOptions(rails=rails, interfaces=interfaces, congestion=options.congestion, **given)  # type: ignore[arg-type]
         self._identity = secrets.token_hex(16)
         self._network = Network(self._identity, nic, key=b"")
