@@ -272,7 +272,11 @@ NB_MODULE(_native, m) {
           },
           "bytes"_a, "Address of registered memory, 0 when there is no room.")
       .def(
-          "free", [](Engine& e, std::uintptr_t address) { return e.arena().free(at(address)); },
+          "free",
+          [](Engine& e, std::uintptr_t address) {
+            // Finalizers in a forked process must not give back pages that the parent still uses.
+            return e.elsewhere() || e.arena().free(at(address));
+          },
           "address"_a)
       .def(
           "contains",
@@ -286,7 +290,7 @@ NB_MODULE(_native, m) {
           [](Engine& e, std::string name, bool redial) {
             return e.add_link(std::move(name), redial);
           },
-          "name"_a, "redial"_a = false,
+          "name"_a, "redial"_a = false, nb::call_guard<nb::gil_scoped_release>(),
           "With `redial` the link outlives its rails, and operations wait for a new one.")
       .def(
           "add_rail",
@@ -295,15 +299,19 @@ NB_MODULE(_native, m) {
             e.add_rail(link, rail, rail_kind(kind), fd, job, checksums, std::move(name));
           },
           "link"_a, "rail"_a, "kind"_a, "fd"_a, "job"_a, "checksums"_a = true, "name"_a = "",
+          nb::call_guard<nb::gil_scoped_release>(),
           "Takes ownership of the connected socket `fd` of `kind` tcp or udp. `rail` is its index "
           "in "
           "the link, the same at both ends: a rail that has it is replaced. `job` is the code that "
           "every frame on it carries; `checksums` tells whether its payloads carry one.")
       .def("drop_rail", &Engine::drop_rail, "link"_a, "rail"_a, "reason"_a,
+           nb::call_guard<nb::gil_scoped_release>(),
            "End a rail as if it had failed; what it had not delivered goes over the others.")
       .def("unreachable", &Engine::unreachable, "link"_a, "reason"_a,
+           nb::call_guard<nb::gil_scoped_release>(),
            "The peer's process is known to be gone: the link goes down.")
       .def("set_fault", &Engine::set_fault, "link"_a, "rail"_a, "state"_a.none(),
+           nb::call_guard<nb::gil_scoped_release>(),
            "Inflict faults on what this end sends over a rail, -1: over all that the link has now.")
       .def("next_event", &Engine::next_event, nb::call_guard<nb::gil_scoped_release>(),
            "Block until a rail changes; None once the engine is closed.")
@@ -311,15 +319,15 @@ NB_MODULE(_native, m) {
            "Every rail of every link that is not down.")
       .def("add_shm_rail", &Engine::add_shm_rail, "link"_a, "arena_fd"_a, "arena_bytes"_a,
            "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a, "send_ring"_a,
-           "Takes ownership of the three descriptors.")
-      .def("link_alive", &Engine::link_alive, "link"_a)
+           nb::call_guard<nb::gil_scoped_release>(), "Takes ownership of the three descriptors.")
+      .def("link_alive", &Engine::link_alive, "link"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "open_group",
           [](const std::shared_ptr<Engine>& self, std::uint32_t epoch, int rank,
              const std::vector<int>& links, bool rank_order) {
             return BoundGroup{self, self->open_group(epoch, rank, links, rank_order)};
           },
-          "epoch"_a, "rank"_a, "links"_a, "rank_order"_a,
+          "epoch"_a, "rank"_a, "links"_a, "rank_order"_a, nb::call_guard<nb::gil_scoped_release>(),
           "links[i] leads to rank i; -1 for the own rank.")
       .def(
           "next_completion",

@@ -1,5 +1,6 @@
 #include "slackline/arena.h"
 
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,8 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "check.h"
@@ -117,6 +120,26 @@ TEST("a peer's mapping shows the same bytes, and nothing beyond the arena") {
   CHECK(peer.at(kCapacity - 8, 9) == nullptr);
   CHECK(peer.at(std::numeric_limits<std::uint64_t>::max(), 1) == nullptr);
   CHECK(peer.at(8, std::numeric_limits<std::size_t>::max()) == nullptr);
+}
+
+TEST("a peer's arena that is shorter than it says, or may shrink, is not mapped") {
+  const Arena arena(kCapacity);
+  const auto refused = [](int fd, std::size_t capacity) -> std::string {
+    try {
+      const PeerArena peer(fd, capacity);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK_EQUAL(refused(arena.fd(), kCapacity), "");
+  CHECK_EQUAL(refused(arena.fd(), kCapacity + 1),
+              "a peer's arena must have the 8388609 bytes that the peer says, not 8388608");
+  CHECK(::ftruncate(arena.fd(), 4096) != 0);
+  const int loose = ::memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  CHECK(::ftruncate(loose, kCapacity) == 0);
+  CHECK_EQUAL(refused(loose, kCapacity), "a peer's arena must be a memfd that cannot shrink");
+  ::close(loose);
 }
 
 TEST("a seeded life of allocations keeps every block's bytes and ends in one free block") {

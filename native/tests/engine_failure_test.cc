@@ -102,6 +102,29 @@ TEST("an aborted group fails on every rank, with the reason") {
   }
 }
 
+TEST("an aborted group is not taken for one that was closed, whatever the reason says") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    Ranks ranks(3, kind);
+    std::atomic<bool> posted{false};
+    on_every_rank(3, [&](int rank) {
+      if (rank == 1) {
+        until([&] { return posted.load(); }, "the operation of rank 0");
+        ranks.engine(1).abort_group(ranks.group(1), "rank 2 closed the group: it ended");
+      }
+      if (rank != 0) return;
+      // It may still come from rank 2, and would go on if rank 1 had left in good order.
+      std::vector<std::byte> bytes(100);
+      const auto job = ranks.engine(0).post(
+          ranks.group(0), message(true, bytes.data(), bytes.size(), -1, 5), false);
+      posted = true;
+      CHECK(ranks.engine(0).wait(*job, 10 * kSecond));
+      CHECK(job->finished());
+      CHECK(job->failure.fault == Fault::kPeer);
+      CHECK(says(job, "rank 1 aborted the group: rank 2 closed the group: it ended"));
+    });
+  }
+}
+
 TEST("who leaves a group because of a dead rank names that one to those who still wait") {
   Ranks ranks(3, Kind::kStream);
   std::vector<float> values(1000);

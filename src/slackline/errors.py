@@ -109,7 +109,8 @@ class FrameError(LinkError):
     """A frame arrived truncated, corrupt, or in another version of the protocol.
 
     Dead afterwards: the rail that carried the frame; the group too, where it was the last rail.
-    May be used again: the nic and the other rails; the frame's bytes were given to no operation.
+    May be used again: the nic and the other rails. The frame's bytes may lie in the target of an
+    operation that has not ended; the frame is sent again over another rail before that one ends.
     """
 
 

@@ -9,6 +9,7 @@ import tempfile
 import torch
 from torch import distributed as dist
 
+from slackline import backend
 from slackline.errors import UsageError
 
 LIMIT_S = 20
@@ -79,6 +80,24 @@ def leaving(rank, size):
 
 def test_a_forked_process_may_forget_the_group_exec_or_exit(job):
     job(2, leaving)
+
+
+def holding(rank, size):
+    """A fork that lets go of registered memory leaves the pages to the rank.
+
+    The engine keeps 512 MiB that were freed last. What was freed before gives its pages back.
+    """
+    tensors = [backend.empty(nbytes, dtype=torch.uint8) for nbytes in (8 << 20, 513 << 20)]
+    tensors[0].fill_(7)
+    end = in_a_fork(tensors.clear)
+    held = tensors[0].unique().tolist()
+    dist.barrier()
+    assert end == 0
+    assert held == [7]
+
+
+def test_a_forked_process_gives_back_nothing_of_its_parent_s_memory(job):
+    job(2, holding)
 
 
 def loading(rank, size):

@@ -61,6 +61,7 @@ class Arena {
 // A peer's arena in this process. Owns the mapping, not the descriptor.
 class PeerArena {
  public:
+  // Throws std::invalid_argument unless `fd` has `capacity` bytes for good.
   PeerArena(int fd, std::size_t capacity);
   ~PeerArena();
   PeerArena(const PeerArena&) = delete;

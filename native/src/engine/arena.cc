@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <stdexcept>
+#include <string>
 #include <system_error>
 
 namespace slackline {
@@ -14,6 +17,7 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr std::size_t kLong = std::size_t{4} << 20;  // blocks whose pages may be given back
 
 std::size_t round_up(std::size_t value, std::size_t unit) {
@@ -34,12 +38,18 @@ std::byte* map(int fd, std::size_t capacity) {
 
 Arena::Arena(std::size_t capacity, std::size_t kept_bytes)
     : capacity_(round_up(capacity, kHugePage)), most_kept_(kept_bytes) {
-  fd_ = ::memfd_create("slackline-arena", MFD_CLOEXEC);
+  fd_ = ::memfd_create("slackline-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "memfd_create of the arena");
   if (::ftruncate(fd_, static_cast<off_t>(capacity_)) != 0) {
     const int error = errno;
     ::close(fd_);
     throw std::system_error(error, std::generic_category(), "ftruncate of the arena");
+  }
+  // Peers map it: a page behind a file's end would be a SIGBUS for them.
+  if (::fcntl(fd_, F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    ::close(fd_);
+    throw std::system_error(error, std::generic_category(), "sealing the size of the arena");
   }
   base_ = map(fd_, capacity_);
   free_[0] = capacity_;
@@ -134,8 +144,19 @@ std::size_t Arena::used() const {
   return used_bytes_;
 }
 
-PeerArena::PeerArena(int fd, std::size_t capacity)
-    : base_(map(fd, capacity)), capacity_(capacity) {}
+PeerArena::PeerArena(int fd, std::size_t capacity) : capacity_(capacity) {
+  struct stat found = {};
+  if (::fstat(fd, &found) != 0)
+    throw std::system_error(errno, std::generic_category(), "fstat of a peer's arena");
+  const auto size = static_cast<std::uint64_t>(found.st_size);
+  if (size < capacity)
+    throw std::invalid_argument("a peer's arena must have the " + std::to_string(capacity) +
+                                " bytes that the peer says, not " + std::to_string(size));
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    throw std::invalid_argument("a peer's arena must be a memfd that cannot shrink");
+  base_ = map(fd, capacity);
+}
 
 PeerArena::~PeerArena() { ::munmap(base_, capacity_); }
 

@@ -68,7 +68,13 @@ int Engine::add_link(std::string name, bool redial, std::uint32_t first_sequence
 void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
                           int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring) {
   const Lock lock = lock_for_post();
-  auto peer = std::make_unique<PeerArena>(arena_fd, arena_bytes);
+  std::unique_ptr<PeerArena> peer;
+  try {
+    peer = std::make_unique<PeerArena>(arena_fd, arena_bytes);
+  } catch (...) {
+    for (const int fd : {arena_fd, doorbell_fd, control_fd}) ::close(fd);
+    throw;
+  }
   ::close(arena_fd);
   links_.at(static_cast<std::size_t>(link))
       ->set_shm(std::make_unique<ShmRail>(arena_, std::move(peer), doorbell_fd, control_fd,
@@ -160,9 +166,15 @@ bool Engine::watch(Job& job) {
 }
 
 std::shared_ptr<Job> Engine::next_completion() {
-  check_process();
-  Lock lock(mutex_);
-  completion_.wait(lock, [this] { return !completions_.empty() || stopped_; });
+  Lock lock = lock_for_post();
+  while (completions_.empty() && !stopped_) {
+    ++completion_sleepers_;
+    completion_.wait(lock, [this] { return completion_calls_ > 0 || stopped_; });
+    --completion_sleepers_;
+    if (completion_calls_ == 0) continue;
+    --completion_calls_;
+    wanting_.fetch_sub(1, std::memory_order_relaxed);
+  }
   if (completions_.empty()) return nullptr;
   std::shared_ptr<Job> job = completions_.front();
   completions_.pop_front();

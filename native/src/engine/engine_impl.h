@@ -41,6 +41,9 @@ struct Elsewhere : std::logic_error {
   using std::logic_error::logic_error;
 };
 
+// How a peer leaves a group: it has closed it, or it was lost or gave up.
+enum class Leave : std::uint8_t { kOrderly, kBroken };
+
 class Engine final : public FrameSink {
  public:
   explicit Engine(const EngineOptions& options);
@@ -110,6 +113,8 @@ class Engine final : public FrameSink {
   std::map<std::string, std::uint64_t> counters();
   // Throws Elsewhere in a forked process. Every call that takes the lock does so.
   void check_process() const;
+  // Whether this process was forked from the engine's own.
+  bool elsewhere() const { return elsewhere_; }
 
   // --- under the lock: for Link ---
   wire::Header blank_header(wire::FrameKind kind) const;
@@ -220,7 +225,7 @@ class Engine final : public FrameSink {
   void link_lost(Link& link);
   static bool needs(const Job& job, int rank);
   static bool sends_to(const Job& job, int rank);
-  void peer_left(Group& group, int rank, const Failure& failure);
+  void peer_left(Group& group, int rank, const Failure& failure, Leave how);
   void check_deadlines(std::int64_t now);
   void watch_links(std::int64_t now);
   void break_group(Group& group, const Failure& failure);
@@ -278,6 +283,8 @@ class Engine final : public FrameSink {
   std::condition_variable work_;        // for the progress thread
   std::condition_variable finished_;    // for waiting callers
   std::condition_variable completion_;  // for next_completion
+  int completion_sleepers_ = 0;         // threads that wait on it
+  int completion_calls_ = 0;            // those of them that were woken and have not run yet
   std::deque<std::shared_ptr<Job>> completions_;
   std::condition_variable event_;  // for next_event
   std::deque<RailEvent> events_;

@@ -36,7 +36,11 @@ void Engine::finish(Job& job, JobState state) {
   if (caller_asleep_) ring();  // it may be the sleeper's operation
   if (job.wants_callback) {
     completions_.push_back(alive);
-    completion_.notify_one();
+    if (completion_sleepers_ > completion_calls_) {
+      ++completion_calls_;
+      wanting_.fetch_add(1, std::memory_order_relaxed);  // the driver makes room for the woken one
+      completion_.notify_one();
+    }
   }
 }
 
@@ -135,7 +139,7 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
     const std::shared_ptr<Group> group = it->second;
     const int culprit = static_cast<int>(std::min<std::uint64_t>(header.total, 1u << 16)) - 1;
     const bool other = culprit >= 0 && culprit < group->size() && culprit != group->rank;
-    peer_left(*group, other ? culprit : group->rank_of(link), failure);
+    peer_left(*group, other ? culprit : group->rank_of(link), failure, Leave::kBroken);
     return;
   }
   if (const std::shared_ptr<Job> job = find(key)) {
@@ -208,7 +212,8 @@ void Engine::on_bye(Link& link, const wire::Header& header) {
               Failure{Fault::kPeer,
                       "rank " + std::to_string(rank) +
                           " closed the group: it called destroy_process_group() or ended",
-                      group->rank, rank, -1, -1});
+                      group->rank, rank, -1, -1},
+              Leave::kOrderly);
   }
 }
 
@@ -243,8 +248,8 @@ bool Engine::sends_to(const Job& job, int rank) {
 // `rank` takes no further part in `group`. What still needs it fails and what does not goes on. One
 // that closed in good order has sent all that it owed, so operations that are posted later may find
 // that waiting for them; otherwise nothing new can be posted.
-void Engine::peer_left(Group& group, int rank, const Failure& failure) {
-  const bool orderly = failure.message.find(" closed the group") != std::string::npos;
+void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how) {
+  const bool orderly = how == Leave::kOrderly;
   Failure reason = failure;
   reason.rank = group.rank;
   reason.peer = rank;
@@ -298,9 +303,8 @@ void Engine::link_lost(Link& link) {
     if (failure.fault != Fault::kFrame) failure.fault = Fault::kPeer;
     failure.message = "the link to rank " + std::to_string(rank) + " (" + link.name() +
                       ") closed unexpectedly: " + link.failure.message;
-    // The peer may stand before a wall that we see first: it has to learn that its link to us is
-    // useless.
-    peer_left(*group, rank, failure);
+    // The peer may run into the same limit later than this rank: tell it that the link is useless.
+    peer_left(*group, rank, failure, Leave::kBroken);
   }
 }
 

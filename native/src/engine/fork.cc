@@ -32,8 +32,19 @@ void renew(T& waited_for) {
 
 // Calls of pthread_atfork.
 struct Forks {
-  static void prepare() { registry().mutex.lock(); }
-  static void parent() { registry().mutex.unlock(); }
+  // No engine is in the middle of a change when the process is copied.
+  static void prepare() {
+    registry().mutex.lock();
+    for (Engine* engine : registry().engines) {
+      engine->wanting_.fetch_add(1, std::memory_order_relaxed);
+      engine->mutex_.lock();
+      engine->wanting_.fetch_sub(1, std::memory_order_relaxed);
+    }
+  }
+  static void parent() {
+    for (Engine* engine : registry().engines) engine->mutex_.unlock();
+    registry().mutex.unlock();
+  }
   static void child() {
     for (Engine* engine : registry().engines) engine->leave_to_parent();
     renew(registry().mutex);

@@ -1,10 +1,10 @@
 """`slackline lab`: a network on this machine, which stays until it is taken down.
 
-slackline lab up --hosts 4 --nics 2 --rate 1Gbit     make it
-slackline lab exec 2 -- ping -c 1 10.77.0.1          run a program on a host
-slackline lab fault "link 2-3 delay 30ms for 5s"     carry out faults, and wait for their end
-slackline lab status                                 what there is
-slackline lab down                                   take it down
+slackline lab up --hosts 4 --nics 2 --rate 1Gbit --switch user     make it
+slackline lab exec 2 -- ping -c 1 10.77.0.1                        run a program on a host
+slackline lab fault "link 2-3 delay 30ms for 5s"                   carry out faults, and wait
+slackline lab status                                               what there is
+slackline lab down                                                 take it down
 """
 
 import os

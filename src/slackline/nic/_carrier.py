@@ -160,8 +160,11 @@ def _carry_memory(
     ours, theirs = session.ours, session.theirs
     undo.pop_all()
     arena, doorbell = session.fds
-    size = theirs.arena_bytes
-    site.engine.add_shm_rail(link, arena, size, doorbell, sock.detach(), ours.ring, theirs.ring)
+    size, control = theirs.arena_bytes, sock.detach()
+    try:
+        site.engine.add_shm_rail(link, arena, size, doorbell, control, ours.ring, theirs.ring)
+    except ValueError as error:
+        raise LinkError(str(error)) from error
 
 
 async def _watch_life_line(sock: socket.socket, carrier: Carrier) -> None:

@@ -81,13 +81,13 @@ class FrameKind(IntEnum):
     DATA = 1
     """Carries a segment of a chunk."""
     GRANT = 2
-    """Tells a sender where in the receiver's memory a chunk may be stored."""
+    """Allows a sender more bytes of one operation: `offset` is how many it may have sent in all."""
     CREDIT = 3
-    """Promises the peer free slots."""
+    """Reports how many bytes that nobody had asked for the receiver has used up since the start."""
     ACK = 4
     """Acknowledges frames when there is no data to carry the number back."""
     ABORT = 5
-    """Ends the group on every rank; the payload is the reason in UTF-8."""
+    """Ends one operation, or with the largest tag the group; the payload is the reason in UTF-8."""
     BYE = 6
     """The sender leaves in good order: everything it posted is flushed."""
     HELLO = 7
