@@ -106,7 +106,9 @@ def play(ranks: Conductor, cell: Cell, results: Results, options: Options) -> No
     parameter_bytes = ranks.ask("prepare", cell.model)[0]
     ranks.ask("add", PCCO)
     how = lengths(slowest(ranks.ask("turn", PCCO, 1, 2)), quick=options.quick)
-    results.record_groups(cell, PCCO, ranks.ask("settle", PCCO)[0])
+    while (chosen := ranks.ask("settle", PCCO)[0]) is None:
+        pass
+    results.record_groups(cell, PCCO, chosen)
     best = [
         select(ranks, candidates(backend, parameter_bytes, quick=options.quick), how)
         for backend in BACKENDS

@@ -51,17 +51,19 @@ class Performer:
         self._trainers[contestant] = make(contestant, self._model, group)
         self.turn(contestant, warm_up=0, steps=1)
 
-    def settle(self, contestant: Contestant) -> str:
-        """Take steps until the contestant tries nothing any more, at every rank equally many.
+    def settle(self, contestant: Contestant) -> str | None:
+        """Take a few steps, at every rank equally many, towards those where nothing is tried.
 
-        Return the groups of gradients that its trial has chosen.
+        Return the groups of gradients that the contestant's trial has chosen, None while it lasts.
         """
         trainer, batches = self._trainers[contestant], cycle(self._batches)
-        while (chosen := trainer.chosen()) is None:
-            trainer.step(next(batches))
         for _ in range(STEADY_STEPS):
             trainer.step(next(batches))
-        trainer.finish()
+        chosen = trainer.chosen()
+        if chosen is not None:
+            for _ in range(STEADY_STEPS):
+                trainer.step(next(batches))
+            trainer.finish()
         return chosen
 
     def drop(self, contestants: Sequence[Contestant]) -> None:
