@@ -10,7 +10,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from matrix_table import RAILS
+from matrix_table import LAB_RAILS
 from matrix_work import work
 
 from slackline.errors import TimeoutError
@@ -45,7 +45,7 @@ class FolderStore:
 
 
 def main(rank: int, size: int, folder: str, rail: str) -> None:
-    nic = NativeNic(RAILS[rail].options(interfaces=()))
+    nic = NativeNic(LAB_RAILS[rail].options(interfaces=()))
     group = nic.open_group(FolderStore(Path(folder)), rank, size, timeout=TIMEOUT)
     answers = os.fdopen(os.dup(1), "w")
     print("{}", file=answers, flush=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from slackline.nic import NicOptions
 
-__all__ = ["CELLS", "FAULTS", "QUICK_CELLS", "RAILS", "Cell", "Rails"]
+__all__ = ["CELLS", "FAULTS", "LAB_RAILS", "QUICK_CELLS", "RAILS", "Cell", "Rails"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +51,12 @@ RAILS = {
     "tcp-and-udp": Rails(kinds=("tcp", "udp")),
     "two-tcp-nics": Rails(kinds=("tcp",), nics=2),
     "two-udp-nics": Rails(kinds=("udp",), nics=2),
-    "two-tls-nics": Rails(kinds=("tcp",), nics=2, tls="require"),
 }
+LAB_RAILS = RAILS | {"two-tls-nics": Rails(kinds=("tcp",), nics=2, tls="require")}
+"""An engine that faults itself does so before TLS, where nothing can be lost: TLS is for labs."""
 
-_ANY_RAIL = tuple(name for name, rails in RAILS.items() if rails.tls == "off")
-_WIRES = tuple(name for name in _ANY_RAIL if name != "shm")
+_ANY_RAIL = tuple(RAILS)
+_WIRES = tuple(name for name in RAILS if name != "shm")
 _TWO_NICS = ("two-tcp-nics", "two-udp-nics")
 
 FAULTS = {
@@ -93,7 +94,7 @@ class Cell:
 
     @property
     def rails(self) -> Rails:
-        return RAILS[self.rail]
+        return LAB_RAILS[self.rail]
 
     @property
     def sign(self) -> str | None:

@@ -106,7 +106,6 @@ SIGNS = {
 
 LAB_CELLS = [
     *(cell for cell in CELLS if cell.rail != "shm"),
-    # Only here: an engine that faults itself does so before TLS, where nothing can be lost.
     Cell(fault="nic-down", rail="two-tls-nics"),
 ]
 _QUICK = {
