@@ -51,12 +51,12 @@ class Results:
         return [max(turn.step_s for turn in ranks) for ranks in self.turns.get((case, name), [])]
 
     def exposed(self, case: Case, name: str) -> list[float]:
-        """A step less the same round's step alone, seconds."""
+        """Return each round's exposed time in seconds: a step less the same round's step alone."""
         pairs = zip(self.steps(case, name), self.steps(case, ALONE), strict=True)
         return [step - alone for step, alone in pairs]
 
     def names(self, case: Case) -> list[str]:
-        """The contestants, without the one that trains alone."""
+        """Return the contestants that communicate."""
         return [name for where, name in self.turns if where == case and name != ALONE]
 
     def best_gloo(self, case: Case) -> str | None:
@@ -106,12 +106,12 @@ class Results:
         return Target(name=name, target=target, measured=measured, bound="at most")
 
     def tables(self) -> list[Table]:
-        """One table a case."""
+        """Return one table for each case."""
         cases = dict.fromkeys(case for case, _ in self.turns)
         return [self._table(case) for case in cases]
 
     def notes(self) -> list[str]:
-        """What PCCO removes, and what was left out."""
+        """Return sentences on the time that PCCO hides and on cases that were skipped."""
         notes = []
         for case in dict.fromkeys(case for case, _ in self.turns):
             best = self.best_gloo(case)

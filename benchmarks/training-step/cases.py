@@ -82,7 +82,7 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Contestant:
-    """One way to train a model."""
+    """A method of training, with its backend and bucket size."""
 
     method: Method
     backend: str | None = None

@@ -118,7 +118,7 @@ void Arena::keep(std::uint64_t start, std::uint64_t length) {
   }
 }
 
-// What is allocated again is not to be given back; what a kept range has on either side of it is.
+// Memory that is allocated again leaves the kept ranges; the parts on either side of it stay kept.
 void Arena::take_kept(std::uint64_t start, std::uint64_t end) {
   std::deque<std::pair<std::uint64_t, std::uint64_t>> left;
   kept_bytes_ = 0;

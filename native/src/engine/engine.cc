@@ -216,7 +216,7 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
          false);
   for (Link* link : group.links) {
     if (link == nullptr || link->down) continue;
-    // Whoever still waits learns why, not only that we left.
+    // A peer that still waits learns the reason, not only that this rank left.
     const Fault why = group.broken.fault;
     if (group.broken && (why == Fault::kPeer || why == Fault::kInternal))
       abort_over(*link, group, group.broken);

@@ -169,7 +169,10 @@ class GradientReducer:
             self.finish(state)
 
     def defer_step(self) -> None:
-        """Have each parameter take the user's step when its gradient is reduced. Never blocks."""
+        """Have each parameter take the user's step when its gradient is reduced.
+
+        Blocks in the one step after which gradients move to a better order.
+        """
         self.finish_all()
         through_forward = self._tracker.backwards - self._backwards_before
         whole = not self._arrivals.watching

@@ -87,10 +87,12 @@ class Grouping:
         if self._exchange.rank_ordered:
             return False
         cut = kept["bytes"] is not None and self.tuning.keep(kept["bytes"])
+        moved = False
         if kept["order"] is not None:
             self._observed.keep(kept["order"])
+            moved = now and self._rearrange()
         self._cut_later = cut and not now
-        changed = now and (self._rearrange() or cut)
+        changed = moved or (cut and now)
         if changed:
             self._recut()
         return changed
