@@ -46,6 +46,65 @@ TEST("a frame that comes twice is used once, and acknowledged again") {
   CHECK_EQUAL(p.engine.counters()["duplicates_dropped"], 1u);
 }
 
+constexpr std::size_t kPart = 128u << 10;  // of a message, in a frame of its own
+
+// An engine that one thread drives, and a message of `parts` frames that comes to it.
+struct Message {
+  explicit Message(std::size_t parts) : words(pattern(parts * kPart, 6)), got(words.size()) {
+    job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+  }
+  static EngineOptions options() {
+    EngineOptions options = one_thread(std::size_t{64} << 20);
+    options.wire_segment_bytes = kPart;
+    return options;
+  }
+  // Brings the next frame; returns the number below which an ACK says that all have come, or 0.
+  std::uint32_t bring(const Bytes& frame) {
+    p.hand().write(frame);
+    const std::uint64_t before = p.engine.counters()["tcp_frames_received"];
+    while (p.engine.counters()["tcp_frames_received"] == before) p.engine.wait(*job, 0);
+    p.engine.wait(*job, 0);
+    std::uint32_t next = 0;
+    while (const std::optional<Frame> answer = p.hand().read(0)) {
+      if (answer->header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAck))
+        next = answer->header.acknowledge;
+    }
+    return next;
+  }
+  std::uint32_t bring_part() {
+    wire::Header h = message_header(1, 1, 0, 0, words.size());
+    h.offset = number * kPart;
+    const auto begin = words.begin() + static_cast<std::ptrdiff_t>(h.offset);
+    return bring(numbered(h, ++number, Bytes(begin, begin + kPart)));
+  }
+
+  Played p{1, options()};
+  Bytes words;
+  Bytes got;
+  std::shared_ptr<Job> job;
+  std::uint32_t number = 0;
+};
+
+TEST("long frames are acknowledged every 512 KiB, and when the operation has them all") {
+  Message message(6);
+  std::vector<std::uint32_t> said;
+  for (int part = 0; part < 6; ++part) said.push_back(message.bring_part());
+  CHECK(said == std::vector<std::uint32_t>({0, 0, 0, 5, 0, 7}));
+  finish(message.p.engine, message.job);
+  CHECK(message.got == message.words);
+}
+
+TEST("a sender that gives a message up has its frames acknowledged") {
+  Message message(6);
+  CHECK_EQUAL(message.bring_part(), 0u);
+  CHECK_EQUAL(message.bring_part(), 0u);
+  wire::Header abort = message_header(1, 1, 0, 0, 0);
+  abort.kind = static_cast<std::uint8_t>(wire::FrameKind::kAbort);
+  abort.total = 0;
+  CHECK_EQUAL(message.bring(numbered(abort, 3)), 4u);
+  CHECK(message.job->finished());
+}
+
 TEST("frames of two rails may overtake each other") {
   Played p(2);
   const Bytes first = pattern(1000, 1);

@@ -1,4 +1,5 @@
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -145,6 +146,42 @@ TEST("who leaves something in the socket is told of it, whatever he had waited f
     CHECK(reader.rail->poll(reader.link, reader.sink, 0));
   }
   CHECK(!readable(ours, 0));
+}
+
+TEST("a socket may hold 4 ms of its rate unsent, from 128 KiB to 2 MiB") {
+  CHECK_EQUAL(StreamRail::unsent_at(0), 128 << 10);
+  CHECK_EQUAL(StreamRail::unsent_at(25'000'000), 128 << 10);  // 200 Mbit/s
+  CHECK_EQUAL(StreamRail::unsent_at(125'000'000), 500'000);   // 1 Gbit/s
+  CHECK_EQUAL(StreamRail::unsent_at(10'000'000'000), 2 << 20);
+}
+
+TEST("the limit on unsent bytes follows the rate that TCP has seen") {
+  const auto [ours, theirs] = tcp_pair();
+  StreamRail rail(ours, kJobCode, false, true);
+  CHECK_EQUAL(rail.unsent_limit(), 128 << 10);
+  const Bytes payload(100'000);
+  Bytes read(1u << 20);
+  std::int64_t now = 0;
+  int most = 0;
+  for (std::uint32_t number = 1; number < 2000; ++number) {
+    wire::Header h = header_of(wire::FrameKind::kData);
+    h.sequence = number;
+    h.length = 100'000;
+    rail.enqueue(h, payload.data(), h.length);
+    rail.flush(now += 1'000'000);
+    while (rail.blocked()) {
+      CHECK(::recv(theirs, read.data(), read.size(), 0) > 0);
+      rail.writable();
+      rail.flush(now += 1'000'000);
+    }
+    most = std::max(most, rail.unsent_limit());
+  }
+  int limit = 0;
+  socklen_t size = sizeof limit;
+  CHECK(::getsockopt(ours, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, &size) == 0);
+  CHECK_EQUAL(limit, rail.unsent_limit());
+  CHECK(most > 128 << 10);  // a loopback interface carries more than 200 Mbit/s
+  ::close(theirs);
 }
 
 TEST("a payload on its way to memory that was taken back goes to a buffer") {

@@ -45,11 +45,12 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
     if (payload.owned != nullptr) give_buffer(payload.owned);
     return;
   }
-  link.note_bulk_arrival(header.length);
+  link.note_arrival(header.length);
   bool kept = false;
+  bool more_comes = false;
   switch (static_cast<wire::FrameKind>(header.kind)) {
     case wire::FrameKind::kData:
-      on_data(link, header, payload);
+      more_comes = on_data(link, header, payload);
       kept = true;
       break;
     case wire::FrameKind::kGrant:
@@ -78,6 +79,7 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
       break;
   }
   if (!kept && payload.owned != nullptr) give_buffer(payload.owned);
+  if (!more_comes) link.acknowledge_owed();
   while (const std::optional<wire::Header> bye = link.take_due_bye()) on_bye(link, *bye);
 }
 
@@ -95,7 +97,8 @@ std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
   return starts ? nullptr : group->second;
 }
 
-void Engine::on_data(Link& link, const wire::Header& header, const Payload& payload) {
+// Returns whether the operation is sure to get more from the same peer.
+bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payload) {
   const Key key = key_of(header);
   std::shared_ptr<Job> job = find(key);
   if (!job && key.role != kRoleCollective) {
@@ -113,7 +116,8 @@ void Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
   }
   if (job) {
     accept(*job, link, header, payload);
-    return;
+    const int peer = job->finished() ? -1 : job->group->rank_of(link);
+    return peer >= 0 && job->lanes[static_cast<std::size_t>(peer)].lacks_data();
   }
   if (const std::shared_ptr<Group> group = finished_in(key)) {
     break_group(*group, stray(*group, header));
@@ -126,6 +130,7 @@ void Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     discard(Unexpected{&link, header, {}});
   }
   if (payload.owned != nullptr) give_buffer(payload.owned);
+  return false;
 }
 
 void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payload& payload) {
@@ -154,7 +159,9 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
   const bool partial = (header.flags & wire::kFlagPartial) != 0;
   const std::size_t bytes =
       elements_in(chunk, segment_index) * (partial && job.wide ? sizeof(float) : job.item_size);
-  job.lanes[static_cast<std::size_t>(peer)].heard = true;
+  Lane& lane = job.lanes[static_cast<std::size_t>(peer)];
+  lane.heard = true;
+  lane.received += bytes;
   const bool refers = (header.flags & wire::kFlagReference) != 0;
   const bool written = (header.flags & wire::kFlagWritten) != 0;
   if ((refers || written) && !link.shared_memory()) return refuse(mismatch(job, header));

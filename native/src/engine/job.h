@@ -93,6 +93,8 @@ struct SendItem {
 struct Lane {
   std::uint64_t granted = 0;   // payload bytes the peer allows us to have sent in all
   std::uint64_t sent = 0;      // payload bytes sent
+  std::uint64_t incoming = 0;  // payload bytes that the peer is to send in all
+  std::uint64_t received = 0;  // of them
   std::uint64_t consumed = 0;  // payload bytes of the peer that left our buffers
   std::uint64_t promised = 0;  // what we granted to the peer
   std::uint32_t arrived = 0;   // segments of the peer, counted while the job is gated
@@ -102,6 +104,9 @@ struct Lane {
   int slots = 0;  // staging slots in use for this peer: each has its own share, so that none waits
                   // for another's
   std::vector<SendItem> parked;  // wait for credit or for a slot, in order
+
+  // Whether the peer has not sent everything yet.
+  bool lacks_data() const { return received < incoming; }
 };
 
 // What this rank contributed to an operation at an aggregator. Others may have to repeat it, so it

@@ -227,7 +227,7 @@ void Link::put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* pa
   header.acknowledge = expected_;
   unacknowledged_frames_ = 0;
   unacknowledged_bytes_ = 0;
-  bulk_unacknowledged_ = false;
+  acknowledgement_owed_ = acknowledge_now_ = false;
   header.payload_checksum = rail.wire->checksums() && length > 0 ? crc32c(0, payload, length) : 0;
   header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
   rail.wire->enqueue(header, payload, length);

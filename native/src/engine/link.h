@@ -112,7 +112,10 @@ class Link {
   // may have overtaken them.
   void keep_bye(const wire::Header& header) { byes_.push_back(header); }
   std::optional<wire::Header> take_due_bye();
-  void note_bulk_arrival(std::uint32_t bytes);
+  // Long payloads owe the peer an acknowledgement, whose memory they are. It may wait for more
+  // while more is sure to come.
+  void note_arrival(std::uint32_t bytes);
+  void acknowledge_owed() { acknowledge_now_ = acknowledge_now_ || acknowledgement_owed_; }
 
   bool down = false;
   bool said_bye = false;  // the peer closed its engine in good order
@@ -176,7 +179,8 @@ class Link {
   std::deque<wire::Header> byes_;
   std::uint32_t unacknowledged_frames_ = 0;
   std::uint64_t unacknowledged_bytes_ = 0;
-  bool bulk_unacknowledged_ = false;
+  bool acknowledgement_owed_ = false;
+  bool acknowledge_now_ = false;
   std::uint64_t eager_sent_ = 0;
   std::uint64_t eager_credited_ = 0;
   std::uint64_t eager_consumed_ = 0;

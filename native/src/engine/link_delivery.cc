@@ -25,12 +25,12 @@ bool Link::admit(std::uint32_t sequence) {
   if (sequence == 0) return true;
   if (!is_new(sequence)) {
     ++counters.duplicates_dropped;
-    bulk_unacknowledged_ = true;  // the peer resent it: our acknowledgement was lost with a rail
+    acknowledge_now_ = true;  // the peer resent it: our acknowledgement was lost with a rail
     return false;
   }
   if (sequence == expected_) {
     // A long frame that came early was acknowledged by a number that did not cover it yet.
-    bulk_unacknowledged_ = bulk_unacknowledged_ || !early_.empty();
+    acknowledge_now_ = acknowledge_now_ || !early_.empty();
     do {
       if (++expected_ == 0) expected_ = 1;
     } while (early_.erase(expected_) > 0);
@@ -49,9 +49,9 @@ std::optional<wire::Header> Link::take_due_bye() {
   return bye;
 }
 
-void Link::note_bulk_arrival(std::uint32_t bytes) {
+void Link::note_arrival(std::uint32_t bytes) {
   unacknowledged_bytes_ += bytes;
-  if (bytes > kOwnedBytes) bulk_unacknowledged_ = true;
+  acknowledgement_owed_ = acknowledgement_owed_ || bytes > kOwnedBytes;
 }
 
 void Link::acknowledged(std::uint32_t next_expected) {
@@ -80,7 +80,7 @@ void Link::settle() {
     return;
   }
   if (rails_.empty()) return;
-  if (bulk_unacknowledged_ || unacknowledged_frames_ >= kAcknowledgeFrames ||
+  if (acknowledge_now_ || unacknowledged_frames_ >= kAcknowledgeFrames ||
       unacknowledged_bytes_ >= kAcknowledgeBytes) {
     control(engine_.blank_header(wire::FrameKind::kAck));
   }

@@ -163,7 +163,7 @@ void Link::resend(Retained& frame, LinkRail& rail) {
 
 // What `from` had not delivered goes over the others, as far as is known.
 void Link::move_frames(const LinkRail* from) {
-  bulk_unacknowledged_ = true;  // acknowledgements may have been lost with it
+  acknowledge_now_ = true;  // acknowledgements may have been lost with it
   engine_.mark_dirty(*this);
   for (Retained& r : retained_) {
     if (r.rail != from) continue;

@@ -190,6 +190,7 @@ void Engine::promise(Job& job) {
   }
   const std::uint64_t eager = eager_bytes(job);
   for (std::size_t peer = 0; peer < incoming.size(); ++peer) {
+    job.lanes[peer].incoming = incoming[peer];
     Link* link = job.group->links[peer];
     if (link == nullptr || link->shared_memory() || incoming[peer] <= eager) continue;
     // What waits for the onset must be allowed to come.

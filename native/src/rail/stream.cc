@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "../engine/clock.h"
@@ -20,8 +21,8 @@ namespace slackline {
 namespace {
 
 constexpr std::int64_t kRepairNs = 1'000'000;  // of a lost segment, at least
-// Unsent bytes in the socket: 1 ms at 1 Gbit/s, and more than a wake-up takes at 10.
-constexpr int kUnsentBytes = 128 << 10;
+// The rate of a connection changes over round trips; asking for it is a system call.
+constexpr std::int64_t kRateNs = 20'000'000;
 
 }  // namespace
 
@@ -139,7 +140,7 @@ void StreamRail::flush(std::int64_t now_ns) {
     if (n < 0) {
       if (errno == EINTR) continue;
       full_ = errno == EAGAIN || errno == EWOULDBLOCK;
-      if (full_) return;
+      if (full_) return follow_rate(now_ns);
       fail(Fault::kLink, std::string("sending failed: ") + std::strerror(errno));
       return;
     }
@@ -156,8 +157,32 @@ void StreamRail::flush(std::int64_t now_ns) {
 }
 
 void StreamRail::keep_back() {
-  ::setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes,
-               sizeof kUnsentBytes);  // refused by other stream sockets, whose buffers are short
+  keeps_back_ = true;
+  limit_unsent(kLeastUnsent);
+}
+
+void StreamRail::limit_unsent(int bytes) {
+  unsent_limit_ = bytes;
+  ::setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes,
+               sizeof bytes);  // refused by other stream sockets, whose buffers are short
+}
+
+int StreamRail::unsent_at(std::uint64_t bytes_per_second) {
+  return static_cast<int>(
+      std::clamp<std::uint64_t>(bytes_per_second / kUnsentShare, kLeastUnsent, kMostUnsent));
+}
+
+// Sets how much the socket may hold unsent by the rate that TCP has seen. A change below a quarter
+// is not worth a system call.
+void StreamRail::follow_rate(std::int64_t now_ns) {
+  if (!keeps_back_ || now_ns < rate_due_ns_) return;
+  rate_due_ns_ = now_ns + kRateNs;
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  ++counters_.system_calls;
+  if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
+  const int wanted = unsent_at(info.tcpi_delivery_rate);
+  if (std::abs(wanted - unsent_limit_) * 4 >= unsent_limit_) limit_unsent(wanted);
 }
 
 bool StreamRail::check(const wire::Header& header) {

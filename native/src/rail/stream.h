@@ -36,10 +36,17 @@ class StreamRail final : public WireRail {
   void keep_back() override;
   bool far() const override { return far_; }
   bool at_end() const { return at_end_; }
+  // Unsent bytes that the socket may hold at this rate: 4 ms of it. A thread that sends may have to
+  // wait that long for a processor; an urgent frame waits behind these bytes.
+  static int unsent_at(std::uint64_t bytes_per_second);
+  int unsent_limit() const { return unsent_limit_; }
 
  private:
+  static constexpr int kUnsentShare = 250;  // of what a second brings
+  static constexpr int kLeastUnsent = 128 << 10;
+  static constexpr int kMostUnsent = 2 << 20;
   static constexpr std::size_t kQueueBytes = 512u << 10;
-  // What is ahead of an urgent frame on a wire, with what waits in the socket: 2 ms at 1 Gbit/s.
+  // On a wire an urgent frame waits for these bytes, and for those in the socket.
   static constexpr std::size_t kFarQueueBytes = 64u << 10;
   static constexpr std::size_t kBufferBytes = 160u << 10;
   static constexpr std::size_t kPeekBytes = 4096;
@@ -63,6 +70,8 @@ class StreamRail final : public WireRail {
   };
 
   void suffer(Outgoing frame);
+  void limit_unsent(int bytes);
+  void follow_rate(std::int64_t now_ns);
   void copy_payload(Outgoing& out);
   bool read_some(bool* drained);
   void parse(Link& link, FrameSink& sink);
@@ -79,6 +88,9 @@ class StreamRail final : public WireRail {
   std::size_t front_sent_ = 0;
   bool full_ = false;  // the socket is
   bool held_ = false;  // the first frame may not leave yet
+  bool keeps_back_ = false;
+  int unsent_limit_ = 0;
+  std::int64_t rate_due_ns_ = 0;
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;

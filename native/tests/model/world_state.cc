@@ -21,7 +21,8 @@ struct LinkView {
       put(r.job != nullptr);
     }
     put('|');
-    put(link.bulk_unacknowledged_);
+    put(link.acknowledgement_owed_);
+    put(link.acknowledge_now_);
     for (const auto& [priority, queue] : link.ready_) put(queue.size());
   }
 };
