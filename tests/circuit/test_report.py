@@ -91,7 +91,8 @@ def needs_yosys() -> None:
 @pytest.mark.parametrize(
     ("golden", "asked"),
     [
-        pytest.param(GOLDEN, ["adder", "--families", "xc7"], id="adder"),
+        # Yosys maps it to an ECP5 three times as fast as to a Xilinx device.
+        pytest.param(GOLDEN, ["adder", "--families", "ecp5"], id="adder"),
         pytest.param(
             GOLDEN, ["adder", "--families", "xcup,xc7"], id="families", marks=pytest.mark.slow
         ),
@@ -117,7 +118,7 @@ def test_a_circuit_takes_no_more_than_the_golden_file_says(
 
 def test_the_golden_file_has_all_figures() -> None:
     found = numbers(GOLDEN.read_text())
-    assert len(found) == 2 * (6 + 12)
+    assert len(found) == 3 * (6 + 12)
     assert found["one adder, xcup, luts"] == 550
     assert found["one adder, xc7, levels in stage 1"] == 9
 

@@ -12,7 +12,7 @@ DataParallel ─ _data_parallel        the wrapper that users hold
             _grouping, _order        which of them are a group, and where they lie
                 _observed_order      the order in which backward passes bring them
                 _tuning, _trial, _drift    how large groups are
-                _meeting             a small reduction of the ranks' figures
+                _rank_averages       averages of a few figures over the ranks
             _deferred, _partial_step    the optimizer's own step on some parameters, later
     _open                            which exchange carries the gradients
         _exchange, _process_group    a NIC engine's group; a torch process group

@@ -1,39 +1,34 @@
 """Whether the time of a step has changed for good: then other groups may be better than those that
 a trial has found.
 
-    step   0                64       72              128      136
-           | first window   | meet  |               | meet   |
+    step   0                64        72            128       136
+           | first window   | average |             | average |
                                     its average is what later windows are compared with
 """
 
 import statistics
 from collections.abc import Callable
-from typing import Protocol
 
-__all__ = ["Drift", "Meet"]
+from slackline.overlap._rank_averages import Average
+
+__all__ = ["Drift"]
 
 WINDOW = 64
 """Steps whose median is one figure."""
 LATER = 8
-"""Steps from the end of a window to its effect: the ranks' figures have met long before."""
+"""Steps from the end of a window to its effect: the ranks' averages are known long before."""
 CHANGED = 1.25
 """A step that is so many times longer than it was, or shorter, has changed."""
 IN_A_ROW = 2
 """Windows that have changed alike: one alone may be a neighbour's work on a shared machine."""
 
 
-class Meet(Protocol):
-    """Posts this rank's figures; what it returns waits for their averages over the ranks."""
-
-    def __call__(self, figures: list[float], /) -> Callable[[], list[float]]: ...
-
-
 class Drift:
     """One rank's part. All ranks come to the same answer at the same step."""
 
-    def __init__(self, meet: Meet, *, rest: int) -> None:
+    def __init__(self, average: Average, *, rest: int) -> None:
         """`rest`: steps before which nothing has changed for good, so that trials stay rare."""
-        self._meet = meet
+        self._average = average
         self._rest = rest
         self._steps = 0
         self._window: list[int] = []
@@ -52,7 +47,7 @@ class Drift:
         self._steps += 1
         self._window.append(elapsed_ns)
         if self._steps % WINDOW == 0:
-            self._averages = self._meet([statistics.median(self._window)])
+            self._averages = self._average([statistics.median(self._window)])
             self._window.clear()
         if self._averages is None or self._steps % WINDOW != LATER:
             return False

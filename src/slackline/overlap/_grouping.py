@@ -7,10 +7,10 @@ from typing import Any
 
 from slackline.overlap._exchange import Exchange
 from slackline.overlap._gradient_group import GradientGroup, cut
-from slackline.overlap._meeting import Meeting
 from slackline.overlap._observed_order import ObservedOrder
 from slackline.overlap._order import InOrder
 from slackline.overlap._parameter_state import ParameterState, Use
+from slackline.overlap._rank_averages import RankAverages
 from slackline.overlap._recorder import Clock
 from slackline.overlap._tuning import Tuning
 
@@ -37,20 +37,20 @@ class Grouping:
     ) -> None:
         """`finish` waits for a gradient and takes its step, if that is due.
 
-        `key`: of the reductions in which the ranks' figures meet. `group_bytes` None: by trial.
+        `key`: of the reductions that average figures over the ranks. `group_bytes` None: by trial.
         """
         self.states: list[ParameterState] = []
         """In the order in memory."""
         self.groups: list[GradientGroup] = []
         self.parity = 0
         """Of the step's number."""
-        self._meeting = Meeting(exchange, key=key)
-        self.tuning = Tuning(exchange, clock, self._meeting, group_bytes=group_bytes)
+        self._averages = RankAverages(exchange, key=key)
+        self.tuning = Tuning(exchange, clock, self._averages, group_bytes=group_bytes)
         self._exchange = exchange
         self._finish = finish
         self._average = average
         self._order = InOrder(())
-        self._observed = ObservedOrder(self._meeting)
+        self._observed = ObservedOrder(self._averages)
         # Alone in its group, a gradient waits for no neighbour, only for its turn.
         order_counts = group_bytes != 0 or not exchange.matches_by_key
         self._observed.observing = order_counts and exchange.size > 1
@@ -139,11 +139,11 @@ class Grouping:
 
     def done(self) -> bool:
         """Whether no reduction uses the exchange's memory."""
-        return self._meeting.done() and all(state.done() for state in self.states)
+        return self._averages.done() and all(state.done() for state in self.states)
 
     def close(self) -> None:
-        """Wait until the ranks' figures have met."""
-        self._meeting.close()
+        """Wait until no average is under way."""
+        self._averages.close()
 
     def _rearrange(self) -> bool:
         """Lay the gradients of each allocation out in a better order, where there is one."""

@@ -9,8 +9,8 @@ last need not be what its backward reaches first, so the ranks note the order of
 
 from collections.abc import Callable, Mapping, Sequence
 
-from slackline.overlap._meeting import Meet
 from slackline.overlap._parameter_state import ParameterState
+from slackline.overlap._rank_averages import Average
 
 __all__ = ["ObservedOrder"]
 
@@ -18,10 +18,10 @@ __all__ = ["ObservedOrder"]
 class ObservedOrder:
     """One optimizer's order. All ranks call `step` at the same steps, with the same parameters."""
 
-    def __init__(self, meet: Meet) -> None:
+    def __init__(self, average: Average) -> None:
         self.observing = True
         """Whether each gradient is to be noted."""
-        self._meet = meet
+        self._average = average
         self._places: dict[int, int] = {}
         self._averages: Callable[[], list[float]] | None = None
         self._given: dict[int, float] | None = None
@@ -35,7 +35,7 @@ class ObservedOrder:
         self._given = {index: float(place) for place, index in enumerate(order)}
 
     def note(self, state: ParameterState) -> None:
-        """A gradient has come."""
+        """Note the place of a gradient that has come."""
         if self.observing:
             self._places.setdefault(state.index, len(self._places))
 
@@ -59,7 +59,7 @@ class ObservedOrder:
         if self.observing and states:
             self.observing = False
             last = float(len(states))
-            self._averages = self._meet([self._places.get(each.index, last) for each in states])
+            self._averages = self._average([self._places.get(each.index, last) for each in states])
             self._places.clear()
         return None
 

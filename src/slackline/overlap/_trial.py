@@ -3,15 +3,17 @@
 Every candidate runs for a few steps at a time, in turns, since a shared machine is never twice
 equally busy; the slower ones go, and the rest run again and keep their first times. What is tried
 in a step follows from the number of the step alone, so all ranks switch at the same one. Their
-times meet in a small reduction that nobody waits for: it takes effect some steps later.
+times are averaged by a small reduction that no rank waits for: it takes effect some steps later.
 
-    step    0      3                                43     52                      88     97
-            | warm | 5 candidates, 2 turns, 4 steps | meet | the best 3, 3 turns   | meet | chosen
+    step   0      3                            43        52                    88        97
+           | warm | 5 candidates: 2 turns of 4 | average | the best 3: 3 turns | average | chosen
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+
+from slackline.overlap._rank_averages import Average
 
 __all__ = ["Candidate", "Outcome", "Trial"]
 
@@ -26,7 +28,7 @@ FINALISTS = 3
 """Candidates in the second stage. Where there are no more of them to begin with, one stage has the
 turns of both."""
 LATER = 8
-"""Steps from the end of a stage to its effect: its times have met long before."""
+"""Steps from the end of a stage to its effect: its averages are known long before."""
 NEARLY = 1.02
 """Of candidates that are so near the best one, the one with the fewest groups is taken."""
 
@@ -58,18 +60,18 @@ class Outcome:
 
 
 class Trial:
-    """One rank's part. `meet` posts its times and returns what gives the ranks' averages."""
+    """One rank's part. Its times are averaged over the ranks by `average`."""
 
     def __init__(
         self,
         candidates: Sequence[Candidate],
-        meet: Callable[[list[float]], Callable[[], list[float]]],
+        average: Average,
         *,
         first: int,
     ) -> None:
         """`first`: the group_bytes before the trial, and between its stages."""
         self.outcome: Outcome | None = None
-        self._meet = meet
+        self._average = average
         self._first = first
         self._plan = self._stages(list(candidates))
         self._current: Candidate | None = None
@@ -98,7 +100,7 @@ class Trial:
                 for candidate in candidates if turn % 2 == 0 else reversed(candidates):
                     yield from [candidate] * TURN
             yield None  # the last time comes with this step
-            averages = self._meet([statistics.median(each.step_ns) for each in candidates])
+            averages = self._average([statistics.median(each.step_ns) for each in candidates])
             yield from [None] * LATER
             times = averages()
         self.outcome = _choose(candidates, times)

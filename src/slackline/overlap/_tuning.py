@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from slackline.overlap._drift import Drift
 from slackline.overlap._exchange import Exchange
 from slackline.overlap._gradient_group import count_groups
-from slackline.overlap._meeting import Meet
 from slackline.overlap._parameter_state import ParameterState
+from slackline.overlap._rank_averages import Average
 from slackline.overlap._recorder import Clock
 from slackline.overlap._trial import Candidate, Trial
 
@@ -33,15 +33,15 @@ class Tuning:
     """The size of one optimizer's groups, from step to step."""
 
     def __init__(
-        self, exchange: Exchange, clock: Clock, meet: Meet, *, group_bytes: int | None
+        self, exchange: Exchange, clock: Clock, average: Average, *, group_bytes: int | None
     ) -> None:
-        """The ranks' times meet in `meet`. `group_bytes` None: by trial."""
+        """Times are averaged over the ranks by `average`. `group_bytes` None: by trial."""
         self.group_bytes = _FIRST_BYTES if group_bytes is None else group_bytes
         self.result = ""
         """What the last trial has found; empty where none has ended."""
         self._tries = group_bytes is None and exchange.size > 1
         self._exchange = exchange
-        self._meet = meet
+        self._average = average
         self._trial: Trial | None = None
         self._trial_steps = 0
         self._drift: Drift | None = None
@@ -75,7 +75,7 @@ class Tuning:
                 self._drift = None
             return False
         if self._trial is None:
-            self._trial = Trial(_candidates(states), self._meet, first=self.group_bytes)
+            self._trial = Trial(_candidates(states), self._average, first=self.group_bytes)
             self._trial_steps = 0
         self._trial_steps += 1
         before, self.group_bytes = self.group_bytes, self._trial.step(elapsed_ns)
@@ -88,7 +88,7 @@ class Tuning:
         self.result, self._trial = result, None
         self._tries = several and self._exchange.rank_ordered
         if self._tries:
-            self._drift = Drift(self._meet, rest=_REST * self._trial_steps)
+            self._drift = Drift(self._average, rest=_REST * self._trial_steps)
         elif several:
             self._kept = self.group_bytes
         if self._exchange.rank == 0:

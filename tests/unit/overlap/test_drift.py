@@ -51,11 +51,11 @@ def test_nothing_has_changed_for_good_while_it_rests():
 def test_the_ranks_averages_decide():
     posted = []
 
-    def meet(figures):
+    def average(figures):
         posted.append(figures)
         return lambda: [2 * figures[0] if len(posted) > 1 else figures[0]]
 
-    assert run(Drift(meet, rest=0), *[20] * 4) == [3 * WINDOW + LATER]
+    assert run(Drift(average, rest=0), *[20] * 4) == [3 * WINDOW + LATER]
     assert posted == [[20e6]] * 4
 
 

@@ -147,11 +147,11 @@ def played(averages):
     """An order that four states' hooks note backwards; the ranks' averages are as given."""
     posted = []
 
-    def meet(figures):
+    def average(figures):
         posted.append(list(figures))
         return lambda: averages
 
-    return ObservedOrder(meet), posted
+    return ObservedOrder(average), posted
 
 
 def test_the_average_of_the_ranks_decides():

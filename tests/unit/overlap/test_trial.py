@@ -52,12 +52,12 @@ def test_the_first_stage_counts_in_the_second_one():
     """The steps of one rank's turns, in milliseconds: 5 candidates, then 3 of them."""
     posted = []
 
-    def meet(times):
+    def average(times):
         posted.append([time // 1_000_000 for time in times])
         return lambda: times
 
     sizes = (0, 1, 2, 3, 4)
-    trial = Trial(candidates(*sizes), meet, first=FIRST)
+    trial = Trial(candidates(*sizes), average, first=FIRST)
     begun = WARM_UP + len(sizes) * TURNS[0] * TURN + 1
 
     def cost(size, step):
@@ -73,11 +73,14 @@ def test_four_candidates_have_two_stages_and_three_have_one():
     for count, stages in ((4, 2), (3, 1), (2, 1)):
         posted = []
 
-        def meet(times, posted=posted):
+        def average(times, posted=posted):
             posted.append(times)
             return lambda: times
 
-        run(Trial(candidates(*range(count)), meet, first=FIRST), lambda size, _: 1000 + 100 * size)
+        run(
+            Trial(candidates(*range(count)), average, first=FIRST),
+            lambda size, _: 1000 + 100 * size,
+        )
         assert len(posted) == stages
 
 
@@ -109,11 +112,11 @@ def test_of_those_that_are_nearly_as_good_the_fewest_groups_win():
 def test_the_average_of_all_ranks_decides():
     posted = []
 
-    def meet(times):
+    def average(times):
         posted.append(times)
         return lambda: [(mine + other) / 2 for mine, other in zip(times, [50, 10], strict=True)]
 
-    trial = Trial(candidates(0, 7), meet, first=FIRST)
+    trial = Trial(candidates(0, 7), average, first=FIRST)
     run(trial, lambda size, _: 20 if size == 0 else 30)
     assert posted == [[20, 30]]
     assert trial.outcome.times_ns == [(7, 20), (0, 35)]

@@ -1,4 +1,4 @@
-"""A small reduction in which figures of all ranks meet, while training goes on."""
+"""Average a few figures over the ranks while training goes on."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,14 +7,15 @@ from torch import Tensor
 
 from slackline.overlap._exchange import Exchange, Pending
 
-__all__ = ["Meet", "Meeting"]
+__all__ = ["Average", "RankAverages"]
 
-Meet = Callable[[Sequence[float]], Callable[[], list[float]]]
-"""Posts this rank's figures; what it returns waits for their averages over the ranks."""
+Average = Callable[[Sequence[float]], Callable[[], list[float]]]
+"""Posts this rank's figures; the function that it returns waits for their averages over the
+ranks."""
 
 
-class Meeting:
-    """A Meet of the exchange, for one meeting at a time."""
+class RankAverages:
+    """An Average by the exchange's reductions, one at a time."""
 
     def __init__(self, exchange: Exchange, *, key: int) -> None:
         """No other reduction has this key while one is under way."""
@@ -24,9 +25,9 @@ class Meeting:
         self._pending: Pending | None = None
 
     def __call__(self, figures: Sequence[float]) -> Callable[[], list[float]]:
+        self.close()  # averages that were never asked for may still be under way
         if self._memory is None or self._memory.numel() < len(figures):
             (self._memory,) = self._exchange.allocate([(len(figures), torch.float32)])
-        self.close()  # the figures of a meeting whose outcome nobody has asked for
         flat = self._memory[: len(figures)]
         flat.copy_(torch.tensor(figures))
         self._pending = pending = self._exchange.reduction(self._key, flat, average=True)(0)
