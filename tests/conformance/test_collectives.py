@@ -249,15 +249,17 @@ def test_in_any_order_integers_are_reduced_alike(rail: str) -> None:
     run_ranks(4, body, options=options(order="any", rails=(rail,)))
 
 
+@pytest.mark.parametrize("ranks", [4, 9])
 @pytest.mark.parametrize("rail", RAILS)
-def test_a_barrier_holds_everyone_until_the_last_has_come(rail: str) -> None:
+def test_a_barrier_holds_everyone_until_the_last_has_come(rail: str, ranks: int) -> None:
+    """Few ranks tell each other directly, more by a dissemination."""
     arrived: list[int] = []
 
     def body(group: Group) -> None:
-        for turn in range(50):
+        for turn in range(200 // group.size):
             arrived.append(turn)
             group.barrier(blocking=turn % 2 == 0).wait()
             assert arrived.count(turn) == group.size
             group.barrier(blocking=True)
 
-    run_ranks(4, body, options=options(rails=(rail,)))
+    run_ranks(ranks, body, options=options(rails=(rail,)))

@@ -113,7 +113,9 @@ std::string Engine::waiting_for(const Job& job, int* peer) const {
     if (*peer < 0) *peer = static_cast<int>(rank);
     if (!text.empty()) text += ", ";
     text += "rank " + std::to_string(rank) +
-            (job.lanes[rank].heard ? " (which has begun it)" : " (which has not posted it)");
+            (job.lanes[rank].heard   ? " (which has begun it)"
+             : job.program->forwards ? " (which has not posted it, or waits for others itself)"
+                                     : " (which has not posted it)");
     if (job.lanes[rank].heard) continue;
     if (const std::optional<Key> other = posted_instead(job, static_cast<int>(rank))) {
       text += " but has posted tag " +

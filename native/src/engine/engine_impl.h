@@ -148,7 +148,6 @@ class Engine final : public FrameSink {
   static constexpr std::uint64_t kControlToken = std::uint64_t{1} << 62;
   static constexpr unsigned kRailShift = 32;
   static constexpr std::uint64_t kLinkMask = (std::uint64_t{1} << kRailShift) - 1;
-  static constexpr int kMostFolded = 256;  // ranks whose contributions one FOLD can take
 
  private:
   struct Unexpected {
@@ -319,6 +318,8 @@ class Engine final : public FrameSink {
   std::vector<std::byte*> slots_;
   std::vector<int> free_slots_;
   std::vector<Stash*> stashes_;
+  std::vector<const void*> fold_sources_;  // of the fold that is being done, and its targets
+  std::vector<void*> fold_targets_;
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_reduced_ = 0;
   std::uint64_t sleeps_ = 0;

@@ -55,10 +55,6 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
                                 std::to_string(operation.program->ranks) + ", the group has rank " +
                                 std::to_string(group.rank) + " of " + std::to_string(group.size()));
   }
-  if (!p2p && operation.program->holds && group.size() > kMostFolded) {
-    throw std::invalid_argument("a plan that folds is for at most " + std::to_string(kMostFolded) +
-                                " ranks, not " + std::to_string(group.size()));
-  }
   job->dtype = operation.dtype;
   job->op = operation.op;
   job->item_size = wire::item_size(operation.dtype);

@@ -70,7 +70,6 @@ struct Program {
       chain.writes = chain.writes || verb != Verb::kHold;
       for (Step& earlier : chain.steps)
         earlier.copied = earlier.copied || (verb == Verb::kFold && earlier.verb == Verb::kSend);
-      holds = holds || verb == Verb::kHold;
     }
     chain.steps.push_back(step);
   }
@@ -98,8 +97,7 @@ struct Program {
   // Of the whole plan, not of this rank's part: all ranks must cut and widen a chunk alike.
   const bool forwards;  // some rank passes on what it received: segments stay small enough to flow
   const bool adds;      // some rank makes a partial sum that travels
-  bool offloads = false;  // devices of some ranks add: averages of sums are divided last, by each
-  bool holds = false;
+  bool offloads = false;   // devices of some ranks add: averages of sums are divided last, by each
   std::size_t pieces = 8;  // a chunk that flows is cut into about as many segments, if that does
                            // not make them tiny
   std::size_t longest_segment = ~std::size_t{0};  // bytes; the engine has a limit of its own

@@ -1,6 +1,5 @@
 // What a segment's steps do with the bytes: add, copy, fold, and give back what they came in.
 #include <algorithm>
-#include <array>
 
 #include "clock.h"
 #include "engine_impl.h"
@@ -68,22 +67,21 @@ void Engine::fold(Job& job, std::uint32_t chunk_index, std::uint32_t segment) {
       return step.verb == Verb::kSend && step.peer == peer;
     });
   };
-  std::array<const void*, kMostFolded> sources;
-  std::array<void*, kMostFolded> targets;
-  int n_sources = 0;
-  int n_targets = 0;
-  targets[static_cast<std::size_t>(n_targets++)] = chunk.target + first * job.item_size;
+  std::vector<const void*>& sources = fold_sources_;
+  std::vector<void*>& targets = fold_targets_;
+  sources.clear();
+  targets.assign(1, chunk.target + first * job.item_size);
   for (int rank = 0; rank < job.group->size() && elements > 0; ++rank) {
     if (rank == job.group->rank) {
       if (chunk.source == nullptr) continue;  // an aggregator has no data of its own
-      sources[static_cast<std::size_t>(n_sources++)] = chunk.source + first * job.item_size;
+      sources.push_back(chunk.source + first * job.item_size);
       continue;
     }
     for (Stash* stash = s.first; stash != nullptr; stash = stash->next) {
       if (stash->peer != rank) continue;
-      sources[static_cast<std::size_t>(n_sources++)] = stash->data;
+      sources.push_back(stash->data);
       if (stash->give_back != nullptr && returns_to(rank)) {
-        targets[static_cast<std::size_t>(n_targets++)] = stash->give_back;
+        targets.push_back(stash->give_back);
         stash->answered = true;
       }
       break;
@@ -95,9 +93,10 @@ void Engine::fold(Job& job, std::uint32_t chunk_index, std::uint32_t segment) {
         return step.verb == Verb::kSend && !answered(job, chunk_index, segment, step.peer);
       });
   if (elements > 0) {
-    kernels::fold(job.dtype, job.op, sources.data(), n_sources, targets.data(), n_targets, elements,
-                  job.divisor, job.total >= kStreamFrom && !read_again);
-    bytes_reduced_ += elements * job.item_size * static_cast<std::size_t>(n_sources);
+    kernels::fold(job.dtype, job.op, sources.data(), static_cast<int>(sources.size()),
+                  targets.data(), static_cast<int>(targets.size()), elements, job.divisor,
+                  job.total >= kStreamFrom && !read_again);
+    bytes_reduced_ += elements * job.item_size * sources.size();
   }
   Stash** link = &s.first;
   while (*link != nullptr) {

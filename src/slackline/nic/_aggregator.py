@@ -30,7 +30,7 @@ from slackline.nic._options import NicOptions
 from slackline.nic._paths import local_interfaces
 from slackline.nic._plans import STAR, compile_program
 from slackline.nic._rendezvous import Meeting, Record, read_key
-from slackline.plan.collective import Collective, generate
+from slackline.plan.collective import Collective, part
 
 __all__ = ["Aggregator", "AggregatorOptions"]
 
@@ -267,11 +267,11 @@ class Service:
             deadline = time.monotonic() + _MEETING_S
             links, _ = self._network.connect(meeting, self._size, deadline)
             group = self._engine.open_group(meeting.epoch, self._size, links, True)
-            plan = generate(Collective.ALL_REDUCE, STAR, self._size)
+            mine = part(Collective.ALL_REDUCE, STAR, self._size, self._size)
             if self._nodes is not None:
                 group.attach(self._nodes.kind)
                 carrier = Carrier(group, self._nodes.node(self._size, meeting.epoch), self._failed)
-            program = compile_program(plan, self._size, offloads=self._nodes is not None)
+            program = compile_program(mine, offloads=self._nodes is not None)
             group.serve(program, self._options.onset or _WHOLE)
             _log.info("%s: %d workers, asked for by %s", name, self._size, whence)
             self._over.wait()

@@ -10,12 +10,13 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from slackline.plan.collective import Collective, CostParameters, Timing, estimate, generate
+from slackline.plan.collective import CostParameters, Timing, split
 from slackline.wire import DType
 
-__all__ = ["LARGE_BYTES", "SHORT_BYTES", "measure", "parameters_from", "timings_from"]
+__all__ = ["LARGE_BYTES", "SHORT_BYTES", "measure", "mesh_terms", "parameters_from", "timings_from"]
 
 SHORT_BYTES = 64
 LARGE_BYTES = 512 << 10
@@ -90,15 +91,9 @@ def parameters_from(
 ) -> CostParameters:
     """The cost model solved for the timings of "direct" and "mesh": for what was not timed."""
     by_name = {timing.name: timing for timing in timings}
-    unit = CostParameters(
-        latency_ns=0, bytes_per_second=1.0, reduce_bytes_per_second=1.0, shared_memory=shared_memory
-    )
-    direct, mesh = (
-        estimate(generate(Collective.ALL_REDUCE, name, ranks), LARGE_BYTES, unit)
-        for name in ("direct", "mesh")
-    )
-    latency_ns = max(1, round(by_name["direct"].short_ns / (1 + direct.messages * _OVERHEAD_SHARE)))
+    latency_ns = max(1, round(by_name["direct"].short_ns / (1 + 2 * (ranks - 1) * _OVERHEAD_SHARE)))
     overhead_ns = round(latency_ns * _OVERHEAD_SHARE)
+    mesh = mesh_terms(LARGE_BYTES, ranks, shared_memory=shared_memory)
     transfer_ns = by_name["mesh"].large_ns - (
         mesh.steps * latency_ns
         + mesh.messages * overhead_ns
@@ -111,4 +106,32 @@ def parameters_from(
         reduce_bytes_per_second=_REDUCE_BYTES_PER_SECOND,
         per_message_overhead_ns=overhead_ns,
         shared_memory=shared_memory,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the busiest rank of a mesh does, as `estimate` counts it from the whole plan."""
+
+    steps: int
+    messages: int
+    port_bytes: int
+    reduced_bytes: int
+
+
+def mesh_terms(nbytes: int, ranks: int, *, shared_memory: bool) -> Terms:
+    """Return the terms of an all_reduce of `nbytes` by "mesh", whose plan is never made for it: it
+    has 4 n (n - 1) instructions.
+
+    A rank sends each other rank that one's chunk of its own data, and each its own chunk's sum.
+    Through shared memory it copies the first, once each, and stores the others' sums.
+    """
+    sizes = [size for _, size in split(nbytes, ranks, 1)]
+    copied = 2 * (nbytes - min(sizes))
+    sent = nbytes + (ranks - 2) * max(sizes)
+    return Terms(
+        steps=2,
+        messages=4 * (ranks - 1),
+        port_bytes=copied if shared_memory else sent,
+        reduced_bytes=(ranks - 1) * max(sizes),
     )

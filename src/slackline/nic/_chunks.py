@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["Chunk", "all_to_all", "each_to_own", "own_to_each"]
+__all__ = ["Chunk", "all_to_all", "chunk_between", "each_to_own", "own_to_each"]
 
 Chunk = tuple[int, int, int, int]
 
@@ -39,10 +39,27 @@ def all_to_all(
     targets: Sequence[int],
     target_counts: Sequence[int],
 ) -> list[Chunk]:
-    """Chunk i * n + j goes from rank i to rank j."""
+    """A source for the chunk to each rank, a target for the chunk from each."""
     n = len(sources)
     sent = [
-        (rank * n + i, sources[i], targets[rank] if i == rank else 0, source_counts[i])
+        (
+            chunk_between(rank, i, n),
+            sources[i],
+            targets[rank] if i == rank else 0,
+            source_counts[i],
+        )
         for i in range(n)
     ]
-    return sent + [(i * n + rank, 0, targets[i], target_counts[i]) for i in range(n) if i != rank]
+    return sent + [
+        (chunk_between(i, rank, n), 0, targets[i], target_counts[i]) for i in range(n) if i != rank
+    ]
+
+
+def chunk_between(source: int, target: int, ranks: int) -> int:
+    """Return the engine's number of the chunk that an all_to_all moves from `source` to `target`.
+
+    The plan numbers all n * n of them, a frame only up to 65536. A rank has 2 n - 1 of them, and
+    these are the ones that need numbers of their own: i + j tells apart the ranks at the other end,
+    and the last bit tells what rank i sends to rank j from what rank j sends to rank i.
+    """
+    return 2 * ((source + target) % ranks) + (source < target)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import slackline._native as _native
 from slackline.nic._calibration import parameters_from, timings_from
+from slackline.nic._chunks import chunk_between
 from slackline.nic._options import NicOptions
 from slackline.plan.collective import (
+    PLANS,
     Choice,
     Collective,
     CollectivePlan,
     CostParameters,
     Kind,
+    Part,
     Timing,
     choose,
     estimate,
     fastest,
     generate,
     names,
+    part,
 )
 from slackline.wire import DType, ReduceOp
 
@@ -37,9 +41,14 @@ _FIXED = {
     Collective.GATHER: "direct",
     Collective.SCATTER: "direct",
     Collective.ALL_TO_ALL: "direct",
-    Collective.BARRIER: "direct",
 }
 """One message from each rank to each that needs it: nothing to choose."""
+_DIRECT_BARRIER = 8
+"""Up to so many ranks everyone tells everyone: by the cost model that is never the slower way, and
+who is missing is named at once."""
+_MODELLED = 64
+"""Up to so many ranks the model has its say on all_reduces; what it counts grows with their square,
+and with 1000 ranks would take minutes."""
 _SMALLEST_CLASS = 1 << 10
 STAR = "star"
 """The plan that needs an aggregator."""
@@ -116,7 +125,8 @@ class PlanBook:
         every = names(Collective.ALL_REDUCE, helpers=int(self._star_limit > 0))
         if self.order == "any":
             return every
-        return tuple(n for n in every if self._plan(Collective.ALL_REDUCE, n, None).rank_ordered)
+        rows = {name: PLANS[Collective.ALL_REDUCE, name] for name in every}
+        return tuple(n for n, row in rows.items() if row.rank_ordered or self.ranks == 1)
 
     def learn(self, measured: Sequence[int]) -> None:
         """Choose by `measured`, the same on every rank, from now on."""
@@ -133,7 +143,12 @@ class PlanBook:
             return self.select(Collective.ALL_REDUCE, nbytes, dtype)
         if self._offloaded is None:
             plan = self._plan(Collective.ALL_REDUCE, self.device_plan, None)
-            program = compile_program(plan, self.rank, longest=self._device_bytes, offloads=True)
+            program = compile_program(
+                part(Collective.ALL_REDUCE, self.device_plan, self.ranks, self.rank),
+                longest=self._device_bytes,
+                offloads=True,
+                opens=starts(plan),
+            )
             self._offloaded = Selected(self.device_plan, "ranks have devices that add", program)
         return self._offloaded
 
@@ -158,13 +173,17 @@ class PlanBook:
         """This rank's part of the plan called `name`, compiled."""
         key = collective, name, root
         if key not in self._programs:
-            plan = self._plan(collective, name, root)
-            self._programs[key] = compile_program(plan, self.rank)
+            mine = part(collective, name, self.ranks, self.rank, root)
+            self._programs[key] = compile_program(mine)
         return self._programs[key]
 
     def _choose(self, collective: Collective, nbytes: int, wide: bool, root: int | None) -> Choice:
         if collective in _FIXED:
             return Choice(_FIXED[collective], "the only one")
+        if collective is Collective.BARRIER:
+            few = self.ranks <= _DIRECT_BARRIER
+            name = "direct" if few else "dissemination"
+            return Choice(name, f"{self.ranks} ranks; direct is for at most {_DIRECT_BARRIER}")
         if collective is Collective.ALL_REDUCE and self._asked != "auto":
             return Choice(self._asked, "asked for by name")
         if collective is Collective.ALL_REDUCE and self._wants_star and nbytes <= self._star_limit:
@@ -177,12 +196,14 @@ class PlanBook:
             if nbytes > self._star_limit:
                 left_out.add(STAR)
             timings = [t for t in self._timings if t.name not in left_out]
-            expected = {
-                t.name: estimate(
-                    self._plan(collective, t.name, None), nbytes, self._parameters
-                ).time_ns
-                for t in timings
-            }
+            expected = None
+            if self.ranks <= _MODELLED:
+                expected = {
+                    t.name: estimate(
+                        self._plan(collective, t.name, None), nbytes, self._parameters
+                    ).time_ns
+                    for t in timings
+                }
             return fastest(timings, nbytes, expected, preferred=self._preferred)
         return choose(
             collective,
@@ -202,26 +223,34 @@ class PlanBook:
 
 
 def compile_program(
-    plan: CollectivePlan, member: int, *, longest: int = 0, offloads: bool = False
+    part: Part, *, longest: int = 0, offloads: bool = False, opens: Sequence[int] = ()
 ) -> _native.Program:
-    """The member's part of the plan, for the engine.
+    """A member's part of a plan, for the engine.
 
-    `longest`: the most bytes of a frame, 0: the plan's own limit; `offloads`: devices may add.
+    `longest`: the most bytes of a frame, 0: the plan's own limit; `offloads`: devices may add;
+    `opens`: for each chunk of a plan whose ranks have devices, the rank whose data open it.
     """
+    chunks, program = part.chunks, part.program
+    if part.collective is Collective.ALL_TO_ALL:
+        n = part.ranks
+        chunks = 2 * n
+        program = tuple(
+            replace(i, chunk=chunk_between(i.chunk // n, i.chunk % n, n)) for i in program
+        )
     return _native.program(
-        plan.collective,
-        plan_number(plan),
-        plan.members,
-        member,
-        plan.chunks,
-        plan.collective in _SPLITS,
-        _forwards(plan),
-        any(instruction.kind is Kind.ADD for _, _, instruction in plan.cells()),
-        [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in plan.programs[member]],
-        _PIECES[plan.helpers > 0],
-        longest or _LONGEST_SEGMENT[plan.helpers > 0],
+        part.collective,
+        _number(part.collective, part.name, part.helpers),
+        part.members,
+        part.member,
+        chunks,
+        part.collective in _SPLITS,
+        part.forwards,
+        part.adds,
+        [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in program],
+        _PIECES[part.helpers > 0],
+        longest or _LONGEST_SEGMENT[part.helpers > 0],
         offloads,
-        starts(plan) if offloads and not plan.helpers else [],
+        list(opens),
     )
 
 
@@ -238,15 +267,8 @@ def starts(plan: CollectivePlan) -> list[int]:
 
 def plan_number(plan: CollectivePlan) -> int:
     """What frames carry as the plan's id."""
-    return names(plan.collective, helpers=plan.helpers).index(plan.name) + 1
+    return _number(plan.collective, plan.name, plan.helpers)
 
 
-def _forwards(plan: CollectivePlan) -> bool:
-    """Whether any rank sends of a chunk after it has received of it."""
-    received = set[tuple[int, int]]()
-    for rank, _, instruction in plan.cells():
-        if instruction.kind is not Kind.SEND:
-            received.add((rank, instruction.chunk))
-        elif (rank, instruction.chunk) in received:
-            return True
-    return False
+def _number(collective: Collective, name: str, helpers: int) -> int:
+    return names(collective, helpers=helpers).index(name) + 1

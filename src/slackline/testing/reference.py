@@ -187,6 +187,8 @@ class _Run:
     def _add(
         self, incoming: tuple[Array, bool], mine: tuple[Array, bool], *, last: bool
     ) -> tuple[Array, bool]:
+        if self._plan.collective is Collective.BARRIER:
+            return mine
         sides = [array if wide else _widen(array, self._dtype) for array, wide in (incoming, mine)]
         total = _combine(sides[0], sides[1], self._op, self._dtype)
         if last:

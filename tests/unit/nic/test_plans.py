@@ -1,12 +1,14 @@
 """Which plan a group with devices takes, and for what."""
 
+import time
+
 import pytest
 
 from slackline.errors import UsageError
 from slackline.nic import NicOptions
 from slackline.nic._circuit_nic import Devices
 from slackline.nic._plans import PlanBook, starts
-from slackline.plan.collective import Collective, generate
+from slackline.plan.collective import Collective, CostParameters, estimate, generate, names
 from slackline.wire import DType, ReduceOp
 
 FP32, BF16, SUM = DType.FLOAT32, DType.BFLOAT16, ReduceOp.SUM
@@ -15,6 +17,59 @@ FP32, BF16, SUM = DType.FLOAT32, DType.BFLOAT16, ReduceOp.SUM
 def book(plan: str, device_bytes: int = 8192, order: str = "auto") -> PlanBook:
     options = NicOptions(plan=plan, order=order)
     return PlanBook(0, 4, options, all_shared=True, one_host=True, device_bytes=device_bytes)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "name"), [(1, "direct"), (8, "direct"), (9, "dissemination"), (1000, "dissemination")]
+)
+def test_a_barrier_of_many_ranks_is_a_dissemination(ranks: int, name: str) -> None:
+    many = PlanBook(0, ranks, NicOptions(), all_shared=False, one_host=False)
+    chosen = many.select(Collective.BARRIER, 0, DType.UINT8)
+    assert (chosen.name, chosen.reason) == (name, f"{ranks} ranks; direct is for at most 8")
+
+
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_up_to_eight_ranks_the_direct_barrier_is_never_the_slower_one(ranks: int) -> None:
+    """By the cost model, whose overhead is measured as this share of the latency."""
+    cost = CostParameters(
+        latency_ns=100_000,
+        per_message_overhead_ns=25_000,
+        bytes_per_second=1e9,
+        reduce_bytes_per_second=1e9,
+    )
+    direct, dissemination = (
+        estimate(generate(Collective.BARRIER, name, ranks), 0, cost).time_ns
+        for name in ("direct", "dissemination")
+    )
+    assert direct <= dissemination
+
+
+@pytest.mark.parametrize("order", ["rank", "any"])
+def test_a_thousand_ranks_choose_by_what_was_measured_without_making_whole_plans(
+    order: str,
+) -> None:
+    """A whole mesh of 1000 ranks has 4 million instructions; a rank's own part 4000."""
+    many = PlanBook(7, 1000, NicOptions(order=order), all_shared=False, one_host=False)
+    begin = time.process_time()
+    every = many.candidates()
+    assert set(every) <= set(names(Collective.ALL_REDUCE))
+    assert "mesh" in every
+    figures = {"reduce-broadcast": (900, 2000), "mesh": (1000, 9000), "ring": (5000, 5100)}
+    many.learn([ns for name in every for ns in figures.get(name, (10_000, 10_000))])
+    assert many.all_reduce(64, FP32, SUM).name == "reduce-broadcast"
+    chosen = many.all_reduce(512 << 10, FP32, SUM)
+    assert chosen.name == "reduce-broadcast"
+    assert chosen.reason.startswith("reduce-broadcast 2 us for 512KiB, as tried; ")
+    for collective in (
+        Collective.REDUCE_SCATTER,
+        Collective.ALL_GATHER,
+        Collective.ALL_TO_ALL,
+        Collective.BARRIER,
+    ):
+        many.select(collective, 1 << 20, FP32)
+    for collective in (Collective.BROADCAST, Collective.REDUCE):
+        assert many.select(collective, 1 << 30, FP32, root=3).name == "chain"
+    assert time.process_time() - begin < 5
 
 
 def test_devices_add_in_rank_order_unless_the_rotating_ring_is_asked_for() -> None:

@@ -3,8 +3,9 @@
 _collective.py    the collectives, and which rank has and is due which chunk
 _instruction.py   SEND, ADD, COPY, HOLD, FOLD and their one-token text
 _split.py         where a buffer is cut into chunks
-_plan.py          a plan: the programs of all ranks
-_straight.py _ring.py _chain.py _halving.py _torus.py _star.py     the algorithms
+_plan.py          a plan: the programs of all ranks, and one member's part of it
+_straight.py _ring.py _chain.py _halving.py _torus.py _star.py _dissemination.py
+                  the algorithms
 _table.py         the table of plans: a variant is a row
 _trace.py         an order in which a plan can run, receives matched to sends
 _validate.py      whether it reaches its result, and the first place where it does not
@@ -19,9 +20,9 @@ from slackline.plan.collective._cost import CostParameters, Estimate, estimate
 from slackline.plan.collective._grid import grid
 from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
 from slackline.plan.collective._measured import Timing, fastest
-from slackline.plan.collective._plan import CollectivePlan, Program
+from slackline.plan.collective._plan import CollectivePlan, Part, Program
 from slackline.plan.collective._split import LINE_BYTES, split
-from slackline.plan.collective._table import PLANS, Generator, generate, names
+from slackline.plan.collective._table import PLANS, Generator, generate, names, part
 from slackline.plan.collective._trace import Cell, Event, Trace, trace
 from slackline.plan.collective._validate import Fault, Verdict, check, validate
 
@@ -41,6 +42,7 @@ __all__ = [
     "Instruction",
     "Kind",
     "Order",
+    "Part",
     "Program",
     "Timing",
     "Trace",
@@ -52,6 +54,7 @@ __all__ = [
     "generate",
     "grid",
     "names",
+    "part",
     "split",
     "trace",
     "validate",

@@ -41,20 +41,24 @@ class Timing:
 def fastest(
     timings: Sequence[Timing],
     nbytes: int,
-    expected_ns: Mapping[str, float],
+    expected_ns: Mapping[str, float] | None,
     *,
     preferred: Literal["mesh", "ring"] = "mesh",
 ) -> Choice:
     """The plan with the smallest product of measured and expected time.
 
-    `expected_ns` is what the model says for each plan and `nbytes`. `preferred` is taken where it
+    `expected_ns` is what the model says for each plan and `nbytes`; None where it was not asked,
+    and what was measured decides alone. `preferred` is taken where it
     is not much slower than the best. On one host that is "mesh", which with the fewest copies
     suffers least when processors get busy; on wires "ring", where nobody is sent to by several at
     once.
     """
     if not timings:
         raise UsageError("a choice needs at least one timing, not 0")
-    products = {t.name: t.at(nbytes) * expected_ns[t.name] for t in timings}
+    products = {
+        t.name: t.at(nbytes) * (1.0 if expected_ns is None else expected_ns[t.name])
+        for t in timings
+    }
     limit = _TIES[preferred] * min(products.values())
     ranked = sorted(
         timings,

@@ -7,7 +7,7 @@ from slackline.errors import UsageError
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._instruction import Instruction
 
-__all__ = ["CollectivePlan", "Program"]
+__all__ = ["CollectivePlan", "Part", "Program"]
 
 Program = tuple[Instruction, ...]
 """What one rank does: one chunk's instructions in listed order, different chunks independently."""
@@ -62,6 +62,29 @@ class CollectivePlan:
         for rank, program in enumerate(self.programs):
             for index, instruction in enumerate(program):
                 yield rank, index, instruction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One member's program, and what it must know of the plan as a whole."""
+
+    name: str
+    collective: Collective
+    ranks: int
+    helpers: int
+    chunks: int
+    member: int
+    """A rank; the ranks' number and above for a helper."""
+    program: Program
+    forwards: bool
+    """Whether, for some root, some member sends of a chunk after it has received of it."""
+    adds: bool
+    """Whether some member makes a partial sum."""
+
+    @property
+    def members(self) -> int:
+        """The ranks and the helpers."""
+        return self.ranks + self.helpers
 
 
 def check_ranks(collective: Collective, ranks: int, root: int | None) -> None:

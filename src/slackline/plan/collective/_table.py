@@ -5,12 +5,20 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from slackline.errors import UsageError
-from slackline.plan.collective import _chain, _halving, _ring, _star, _straight, _torus
+from slackline.plan.collective import (
+    _chain,
+    _dissemination,
+    _halving,
+    _ring,
+    _star,
+    _straight,
+    _torus,
+)
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._instruction import Instruction
-from slackline.plan.collective._plan import CollectivePlan, check_ranks
+from slackline.plan.collective._plan import CollectivePlan, Part, check_ranks
 
-__all__ = ["PLANS", "Generator", "generate", "names"]
+__all__ = ["PLANS", "Generator", "generate", "names", "part"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +33,11 @@ class Generator:
     """What the plan claims where there are several ranks; nothing to reduce is in order too."""
     helpers: int = 0
     """Members that the plan needs besides the ranks."""
+    forwards_from: int | None = None
+    """The smallest number of ranks of which, for some root, some member sends of a chunk after it
+    has received of it; None: whatever their number, none does."""
+    adds: bool = False
+    """Whether some member makes a partial sum, where there are several ranks."""
 
 
 def _one(ranks: int) -> int:
@@ -44,44 +57,72 @@ PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
         (Collective.ALL_REDUCE, "direct"): Generator(
             program=_straight.all_reduce_direct, chunks=_one
         ),
-        (Collective.ALL_REDUCE, "mesh"): Generator(program=_straight.all_reduce_mesh, chunks=_each),
+        (Collective.ALL_REDUCE, "mesh"): Generator(
+            program=_straight.all_reduce_mesh, chunks=_each, forwards_from=2
+        ),
         (Collective.ALL_REDUCE, "ring"): Generator(
-            program=_ring.all_reduce_ring, chunks=_each, rank_ordered=False
+            program=_ring.all_reduce_ring,
+            chunks=_each,
+            rank_ordered=False,
+            forwards_from=2,
+            adds=True,
         ),
         (Collective.ALL_REDUCE, "reduce-broadcast"): Generator(
-            program=_chain.all_reduce_chain, chunks=_one
+            program=_chain.all_reduce_chain, chunks=_one, forwards_from=2, adds=True
         ),
         (Collective.ALL_REDUCE, "halving-doubling"): Generator(
             program=_halving.all_reduce_halving_doubling,
             chunks=_halving.halving_chunks,
             rank_ordered=False,
+            forwards_from=2,
+            adds=True,
         ),
         (Collective.ALL_REDUCE, "torus"): Generator(
-            program=_torus.all_reduce_torus, chunks=_each, rank_ordered=False
+            program=_torus.all_reduce_torus,
+            chunks=_each,
+            rank_ordered=False,
+            forwards_from=2,
+            adds=True,
         ),
         (Collective.ALL_REDUCE, "star"): Generator(
-            program=_star.all_reduce_star, chunks=_one, helpers=1
+            program=_star.all_reduce_star, chunks=_one, helpers=1, forwards_from=2
         ),
         (Collective.REDUCE_SCATTER, "mesh"): Generator(
             program=_straight.reduce_scatter_mesh, chunks=_each
         ),
         (Collective.REDUCE_SCATTER, "ring"): Generator(
-            program=_ring.reduce_scatter_ring, chunks=_each, rank_ordered=False
+            program=_ring.reduce_scatter_ring,
+            chunks=_each,
+            rank_ordered=False,
+            forwards_from=3,
+            adds=True,
         ),
         (Collective.ALL_GATHER, "mesh"): Generator(program=_straight.all_gather_mesh, chunks=_each),
-        (Collective.ALL_GATHER, "ring"): Generator(program=_ring.all_gather_ring, chunks=_each),
+        (Collective.ALL_GATHER, "ring"): Generator(
+            program=_ring.all_gather_ring, chunks=_each, forwards_from=3
+        ),
         (Collective.BROADCAST, "direct"): Generator(
             program=_straight.broadcast_direct, chunks=_one
         ),
-        (Collective.BROADCAST, "chain"): Generator(program=_chain.broadcast_chain, chunks=_one),
+        (Collective.BROADCAST, "chain"): Generator(
+            program=_chain.broadcast_chain, chunks=_one, forwards_from=3
+        ),
         (Collective.REDUCE, "direct"): Generator(program=_straight.reduce_direct, chunks=_one),
-        (Collective.REDUCE, "chain"): Generator(program=_chain.reduce_chain, chunks=_one),
+        (Collective.REDUCE, "chain"): Generator(
+            program=_chain.reduce_chain, chunks=_one, forwards_from=2, adds=True
+        ),
         (Collective.GATHER, "direct"): Generator(program=_straight.gather_direct, chunks=_each),
         (Collective.SCATTER, "direct"): Generator(program=_straight.scatter_direct, chunks=_each),
         (Collective.ALL_TO_ALL, "direct"): Generator(
             program=_straight.all_to_all_direct, chunks=_pairs
         ),
         (Collective.BARRIER, "direct"): Generator(program=_straight.all_reduce_direct, chunks=_one),
+        (Collective.BARRIER, "dissemination"): Generator(
+            program=_dissemination.barrier_dissemination,
+            chunks=_one,
+            forwards_from=3,
+            adds=True,
+        ),
         (Collective.POINT_TO_POINT, "direct"): Generator(
             program=_straight.point_to_point_direct, chunks=_one
         ),
@@ -105,12 +146,7 @@ def generate(collective: int, name: str, ranks: int, root: int | None = None) ->
     other. Raises UsageError that names the wrong value. Costs time in proportion to the
     instructions: keep it.
     """
-    known = _known(collective)
-    generator = PLANS.get((known, name))
-    if generator is None:
-        offered = ", ".join(name for each, name in PLANS if each is known)
-        raise UsageError(f'{known.label} has no plan "{name}"; its plans are {offered}')
-    check_ranks(known, ranks, root)
+    known, generator = _row(collective, name, ranks, root)
     several = ranks > 1
     return CollectivePlan(
         name=name,
@@ -125,6 +161,40 @@ def generate(collective: int, name: str, ranks: int, root: int | None = None) ->
         rank_ordered=generator.rank_ordered or not several,
         helpers=generator.helpers if several else 0,
     )
+
+
+def part(collective: int, name: str, ranks: int, member: int, root: int | None = None) -> Part:
+    """Return the member's part of the plan that `generate` makes, without making the others'.
+
+    Costs time in proportion to the member's own instructions. Raises UsageError as `generate` does,
+    and for a member that the plan does not have.
+    """
+    known, row = _row(collective, name, ranks, root)
+    several = ranks > 1
+    helpers = row.helpers if several else 0
+    if not 0 <= member < ranks + helpers:
+        raise UsageError(f"member must be 0 to {ranks + helpers - 1}, not {member}")
+    return Part(
+        name=name,
+        collective=known,
+        ranks=ranks,
+        helpers=helpers,
+        chunks=row.chunks(ranks),
+        member=member,
+        program=tuple(row.program(member, ranks, root or 0)) if several else (),
+        forwards=row.forwards_from is not None and ranks >= row.forwards_from,
+        adds=row.adds and several,
+    )
+
+
+def _row(collective: int, name: str, ranks: int, root: int | None) -> tuple[Collective, Generator]:
+    known = _known(collective)
+    row = PLANS.get((known, name))
+    if row is None:
+        offered = ", ".join(name for each, name in PLANS if each is known)
+        raise UsageError(f'{known.label} has no plan "{name}"; its plans are {offered}')
+    check_ranks(known, ranks, root)
+    return known, row
 
 
 def _known(collective: int) -> Collective:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slackline.errors import UsageError
+from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._grid import grid
 from slackline.plan.collective._instruction import Instruction, Kind
 from slackline.plan.collective._plan import CollectivePlan
@@ -170,7 +171,7 @@ class _Run:
                     has = "nothing" if mine is None else mine
                     reason = f"chunk {chunk} is due here and the rank has {has}"
                     raise _Found(Fault(rank=rank, index=None, token=None, reason=reason))
-                if plan.collective.reduces:
+                if plan.collective.reduces and plan.collective is not Collective.BARRIER:
                     ordered = mine.chained and mine.of == tuple(range(plan.ranks))
                     self.rank_ordered = self.rank_ordered and ordered
                     if plan.rank_ordered and not ordered:
@@ -198,9 +199,11 @@ class _Run:
         for side in (value, mine):
             if side.final:
                 raise self._found(event.cell, f"adds {value} to {mine}")
-        if twice := set(value.of) & set(mine.of):
-            raise self._found(event.cell, f"reduces the contribution of {_ranks(twice)} twice")
         of = value.of + mine.of
+        if self.plan.collective is Collective.BARRIER:
+            of = tuple(sorted({*of}))  # having heard of a rank twice is having heard of it
+        elif twice := set(value.of) & set(mine.of):
+            raise self._found(event.cell, f"reduces the contribution of {_ranks(twice)} twice")
         complete = len(of) == self.plan.ranks
         if complete and not event.instruction.last:
             raise self._found(event.cell, "completes the chunk and is not marked last")

@@ -26,6 +26,12 @@ def test_where_the_model_sees_no_difference_the_trial_decides() -> None:
     assert fastest(tried, 1088, alike).name == "mesh"
 
 
+def test_where_the_model_was_not_asked_the_trial_decides_alone() -> None:
+    tried = [timing("direct", 1000, 9000), timing("mesh", 2000, 3000)]
+    assert fastest(tried, 64, None).name == "direct"
+    assert fastest(tried, 1088, None).name == "mesh"
+
+
 def test_where_the_trial_sees_no_difference_the_model_decides() -> None:
     tried = [timing("direct", 1000, 2000), timing("mesh", 1010, 1990)]
     assert fastest(tried, 1088, {"direct": 2000.0, "mesh": 1000.0}).name == "mesh"

@@ -1,3 +1,4 @@
+import math
 from collections import Counter, deque
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ from slackline.plan.collective import (
     generate,
     grid,
     names,
+    part,
 )
 
 RANKS = (*range(1, 10), 16)
@@ -66,6 +68,66 @@ def runs_in_listed_order(plan: CollectivePlan) -> bool:
                 program.popleft()
                 moved = True
     return not any(programs)
+
+
+@pytest.mark.parametrize(("collective", "name"), PLANS)
+def test_a_part_is_the_members_share_of_the_whole_plan(collective: Collective, name: str) -> None:
+    for plan in plans_of(collective, name):
+        every_root = range(plan.ranks) if collective.rooted else (None,)
+        whole = [generate(collective, name, plan.ranks, root) for root in every_root]
+        for member, program in enumerate(plan.programs):
+            mine = part(collective, name, plan.ranks, member, plan.root)
+            assert mine.program == program
+            assert (mine.collective, mine.name, mine.member) == (collective, name, member)
+            assert (mine.ranks, mine.helpers, mine.members, mine.chunks) == (
+                plan.ranks,
+                plan.helpers,
+                plan.members,
+                plan.chunks,
+            )
+            assert mine.forwards == any(map(forwards, whole)), str(plan)
+            assert mine.adds == any(each.kind is Kind.ADD for _, _, each in plan.cells())
+
+
+def forwards(plan: CollectivePlan) -> bool:
+    received = set[tuple[int, int]]()
+    for rank, _, instruction in plan.cells():
+        if instruction.kind is not Kind.SEND:
+            received.add((rank, instruction.chunk))
+        elif (rank, instruction.chunk) in received:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ((1, "comet", 4, 0), 'all_reduce has no plan "comet"; its plans are direct, mesh, ring'),
+        ((1, "ring", 4, 4), "member must be 0 to 3, not 4"),
+        ((1, "ring", 4, -1), "member must be 0 to 3, not -1"),
+        ((1, "star", 4, 5), "member must be 0 to 4, not 5"),
+        ((4, "chain", 4, 0), "broadcast needs a root from 0 to 3, not None"),
+    ],
+)
+def test_a_part_that_no_plan_has_is_refused(
+    values: tuple[int, str, int, int], message: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        part(*values)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8, 9, 300])
+def test_a_dissemination_barrier_takes_the_logarithm_of_the_ranks_in_rounds(ranks: int) -> None:
+    plan = generate(Collective.BARRIER, "dissemination", ranks)
+    rounds = math.ceil(math.log2(ranks))
+    for rank, program in enumerate(plan.programs):
+        sends, adds = program[::2], program[1::2]
+        assert [each.kind for each in sends] == [Kind.SEND] * rounds
+        assert [each.peer for each in sends] == [(rank + 2**k) % ranks for k in range(rounds)]
+        assert [each.kind for each in adds] == [Kind.ADD] * rounds
+        assert [each.peer for each in adds] == [(rank - 2**k) % ranks for k in range(rounds)]
+        assert [each.last for each in adds] == [False] * (rounds - 1) + [True]
 
 
 @pytest.mark.parametrize(("collective", "name"), PLANS)

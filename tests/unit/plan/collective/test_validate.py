@@ -53,6 +53,17 @@ def written(
 
 
 BROKEN = {
+    "a barrier that a round is missing from": (
+        written(
+            Collective.BARRIER,
+            "SEND_1C0 ADD_3C0!",
+            "SEND_2C0 ADD_0C0!",
+            "SEND_3C0 ADD_1C0!",
+            "SEND_0C0 ADD_2C0!",
+        ),
+        "rank 1, instruction 1 (ADD_0C0!): "
+        "is marked last and the contribution of ranks 2, 3 is missing",
+    ),
     "a dropped SEND": (
         without(RING, 0, 4),
         "rank 1, instruction 5 (COPY_0C0): "

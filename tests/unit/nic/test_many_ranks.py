@@ -1,0 +1,165 @@
+"""Groups of hundreds of ranks on real engines in one process: they open, wait, and reduce.
+
+Every engine has a link to every other, but rails only where the plans of the test send. Of 1000
+ranks these rails alone would take 22,000 descriptors, and a rail for every pair a million. The
+links are made here and not by handshakes: all ranks of the process share one interpreter, which
+does not keep up with those of 64 ranks.
+"""
+
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import slackline._native as _native
+from slackline.nic import NicOptions
+from slackline.nic._plans import PlanBook
+from slackline.plan.collective import Collective, Kind, part
+from slackline.wire import DType, ReduceOp
+
+JOB_CODE = 0x5EED
+TIMEOUT_NS = 100 * 10**9
+COUNT = 50
+ROOT = 3
+"""Of the reduce, whose root folds what all ranks have sent it."""
+DESCRIPTORS = {260: 8_000, 512: 13_000}
+
+
+@contextmanager
+def descriptors(count: int) -> Iterator[None]:
+    """Let the process open `count` files; skip where the system forbids it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= count:
+        yield
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(hard, count)))
+    except (ValueError, OSError):
+        pytest.skip(f"needs {count} descriptors, and the process may open {hard}")
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def pairs_of(ranks: int) -> set[tuple[int, int]]:
+    """The pairs of ranks (low, high) between which the test's plans send."""
+    pairs = {(ROOT, rank) for rank in range(ranks) if rank != ROOT}
+    for rank in range(ranks):
+        for collective, name in (
+            (Collective.BARRIER, "dissemination"),
+            (Collective.ALL_REDUCE, "halving-doubling"),
+        ):
+            program = part(collective, name, ranks, rank).program
+            pairs |= {(rank, each.peer) for each in program if each.kind is Kind.SEND}
+    return {(min(pair), max(pair)) for pair in pairs}
+
+
+class Ranks:
+    """Engines of one process, and a group of all of them."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.books = [
+            PlanBook(rank, size, NicOptions(order="any"), all_shared=False, one_host=False)
+            for rank in range(size)
+        ]
+        self.engines = [
+            _native.Engine(
+                arena_bytes=1 << 20,
+                wire_segment_bytes=128 << 10,
+                memory_segment_bytes=256 << 10,
+                eager_bytes=256 << 10,
+                spin_microseconds=0,
+            )
+            for _ in range(size)
+        ]
+        links = [
+            [-1 if other == rank else engine.add_link(f"rank {other}") for other in range(size)]
+            for rank, engine in enumerate(self.engines)
+        ]
+        for low, high in pairs_of(size):
+            ends = socket.socketpair()
+            for (rank, other), end in zip(((low, high), (high, low)), ends, strict=True):
+                self.engines[rank].add_rail(links[rank][other], 0, "tcp", end.detach(), JOB_CODE)
+        self.groups = [
+            engine.open_group(1, rank, links[rank], False)
+            for rank, engine in enumerate(self.engines)
+        ]
+
+    def close(self) -> None:
+        for engine in self.engines:
+            engine.close(0)
+
+    def post(
+        self,
+        rank: int,
+        collective: Collective,
+        program: _native.Program,
+        buffer: np.ndarray | None = None,
+    ) -> _native.Job | None:
+        address, count = (0, 0) if buffer is None else (buffer.ctypes.data, buffer.size)
+        nothing = collective is Collective.BARRIER
+        dtype = DType.UINT8 if nothing else DType.INT32
+        op = ReduceOp.NONE if nothing else ReduceOp.SUM
+        return self.groups[rank].run(
+            program, address, address, count, dtype, op, count * 4, -1, 0, TIMEOUT_NS, False
+        )
+
+    def finish(self, jobs: list[_native.Job | None]) -> None:
+        for rank, job in enumerate(jobs):
+            if job is None:
+                continue
+            assert job.wait(-1), f"rank {rank} is not done"
+            failure = job.failure()
+            assert failure is None, f"rank {rank}: {failure}"
+
+
+def wait_for_the_last(ranks: Ranks) -> None:
+    """No rank leaves the barrier before the last one has come."""
+    programs = [book.select(Collective.BARRIER, 0, DType.UINT8) for book in ranks.books]
+    assert {chosen.name for chosen in programs} == {"dissemination"}
+    last = ranks.size // 2
+    early = {
+        rank: ranks.post(rank, Collective.BARRIER, chosen.program)
+        for rank, chosen in enumerate(programs)
+        if rank != last
+    }
+    assert all(job is not None and not job.done() for job in early.values())
+    late = ranks.post(last, Collective.BARRIER, programs[last].program)
+    ranks.finish([*early.values(), late])
+
+
+def reduce_exactly(ranks: Ranks) -> None:
+    """Every plan gives sums of integers: all ranks', or the root's."""
+    elements = np.arange(COUNT, dtype=np.int32)
+    wanted = elements * ranks.size + sum(range(ranks.size))
+    for collective, name, root in (
+        (Collective.ALL_REDUCE, "halving-doubling", None),
+        (Collective.REDUCE, "direct", ROOT),
+    ):
+        buffers = [elements + rank for rank in range(ranks.size)]
+        programs = [book.program(collective, name, root) for book in ranks.books]
+        ranks.finish(
+            [
+                ranks.post(rank, collective, programs[rank], buffers[rank])
+                for rank in range(ranks.size)
+            ]
+        )
+        for rank in range(ranks.size) if root is None else (root,):
+            assert (buffers[rank] == wanted).all(), f"{name} on rank {rank}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("size", [260, pytest.param(512, marks=pytest.mark.slow)])
+def test_hundreds_of_ranks_wait_for_each_other_and_reduce(size: int) -> None:
+    with descriptors(DESCRIPTORS[size]):
+        ranks = Ranks(size)
+        try:
+            wait_for_the_last(ranks)
+            reduce_exactly(ranks)
+        finally:
+            ranks.close()
