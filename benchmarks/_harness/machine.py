@@ -28,9 +28,34 @@ def describe_machine() -> dict[str, str | int | float]:
 
 def busy_seconds() -> float:
     """Processor time that everything on this machine has used since it booted, of all cores."""
-    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    user, nice, system, _idle, _waiting, hard, soft = map(int, fields[:7])
-    return (user + nice + system + hard + soft) / os.sysconf("SC_CLK_TCK")
+    user, nice, system, _idle, _waiting, hard, soft = _processor_seconds()
+    return user + nice + system + hard + soft
+
+
+def softirq_seconds() -> float:
+    """Return the time that all cores have spent in soft interrupts since the machine booted.
+
+    The kernel counts it in steps of 10 ms. Where it has no precise accounting of interrupts, what
+    interrupts a process is counted in that process's system time as well.
+    """
+    return _processor_seconds()[6]
+
+
+def _processor_seconds() -> tuple[float, ...]:
+    """Return user, nice, system, idle, waiting, hard and soft interrupts, of all cores."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
+    return tuple(int(field) / os.sysconf("SC_CLK_TCK") for field in fields)
+
+
+def sent_packets(pid: int, interface: str) -> int:
+    """Return the packets that an interface has sent, of the host or namespace of process `pid`.
+
+    Packets that the kernel cuts or joins later count once. Raises KeyError where there is no such
+    interface.
+    """
+    lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+    counters = {name.strip(): line.split() for name, line in (row.split(":", 1) for row in lines)}
+    return int(counters[interface][9])
 
 
 def commit() -> str:

@@ -20,18 +20,39 @@ class Options:
     part: str | None = None
     """The only part to run; None is all of them."""
 
+    contestants: tuple[str, ...] = ()
+    """The only contestants; empty is all of them."""
+
 
 def parse(
-    description: str, arguments: Sequence[str] | None = None, *, parts: Sequence[str] = ()
+    description: str,
+    arguments: Sequence[str] | None = None,
+    *,
+    parts: Sequence[str] = (),
+    contestants: Sequence[str] = (),
 ) -> Options:
     """The options in `arguments` (the process's own where None); a wrong one ends the process.
 
-    `parts`: the names of what can be run alone.
+    `parts`: the names of what can be run alone. `contestants`: the names of those that can be
+    left out.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="few rounds, under 50 s on two cores")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     if parts:
         parser.add_argument("--part", choices=parts, help="run this part only")
+    if contestants:
+        parser.add_argument(
+            "--contestant",
+            action="append",
+            choices=contestants,
+            default=[],
+            help="run this contestant only; may be repeated",
+        )
     known = parser.parse_args(arguments)
-    return Options(quick=known.quick, json=known.json, part=known.part if parts else None)
+    return Options(
+        quick=known.quick,
+        json=known.json,
+        part=known.part if parts else None,
+        contestants=tuple(known.contestant) if contestants else (),
+    )

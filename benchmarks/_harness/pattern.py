@@ -8,7 +8,7 @@ that 208 calls of two ranks stay within float32's normal numbers:
 
     1 <= x_r < 2**11, s < 2**12, salt < 4:  2**-126 < 2**-110  and  2**(12 + 3 - 110 + 207) < 2**128
 
-mpi_allreduce.c holds the same arithmetic.
+turns.h holds the same arithmetic.
 """
 
 from __future__ import annotations

@@ -49,6 +49,11 @@ class RankFailedError(RuntimeError):
 class Member(Protocol):
     """A rank's process as its conductor knows it."""
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
     def end(self, patience: timedelta) -> int | None:
         """Its exit code; a process that has not left after `patience` is killed."""
         ...
@@ -65,6 +70,11 @@ class Conductor:
     def place(self, rank: int, size: int) -> Place:
         """What rank `rank` is told about itself."""
         return Place(rank=rank, size=size, store=Path(self._folder.name, "store"))
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the ranks, in rank order."""
+        return [member.pid for member in self._members]
 
     def ask(self, method: str, *arguments: object) -> list[Any]:
         """What `method(*arguments)` returned at each rank, in rank order.
@@ -197,6 +207,11 @@ class _Forked:
 
     process: BaseProcess
 
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
     def end(self, patience: timedelta) -> int | None:
         self.process.join(timeout=patience.total_seconds())
         if self.process.is_alive():
@@ -210,6 +225,10 @@ class _Started:
     """A program on a host of a lab."""
 
     process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     def end(self, patience: timedelta) -> int | None:
         try:

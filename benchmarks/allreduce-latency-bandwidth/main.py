@@ -15,13 +15,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import openmpi
+from _harness import openmpi
 from _harness.machine import describe_machine
 from _harness.options import parse
+from _harness.programs import Programs
 from _harness.ranks import Ranks
 from _harness.report import Report
+from _harness.rounds import in_turns
 from cases import CASES, IDLE_RANKS, Case, Transport, seat
-from openmpi import OpenMpi
 from performer import Performer
 from results import Results
 
@@ -44,7 +45,10 @@ def measure(results: Results, ranks: int, rails: str, *, quick: bool) -> None:
     without_mpi = openmpi.missing()
     with ExitStack() as stack:
         group = stack.enter_context(Ranks(Performer, ranks, environment=environment))
-        mpi = None if without_mpi is not None else stack.enter_context(OpenMpi(ranks, rails))
+        mpi = None
+        if without_mpi is None:
+            mpi = stack.enter_context(openmpi.on_this_host(ranks, rails))
+            mpi.greet()
         # Before there is a gloo group: gloo's threads wake up a hundred times a second.
         if ranks == IDLE_RANKS:
             results.idle_ms[rails] = group.ask("idle", IDLE_SECONDS)
@@ -57,7 +61,7 @@ def measure(results: Results, ranks: int, rails: str, *, quick: bool) -> None:
         group.ask("close")
 
 
-def _turns(group: Ranks, mpi: OpenMpi | None, transports: list[Transport]) -> dict[str, Turn]:
+def _turns(group: Ranks, mpi: Programs | None, transports: list[Transport]) -> dict[str, Turn]:
     """Who takes turns, by seat."""
 
     def ranks_turn(seat: str, _: int, calls: int, warm_up: int, salt: int) -> float:
@@ -67,8 +71,12 @@ def _turns(group: Ranks, mpi: OpenMpi | None, transports: list[Transport]) -> di
     ours = [seat(who, where) for where in transports for who in ("slackline", "engine")]
     turns: dict[str, Turn] = {name: partial(ranks_turn, name) for name in [*ours, "gloo"]}
     if mpi is not None:
-        turns["openmpi"] = mpi.turn
+        turns["openmpi"] = partial(_mpi_turn, mpi)
     return turns
+
+
+def _mpi_turn(mpi: Programs, count: int, calls: int, warm_up: int, salt: int) -> float:
+    return max(usage.seconds for usage in mpi.turn(count, calls, warm_up, salt))
 
 
 def _play(case: Case, turns: dict[str, Turn], *, quick: bool) -> dict[str, list[float]]:
@@ -78,8 +86,7 @@ def _play(case: Case, turns: dict[str, Turn], *, quick: bool) -> dict[str, list[
     for number in range(case.quick_rounds if quick else case.rounds):
         if quick and number > 0 and time.monotonic() - started > QUICK_CASE_SECONDS:
             break
-        order = list(turns) if number % 2 == 0 else list(reversed(turns))
-        for name in order:
+        for name in in_turns(list(turns), number):
             seconds = turns[name](case.count, case.calls, case.warm_up, number % 4)
             samples[name].append(seconds)
     return samples

@@ -167,8 +167,3 @@ def lengths(step_s: float, *, quick: bool) -> Lengths:
         selection_rounds=1 if quick or step_s > STEADY_S else SELECTION_ROUNDS,
         rounds=QUICK_ROUNDS if quick else rounds,
     )
-
-
-def in_turns(contestants: Sequence[Contestant], number: int) -> list[Contestant]:
-    """Return the order of round `number`: reversed in every other one."""
-    return list(contestants) if number % 2 == 0 else list(reversed(contestants))

@@ -20,6 +20,7 @@ from _harness.machine import describe_machine
 from _harness.options import Options, parse
 from _harness.ranks import Conductor, LabRanks, Ranks
 from _harness.report import Report
+from _harness.rounds import in_turns
 from cases import (
     ALONE,
     BACKENDS,
@@ -35,7 +36,6 @@ from cases import (
     candidates,
     cells_of,
     fastest,
-    in_turns,
     lengths,
 )
 from rank import start_rank

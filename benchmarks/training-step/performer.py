@@ -12,11 +12,12 @@ from itertools import cycle
 import torch.distributed as dist
 from _harness.groups import join
 from _harness.ranks import Place
+from _harness.usage import Reading, Usage
+from calls import python_calls
 from cases import GLOO, SLACKLINE, Contestant, Method
 from contestants import Trainer, make
 from models import MODELS, Model
 from torch import Tensor
-from usage import Reading, Usage, python_calls
 
 TIMEOUT = timedelta(seconds=100)
 """Less than the conductor waits for an answer. In the first step of FSDP2 with a fused optimizer,

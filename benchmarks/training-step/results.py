@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from _harness.report import Row, Scalar
 from _harness.summary import percentile
+from _harness.usage import Usage
 from cases import PCCO, Cell, Contestant, Method
 from rich.table import Table
-from usage import Usage
 
 
 @dataclass(kw_only=True)
@@ -136,7 +136,7 @@ class Results:
 
 def slowest(ranks: Iterable[Usage]) -> float:
     """Return a step's time at the slowest rank, in seconds."""
-    return max(usage.step_s for usage in ranks)
+    return max(usage.seconds for usage in ranks)
 
 
 def _of_all_ranks(rounds: Sequence[Sequence[Usage]], figure: Callable[[Usage], float]) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from _harness.usage import Usage
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "training-step"
 
@@ -16,24 +17,22 @@ def benchmark() -> Iterator[ModuleType]:
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(FOLDER))
+        import calls
         import cases
         import results
         import targets
-        import usage
 
         found = ModuleType("benchmark")
         found.cases, found.results, found.targets = cases, results, targets
-        found.usage = usage
+        found.calls = calls
         yield found
     for name in set(sys.modules) - before:
         if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == FOLDER:
             del sys.modules[name]
 
 
-def usage(benchmark: ModuleType, step_s: float, user_s: float = 0.02):
-    return benchmark.usage.Usage(
-        step_s=step_s, user_s=user_s, system_s=0.001, voluntary=10, involuntary=1
-    )
+def usage(step_s: float, user_s: float = 0.02) -> Usage:
+    return Usage(seconds=step_s, user_s=user_s, system_s=0.001, voluntary=10, involuntary=1)
 
 
 def measured(benchmark: ModuleType, cell_name: str, step_ms: dict[str, list[float]]):
@@ -52,7 +51,7 @@ def measured(benchmark: ModuleType, cell_name: str, step_ms: dict[str, list[floa
     found = benchmark.results.Results()
     for name, rounds in step_ms.items():
         for milliseconds in rounds:
-            ranks = [usage(benchmark, milliseconds * share / 1e3) for share in (0.9, 1.0)]
+            ranks = [usage(milliseconds * share / 1e3) for share in (0.9, 1.0)]
             found.record(cell, known[name], ranks)
         found.record_calls(cell, known[name], [300, 301])
     if "PCCO" in step_ms:
@@ -105,13 +104,6 @@ def test_a_turn_lasts_half_a_second_unless_its_steps_are_slow_or_many(
     assert found(0.3) == (2, 2, 1, 5)
     assert found(4.0) == (1, 2, 1, 5)
     assert found(0.05, quick=True) == (3, 3, 1, 2)
-
-
-def test_every_other_round_is_reversed(benchmark: ModuleType) -> None:
-    contestants = [benchmark.cases.ALONE, benchmark.cases.PCCO]
-    assert benchmark.cases.in_turns(contestants, 0) == contestants
-    assert benchmark.cases.in_turns(contestants, 1) == contestants[::-1]
-    assert benchmark.cases.in_turns(contestants, 2) == contestants
 
 
 def test_a_part_is_a_network_or_a_cell(benchmark: ModuleType) -> None:
@@ -211,19 +203,6 @@ def test_skipped_cells_are_rows_with_their_reason(benchmark: ModuleType) -> None
     assert results.notes() == ["skipped: lab-1g/digits, lab-1g/gpt: a lab needs root"]
 
 
-def test_usage_is_a_steps_share_of_what_was_used_between_two_readings(
-    benchmark: ModuleType,
-) -> None:
-    def reading(*values: float):
-        names = ("time_s", "user_s", "system_s", "voluntary", "involuntary")
-        return benchmark.usage.Reading(**dict(zip(names, values, strict=True)))
-
-    after, before = reading(9.0, 5.0, 3.0, 50, 9), reading(1.0, 1.0, 1.0, 10, 1)
-    assert after.since(before, 4) == benchmark.usage.Usage(
-        step_s=2.0, user_s=1.0, system_s=0.5, voluntary=10.0, involuntary=2.0
-    )
-
-
 def test_functions_written_in_python_are_counted(benchmark: ModuleType) -> None:
     def leaf(_number: int) -> int:
         return len("built in")
@@ -232,6 +211,6 @@ def test_functions_written_in_python_are_counted(benchmark: ModuleType) -> None:
         list(map(leaf, range(5)))
 
     before = sys.getprofile()
-    assert benchmark.usage.python_calls(work) == 6
-    assert benchmark.usage.python_calls(lambda: None) == 1
+    assert benchmark.calls.python_calls(work) == 6
+    assert benchmark.calls.python_calls(lambda: None) == 1
     assert sys.getprofile() is before

@@ -1,0 +1,75 @@
+"""OpenMPI as a contestant: mpi_allreduce.c under mpirun, on this host or on the hosts of a lab."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from _harness.programs import Programs, compile_program
+from slackline.lab import Lab
+
+SOURCE = Path(__file__).with_name("mpi_allreduce.c")
+BYTE_TRANSFER = {"tcp": "self,tcp", "shm": "self,vader"}
+"""OpenMPI's transports beside our rails; vader is its shared memory."""
+
+
+def missing() -> str | None:
+    """Return why OpenMPI cannot take part, or None where it can."""
+    for program in ("mpirun", "mpicc"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    return None
+
+
+@contextmanager
+def on_this_host(size: int, rails: str) -> Iterator[Programs]:
+    """Start `size` ranks on this host that greet first; `rails` is "tcp" or "shm"."""
+    with Programs("mpirun", size) as programs:
+        options = ["--oversubscribe", "--mca", "btl_tcp_if_include", "lo"]
+        programs.start(_mpirun(programs.folder, size, rails, options))
+        yield programs
+
+
+@contextmanager
+def on_hosts(lab: Lab) -> Iterator[Programs]:
+    """Start a rank on each host of a lab, over TCP; they greet first."""
+    size = lab.options.hosts
+    with Programs("mpirun", size) as programs:
+        agent = programs.folder / "agent"
+        agent.write_text(_remote_shell(lab, programs.folder))
+        agent.chmod(0o700)
+        options = ["--host", ",".join(lab.address(host) for host in range(size))]
+        options += ["--mca", "plm_rsh_agent", str(agent)]
+        for layer in ("oob", "btl"):
+            options += ["--mca", f"{layer}_tcp_if_include", "eth0"]
+        programs.start(lab.command(0, _mpirun(programs.folder, size, "tcp", options)))
+        yield programs
+
+
+def _mpirun(folder: Path, size: int, rails: str, options: list[str]) -> list[str]:
+    program = folder / "mpi_allreduce"
+    compile_program(["mpicc", "-O2"], SOURCE, program)
+    return [
+        *("mpirun", "--allow-run-as-root", "--bind-to", "none"),
+        # The ranks share cores, of which those in a lab know nothing.
+        *("--mca", "mpi_yield_when_idle", "1"),
+        *("--mca", "btl", BYTE_TRANSFER[rails], *options),
+        *("-n", str(size), str(program), str(folder)),
+    ]
+
+
+def _remote_shell(lab: Lab, folder: Path) -> str:
+    """Return a script that stands for ssh: `agent ADDRESS COMMAND...`.
+
+    Hosts share this machine's files, so each has a folder of its own for OpenMPI's sessions.
+    """
+    cases = []
+    for host in range(lab.options.hosts):
+        enter = shlex.join(lab.command(host, ["env", f"TMPDIR={folder}/host-{host}"]))
+        (folder / f"host-{host}").mkdir()
+        cases.append(f'{lab.address(host)}) exec {enter} sh -c "$*" ;;')
+    lines = ["#!/bin/sh", "address=$1", "shift", 'case "$address" in', *cases, "esac"]
+    return "\n".join([*lines, 'echo "no host has the address $address" >&2', "exit 1", ""])

@@ -1,0 +1,160 @@
+"""Programs in C and C++ as contestants: compiled on the spot and kept waiting between turns.
+
+Each rank is a process that takes turns as turns.h says. A program that ends, gives a wrong result
+or does not answer in time ends the benchmark with its own words.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from _harness.usage import Usage
+
+TURN_TIMEOUT = timedelta(minutes=2)
+HERE = Path(__file__).parent
+
+
+class ProgramError(RuntimeError):
+    """A compiler or a program failed, gave a wrong result, or did not answer in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greeting:
+    """The first words of a rank."""
+
+    pid: int
+    port: int
+    """The port it listens on; 0 where it does not."""
+
+
+def compile_program(command: Sequence[str], source: Path, program: Path) -> None:
+    """Compile `source` to `program`; raise ProgramError with the compiler's words where it fails.
+
+    `command`: the compiler and its options. Libraries stand behind the source, so `-lm` is added
+    there.
+    """
+    whole = [*command, f"-I{HERE}", str(source), "-o", str(program), "-lm"]
+    result = subprocess.run(whole, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise ProgramError(f"{command[0]} ended with {result.returncode}: {result.stderr.strip()}")
+
+
+class Programs:
+    """The `size` ranks of a program. Use as a context manager; leaving it ends them."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self._name = name
+        self._temporary = tempfile.TemporaryDirectory(prefix="slackline-program-")
+        self.folder = Path(self._temporary.name)
+        """The folder that each program is told; for files of its own, too."""
+        self._errors = self.folder / "errors"
+        self._asks = [self._pipe(f"ask.{rank}") for rank in range(size)]
+        self._answers = [self._pipe(f"answer.{rank}") for rank in range(size)]
+        self._unread = [b""] * size
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, command: Sequence[str]) -> None:
+        """Start a command that runs one rank or all of them."""
+        with self._errors.open("ab") as errors:
+            self._processes.append(
+                subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=errors, stderr=subprocess.STDOUT
+                )
+            )
+
+    def greet(self) -> list[Greeting]:
+        """Wait for the first words of all ranks. Call it once, before anything is asked."""
+        words = [answer.split() for answer in self._collect("start")]
+        return [Greeting(pid=int(pid), port=int(port)) for _, pid, port in words]
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Send each rank its line; for what has no answer."""
+        for ask, line in zip(self._asks, lines, strict=True):
+            os.write(ask, f"{line}\n".encode())
+
+    def turn(self, count: int, calls: int, warm_up: int, salt: int) -> list[Usage]:
+        """Return by rank what one of `calls` all_reduces of `count` elements took; checked.
+
+        `warm_up` calls go before those that are measured; less than 100 of them.
+        """
+        question = f"turn {count} {calls} {warm_up} {salt}"
+        self.say([question] * len(self._asks))
+        found = []
+        for rank, answer in enumerate(self._collect(question)):
+            words = answer.split()
+            if len(words) != 5:
+                raise ProgramError(f"{self._name}: rank {rank} answered {question!r}: {answer}")
+            ns, user_ns, system_ns, voluntary, involuntary = map(int, words)
+            used = Usage(
+                seconds=ns / 1e9,
+                user_s=user_ns / 1e9,
+                system_s=system_ns / 1e9,
+                voluntary=voluntary,
+                involuntary=involuntary,
+            )
+            found.append(used.over(calls))
+        return found
+
+    def _pipe(self, name: str) -> int:
+        path = self.folder / name
+        os.mkfifo(path)
+        # Open for both ways, so that opening does not wait for a rank.
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def _collect(self, question: str) -> list[str]:
+        """Return a line of every rank."""
+        lines: dict[int, str] = {}
+        ends = {os.pidfd_open(process.pid): process for process in self._processes}
+        deadline = time.monotonic() + TURN_TIMEOUT.total_seconds()
+        try:
+            while len(lines) < len(self._answers):
+                waiting = [fd for rank, fd in enumerate(self._answers) if rank not in lines]
+                left = max(0.0, deadline - time.monotonic())
+                ready, _, _ = select.select([*waiting, *ends], [], [], left)
+                if not ready:
+                    seconds = TURN_TIMEOUT.total_seconds()
+                    raise ProgramError(f"{self._name}: no answer to {question!r} in {seconds:g} s")
+                for fd in ready:
+                    if fd in ends:
+                        code = ends[fd].wait()
+                        words = self._errors.read_text(errors="replace").strip()
+                        raise ProgramError(f"{self._name} ended with {code}: {words}")
+                    rank = self._answers.index(fd)
+                    self._unread[rank] += os.read(fd, 4096)
+                    line, newline, rest = self._unread[rank].partition(b"\n")
+                    if newline:
+                        lines[rank], self._unread[rank] = line.decode(), rest
+        finally:
+            for fd in ends:
+                os.close(fd)
+        return [lines[rank] for rank in sorted(lines)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for pipe in (*self._asks, *self._answers):
+            os.close(pipe)
+        for process in self._processes:
+            try:
+                # A rank whose pipe is closed leaves by itself, unless an error left it in a call.
+                process.wait(timeout=5 if error is None else 0.1)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                process.wait()
+        self._temporary.cleanup()

@@ -1,0 +1,159 @@
+/* The turns of a program in C or C++ that all_reduces float32 with SUM; programs.py conducts them.
+ *
+ * Each rank reads its questions from the pipe FOLDER/ask.RANK, answers them in FOLDER/answer.RANK
+ * and sleeps between them, so that it takes no processor time from the other contestants. It says
+ * "ready PID PORT" first (PORT is what it listens on, 0 where it does not). The question "turn
+ * COUNT CALLS WARM_UP SALT" has the answer "NANOSECONDS USER_NS SYSTEM_NS VOLUNTARY INVOLUNTARY",
+ * what CALLS calls took and used at this rank, or "wrong". The end of the pipe ends the program.
+ */
+#ifndef SLACKLINE_BENCHMARKS_TURNS_H
+#define SLACKLINE_BENCHMARKS_TURNS_H
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct {
+    int rank, size;
+    /* Both act on the ranks of this program; SELF is theirs. */
+    void (*reduce)(void *self, float *buffer, int count);
+    void (*barrier)(void *self);
+    void *self;
+} Contestant;
+
+typedef struct {
+    FILE *questions, *answers;
+} Conductor;
+
+typedef struct {
+    double ns, user_ns, system_ns;
+    long voluntary, involuntary;
+} Used;
+
+/* The arithmetic of pattern.py. */
+enum { BIAS = 110, MODULUS = 2039, STEP = 7, RANK_STEP = 331 };
+/* Most calls after which the values of a buffer are still exact, with up to four ranks. */
+enum { MOST_CALLS = 100 };
+
+static float contribution(int rank, int index) {
+    return (float)((index * STEP + rank * RANK_STEP) % MODULUS + 1);
+}
+
+/* Both the start and the result repeat after MODULUS elements. */
+static void fill(float *buffer, int count, int rank, int salt) {
+    float period[MODULUS];
+    for (int i = 0; i < MODULUS; i++) period[i] = ldexpf(contribution(rank, i), salt - BIAS);
+    for (int i = 0; i < count; i += MODULUS) {
+        const int left = count - i;
+        memcpy(buffer + i, period, sizeof(float) * (size_t)(left < MODULUS ? left : MODULUS));
+    }
+}
+
+static int right(const float *buffer, int count, int size, int calls, int salt) {
+    int bits = 0;
+    while ((1 << (bits + 1)) <= size) bits++;
+    float period[MODULUS];
+    for (int i = 0; i < MODULUS; i++) {
+        float sum = 0.0f;
+        for (int rank = 0; rank < size; rank++) sum += contribution(rank, i);
+        period[i] = ldexpf(sum, salt - BIAS + bits * (calls - 1));
+    }
+    for (int i = 0; i < count; i += MODULUS) {
+        const int left = count - i;
+        /* No value is a zero or no number, so equal values have equal bits. */
+        const size_t bytes = sizeof(float) * (size_t)(left < MODULUS ? left : MODULUS);
+        if (memcmp(buffer + i, period, bytes) != 0) return 0;
+    }
+    return 1;
+}
+
+static Used now(void) {
+    struct timespec clock;
+    clock_gettime(CLOCK_MONOTONIC, &clock);
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    Used used;
+    used.ns = (double)clock.tv_sec * 1e9 + (double)clock.tv_nsec;
+    used.user_ns = (double)usage.ru_utime.tv_sec * 1e9 + (double)usage.ru_utime.tv_usec * 1e3;
+    used.system_ns = (double)usage.ru_stime.tv_sec * 1e9 + (double)usage.ru_stime.tv_usec * 1e3;
+    used.voluntary = usage.ru_nvcsw;
+    used.involuntary = usage.ru_nivcsw;
+    return used;
+}
+
+/* Calls on one filling of the buffer; adds what they used to TOTAL. Returns whether they are right.
+ *
+ * The clock stops before the last barrier; the counters go on until no rank needs this one. */
+static int block(const Contestant *all, float *buffer, int count, int calls, int warm_up, int salt,
+                 Used *total) {
+    fill(buffer, count, all->rank, salt);
+    for (int i = 0; i < warm_up; i++) all->reduce(all->self, buffer, count);
+    all->barrier(all->self);
+    const Used before = now();
+    for (int i = 0; i < calls; i++) all->reduce(all->self, buffer, count);
+    const Used done = now();
+    all->barrier(all->self);
+    const Used after = now();
+    total->ns += done.ns - before.ns;
+    total->user_ns += after.user_ns - before.user_ns;
+    total->system_ns += after.system_ns - before.system_ns;
+    total->voluntary += after.voluntary - before.voluntary;
+    total->involuntary += after.involuntary - before.involuntary;
+    return right(buffer, count, all->size, warm_up + calls, salt);
+}
+
+static void turn(const Contestant *all, FILE *answers, int count, int calls, int warm_up,
+                 int salt) {
+    float *buffer = (float *)malloc(sizeof(float) * (size_t)count);
+    Used total;
+    memset(&total, 0, sizeof total);
+    int ok = buffer != NULL;
+    while (ok && calls > 0) {
+        const int room = MOST_CALLS - warm_up;
+        const int some = calls < room ? calls : room;
+        ok = block(all, buffer, count, some, warm_up, salt, &total);
+        calls -= some;
+        warm_up = 0;
+    }
+    free(buffer);
+    if (ok)
+        fprintf(answers, "%.0f %.0f %.0f %ld %ld\n", total.ns, total.user_ns, total.system_ns,
+                total.voluntary, total.involuntary);
+    else
+        fprintf(answers, "%s\n", buffer == NULL ? "no memory" : "wrong");
+    fflush(answers);
+}
+
+/* Opens a rank's pipes; ends the program where that fails. */
+static Conductor meet(const char *folder, int rank, int port) {
+    char path[4096];
+    Conductor conductor;
+    snprintf(path, sizeof path, "%s/ask.%d", folder, rank);
+    conductor.questions = fopen(path, "r");
+    if (conductor.questions != NULL) {
+        snprintf(path, sizeof path, "%s/answer.%d", folder, rank);
+        conductor.answers = fopen(path, "w");
+    }
+    if (conductor.questions == NULL || conductor.answers == NULL) {
+        perror(path);
+        exit(2);
+    }
+    fprintf(conductor.answers, "ready %d %d\n", (int)getpid(), port);
+    fflush(conductor.answers);
+    return conductor;
+}
+
+/* Takes turns until the conductor closes the pipe. */
+static void serve(const Contestant *all, const Conductor *conductor) {
+    int count, calls, warm_up, salt;
+    while (fscanf(conductor->questions, " turn %d %d %d %d", &count, &calls, &warm_up, &salt) == 4)
+        turn(all, conductor->answers, count, calls, warm_up, salt);
+    fclose(conductor->questions);
+    fclose(conductor->answers);
+}
+
+#endif

@@ -1,0 +1,180 @@
+"""The networks, sizes and contestants that are measured, and how long each turn lasts: tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from _harness.ideal import allreduce_seconds
+
+ITEM_BYTES = 4
+"""float32."""
+MBIT = 10**6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The ranks and the wire between them."""
+
+    name: str
+    title: str
+    ranks: int
+    rate_bps: int | None = None
+    """Of each host's NIC, one rank a host; None where all ranks are processes of this host."""
+
+    @property
+    def one_host(self) -> bool:
+        """Return whether the ranks reach each other over loopback and through memory."""
+        return self.rate_bps is None
+
+
+def _labs(mbit: int, short: str, rate: str) -> tuple[Network, ...]:
+    return tuple(
+        Network(
+            name=f"lab-{short}-{hosts}",
+            title=f"{hosts} hosts, {rate}",
+            ranks=hosts,
+            rate_bps=mbit * MBIT,
+        )
+        for hosts in (2, 4)
+    )
+
+
+NETWORKS = (
+    Network(name="loopback-2", title="loopback, 2 ranks", ranks=2),
+    Network(name="loopback-4", title="loopback, 4 ranks", ranks=4),
+    *_labs(200, "200m", "200 Mbit/s"),
+    *_labs(1000, "1g", "1 Gbit/s"),
+    *_labs(5000, "5g", "5 Gbit/s"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """An all_reduce of float32 with SUM."""
+
+    name: str
+    label: str
+    """The name on the command line."""
+    nbytes: int
+
+    @property
+    def count(self) -> int:
+        """Return the number of elements."""
+        return self.nbytes // ITEM_BYTES
+
+
+KIB_64 = Size(name="64 KiB", label="64KiB", nbytes=64 << 10)
+MIB_1 = Size(name="1 MiB", label="1MiB", nbytes=1 << 20)
+MIB_16 = Size(name="16 MiB", label="16MiB", nbytes=16 << 20)
+MB_100 = Size(name="100 MB", label="100MB", nbytes=10**8)
+SIZES = (KIB_64, MIB_1, MIB_16, MB_100)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """An all_reduce of one size on one network."""
+
+    network: Network
+    size: Size
+
+    @property
+    def name(self) -> str:
+        """Return the name that `--part` takes: "lab-1g-4/16MiB"."""
+        return f"{self.network.name}/{self.size.label}"
+
+    @property
+    def ideal_s(self) -> float:
+        """Return the shortest time of an operation that the wire allows, in seconds; 0 where there
+        is no wire.
+        """
+        if self.network.rate_bps is None:
+            return 0.0
+        return allreduce_seconds(self.size.nbytes, self.network.ranks, self.network.rate_bps)
+
+    @property
+    def wire_bytes(self) -> int:
+        """Return what all ranks together have to send for one operation."""
+        return 2 * (self.network.ranks - 1) * self.size.nbytes
+
+
+CELLS = tuple(Cell(network=network, size=size) for network in NETWORKS for size in SIZES)
+PARTS = (*(network.name for network in NETWORKS), *(cell.name for cell in CELLS))
+QUICK_CELLS = ("loopback-2/64KiB", "loopback-2/1MiB", "lab-1g-2/1MiB")
+
+
+def cells_of(part: str | None, *, quick: bool) -> tuple[Cell, ...]:
+    """Return the cells to measure: those of the network `part`, or the cell of that name.
+
+    Where `part` is None, they are all cells, or with `quick` a few small ones.
+    """
+    if part is None:
+        return tuple(cell for cell in CELLS if not quick or cell.name in QUICK_CELLS)
+    return tuple(cell for cell in CELLS if part in (cell.network.name, cell.name))
+
+
+class Contestant(StrEnum):
+    """A library and its transport."""
+
+    TCP = "slackline-tcp"
+    UDP = "slackline-udp"
+    SHM = "slackline-shm"
+    GLOO = "gloo"
+    OPENMPI = "openmpi"
+    RING = "ring"
+    """ring_allreduce.cc, over TCP."""
+
+    @property
+    def rails(self) -> str | None:
+        """Return the value of SLACKLINE_RAILS; None for other libraries."""
+        return self.removeprefix("slackline-") if self.startswith("slackline-") else None
+
+
+def contestants_of(network: Network, only: Sequence[str]) -> list[Contestant]:
+    """Return the contestants on a network, of those in `only` unless that is empty.
+
+    Shared memory does not reach another host.
+    """
+    return [
+        contestant
+        for contestant in Contestant
+        if (not only or contestant in only)
+        and (network.one_host or contestant is not Contestant.SHM)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """How much is measured of a cell."""
+
+    rounds: int
+    turn_s: float
+    """How long the operations of a turn last together, unless one of them takes longer."""
+    idle_s: float
+    """How long nothing runs in each round: for what the machine does anyway."""
+
+
+FULL = Lengths(rounds=5, turn_s=0.4, idle_s=0.2)
+QUICK = Lengths(rounds=3, turn_s=0.1, idle_s=0.1)
+MOST_CALLS = 5000
+
+WARM_UP_S = 0.1
+"""Of the wire's time, at most: a connection that was idle opens its window again."""
+WARM_UP_BYTES = 4 << 20
+"""The most that is reduced before the clock starts where there is no wire."""
+
+
+def calls_for(operation_s: float, turn_s: float) -> int:
+    """Return how many operations make a turn where one takes `operation_s`."""
+    return min(max(round(turn_s / operation_s), 1), MOST_CALLS)
+
+
+def warm_up_count(cell: Cell) -> int:
+    """Return the elements of the operation before a turn; at most those of the cell's own."""
+    if cell.network.rate_bps is None:
+        nbytes = WARM_UP_BYTES
+    else:
+        nbytes = math.ceil(cell.size.nbytes * WARM_UP_S / cell.ideal_s)
+    return min(nbytes // ITEM_BYTES, cell.size.count)

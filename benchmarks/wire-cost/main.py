@@ -1,0 +1,136 @@
+"""The processor time that a byte on the wire costs: slackline, gloo, OpenMPI and a plain ring.
+
+All contestants of a network are alive at the same time, each in processes of its own, and take
+turns; they sleep while another one is measured.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from _harness.machine import describe_machine, softirq_seconds
+from _harness.options import parse
+from _harness.report import Report
+from _harness.rounds import in_turns
+from cases import (
+    CELLS,
+    FULL,
+    PARTS,
+    QUICK,
+    Cell,
+    Contestant,
+    Lengths,
+    Network,
+    calls_for,
+    cells_of,
+    contestants_of,
+    warm_up_count,
+)
+from contestants import Crew, crews_on, missing
+from results import Idle, Results, Turn
+from targets import targets
+
+from slackline.errors import UsageError
+
+
+def rest(how: Lengths) -> Idle:
+    """Measure a time without work."""
+    started, softirq = time.monotonic(), softirq_seconds()
+    time.sleep(how.idle_s)
+    return Idle(seconds=time.monotonic() - started, softirq_s=softirq_seconds() - softirq)
+
+
+def settle(crew: Crew, cell: Cell, how: Lengths) -> int:
+    """Return how many operations make a turn of this contestant.
+
+    Buffers and windows are used for the first time here.
+    """
+    if cell.ideal_s >= how.turn_s:
+        return 1
+    for calls in (1, 3):
+        seconds = max(usage.seconds for usage in crew.turn(cell.size.count, calls, 0))
+    return calls_for(seconds, how.turn_s)
+
+
+def measure(crew: Crew, cell: Cell, calls: int, number: int) -> Turn:
+    """Return the turn of one contestant in the round `number`."""
+    salt, few = number % 4, warm_up_count(cell)
+    crew.turn(few, max(1, calls // 10) if few == cell.size.count else 1, salt)
+    packets, softirq, started = crew.packets(), softirq_seconds(), time.monotonic()
+    usages = crew.turn(cell.size.count, calls, salt)
+    return Turn(
+        usages=usages,
+        calls=calls,
+        window_s=time.monotonic() - started,
+        softirq_s=softirq_seconds() - softirq,
+        packets=crew.packets() - packets,
+    )
+
+
+def play(crews: Mapping[Contestant, Crew], cell: Cell, how: Lengths, results: Results) -> None:
+    """Measure one cell."""
+    for crew in crews.values():
+        crew.prepare(cell.size.count)
+    calls = {who: settle(crew, cell, how) for who, crew in crews.items()}
+    for number in range(how.rounds):
+        results.record_idle(cell.network, rest(how))
+        for who in in_turns(list(crews), number):
+            results.record(cell, who, measure(crews[who], cell, calls[who], number))
+    for crew in crews.values():
+        crew.prepare(0)
+
+
+def play_network(
+    network: Network, cells: list[Cell], who: list[Contestant], how: Lengths, results: Results
+) -> None:
+    """Measure the cells of one network; skip them where this machine cannot have it."""
+    reasons = {contestant: missing(contestant) for contestant in who}
+    for contestant, reason in reasons.items():
+        if reason is not None:
+            for cell in cells:
+                results.skip(cell, contestant, reason)
+    present = [contestant for contestant in who if reasons[contestant] is None]
+    unmeasured = list(cells)
+    try:
+        with crews_on(network, present) as crews:
+            while unmeasured:
+                play(crews, unmeasured[0], how, results)
+                del unmeasured[0]
+    except UsageError as error:
+        for cell in unmeasured:
+            for contestant in present:
+                results.skip(cell, contestant, str(error))
+
+
+def main() -> None:
+    options = parse(
+        "the processor time that a byte on the wire costs: slackline, gloo, OpenMPI, a plain ring",
+        parts=PARTS,
+        contestants=tuple(Contestant),
+    )
+    results = Results()
+    machine = describe_machine()
+    chosen = cells_of(options.part, quick=options.quick)
+    how = QUICK if options.quick else FULL
+    for network, cells in groupby(chosen, key=lambda cell: cell.network):
+        who = contestants_of(network, options.contestants)
+        play_network(network, list(cells), who, how, results)
+    for cell in CELLS:
+        for contestant in contestants_of(cell.network, ()):
+            if cell not in chosen:
+                why = "left out by --quick" if options.part is None else "not asked for"
+                results.skip(cell, contestant, why)
+            elif contestant not in contestants_of(cell.network, options.contestants):
+                results.skip(cell, contestant, "not asked for")
+    report = Report(machine=machine, rows=results.rows(), targets=targets(results))
+    report.print([results.table()], options, notes=results.notes())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""The figures of a run: rows for JSON and a table, what beats slackline over TCP first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from _harness.report import Row, Scalar
+from _harness.summary import percentile
+from _harness.usage import Usage
+from cases import Cell, Contestant, Network
+from rich.table import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One contestant's turn."""
+
+    usages: list[Usage]
+    """By rank: what one operation took and used."""
+    calls: int
+    """Operations of the turn."""
+    softirq_s: float
+    """Time of the whole machine in soft interrupts, from the turn's start to its end."""
+    window_s: float
+    """From the turn's start to its end; filling and checking included."""
+    packets: int
+    """Sent by all ranks' interfaces."""
+
+    @property
+    def seconds(self) -> float:
+        """Return the time of an operation at the slowest rank."""
+        return max(usage.seconds for usage in self.usages)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Idle:
+    """A time in which no contestant had anything to do."""
+
+    seconds: float
+    softirq_s: float
+
+
+Key = tuple[Cell, Contestant]
+Figure = Callable[[Turn], float]
+
+
+@dataclass(kw_only=True)
+class Results:
+    """Everything measured so far."""
+
+    turns: dict[Key, list[Turn]] = field(default_factory=dict)
+    idle: dict[Network, list[Idle]] = field(default_factory=dict)
+    skipped: list[Row] = field(default_factory=list)
+
+    def record(self, cell: Cell, contestant: Contestant, turn: Turn) -> None:
+        """Add one turn."""
+        self.turns.setdefault((cell, contestant), []).append(turn)
+
+    def record_idle(self, network: Network, idle: Idle) -> None:
+        """Add a time without work."""
+        self.idle.setdefault(network, []).append(idle)
+
+    def skip(self, cell: Cell, contestant: Contestant, reason: str) -> None:
+        """Add what was not measured."""
+        self.skipped.append(Row(labels=_labels(cell, contestant), skipped=reason))
+
+    def idle_softirq(self, network: Network) -> float:
+        """Return the seconds of soft interrupts in a second without work; 0 where not measured."""
+        idle = self.idle.get(network, [])
+        seconds = sum(each.seconds for each in idle)
+        return sum(each.softirq_s for each in idle) / seconds if seconds else 0.0
+
+    def seconds(self, cell: Cell, contestant: Contestant) -> float | None:
+        """Return the median time of an operation; None where it was not measured."""
+        return self._median(cell, contestant, lambda turn: turn.seconds)
+
+    def percent(self, cell: Cell, contestant: Contestant) -> float | None:
+        """Return the median percent of the ideal wire; None without a wire or a measurement."""
+        if cell.network.one_host:
+            return None
+        return self._median(cell, contestant, lambda turn: 100 * cell.ideal_s / turn.seconds)
+
+    def processor_ns(self, cell: Cell, contestant: Contestant) -> float | None:
+        """Return the median processor time a byte on the wire, all kinds, in nanoseconds."""
+        return self._median(cell, contestant, self._kinds(cell)["cpu"])
+
+    def ordered(self) -> list[Key]:
+        """Return what was measured: first what beats slackline over TCP by most, in time or in
+        processor time; slackline's own rows last.
+        """
+        return sorted(self.turns, key=self._place)
+
+    def rows(self) -> list[Row]:
+        """Return one row for each contestant of each cell, and what was left out."""
+        measured = [Row(labels=_labels(*key), values=self._values(*key)) for key in self.ordered()]
+        return [*measured, *self.skipped]
+
+    def table(self) -> Table:
+        """Return the rows as a table."""
+        table = Table(
+            *("network", "size", "contestant", "time ms", "% of wire", "ns/B", "user", "system"),
+            *("softirq", "time x", "cpu x", "waits", "preempt.", "packets"),
+            title="an all_reduce: median (p10..p90) of rounds; processor time of all ranks a byte "
+            "on the wire; x: over slackline-tcp; the others an operation",
+        )
+        for cell, contestant in self.ordered():
+            values = self._values(cell, contestant)
+
+            def text(name: str, digits: int, values: dict[str, Scalar] = values) -> str:
+                value = values.get(name)
+                return "-" if value is None else f"{value:.{digits}f}"
+
+            table.add_row(
+                cell.network.title,
+                cell.size.name,
+                contestant,
+                _spread(text, "time_ms", 2),
+                "-" if cell.network.one_host else _spread(text, "wire_percent", 1),
+                _spread(text, "cpu_ns", 3),
+                *(text(name, 3) for name in ("user_ns", "system_ns", "softirq_ns")),
+                *(text(name, 2) for name in ("time_over_tcp", "cpu_over_tcp")),
+                *(text(name, 1) for name in ("waits", "preemptions", "packets")),
+            )
+        return table
+
+    def notes(self) -> list[str]:
+        """Return the idle baselines, and a line for each reason with what was left out for it."""
+        baselines = [
+            f"{network.name} {100 * self.idle_softirq(network):.2f} %" for network in self.idle
+        ]
+        notes = [f"soft interrupts without work, of one core: {', '.join(baselines)}"]
+        reasons: dict[str, list[str]] = {}
+        for row in self.skipped:
+            name = f"{row.labels['network']}/{row.labels['size']} {row.labels['contestant']}"
+            reasons.setdefault(row.skipped or "", []).append(name)
+        for reason, names in reasons.items():
+            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+            notes.append(f"skipped: {some}: {reason}")
+        return notes
+
+    def _kinds(self, cell: Cell) -> dict[str, Figure]:
+        """Return processor time a byte on the wire by kind, in nanoseconds; "cpu" is their sum."""
+        idle, scale = self.idle_softirq(cell.network), 1e9 / cell.wire_bytes
+
+        def user(turn: Turn) -> float:
+            return scale * sum(usage.user_s for usage in turn.usages)
+
+        def system(turn: Turn) -> float:
+            return scale * sum(usage.system_s for usage in turn.usages)
+
+        def softirq(turn: Turn) -> float:
+            return scale * (turn.softirq_s - idle * turn.window_s) / turn.calls
+
+        def total(turn: Turn) -> float:
+            return user(turn) + system(turn) + softirq(turn)
+
+        return {"cpu": total, "user": user, "system": system, "softirq": softirq}
+
+    def _values(self, cell: Cell, contestant: Contestant) -> dict[str, Scalar]:
+        turns, kinds = self.turns[cell, contestant], self._kinds(cell)
+        figures: dict[str, Figure] = {"time_ms": lambda turn: 1e3 * turn.seconds}
+        if not cell.network.one_host:
+            figures["wire_percent"] = lambda turn: 100 * cell.ideal_s / turn.seconds
+        figures |= {f"{name}_ns": figure for name, figure in kinds.items()}
+        figures["waits"] = lambda turn: sum(usage.voluntary for usage in turn.usages)
+        figures["preemptions"] = lambda turn: sum(usage.involuntary for usage in turn.usages)
+        figures["packets"] = lambda turn: turn.packets / turn.calls
+        values: dict[str, Scalar] = {}
+        for name, figure in figures.items():
+            sample = [figure(turn) for turn in turns]
+            values[name] = round(percentile(sample, 50), 4)
+            values[f"{name}_p10"] = round(percentile(sample, 10), 4)
+            values[f"{name}_p90"] = round(percentile(sample, 90), 4)
+        time, cpu = self._over_tcp(cell, contestant)
+        if time is not None and cpu is not None:
+            values |= {"time_over_tcp": round(time, 3), "cpu_over_tcp": round(cpu, 3)}
+        return {**values, "calls": turns[-1].calls, "rounds": len(turns)}
+
+    def _over_tcp(self, cell: Cell, contestant: Contestant) -> tuple[float | None, float | None]:
+        """Return time and processor time over those of slackline over TCP."""
+        return (
+            ratio(self.seconds(cell, contestant), self.seconds(cell, Contestant.TCP)),
+            ratio(self.processor_ns(cell, contestant), self.processor_ns(cell, Contestant.TCP)),
+        )
+
+    def _place(self, key: Key) -> tuple[bool, float]:
+        _, contestant = key
+        ratios = [each for each in self._over_tcp(*key) if each is not None]
+        return contestant.rails is not None, min(ratios, default=0.0)
+
+    def _median(self, cell: Cell, contestant: Contestant, figure: Figure) -> float | None:
+        turns = self.turns.get((cell, contestant))
+        return percentile([figure(turn) for turn in turns], 50) if turns else None
+
+
+def ratio(above: float | None, below: float | None) -> float | None:
+    """Return one figure over another; None where one is missing or nothing can be divided by it."""
+    if above is None or below is None or below <= 0:
+        return None
+    return above / below
+
+
+def _spread(text: Callable[[str, int], str], name: str, digits: int) -> str:
+    low, high = text(f"{name}_p10", digits), text(f"{name}_p90", digits)
+    return f"{text(name, digits)} ({low}..{high})"
+
+
+def _labels(cell: Cell, contestant: Contestant) -> dict[str, Scalar]:
+    return {
+        "network": cell.network.name,
+        "ranks": cell.network.ranks,
+        "bytes": cell.size.nbytes,
+        "size": cell.size.label,
+        "contestant": str(contestant),
+    }
