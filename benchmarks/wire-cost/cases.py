@@ -100,19 +100,14 @@ class Cell:
         return 2 * (self.network.ranks - 1) * self.size.nbytes
 
 
-CELLS = tuple(Cell(network=network, size=size) for network in NETWORKS for size in SIZES)
+def cells_of(network: Network) -> list[Cell]:
+    """Return the cells of one network."""
+    return [Cell(network=network, size=size) for size in SIZES]
+
+
+CELLS = tuple(cell for network in NETWORKS for cell in cells_of(network))
 PARTS = (*(network.name for network in NETWORKS), *(cell.name for cell in CELLS))
 QUICK_CELLS = ("loopback-2/64KiB", "loopback-2/1MiB", "lab-1g-2/1MiB")
-
-
-def cells_of(part: str | None, *, quick: bool) -> tuple[Cell, ...]:
-    """Return the cells to measure: those of the network `part`, or the cell of that name.
-
-    Where `part` is None, they are all cells, or with `quick` a few small ones.
-    """
-    if part is None:
-        return tuple(cell for cell in CELLS if not quick or cell.name in QUICK_CELLS)
-    return tuple(cell for cell in CELLS if part in (cell.network.name, cell.name))
 
 
 class Contestant(StrEnum):
@@ -132,17 +127,27 @@ class Contestant(StrEnum):
         return self.removeprefix("slackline-") if self.startswith("slackline-") else None
 
 
-def contestants_of(network: Network, only: Sequence[str]) -> list[Contestant]:
-    """Return the contestants on a network, of those in `only` unless that is empty.
+QUICK_LAB = (Contestant.TCP, Contestant.GLOO, Contestant.RING)
+"""Each process on a host of a lab loads torch by itself, which takes seconds."""
 
-    Shared memory does not reach another host.
+
+def takers_of(network: Network) -> list[Contestant]:
+    """Return the contestants that there are on a network: shared memory reaches no other host."""
+    return [each for each in Contestant if network.one_host or each is not Contestant.SHM]
+
+
+def left_out(
+    cell: Cell, contestant: Contestant, part: str | None, only: Sequence[str], *, quick: bool
+) -> str | None:
+    """Return why a contestant of a cell is not measured, or None where it is.
+
+    `part` is a network or a cell, `only` names contestants; None and an empty sequence are all.
     """
-    return [
-        contestant
-        for contestant in Contestant
-        if (not only or contestant in only)
-        and (network.one_host or contestant is not Contestant.SHM)
-    ]
+    if part not in (None, cell.network.name, cell.name) or (only and contestant not in only):
+        return "not asked for"
+    # Who asks for something has it in a quick run, too.
+    short = cell.name in QUICK_CELLS and (cell.network.one_host or contestant in QUICK_LAB)
+    return "left out by --quick" if quick and not (short or part or only) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from itertools import groupby
+from itertools import product
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -19,8 +19,8 @@ from _harness.options import parse
 from _harness.report import Report
 from _harness.rounds import in_turns
 from cases import (
-    CELLS,
     FULL,
+    NETWORKS,
     PARTS,
     QUICK,
     Cell,
@@ -29,7 +29,8 @@ from cases import (
     Network,
     calls_for,
     cells_of,
-    contestants_of,
+    left_out,
+    takers_of,
     warm_up_count,
 )
 from contestants import Crew, crews_on, missing
@@ -87,16 +88,22 @@ def play(crews: Mapping[Contestant, Crew], cell: Cell, how: Lengths, results: Re
 
 
 def play_network(
-    network: Network, cells: list[Cell], who: list[Contestant], how: Lengths, results: Results
+    network: Network, chosen: Mapping[Cell, list[Contestant]], how: Lengths, results: Results
 ) -> None:
-    """Measure the cells of one network; skip them where this machine cannot have it."""
+    """Measure the cells of one network; skip them where this machine cannot have it.
+
+    `chosen`: the contestants of each cell, for all cells the same.
+    """
+    who = next(iter(chosen.values()))
     reasons = {contestant: missing(contestant) for contestant in who}
-    for contestant, reason in reasons.items():
-        if reason is not None:
-            for cell in cells:
+    for cell in chosen:
+        for contestant, reason in reasons.items():
+            if reason is not None:
                 results.skip(cell, contestant, reason)
     present = [contestant for contestant in who if reasons[contestant] is None]
-    unmeasured = list(cells)
+    if not present:
+        return
+    unmeasured = list(chosen)
     try:
         with crews_on(network, present) as crews:
             while unmeasured:
@@ -116,18 +123,19 @@ def main() -> None:
     )
     results = Results()
     machine = describe_machine()
-    chosen = cells_of(options.part, quick=options.quick)
     how = QUICK if options.quick else FULL
-    for network, cells in groupby(chosen, key=lambda cell: cell.network):
-        who = contestants_of(network, options.contestants)
-        play_network(network, list(cells), who, how, results)
-    for cell in CELLS:
-        for contestant in contestants_of(cell.network, ()):
-            if cell not in chosen:
-                why = "left out by --quick" if options.part is None else "not asked for"
-                results.skip(cell, contestant, why)
-            elif contestant not in contestants_of(cell.network, options.contestants):
-                results.skip(cell, contestant, "not asked for")
+    for network in NETWORKS:
+        chosen: dict[Cell, list[Contestant]] = {}
+        for cell, contestant in product(cells_of(network), takers_of(network)):
+            reason = left_out(
+                cell, contestant, options.part, options.contestants, quick=options.quick
+            )
+            if reason is None:
+                chosen.setdefault(cell, []).append(contestant)
+            else:
+                results.skip(cell, contestant, reason)
+        if chosen:
+            play_network(network, chosen, how, results)
     report = Report(machine=machine, rows=results.rows(), targets=targets(results))
     report.print([results.table()], options, notes=results.notes())
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,15 +14,31 @@ BENCHMARKS = sorted((Path(__file__).resolve().parents[2] / "benchmarks").glob("*
 QUICK_SECONDS = 50
 
 
-def run(main: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(main: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(main), "--quick", "--json"],
+        [sys.executable, str(main), "--quick", "--json", *options],
         capture_output=True,
         text=True,
         timeout=QUICK_SECONDS,
         check=False,
         env={**os.environ, **environment},
     )
+
+
+def benchmark(name: str) -> Path:
+    return next(main for main in BENCHMARKS if main.parent.name == name)
+
+
+def asked_of_wire_cost(cell: str, *contestants: str, **environment: str) -> dict[str, Any]:
+    """What was found for one cell: its rows by contestant, and the targets that were judged."""
+    options = [word for name in contestants for word in ("--contestant", name)]
+    result = run(benchmark("wire-cost"), "--part", cell, *options, **environment)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    rows = [row for row in report["rows"] if row.get("skipped") != "not asked for"]
+    assert {f"{row['network']}/{row['size']}" for row in rows} == {cell}
+    targets = {each["name"] for each in report["targets"] if each["met"] is not None}
+    return {"rows": {row["contestant"]: row for row in rows}, "targets": targets}
 
 
 @pytest.mark.slow
@@ -41,8 +59,38 @@ def test_a_quick_run_ends_in_time_with_one_json_object(main: Path) -> None:
 
 @pytest.mark.timeout(QUICK_SECONDS + 10)
 def test_a_failing_rank_ends_the_allreduce_benchmark_with_its_error() -> None:
-    main = next(main for main in BENCHMARKS if main.parent.name == "allreduce-latency-bandwidth")
-    result = run(main, SLACKLINE_ORDER="sideways")
+    result = run(benchmark("allreduce-latency-bandwidth"), SLACKLINE_ORDER="sideways")
     assert result.returncode != 0
     assert result.stdout == ""
     assert "an order must be one of auto, rank, any, not 'sideways'" in result.stderr
+
+
+@pytest.mark.timeout(QUICK_SECONDS + 10)
+def test_a_wire_cost_cell_without_tools_compares_what_there_is(tmp_path: Path) -> None:
+    who = ("slackline-tcp", "gloo", "openmpi", "ring")
+    found = asked_of_wire_cost("loopback-2/64KiB", *who, PATH=str(tmp_path))
+    rows = found["rows"]
+    assert rows["openmpi"]["skipped"] == "mpirun is not installed"
+    assert rows["ring"]["skipped"] == "c++ is not installed"
+    for contestant in who[:2]:
+        assert rows[contestant]["rounds"] == 3
+        assert rows[contestant]["time_ms"] > 0
+        assert rows[contestant]["user_ns"] + rows[contestant]["system_ns"] > 0
+        # Each rank sends its half of 64 KiB twice; a packet on loopback holds at most 64 KiB.
+        assert rows[contestant]["packets"] >= 2
+    assert found["targets"] == {"loopback-2/64KiB: processor time a byte, slackline-tcp / gloo"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
+@pytest.mark.timeout(QUICK_SECONDS + 10)
+def test_a_wire_cost_cell_in_a_lab_never_beats_the_wire() -> None:
+    rows = asked_of_wire_cost("lab-200m-2/1MiB", "openmpi", "ring")["rows"]
+    missing = [tool for tool in ("mpirun", "mpicc") if shutil.which(tool) is None]
+    if missing:
+        assert rows["openmpi"]["skipped"] == f"{missing[0]} is not installed"
+    else:
+        assert 0 < rows["openmpi"]["wire_percent_p90"] < 102
+    # What a bucket holds when an operation starts rides for free.
+    assert 0 < rows["ring"]["wire_percent_p90"] < 102
+    # A packet of 1500 bytes holds 1448 of the 2 MiB, joined ones up to 64 KiB.
+    assert 32 < rows["ring"]["packets"] < 4000

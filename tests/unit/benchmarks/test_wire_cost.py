@@ -1,0 +1,215 @@
+"""The wire-cost benchmark's own logic: what is measured, costs a byte, ratios, targets."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from _harness.usage import Usage
+
+FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "wire-cost"
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> Iterator[ModuleType]:
+    """The modules by name; their neighbours' names are forgotten again afterwards."""
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        import cases
+        import results
+        import targets
+
+        found = ModuleType("benchmark")
+        found.cases, found.results, found.targets = cases, results, targets
+        yield found
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == FOLDER:
+            del sys.modules[name]
+
+
+def cell_of(benchmark: ModuleType, name: str):
+    (cell,) = [cell for cell in benchmark.cases.CELLS if cell.name == name]
+    return cell
+
+
+def turn(benchmark: ModuleType, seconds: float, user_s: float = 0.25, softirq_s: float = 0.5):
+    """Two ranks, the first a little faster; ten operations within 2 s."""
+    usages = [
+        Usage(seconds=share * seconds, user_s=user_s, system_s=0.5, voluntary=3, involuntary=1)
+        for share in (0.9, 1.0)
+    ]
+    return benchmark.results.Turn(
+        usages=usages, calls=10, softirq_s=softirq_s, window_s=2.0, packets=420
+    )
+
+
+def record(benchmark: ModuleType, results, cell, times: dict[str, list[float]], **costs: float):
+    for name, rounds in times.items():
+        for seconds in rounds:
+            what = turn(benchmark, seconds, user_s=costs.get(name.replace("-", "_"), 0.25))
+            results.record(cell, benchmark.cases.Contestant(name), what)
+    return results
+
+
+def test_processor_time_is_a_share_of_the_bytes_that_all_ranks_have_to_send(
+    benchmark: ModuleType,
+) -> None:
+    cell = cell_of(benchmark, "loopback-4/16MiB")
+    assert cell.wire_bytes == 6 * (16 << 20)
+    results = record(benchmark, benchmark.results.Results(), cell, {"gloo": [2.0, 1.0, 4.0]})
+    (row,) = results.rows()
+    a_byte = 1e9 / cell.wire_bytes
+    assert row.values["user_ns"] == pytest.approx(0.5 * a_byte, abs=1e-4)
+    assert row.values["system_ns"] == pytest.approx(1.0 * a_byte, abs=1e-4)
+    assert row.values["softirq_ns"] == pytest.approx(0.05 * a_byte, abs=1e-4)
+    assert row.values["cpu_ns"] == pytest.approx(1.55 * a_byte, abs=1e-4)
+    assert (row.values["waits"], row.values["preemptions"], row.values["packets"]) == (6, 2, 42)
+    assert row.values["time_ms"] == 2000
+    assert (row.values["time_ms_p10"], row.values["time_ms_p90"]) == (1200, 3600)
+    assert row.values["rounds"] == 3
+    assert "wire_percent" not in row.values
+
+
+def test_soft_interrupts_without_work_are_taken_off(benchmark: ModuleType) -> None:
+    cell = cell_of(benchmark, "loopback-2/1MiB")
+    results = benchmark.results.Results()
+    for softirq_s in (0.01, 0.03):
+        idle = benchmark.results.Idle(seconds=0.2, softirq_s=softirq_s)
+        results.record_idle(cell.network, idle)
+    assert results.idle_softirq(cell.network) == pytest.approx(0.1)
+    results.record(cell, benchmark.cases.Contestant.GLOO, turn(benchmark, 1.0, softirq_s=0.5))
+    # 0.5 s less 0.1 of 2 s, over ten operations.
+    assert results.rows()[0].values["softirq_ns"] == pytest.approx(
+        0.03 * 1e9 / cell.wire_bytes, abs=1e-4
+    )
+
+
+def test_percent_of_the_wire_is_the_ideal_time_over_the_slowest_ranks(
+    benchmark: ModuleType,
+) -> None:
+    cell = cell_of(benchmark, "lab-1g-4/100MB")
+    assert cell.ideal_s == pytest.approx(1.5 * 10**8 * 8 / (1e9 * 1448 / 1514))
+    results = record(benchmark, benchmark.results.Results(), cell, {"ring": [cell.ideal_s * 1.25]})
+    assert results.rows()[0].values["wire_percent"] == 80
+
+
+def test_those_that_beat_slackline_over_tcp_come_first_and_slackline_last(
+    benchmark: ModuleType,
+) -> None:
+    cell = cell_of(benchmark, "loopback-2/1MiB")
+    times = {"slackline-tcp": [1.0], "slackline-shm": [0.2], "gloo": [3.0], "ring": [1.5]}
+    results = record(benchmark, benchmark.results.Results(), cell, times, gloo=0.05, ring=0.5)
+    assert [who for _, who in results.ordered()] == [
+        "gloo",  # slower, but takes less processor time
+        "ring",
+        "slackline-shm",
+        "slackline-tcp",
+    ]
+    first = results.rows()[0].values
+    assert first["time_over_tcp"] == 3.0
+    assert first["cpu_over_tcp"] == pytest.approx(1.15 / 1.55, abs=1e-3)
+    assert results.table().row_count == 4
+
+
+def test_on_loopback_processor_time_and_speed_are_judged_by_gloos(benchmark: ModuleType) -> None:
+    cell = cell_of(benchmark, "loopback-4/16MiB")
+    times = {"slackline-tcp": [1.0, 1.0, 9.0], "gloo": [1.39, 1.39, 1.39], "ring": [0.1]}
+    results = record(
+        benchmark, benchmark.results.Results(), cell, times, slackline_tcp=0.1, gloo=0.6
+    )
+    found = {target.name: target for target in benchmark.targets.targets(results)}
+    processor = found[f"{cell.name}: processor time a byte, slackline-tcp / gloo"]
+    assert (processor.bound, processor.target) == ("at most", 0.75)
+    assert processor.measured == pytest.approx(1.25 / 2.25, abs=1e-3)
+    assert processor.met is True
+    speed = found[f"{cell.name}: time, gloo / slackline-tcp"]
+    assert (speed.target, speed.measured, speed.met) == (1.4, 1.39, False)
+    assert found["loopback-4/100MB: time, gloo / slackline-tcp"].target == 1.3
+    assert not [name for name in found if name.startswith("loopback-2") and "time," in name]
+
+
+def test_in_a_lab_the_wire_is_judged_by_gloos_by_the_rings_and_by_a_bound(
+    benchmark: ModuleType,
+) -> None:
+    cell = cell_of(benchmark, "lab-200m-2/16MiB")
+    shares = {"slackline-tcp": 0.984, "gloo": 0.988, "ring": 0.985}
+    times = {name: [cell.ideal_s / share] for name, share in shares.items()}
+    results = record(benchmark, benchmark.results.Results(), cell, times, gloo=0.2)
+    found = {target.name: target for target in benchmark.targets.targets(results)}
+    wire = f"{cell.name}: percent of the wire"
+    judged = {
+        name.removeprefix(wire): (target.target, target.measured, target.met)
+        for name, target in found.items()
+        if name.startswith(wire)
+    }
+    assert judged == {
+        ", slackline-tcp - gloo": (-0.5, -0.4, True),
+        ", slackline-tcp - ring": (0.0, -0.1, False),
+        "": (98.5, 98.4, False),
+    }
+    processor = found[f"{cell.name}: processor time a byte, slackline-tcp / gloo"]
+    assert (processor.target, processor.met) == (1.0, False)
+
+
+def test_each_lab_has_the_targets_of_its_rate_and_sizes(benchmark: ModuleType) -> None:
+    found = benchmark.targets.targets(benchmark.results.Results())
+    assert len({target.name for target in found}) == len(found) == 64
+    assert {target.met for target in found} == {None}
+    names = [target.name for target in found]
+    assert not [name for name in names if name.startswith("lab") and "64KiB" in name]
+    assert not [name for name in names if name.startswith("lab") and "1MiB: processor" in name]
+    assert len([name for name in names if name.endswith("percent of the wire")]) == 6
+
+
+def test_what_is_left_out_says_why(benchmark: ModuleType) -> None:
+    cases = benchmark.cases
+    who = cases.Contestant
+
+    def measured(part: str | None, *only: str, quick: bool = False) -> list[str]:
+        return [
+            f"{cell.name} {each}"
+            for cell in cases.CELLS
+            for each in cases.takers_of(cell.network)
+            if cases.left_out(cell, each, part, only, quick=quick) is None
+        ]
+
+    assert len(measured(None)) == 8 * 6 + 24 * 5
+    assert measured("loopback-2/1MiB", "gloo", "ring") == [
+        "loopback-2/1MiB gloo",
+        "loopback-2/1MiB ring",
+    ]
+    assert len(measured("lab-5g-4")) == 4 * 5
+    assert measured("lab-5g-4/100MB", "openmpi", quick=True) == ["lab-5g-4/100MB openmpi"]
+    assert len(measured(None, quick=True)) == 2 * 6 + 3
+    cell = cell_of(benchmark, "lab-1g-2/1MiB")
+    assert cases.left_out(cell, who.UDP, None, (), quick=True) == "left out by --quick"
+    assert cases.left_out(cell, who.UDP, "lab-1g-4", (), quick=True) == "not asked for"
+    assert who.SHM not in cases.takers_of(cell.network)
+
+
+def test_reasons_are_listed_once_with_what_was_left_out_for_them(benchmark: ModuleType) -> None:
+    results = benchmark.results.Results()
+    for cell in benchmark.cases.CELLS[:4]:
+        results.skip(cell, benchmark.cases.Contestant.OPENMPI, "mpirun is not installed")
+    assert {row.skipped for row in results.rows()} == {"mpirun is not installed"}
+    assert results.notes()[1:] == [
+        "skipped: loopback-2/64KiB openmpi, loopback-2/1MiB openmpi, loopback-2/16MiB openmpi "
+        "and 1 more: mpirun is not installed"
+    ]
+
+
+def test_a_turn_lasts_as_long_as_it_should_within_bounds(benchmark: ModuleType) -> None:
+    cases = benchmark.cases
+    assert cases.calls_for(0.001, 0.4) == 400
+    assert cases.calls_for(3.0, 0.4) == 1
+    assert cases.calls_for(1e-9, 0.4) == cases.MOST_CALLS
+    # A tenth of a second of the wire, never more than the operation itself.
+    slow = cell_of(benchmark, "lab-200m-2/100MB")
+    assert cases.warm_up_count(slow) * 4 == pytest.approx(
+        slow.size.nbytes * 0.1 / slow.ideal_s, abs=8
+    )
+    small = cell_of(benchmark, "lab-5g-2/64KiB")
+    assert cases.warm_up_count(small) == small.size.count
+    assert cases.warm_up_count(cell_of(benchmark, "loopback-4/100MB")) == 1 << 20
