@@ -137,7 +137,7 @@ def main() -> None:
         if chosen:
             play_network(network, chosen, how, results)
     report = Report(machine=machine, rows=results.rows(), targets=targets(results))
-    report.print([results.table()], options, notes=results.notes())
+    report.print(results.tables(), options, notes=results.notes())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from _harness.report import Row, Scalar
@@ -96,33 +96,30 @@ class Results:
         measured = [Row(labels=_labels(*key), values=self._values(*key)) for key in self.ordered()]
         return [*measured, *self.skipped]
 
-    def table(self) -> Table:
-        """Return the rows as a table."""
-        table = Table(
-            *("network", "size", "contestant", "time ms", "% of wire", "ns/B", "user", "system"),
-            *("softirq", "time x", "cpu x", "waits", "preempt.", "packets"),
-            title="an all_reduce: median (p10..p90) of rounds; processor time of all ranks a byte "
-            "on the wire; x: over slackline-tcp; the others an operation",
+    def tables(self) -> list[Table]:
+        """Return the rows as two tables: times, and what an operation costs."""
+        names = ("network", "size", "contestant")
+        times = Table(
+            *(*names, "ms", "/ slackline-tcp", "% of the wire"),
+            title="an all_reduce: median (10th to 90th percentile) of the rounds",
         )
-        for cell, contestant in self.ordered():
-            values = self._values(cell, contestant)
-
-            def text(name: str, digits: int, values: dict[str, Scalar] = values) -> str:
-                value = values.get(name)
-                return "-" if value is None else f"{value:.{digits}f}"
-
-            table.add_row(
-                cell.network.title,
-                cell.size.name,
-                contestant,
-                _spread(text, "time_ms", 2),
-                "-" if cell.network.one_host else _spread(text, "wire_percent", 1),
-                _spread(text, "cpu_ns", 3),
-                *(text(name, 3) for name in ("user_ns", "system_ns", "softirq_ns")),
-                *(text(name, 2) for name in ("time_over_tcp", "cpu_over_tcp")),
-                *(text(name, 1) for name in ("waits", "preemptions", "packets")),
-            )
-        return table
+        costs = Table(
+            *(*names, "ns a byte", "/ slackline-tcp", "user", "system", "softirq"),
+            *("waits", "preemptions", "packets"),
+            title="processor time of all ranks for a byte on the wire, the same; "
+            "context switches and packets of an operation",
+        )
+        for key in self.ordered():
+            cell, contestant = key
+            values = self._values(*key)
+            start = (cell.network.name, cell.size.name, contestant)
+            over = [_text(values, f"{name}_over_tcp", 2) for name in ("time", "cpu")]
+            percent = _spread(values, "wire_percent", 1)
+            times.add_row(*start, _spread(values, "time_ms", 2), over[0], percent)
+            kinds = (_text(values, f"{name}_ns", 3) for name in ("user", "system", "softirq"))
+            counts = (_text(values, name, 1) for name in ("waits", "preemptions", "packets"))
+            costs.add_row(*start, _spread(values, "cpu_ns", 3), over[1], *kinds, *counts)
+        return [times, costs]
 
     def notes(self) -> list[str]:
         """Return the idle baselines, and a line for each reason with what was left out for it."""
@@ -201,9 +198,16 @@ def ratio(above: float | None, below: float | None) -> float | None:
     return above / below
 
 
-def _spread(text: Callable[[str, int], str], name: str, digits: int) -> str:
-    low, high = text(f"{name}_p10", digits), text(f"{name}_p90", digits)
-    return f"{text(name, digits)} ({low}..{high})"
+def _text(values: Mapping[str, Scalar], name: str, digits: int) -> str:
+    value = values.get(name)
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _spread(values: Mapping[str, Scalar], name: str, digits: int) -> str:
+    median, low, high = (
+        _text(values, each, digits) for each in (name, f"{name}_p10", f"{name}_p90")
+    )
+    return median if name not in values else f"{median} ({low}-{high})"
 
 
 def _labels(cell: Cell, contestant: Contestant) -> dict[str, Scalar]:
