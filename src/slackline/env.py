@@ -10,7 +10,17 @@ from typing import Self
 from slackline.errors import UsageError
 from slackline.units import parse_bytes, parse_duration_ns
 
-__all__ = ["NICS", "ORDERS", "RAILS", "TLS", "Environment", "cache_folder", "parse_circuit"]
+__all__ = [
+    "NICS",
+    "ORDERS",
+    "RAILS",
+    "TLS",
+    "SERVED",
+    "Environment",
+    "cache_folder",
+    "parse_circuit",
+    "serves",
+]
 
 _PREFIX = "SLACKLINE_"
 
@@ -26,6 +36,9 @@ simulated."""
 
 TLS = ("off", "require")
 """Whether TCP rails are encrypted."""
+
+SERVED = ("gloo",)
+"""The backends of torch whose groups slackline can serve under their own name."""
 
 
 _SIZES = ("lanes", "slots", "payload", "operations")
@@ -62,7 +75,8 @@ def cache_folder(source: Mapping[str, str] | None = None) -> Path:
 class Environment:
     """What the environment asks for; None where it is silent and the default of the room counts.
 
-    The variable of each field is its name in capitals after SLACKLINE_.
+    The variable of each field is its name in capitals after SLACKLINE_, without underscores at its
+    end.
     """
 
     order: str | None = None
@@ -97,6 +111,13 @@ class Environment:
     """What the engine does to what it sends: "link 0-1 delay 30ms", several with semicolons."""
     telemetry: Path | None = None
     """The directory that traces and counters are written to."""
+    as_: str | None = None
+    """One of SERVED: groups that a program asks of that backend on CPUs are slackline's."""
+
+    @classmethod
+    def variables(cls) -> dict[str, str]:
+        """Return the name of each variable, with the field that it sets."""
+        return {_PREFIX + each.name.rstrip("_").upper(): each.name for each in fields(cls)}
 
     @classmethod
     def read(cls, source: Mapping[str, str] | None = None) -> Self:
@@ -106,7 +127,7 @@ class Environment:
         typing mistake more often than not.
         """
         given = os.environ if source is None else source
-        known = {_PREFIX + field.name.upper(): field.name for field in fields(cls)}
+        known = cls.variables()
         values: dict[str, object] = {}
         for variable in sorted(name for name in given if name.startswith(_PREFIX)):
             if variable not in known:
@@ -115,6 +136,17 @@ class Environment:
             if text := given[variable]:
                 values[known[variable]] = _parse(variable, text)
         return cls(**values)  # type: ignore[arg-type]  # _PARSERS gives each field its type
+
+
+def serves(source: Mapping[str, str] | None = None) -> str | None:
+    """Return the backend whose groups slackline is to serve, SLACKLINE_AS, or None.
+
+    Reads no other variable, so that a mistake in one of them stays a matter of the first group.
+    Raises UsageError for a backend that is not one of SERVED.
+    """
+    given = os.environ if source is None else source
+    variable = _PREFIX + "AS"
+    return Environment.read({variable: given.get(variable, "")}).as_
 
 
 def _parse(variable: str, text: str) -> object:
@@ -172,6 +204,12 @@ def _tls(text: str) -> str:
     return text
 
 
+def _served(text: str) -> str:
+    if text not in SERVED:
+        raise UsageError(f"slackline serves groups of {', '.join(SERVED)}, not of {text!r}")
+    return text
+
+
 def _timeout(text: str) -> timedelta:
     nanoseconds = parse_duration_ns(text)
     if nanoseconds < 1000:
@@ -203,4 +241,5 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "key": Path,
     "faults": str,
     "telemetry": Path,
+    "as": _served,
 }

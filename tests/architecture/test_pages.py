@@ -1,6 +1,5 @@
 """The pages name what the code has."""
 
-from dataclasses import fields
 from pathlib import Path
 
 from slackline import errors
@@ -16,7 +15,7 @@ def rows(page: str) -> set[str]:
 
 
 def test_the_settings_of_the_readme_are_those_of_the_environment() -> None:
-    assert rows("README.md") == {f"SLACKLINE_{field.name.upper()}" for field in fields(Environment)}
+    assert rows("README.md") == set(Environment.variables())
 
 
 def test_the_page_on_errors_has_a_row_for_each() -> None:

@@ -1,6 +1,5 @@
 import contextlib
 import re
-from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackline.env import Environment, cache_folder
+from slackline.env import Environment, cache_folder, serves
 from slackline.errors import UsageError
 
 
@@ -38,6 +37,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_KEY": "job.key",
         "SLACKLINE_FAULTS": "link 0-1 delay 30ms",
         "SLACKLINE_TELEMETRY": "traces",
+        "SLACKLINE_AS": "gloo",
     }
     assert Environment.read(given) == Environment(
         order="rank",
@@ -56,6 +56,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         key=Path("job.key"),
         faults="link 0-1 delay 30ms",
         telemetry=Path("traces"),
+        as_="gloo",
     )
 
 
@@ -70,7 +71,7 @@ WRONG = {
         "SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_CIRCUIT, SLACKLINE_AGGREGATOR, "
         "SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, SLACKLINE_ARENA, "
         "SLACKLINE_INTERFACE, SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, "
-        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY"
+        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_AS"
     ),
     ("SLACKLINE_ORDER", "best"): (
         "SLACKLINE_ORDER: an order must be one of auto, rank, any, not 'best'"
@@ -103,6 +104,7 @@ WRONG = {
         "SLACKLINE_INTERFACE: each interface may be named once, not 'eth0,eth0'"
     ),
     ("SLACKLINE_TLS", "on"): "SLACKLINE_TLS: tls must be one of off, require, not 'on'",
+    ("SLACKLINE_AS", "nccl"): "SLACKLINE_AS: slackline serves groups of gloo, not of 'nccl'",
     ("SLACKLINE_SEGMENT", "0B"): "SLACKLINE_SEGMENT: a size must be positive, not '0B'",
 }
 
@@ -111,6 +113,14 @@ WRONG = {
 def test_a_wrong_variable_is_refused_with_its_name_and_value(variable: str, text: str) -> None:
     with pytest.raises(UsageError, match=f"^{re.escape(WRONG[variable, text])}$"):
         Environment.read({variable: text})
+
+
+def test_whom_to_serve_is_known_whatever_the_other_variables_are() -> None:
+    assert serves({}) is None
+    assert serves({"SLACKLINE_AS": "", "SLACKLINE_TIMEOUT": "soon"}) is None
+    assert serves({"SLACKLINE_AS": "gloo", "SLACKLINE_ODER": "rank"}) == "gloo"
+    with pytest.raises(UsageError, match="SLACKLINE_AS: slackline serves groups of gloo, not of"):
+        serves({"SLACKLINE_AS": "nccl"})
 
 
 VALUES = st.text(max_size=20) | st.lists(
@@ -123,7 +133,7 @@ VALUES = st.text(max_size=20) | st.lists(
 
 @given(
     st.dictionaries(
-        st.sampled_from([f"SLACKLINE_{field.name.upper()}" for field in fields(Environment)]),
+        st.sampled_from(sorted(Environment.variables())),
         VALUES,
     )
 )

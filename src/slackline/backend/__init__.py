@@ -8,6 +8,7 @@
     _identity   what torch asks a group about itself
     _context    one engine for all groups of the process
     _life       a clean place in the store, where earlier lives of the ranks left theirs
+    _served     groups under another backend's name, beside other devices' backends
     _memory     tensors in registered memory; from a torch group to the nic's
     _shrink     the default group without the ranks that were lost
     _membership who is still there: the survivors agree through the store
@@ -24,6 +25,7 @@ from slackline.backend._elastic import ElasticState
 from slackline.backend._failures import failure_of
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._memory import counters, empty, group_of, slackline_group, zeros
+from slackline.backend._served import create_served
 from slackline.backend._shrink import Shrunk, shrink
 from slackline.backend._torch import new_event, new_stream
 
@@ -35,6 +37,7 @@ __all__ = [
     "SlacklineGroup",
     "counters",
     "create",
+    "create_served",
     "empty",
     "failure_of",
     "group_of",

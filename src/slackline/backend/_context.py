@@ -20,6 +20,7 @@ from slackline.nic import Store as NicStore
 __all__ = ["Context", "create"]
 
 
+MakeGroup = Callable[[Group, Store, timedelta, Callable[[], None]], SlacklineGroup]
 _GRACE_AT_EXIT = timedelta(seconds=5)
 
 
@@ -41,21 +42,27 @@ class Context:
         self._groups: set[Group] = set()
         self._next: Group | None = None
 
-    def __call__(self, opts: BackendOptions, options: NicOptions | None = None) -> SlacklineGroup:
+    def __call__(
+        self,
+        opts: BackendOptions,
+        options: NicOptions | None = None,
+        make: MakeGroup = SlacklineGroup,
+    ) -> SlacklineGroup:
         """Create a group as torch's `opts` say; `options` are what the user gave as `pg_options`.
 
-        Blocks until all ranks of the group are there, or raises TimeoutError.
+        `make` gives torch's side of it. Blocks until all ranks of the group are there, or raises
+        TimeoutError.
         """
         with self._lock:
             group, self._next = self._next, None
             if group is not None:
                 self._groups.add(group)
         if group is not None:
-            return SlacklineGroup(group, opts.store, opts.timeout, partial(self._release, group))
+            return make(group, opts.store, opts.timeout, partial(self._release, group))
         life = begin_life(opts.store, opts.group_rank, opts.group_size, opts.timeout)
         store = PrefixStore(life, opts.store)
         group = self._open(store, opts, options)
-        made = SlacklineGroup(group, opts.store, opts.timeout, partial(self._release, group))
+        made = make(group, opts.store, opts.timeout, partial(self._release, group))
         made.agreement = first_agreement(group, store)
         return made
 

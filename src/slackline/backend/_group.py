@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 
+from slackline.backend._identity import NAME
 from slackline.backend._membership import Agreement
 from slackline.backend._moves import Moves
 from slackline.backend._point_to_point import PointToPoint
@@ -18,6 +19,9 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
 
     `on_end` is called once, when the group has ended. Further operations raise ClosedError.
     """
+
+    stands_for = NAME
+    """The backend that torch takes the group for."""
 
     def __init__(
         self, nic: Group, store: Store, timeout: timedelta, on_end: Callable[[], None]

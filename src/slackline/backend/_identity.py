@@ -8,7 +8,7 @@ import torch
 from slackline.backend._torch import Store, TorchGroup, backend_options
 from slackline.errors import UsageError
 
-__all__ = ["Identity"]
+__all__ = ["NAME", "Identity"]
 
 NAME = "slackline"
 

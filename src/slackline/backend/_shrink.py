@@ -9,7 +9,6 @@ from torch import distributed as dist
 
 from slackline.backend._context import create
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._identity import NAME
 from slackline.backend._membership import Agreement, MeetingPlace, agree
 from slackline.backend._memory import slackline_group
 from slackline.backend._torch import PrefixStore, Store
@@ -102,10 +101,11 @@ def _replace(group: SlacklineGroup, agreement: Agreement, opened: Group) -> None
     """Make `opened` torch's default group. All its other groups go."""
     store = agreement.store
     assert isinstance(store, Store)
+    backend = dist.get_backend()
     with create.handing_over(opened):
         dist.destroy_process_group()
         dist.init_process_group(
-            NAME,
+            backend,
             store=PrefixStore(f"{agreement.place}/torch", store),
             rank=opened.rank,
             world_size=opened.size,

@@ -71,6 +71,14 @@ def run(
         str | None,
         typer.Option(metavar="SIZES", help="Of the circuit, or its twin: lanes=4,slots=4."),
     ] = None,
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="BACKEND",
+            help="Serve the groups that SCRIPT asks of this backend on CPUs: gloo.",
+        ),
+    ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(help="Directory to keep every rank's output and telemetry in."),
@@ -105,7 +113,8 @@ def run(
     )
     ranks = options.hosts if options is not None else 4 if ranks is None else ranks
     _check(script, ranks, keep)
-    asked = _asked(timeout=timeout, nic=nic, nic_check=nic_check, circuit=circuit)
+    engine = {"timeout": timeout, "nic": nic, "nic_check": nic_check, "circuit": circuit}
+    asked = _asked(**engine, **{"as": serve})
     chosen = Environment.read({**os.environ, **asked})
     if nic_check is not None and chosen.nic != "twin":
         raise UsageError(f"--nic-check {nic_check}: only twins are checked; add --nic twin")

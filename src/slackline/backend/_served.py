@@ -1,0 +1,160 @@
+"""Groups that torch takes for another backend's: alone, or beside the backends of other devices."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial, wraps
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from slackline.backend._context import create
+from slackline.backend._group import SlacklineGroup
+from slackline.backend._torch import BackendOptions, Store
+from slackline.nic import Group
+
+__all__ = ["MixedGroup", "ServedGroup", "create_served"]
+
+_OPERATIONS = (
+    *("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_single"),
+    *("_reduce_scatter_base", "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
+    *("broadcast", "allgather", "allgather_coalesced", "all_gather_single", "_allgather_base"),
+    *("all_gather_single_coalesced", "allgather_into_tensor_coalesced", "gather", "scatter"),
+    *("alltoall", "all_to_all_single", "alltoall_base", "barrier", "send", "recv"),
+    *("recv_anysource", "_start_coalescing", "_end_coalescing"),
+)
+
+
+class ServedGroup(SlacklineGroup):
+    """A group that a program has asked of gloo; torch knows it by that name."""
+
+    stands_for = "gloo"
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Do nothing: the engine counts by itself."""
+
+
+class MixedGroup(ServedGroup):
+    """A group of slackline on CPUs, and of torch's `others` on the devices that have backends
+    there: `cpu:gloo,cuda:nccl`.
+
+    The first tensor of an operation, or its device where it has no tensor, decides between them.
+    """
+
+    def __init__(
+        self,
+        nic: Group,
+        store: Store,
+        timeout: timedelta,
+        on_end: Callable[[], None],
+        others: Any,
+    ) -> None:
+        super().__init__(nic, store, timeout, on_end)
+        self._others = others
+        self._elsewhere = frozenset(device.type for device in others._device_types)
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        mine = [each for each in super()._device_types if each.type not in self._elsewhere]
+        return mine + list(self._others._device_types)
+
+    def _get_backend(self, device: torch.device) -> Any:
+        if torch.device(device).type in self._elsewhere:
+            return self._others._get_backend(device)
+        return super()._get_backend(device)
+
+    def _set_group_name(self, name: str) -> None:
+        super()._set_group_name(name)
+        self._others._set_group_name(name)
+
+    def _set_group_desc(self, desc: str) -> None:
+        super()._set_group_desc(desc)
+        self._others._set_group_desc(desc)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        super().set_timeout(timeout)
+        self._others.set_timeout(timeout)
+
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        super().set_timeout(timeout)  # torch asks each backend by itself
+
+    def _has_hooks(self) -> bool:
+        return bool(self._others._has_hooks())
+
+    def _wait_for_pending_works(self) -> None:
+        self._others._wait_for_pending_works()
+
+    def _enable_collectives_timing(self) -> None:
+        self._others._enable_collectives_timing()
+
+    def shutdown(self) -> None:
+        ended = self._ended
+        try:
+            super().shutdown()
+        finally:
+            if not ended:
+                self._others.shutdown()
+
+    def abort(self) -> None:
+        ended = self._ended
+        try:
+            super().abort()
+        finally:
+            if not ended:
+                self._others.abort()
+
+    def _goes_elsewhere(self, given: object) -> bool | None:
+        """Whether the operation with this argument is of another backend; None if it has neither
+        tensor nor device.
+        """
+        if isinstance(given, torch.Tensor | torch.device):
+            device = given.device if isinstance(given, torch.Tensor) else given
+            return device.type in self._elsewhere
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            answers = (self._goes_elsewhere(each) for each in given)
+        else:
+            answers = (
+                self._goes_elsewhere(each) for each in [getattr(given, "device", None)] if each
+            )
+        return next((answer for answer in answers if answer is not None), None)
+
+
+def _routed(name: str) -> Callable[..., Any]:
+    """Return the operation called `name`, which goes where its arguments' device says."""
+    ours = getattr(SlacklineGroup, name)
+
+    @wraps(ours)
+    def operation(self: MixedGroup, *args: Any, **kwargs: Any) -> Any:
+        if self._goes_elsewhere([*args, *kwargs.values()]):
+            return getattr(self._others, name)(*args, **kwargs)
+        return ours(self, *args, **kwargs)
+
+    return operation
+
+
+for _name in _OPERATIONS:
+    setattr(MixedGroup, _name, _routed(_name))
+
+
+def create_served(
+    store: Store,
+    rank: int,
+    size: int,
+    timeout: timedelta,
+    *,
+    ranks: Sequence[int],
+    others: dist.ProcessGroup | None,
+) -> SlacklineGroup:
+    """Create a group in the place of one of gloo, from the arguments of torch's ProcessGroupGloo.
+
+    `ranks` are its members' ranks in the default group, empty for that one; `others` has the
+    backends of other devices. Blocks until all ranks are there, or raises TimeoutError.
+    """
+    options = BackendOptions()
+    options.store = store
+    options.group_rank = rank
+    options.group_size = size
+    options.timeout = timeout
+    options.global_ranks_in_group = list(ranks)
+    make = ServedGroup if others is None else partial(MixedGroup, others=others)
+    return create(options, make=make)
