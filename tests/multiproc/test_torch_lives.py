@@ -230,10 +230,49 @@ def roll_call(rank, size):
     if rank == 0:
         with pytest.raises(TimeoutError, match=r"ranks that did not come: 1, 2$"):
             group.monitored_barrier(timedelta(milliseconds=300), wait_all_ranks=True)
+        mark("told")
+    wait_for_marks("told", [0])  # a rank that leaves is no late one
 
 
 def test_a_monitored_barrier_names_the_missing(job):
     job(3, roll_call)
+
+
+def roll_call_in_the_environments_time(rank, size):
+    group = dist.group.WORLD
+    assert group.default_timeout == timedelta(milliseconds=400)
+    if rank == 0:
+        with pytest.raises(TimeoutError) as caught:
+            group.monitored_barrier()
+        told = "monitored_barrier Timed out after 0:00:00.400000: ranks that did not come: 1"
+        assert str(caught.value) == told
+        mark("told")
+    wait_for_marks("told", [0])
+
+
+def test_a_monitored_barrier_without_a_timeout_has_the_engines_and_tells_it(job):
+    limit = {"SLACKLINE_TIMEOUT": "400ms"}
+    job(2, roll_call_in_the_environments_time, environment=limit)
+
+
+def roll_call_of_the_dead(rank, size):
+    group = dist.group.WORLD
+    mark("is there")
+    if rank == 1:
+        wait_for_marks("is there", range(size))
+        os._exit(3)
+    if rank == 0:
+        with pytest.raises(PeerError) as caught:
+            group.monitored_barrier(timedelta(seconds=100), wait_all_ranks=True)
+        assert caught.value.peer == 1
+        assert "Timed out" not in str(caught.value)
+        mark("told")
+    wait_for_marks("told", [0])
+    group.abort()
+
+
+def test_a_monitored_barrier_names_the_dead_at_once_and_nobody_else(job):
+    job(3, roll_call_of_the_dead, dying=(1,))
 
 
 def many_at_once(rank, size):

@@ -20,7 +20,7 @@ from slackline.nic import Store as NicStore
 __all__ = ["Context", "create"]
 
 
-MakeGroup = Callable[[Group, Store, timedelta, Callable[[], None]], SlacklineGroup]
+MakeGroup = Callable[[Group, Store, Callable[[], None]], SlacklineGroup]
 _GRACE_AT_EXIT = timedelta(seconds=5)
 
 
@@ -58,11 +58,11 @@ class Context:
             if group is not None:
                 self._groups.add(group)
         if group is not None:
-            return make(group, opts.store, opts.timeout, partial(self._release, group))
+            return make(group, opts.store, partial(self._release, group))
         life = begin_life(opts.store, opts.group_rank, opts.group_size, opts.timeout)
         store = PrefixStore(life, opts.store)
         group = self._open(store, opts, options)
-        made = make(group, opts.store, opts.timeout, partial(self._release, group))
+        made = make(group, opts.store, partial(self._release, group))
         made.agreement = first_agreement(group, store)
         return made
 

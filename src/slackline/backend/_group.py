@@ -23,10 +23,8 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
     stands_for = NAME
     """The backend that torch takes the group for."""
 
-    def __init__(
-        self, nic: Group, store: Store, timeout: timedelta, on_end: Callable[[], None]
-    ) -> None:
-        super().__init__(nic, store, timeout)
+    def __init__(self, nic: Group, store: Store, on_end: Callable[[], None]) -> None:
+        super().__init__(nic, store)
         self._on_end = on_end
         self._ended = False
         self.agreement: Agreement | None = None

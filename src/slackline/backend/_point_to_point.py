@@ -10,7 +10,7 @@ from torch import distributed as dist
 from slackline.backend._codes import moved_as
 from slackline.backend._posting import Poster
 from slackline.backend._stage import HostStage, only_tensor
-from slackline.errors import PeerError, TimeoutError, UsageError
+from slackline.errors import TimeoutError, UsageError
 from slackline.wire import DType
 
 __all__ = ["PointToPoint"]
@@ -53,10 +53,12 @@ class PointToPoint(Poster):
     ) -> None:
         """Block until all ranks are here; rank 0 raises TimeoutError that names who did not come.
 
-        With `wait_all_ranks` it names all of them, else the first. The other ranks fail with what
-        rank 0's end does to them, or with a timeout of their own.
+        `timeout` None is the group's, `default_timeout`; zero counts as None. With `wait_all_ranks`
+        the error names all of them, else the first. Where one of them has ended or left, PeerError
+        names it at once. The other ranks fail with what rank 0's end does to them, or with a
+        timeout of their own.
         """
-        limit = timeout or self._timeout or self._group_timeout
+        limit = timeout or self.default_timeout
         if self._me != 0:
             self._call(0, sending=True, timeout=limit)
             self._call(0, sending=False, timeout=limit)
@@ -65,7 +67,7 @@ class PointToPoint(Poster):
         for rank in range(1, self._ranks):
             try:
                 self._call(rank, sending=False, timeout=limit)
-            except (TimeoutError, PeerError):
+            except TimeoutError:
                 missing.append(rank)
                 if not wait_all_ranks:
                     break

@@ -41,8 +41,8 @@ class Poster(Identity):
     group's operations go through one lane that keeps them in order.
     """
 
-    def __init__(self, nic: Group, store: Store, timeout: timedelta) -> None:
-        super().__init__(store, nic.rank, nic.size, timeout)
+    def __init__(self, nic: Group, store: Store) -> None:
+        super().__init__(store, nic.rank, nic.size, nic.timeout)
         self._nic = nic
         self._ranks = nic.size
         self._me = nic.rank

@@ -41,15 +41,8 @@ class MixedGroup(ServedGroup):
     The first tensor of an operation, or its device where it has no tensor, decides between them.
     """
 
-    def __init__(
-        self,
-        nic: Group,
-        store: Store,
-        timeout: timedelta,
-        on_end: Callable[[], None],
-        others: Any,
-    ) -> None:
-        super().__init__(nic, store, timeout, on_end)
+    def __init__(self, nic: Group, store: Store, on_end: Callable[[], None], others: Any) -> None:
+        super().__init__(nic, store, on_end)
         self._others = others
         self._elsewhere = frozenset(device.type for device in others._device_types)
 

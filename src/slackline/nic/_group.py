@@ -53,7 +53,7 @@ class NativeGroup:
         self._native = native
         self._book = book
         self._completions = completions
-        self._timeout_ns = nanoseconds(timeout)
+        self.timeout, self._timeout_ns = timeout, nanoseconds(timeout)
         self._on_close = on_close
         self.lost, self.health, self.counters = lost, health, counters
         self._closed = False

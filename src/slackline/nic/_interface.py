@@ -68,6 +68,10 @@ class Group(Protocol):
         """The number of ranks."""
 
     @property
+    def timeout(self) -> timedelta:
+        """The timeout of operations that say nothing else."""
+
+    @property
     def rank_ordered(self) -> bool:
         """Whether every element is summed in the order of the ranks, so that its bits do not depend
         on where in memory it lies, nor on the plan.

@@ -38,7 +38,7 @@ class LoopbackGroup:
         self.rank = rank
         self.size = switch.size
         self._switch = switch
-        self._timeout = timeout
+        self.timeout = timeout
         self._order = itertools.count()
         self._tagged: Counter[int] = Counter()
         self._memory: dict[int, ctypes.Array[ctypes.c_char]] = {}
@@ -202,7 +202,7 @@ class LoopbackGroup:
 
     def _transfer(self, what: str, timeout: timedelta | None) -> LoopbackTransfer:
         self._check_open()
-        return LoopbackTransfer(what, self.rank, timeout or self._timeout)
+        return LoopbackTransfer(what, self.rank, timeout or self.timeout)
 
     def _check_open(self) -> None:
         if self._closed is not None:

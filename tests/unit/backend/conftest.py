@@ -24,7 +24,7 @@ def run_ranks(size: int, function: RankFunction, *, timeout: timedelta = LIMIT) 
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
-        group = SlacklineGroup(fabric.groups[rank], store, timeout, lambda: None)
+        group = SlacklineGroup(fabric.groups[rank], store, lambda: None)
         try:
             results[rank] = function(group)
         except BaseException as error:  # raised again below, in the test's thread
