@@ -6,6 +6,7 @@
                                 └ _cuda (through pinned host memory, in order)
 
     _identity   what torch asks a group about itself
+    _profile    operations in torch's profiles
     _context    one engine for all groups of the process
     _life       a clean place in the store, where earlier lives of the ranks left theirs
     _served     groups under another backend's name, beside other devices' backends

@@ -9,6 +9,7 @@ from torch import distributed as dist
 
 from slackline.backend._codes import moved_as
 from slackline.backend._posting import Poster
+from slackline.backend._profile import Facts
 from slackline.backend._stage import HostStage, only_tensor
 from slackline.errors import TimeoutError, UsageError
 from slackline.wire import DType
@@ -29,24 +30,23 @@ class PointToPoint(Poster):
         posting = partial(
             self._nic.send, stage.source(tensor), tensor.numel() * width, code, dst, _user_tag(tag)
         )
-        return self._run("send", posting, stage, [tensor], None)
+        return self._run("send", posting, stage, [tensor], None, message=_shown(dst, tag))
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int = 0) -> dist.Work:
-        return self._recv("recv", tensors, src, tag)
+        return self._recv(tensors, src, tag)
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int = 0) -> dist.Work:
-        return self._recv("recv", tensors, None, tag)
+        return self._recv(tensors, None, tag)
 
-    def _recv(
-        self, name: str, tensors: Sequence[torch.Tensor], peer: int | None, tag: int
-    ) -> dist.Work:
+    def _recv(self, tensors: Sequence[torch.Tensor], peer: int | None, tag: int) -> dist.Work:
         tensor = only_tensor(tensors)
         code, width = moved_as(tensor.dtype)
         stage = self._stage_for(tensor)
         posting = partial(
             self._nic.recv, stage.target(tensor), tensor.numel() * width, code, peer, _user_tag(tag)
         )
-        return self._run(name, posting, stage, [tensor], None)
+        message = _shown(-1 if peer is None else peer, tag)
+        return self._run("recv", posting, stage, [tensor], None, message=message)
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
@@ -85,7 +85,14 @@ class PointToPoint(Poster):
         token = torch.zeros(1, dtype=torch.uint8)
         move = self._nic.send if sending else self._nic.recv
         posting = partial(move, token.data_ptr(), 1, DType.UINT8, peer, _ROLL_CALL)
-        self._run("monitored_barrier", posting, HostStage(), [token], None, timeout).wait()
+        message = _shown(peer, _ROLL_CALL)
+        work = self._run("monitored_barrier", posting, HostStage(), [token], None, timeout, message)
+        work.wait()
+
+
+def _shown(peer: int, tag: int) -> Facts:
+    """Return the facts of a message for a profile; peer -1 is any rank."""
+    return {"peer": peer, "tag": tag}
 
 
 def _user_tag(tag: int) -> int:

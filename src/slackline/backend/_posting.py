@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 import torch
 from torch import distributed as dist
-from torch.autograd import profiler
 
 from slackline.backend._cuda import CudaCopies, CudaLane, CudaStage, CudaWork
 from slackline.backend._identity import Identity
 from slackline.backend._pieces import Piece
+from slackline.backend._profile import Facts, profiling, recorded
 from slackline.backend._stage import HostStage, Stage
 from slackline.backend._torch import Store
 from slackline.backend._transfers import Several, Then
@@ -49,6 +49,8 @@ class Poster(Identity):
         self._done = DoneWork()
         self._lane: CudaLane | None = None
         self._coalesced: list[dist.Work] | None = None
+        self._collectives = 0
+        """How many collectives were begun; the same number means the same one on every rank."""
 
     def _stage_for(self, tensor: torch.Tensor) -> Stage:
         """Return the Stage for an operation on tensors like this one."""
@@ -72,19 +74,24 @@ class Poster(Identity):
         results: Sequence[torch.Tensor],
         opts: Any,
         timeout: timedelta | None = None,
+        message: Facts | None = None,
     ) -> dist.Work:
         """Post and return the Work; done already if torch's options say the call is synchronous.
 
         `opts` are torch's options of the operation or None; `timeout` is that of the calls without
-        options.
+        options. A profile says `message` of what is no collective, and the number of what is one.
         """
+        if message is None:
+            self._collectives += 1
         limit = self._limit(opts, timeout)
         blocking = opts is not None and not opts.asyncOp
-        if not profiler._is_profiler_enabled:
+        if not profiling():
             return self._post(posting, stage, results, limit, blocking)
-        return _recorded(
-            name, lambda: self._post(posting, stage, results, limit, blocking), blocking
-        )
+
+        def post() -> dist.Work:
+            return self._post(posting, stage, results, limit, blocking)
+
+        return recorded(name, post, blocking, results, self._facts(message))
 
     def _run_in_pieces(
         self,
@@ -101,6 +108,7 @@ class Poster(Identity):
 
         `after` is called when the copies to the device are queued.
         """
+        self._collectives += 1
         limit = self._limit(opts, timeout)
 
         def post() -> dist.Work:
@@ -111,9 +119,15 @@ class Poster(Identity):
                 transfer = Then(transfer, after)
             return self._remember(CudaWork(transfer, results, copies))
 
-        if not profiler._is_profiler_enabled:
+        if not profiling():
             return post()
-        return _recorded(name, post, opts is not None and not opts.asyncOp)
+        return recorded(
+            name, post, opts is not None and not opts.asyncOp, results, self._facts(None)
+        )
+
+    def _facts(self, message: Facts | None) -> Facts:
+        said = {"sequence": self._collectives - 1} if message is None else message
+        return {"group": self._name, **said}
 
     def _post(
         self,
@@ -172,15 +186,6 @@ class Poster(Identity):
         if len(transfers) == 1:
             return works[0]
         return TransferWork(Several(transfers), [], works)
-
-
-def _recorded(name: str, post: Callable[[], dist.Work], blocking: bool) -> dist.Work:
-    """Post, with the operation's time in torch's profile."""
-    with profiler.record_function(f"slackline:{name}") as record:
-        work = post()
-        if not blocking:
-            record._call_end_callbacks_on_future(work.get_future())
-        return work
 
 
 def together(postings: Sequence[Posting]) -> Posting:

@@ -1,5 +1,7 @@
 """The adapter to torch's untyped edges: the names whose types its stubs lack or get wrong."""
 
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ __all__ = [
     "Store",
     "TorchGroup",
     "backend_options",
+    "fast_record",
     "new_event",
     "new_stream",
     "reduction_number",
@@ -46,6 +49,17 @@ def reduction_number(op: Any) -> int:
 def backend_options(name: str, timeout: timedelta) -> Any:
     """Return options as a backend has them, from which torch reads the timeout."""
     return c10d.Backend.Options(name, timeout)
+
+
+def fast_record(
+    name: str, tensors: Sequence[torch.Tensor], facts: Mapping[str, int | str]
+) -> AbstractContextManager[object]:
+    """Return a context that is a user's event in torch's profile, with tensors and facts."""
+    record: Any = torch._C._profiler
+    found: AbstractContextManager[object] = record._RecordFunctionFast(
+        name, list(tensors), {**facts, "scope": "user_scope"}
+    )
+    return found
 
 
 def new_stream(device: torch.device) -> torch.cuda.Stream:

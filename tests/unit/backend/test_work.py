@@ -1,5 +1,6 @@
 """What an operation returns: waiting, futures, errors, timeouts, profiles."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -167,5 +168,47 @@ def test_profiles_name_the_operation_after_the_backend(ranks):
     assert sorted(ranks(1, rank_main)[0]) == [
         "slackline:all_reduce",
         "slackline:all_reduce",
+        "slackline:all_reduce posted",
         "slackline:broadcast",
     ]
+
+
+def test_a_trace_says_of_each_operation_its_bytes_its_group_and_its_number(ranks, tmp_path):
+    def operations(group):
+        outputs = [torch.ones(4, 5) for _ in range(2)]
+        dist.all_reduce(torch.ones(1000), group=group)
+        dist.all_gather(outputs, torch.ones(4, 5), group=group, async_op=True).wait()
+        if group.rank() == 0:
+            group.send([torch.ones(2, dtype=torch.int64)], 1, 7).wait()
+        else:
+            group.recv([torch.ones(2, dtype=torch.int64)], 0, 7).wait()
+        dist.barrier(group=group)
+
+    def rank_main(group):
+        group._set_group_name("pair")
+        dist.all_reduce(torch.ones(3), group=group)  # 0, before the profile
+        if group.rank() == 1:  # a profile has the events of the thread that it began on
+            operations(group)
+            return
+        with torch.profiler.profile(record_shapes=True) as profile:
+            operations(group)
+        profile.export_chrome_trace(str(tmp_path / "trace.json"))
+
+    ranks(2, rank_main)
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    told = {each["name"]: each for each in events if each["name"].startswith("slackline:")}
+    facts = ("bytes", "group", "sequence", "peer", "tag")
+    shown = {
+        name: {fact: each["args"][fact] for fact in facts if fact in each["args"]}
+        for name, each in told.items()
+    }
+    assert shown == {
+        "slackline:all_reduce": {"bytes": 4000, "group": "pair", "sequence": 1},
+        "slackline:all_gather": {},
+        "slackline:all_gather posted": {"bytes": 160, "group": "pair", "sequence": 2},
+        "slackline:send": {},
+        "slackline:send posted": {"bytes": 16, "group": "pair", "peer": 1, "tag": 7},
+        "slackline:barrier": {"bytes": 0, "group": "pair", "sequence": 3},
+    }
+    assert told["slackline:all_reduce"]["args"]["Input Dims"] == [[1000]]
+    assert {each["cat"] for each in told.values()} == {"user_annotation"}
