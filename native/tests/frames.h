@@ -61,6 +61,7 @@ inline wire::Header message_header(std::uint32_t epoch, int source, int tag, std
   h.op = static_cast<std::uint8_t>(static_cast<unsigned>(wire::Collective::kPointToPoint) << 4);
   h.tag = std::uint64_t{2} << 56 | static_cast<std::uint64_t>(tag) << 32 | sequence;
   h.total = bytes;
+  h.flags = wire::kFlagEager;
   return h;
 }
 

@@ -41,7 +41,7 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
   const std::uint64_t in_use = header.acknowledge;
   if (in_use != 0) link.acknowledged(header.acknowledge);
   mark_dirty(link);
-  if (!link.admit(header.sequence)) {
+  if (link.condemned() || !link.within_window(header.sequence) || !link.admit(header.sequence)) {
     if (payload.owned != nullptr) give_buffer(payload.owned);
     return;
   }
@@ -100,6 +100,8 @@ std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
 // Returns whether the operation is sure to get more from the same peer.
 bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payload) {
   const Key key = key_of(header);
+  const bool eager = (header.flags & wire::kFlagEager) != 0 && !link.shared_memory();
+  if (eager) link.eager_arrived(header.length);
   std::shared_ptr<Job> job = find(key);
   if (!job && key.role != kRoleCollective) {
     for (std::size_t i = 0; i < any_source_.size(); ++i) {
@@ -119,15 +121,19 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     const int peer = job->finished() ? -1 : job->group->rank_of(link);
     return peer >= 0 && job->lanes[static_cast<std::size_t>(peer)].lacks_data();
   }
+  // What a wire brings by a grant belongs to an operation that was posted: it is over by now.
+  const bool wanted = eager || link.shared_memory();
   if (const std::shared_ptr<Group> group = finished_in(key)) {
+    if (eager) link.eager_consumed(header.length);
     break_group(*group, stray(*group, header));
-  } else if (!aborted_.contains(key) && !closed_epochs_.contains(header.epoch)) {
+  } else if (wanted && !aborted_.contains(key) && !closed_epochs_.contains(header.epoch)) {
     Unexpected u{&link, header, {}};
     u.payload.assign(payload.data, payload.data + payload.length);
     unexpected_[key].push_back(std::move(u));
+    link.hold();
     early(key);
-  } else {
-    discard(Unexpected{&link, header, {}});
+  } else if (eager) {
+    link.eager_consumed(header.length);
   }
   if (payload.owned != nullptr) give_buffer(payload.owned);
   return false;
@@ -137,6 +143,8 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
   const std::shared_ptr<Job> alive = job.shared_from_this();
   const auto refuse = [&](Failure failure) {
     if (payload.owned != nullptr) give_buffer(payload.owned);
+    if ((header.flags & wire::kFlagEager) != 0 && !link.shared_memory())
+      link.eager_consumed(header.length);
     fail(job, std::move(failure), true);
   };
   const int peer = job.group->rank_of(link);
@@ -152,10 +160,13 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
   if (segment_index >= chunk.segments.size()) return refuse(mismatch(job, header));
   Segment& segment = chunk.segments[segment_index];
   const auto& steps = chunk.chain->steps;
-  const bool due = std::any_of(steps.begin() + segment.position, steps.end(), [&](const Step& s) {
+  const auto from_peer = [&](const Step& s) {
     return s.verb != Verb::kSend && s.verb != Verb::kFold && s.peer == peer;
-  });
-  if (!due) return refuse(mismatch(job, header));
+  };
+  const bool due = std::any_of(steps.begin() + segment.position, steps.end(), from_peer);
+  std::ptrdiff_t here = 0;
+  for (const Stash* s = segment.first; s != nullptr; s = s->next) here += s->peer == peer;
+  if (!due || here >= std::ranges::count_if(steps, from_peer)) return refuse(mismatch(job, header));
   const bool partial = (header.flags & wire::kFlagPartial) != 0;
   const std::size_t bytes =
       elements_in(chunk, segment_index) * (partial && job.wide ? sizeof(float) : job.item_size);
@@ -220,6 +231,7 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
   if (!job) {
     if (request && !aborted_.contains(key_of(header))) {
       unexpected_[key_of(header)].push_back(Unexpected{&link, header, {}});
+      link.hold();
       early(key_of(header));
     }
     return;  // else a grant for an operation that is over
@@ -236,6 +248,7 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
   }
   lane.heard = true;
   lane.granted = std::max(lane.granted, header.offset);
+  if (std::exchange(lane.asks, false)) link.ask_over();
   link.unpark(*job, peer);
 }
 

@@ -86,6 +86,9 @@ void Engine::retire(Job& job) {
     if (link == nullptr) continue;
     for (auto& rail : link->rails()) rail->wire->forget(&job, *this);
   }
+  for (std::size_t peer = 0; peer < job.lanes.size(); ++peer) {
+    if (std::exchange(job.lanes[peer].asks, false)) job.group->links[peer]->ask_over();
+  }
   job.scratch.clear();
   for (Lane& lane : job.lanes) lane.parked.clear();
 }
@@ -165,8 +168,10 @@ void Engine::remember_abort(const Key& key, Failure failure) {
   aborted_order_.pop_front();
 }
 
-// A frame that nobody will use: the room that it took with the peer's eager credit is free again.
+// A kept frame that no operation will use: the room that it took with the peer's eager credit is
+// free again.
 void Engine::discard(const Unexpected& frame) {
+  frame.link->let_go();
   const bool data = frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kData);
   if (data && (frame.header.flags & wire::kFlagEager) != 0 && !frame.link->shared_memory())
     frame.link->eager_consumed(frame.header.length);

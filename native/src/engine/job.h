@@ -100,7 +100,8 @@ struct Lane {
   std::uint32_t arrived = 0;   // segments of the peer, counted while the job is gated
   bool heard = false;          // some frame of the peer arrived
   bool windowed = false;       // the peer's data may have to wait here: grants follow consumption
-  bool asked = false;          // we asked the peer for a grant
+  bool asked = false;          // we asked the peer for a grant, or will
+  bool asks = false;           // and the peer has not answered
   int slots = 0;  // staging slots in use for this peer: each has its own share, so that none waits
                   // for another's
   std::vector<SendItem> parked;  // wait for credit or for a slot, in order

@@ -74,7 +74,7 @@ void Link::pump() {
       if (outcome == Outcome::kNoRoom) {
         queue.push_front(std::move(item));
         for (auto& rail : rails_) rail->wire->flush(now_ns());
-        if (pick_rail() == nullptr || shm_ != nullptr) return;
+        if (retained_.size() >= kMostRetained || pick_rail() == nullptr || shm_ != nullptr) return;
       } else if (outcome == Outcome::kParked) {
         Lane& lane = item.job->lanes[item.step->peer];
         lane.parked.push_back(std::move(item));
@@ -183,19 +183,19 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   Lane& lane = job.lanes[item.step->peer];
   if (!lane.parked.empty()) return Outcome::kParked;
   bool eager = false;
-  if (lane.sent + bytes > lane.granted) {
+  if (lane.sent + bytes > lane.granted || lane.granted == 0) {
     eager = lane.granted == 0 && lane.sent + bytes <= engine_.eager_bytes(job) &&
-            eager_sent_ + bytes - eager_credited_ <= kEagerPool;
+            eager_sent_ + bytes + kEagerFrame - eager_credited_ <= kEagerPool;
     if (!eager) {
-      if (!std::exchange(lane.asked, true)) ask(job, item.step->peer);
+      ask(job, item.step->peer);
       return Outcome::kParked;
     }
   }
-  LinkRail* rail = pick_rail();
+  LinkRail* rail = retained_.size() < kMostRetained ? pick_rail() : nullptr;
   if (rail == nullptr) return Outcome::kNoRoom;
   if (eager) {
     header.flags |= wire::kFlagEager;
-    eager_sent_ += bytes;
+    eager_sent_ += bytes + kEagerFrame;
   }
   lane.sent += bytes;
   counters.wire_payload_bytes += bytes;
@@ -260,11 +260,33 @@ void Link::control(wire::Header header, const std::string& text) {
 }
 
 void Link::ask(Job& job, int peer) {
+  Lane& lane = job.lanes[static_cast<std::size_t>(peer)];
+  if (lane.asked || lane.asks) return;
+  if (asked_ >= kMostAsked) {
+    lane.asked = true;
+    unasked_.emplace_back(job.weak_from_this(), peer);
+    return;
+  }
+  lane.asked = lane.asks = true;
+  ++asked_;
   wire::Header header = engine_.header_for(job, wire::FrameKind::kGrant);
   header.flags |= wire::kFlagEager;
   header.total = job.total;
-  header.offset = job.lanes[static_cast<std::size_t>(peer)].sent;
+  header.offset = lane.sent;
   control(header);
+}
+
+void Link::ask_over() {
+  --asked_;
+  while (asked_ < kMostAsked && !unasked_.empty()) {
+    const auto [waiting, peer] = std::move(unasked_.front());
+    unasked_.pop_front();
+    const std::shared_ptr<Job> job = waiting.lock();
+    // It may be done, or be done without this link by now.
+    if (!job || job->finished() || job->group->rank_of(*this) != peer) continue;
+    job->lanes[static_cast<std::size_t>(peer)].asked = false;
+    ask(*job, peer);
+  }
 }
 
 void Link::finish_borrowed() {

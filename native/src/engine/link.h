@@ -86,7 +86,16 @@ class Link {
     eager_credited_ = std::max(eager_credited_, total);
   }
   void finish_borrowed();  // the peer needs nothing more: what is kept for it is done
+  // Limits of what the peer may have this rank keep; a peer that exceeds one is cut off. See
+  // docs/design.md, "Credits, and why nothing waits in a circle".
+  bool within_window(std::uint32_t sequence);
+  void eager_arrived(std::uint64_t bytes);
   void eager_consumed(std::uint64_t bytes);
+  void hold();  // one more frame of an operation that is not posted here
+  void let_go() { --held_; }
+  bool condemned() const { return !condemned_.empty(); }
+  // A request for a grant is over: answered, or its operation ended.
+  void ask_over();
   // Writes acknowledgements that are due and wakes the peer if need be.
   void settle();
   // Deals with failed rails; true when the link has just gone down.
@@ -126,8 +135,18 @@ class Link {
  private:
   // Payloads up to this size are copied: the operation need not wait for the acknowledgement.
   static constexpr std::uint32_t kOwnedBytes = 64u << 10;
-  // Unexpected bytes that a peer may have to keep for this link.
+  // Unexpected bytes that a peer may have to keep for this link, each frame's header included.
   static constexpr std::uint64_t kEagerPool = 4u << 20;
+  static constexpr std::uint64_t kEagerFrame = sizeof(wire::Header);
+  // Operations that may ask the peer for a grant at a time; the others ask later.
+  static constexpr std::size_t kMostAsked = 4096;
+  // Frames that the peer has not acknowledged: no payload is sent beyond. Answers and aborts, of
+  // which there are few, may be.
+  static constexpr std::size_t kMostRetained = 1u << 16;
+  // A peer that keeps to these limits is far from those at which it is cut off: frames of several
+  // rails overtake each other.
+  static constexpr std::uint64_t kMostHeld = 2 * (kEagerPool / kEagerFrame + kMostAsked);
+  static constexpr std::uint32_t kMostAhead = 4 * kMostRetained;
 
   enum class Outcome { kSent, kNoRoom, kParked };
   struct Retained {
@@ -146,6 +165,7 @@ class Link {
                         std::size_t bytes);
   // `crowded`: whether it has room or not.
   LinkRail* pick_rail(const LinkRail* except = nullptr, bool crowded = false);
+  void condemn(const std::string& reason);
   double typical_rate() const;
   LinkRail* any_rail();  // for what must not wait for room
   void resend(Retained& frame, LinkRail& rail);
@@ -183,8 +203,13 @@ class Link {
   bool acknowledge_now_ = false;
   std::uint64_t eager_sent_ = 0;
   std::uint64_t eager_credited_ = 0;
+  std::uint64_t eager_arrived_ = 0;
   std::uint64_t eager_consumed_ = 0;
   std::uint64_t eager_reported_ = 0;
+  std::uint64_t held_ = 0;
+  std::size_t asked_ = 0;
+  std::deque<std::pair<std::weak_ptr<Job>, int>> unasked_;  // and the peer's rank in its group
+  std::string condemned_;                                   // which limit the peer has exceeded
 };
 
 }  // namespace slackline

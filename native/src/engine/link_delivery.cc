@@ -1,6 +1,7 @@
 // Exactly once: what has arrived and what is acknowledged.
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "clock.h"
@@ -64,8 +65,40 @@ void Link::acknowledged(std::uint32_t next_expected) {
   }
 }
 
+bool Link::within_window(std::uint32_t sequence) {
+  if (sequence == 0 || before(sequence, expected_) || sequence - expected_ <= kMostAhead)
+    return true;
+  condemn("it numbered a frame " + std::to_string(sequence) + " where " +
+          std::to_string(expected_) + " had not come: at most " + std::to_string(kMostAhead) +
+          " frames may overtake one");
+  return false;
+}
+
+void Link::eager_arrived(std::uint64_t bytes) {
+  eager_arrived_ += bytes + kEagerFrame;
+  const std::uint64_t kept = eager_arrived_ - eager_consumed_;
+  if (kept > kEagerPool)
+    condemn("it sent " + std::to_string(kept) +
+            " bytes, headers included, that nothing had asked "
+            "for: " +
+            std::to_string(kEagerPool) + " may wait at a time");
+}
+
+void Link::hold() {
+  if (++held_ > kMostHeld)
+    condemn("it sent " + std::to_string(held_) + " frames of operations that are not posted: " +
+            std::to_string(kMostHeld) + " may wait at a time");
+}
+
+// The peer does not keep to the protocol: the link ends, and is not made again.
+void Link::condemn(const std::string& reason) {
+  if (condemned()) return;
+  condemned_ = reason;
+  cut(reason);
+}
+
 void Link::eager_consumed(std::uint64_t bytes) {
-  eager_consumed_ += bytes;
+  eager_consumed_ += bytes + kEagerFrame;
   if (eager_consumed_ - eager_reported_ < kEagerPool / 4) return;
   eager_reported_ = eager_consumed_;
   wire::Header header = engine_.blank_header(wire::FrameKind::kCredit);

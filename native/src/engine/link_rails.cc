@@ -352,8 +352,9 @@ bool Link::reap() {
   }
   if (bare || !rails_.empty()) return false;
   bare_since_ns_ = now_ns();
-  if (redial_ && !said_bye) return false;
+  if (redial_ && !said_bye && !condemned()) return false;
   down = true;
+  if (condemned()) failure = Failure{Fault::kPeer, condemned_, -1, -1, -1, -1};
   engine_.announce(*this, -1, "down", failure.message);
   return true;
 }

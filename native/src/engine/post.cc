@@ -240,6 +240,7 @@ void Engine::start(const std::shared_ptr<Job>& job) {
         discard(u);
         continue;
       }
+      u.link->let_go();
       const auto length = static_cast<std::uint32_t>(u.payload.size());
       if (u.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kGrant)) {
         on_grant(*u.link, u.header);

@@ -1,0 +1,168 @@
+// What a peer may have an engine keep: one that sends more is cut off, one that keeps to the rules
+// never is.
+#include <string>
+
+#include "frames.h"
+
+namespace slackline::test {
+namespace {
+
+constexpr std::size_t kPool = 4u << 20;
+constexpr std::uint32_t kMostHeld = 139'264;
+constexpr std::uint32_t kMostAhead = 262'144;
+
+Bytes numbered(wire::Header h, std::uint32_t sequence, const Bytes& payload = {}) {
+  h.sequence = sequence;
+  return seal(h, payload);
+}
+
+// A message that the hand sends without having been asked, the `sequence`-th frame of the link.
+void say(Hand& hand, std::uint32_t sequence, int tag, const Bytes& words) {
+  hand.write(numbered(message_header(1, 1, tag, 0, words.size()), sequence, words));
+}
+
+// What an operation with the peer ends with, now that the peer has been cut off.
+std::string last_words(Played& p) {
+  until([&] { return !p.engine.link_alive(p.link); }, "the end of the link");
+  std::byte got{};
+  const auto job = p.engine.post(*p.group, receive_from(1, &got, 1, 99), true);
+  CHECK(job->failure.fault == Fault::kPeer);
+  CHECK_EQUAL(job->failure.peer, 1);
+  return job->failure.message;
+}
+
+std::string cut_off(const std::string& reason) {
+  return "the link to rank 1 (the hand) closed unexpectedly: " + reason;
+}
+
+TEST("a peer that sends more than may wait here is cut off, though its link would be made again") {
+  Played p(1, small_engine(), true);
+  const Bytes words = pattern(100'000, 1);
+  constexpr std::uint32_t kFit = kPool / (100'000 + sizeof(wire::Header));
+  for (std::uint32_t i = 1; i <= kFit; ++i) say(p.hand(), i, static_cast<int>(i), words);
+  Bytes got(words.size());
+  finish(p.engine, p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 5), true));
+  CHECK(got == words);
+  say(p.hand(), kFit + 1, 5 + (1 << 16), words);  // in the room of the one that was taken
+  finish(p.engine,
+         p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 5 + (1 << 16)), true));
+  say(p.hand(), kFit + 2, 1 << 17, words);
+  CHECK(p.engine.link_alive(p.link));
+  say(p.hand(), kFit + 3, 1 << 18, words);
+  CHECK_EQUAL(last_words(p), cut_off("it sent 4202688 bytes, headers included, that nothing had "
+                                     "asked for: 4194304 may wait at a time"));
+}
+
+TEST("empty messages count as well") {
+  Played p;
+  for (std::uint32_t i = 1; i <= kPool / sizeof(wire::Header) + 1; ++i)
+    say(p.hand(), i, static_cast<int>(i), {});
+  CHECK_EQUAL(last_words(p), cut_off("it sent 4194368 bytes, headers included, that nothing had "
+                                     "asked for: 4194304 may wait at a time"));
+}
+
+TEST("a peer that asks for grants without end is cut off") {
+  Played p;
+  wire::Header ask = message_header(1, 1, 0, 0, 1'000'000);
+  ask.kind = static_cast<std::uint8_t>(wire::FrameKind::kGrant);
+  for (std::uint32_t i = 1; i <= kMostHeld + 1; ++i) {
+    ask.tag = std::uint64_t{2} << 56 | std::uint64_t{7} << 32 | i;
+    p.hand().write(numbered(ask, i));
+  }
+  CHECK_EQUAL(last_words(p), cut_off("it sent 139265 frames of operations that are not posted: "
+                                     "139264 may wait at a time"));
+}
+
+TEST("a peer that leaves out one number and goes on without end is cut off") {
+  Played p;
+  Bytes got(1000);
+  const Bytes words = pattern(got.size(), 2);
+  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 3), false);
+  say(p.hand(), 1 + kMostAhead, 3, words);
+  finish(p.engine, job);
+  CHECK(got == words);
+  say(p.hand(), 2 + kMostAhead, 4, words);
+  CHECK_EQUAL(last_words(p), cut_off("it numbered a frame 262146 where 1 had not come: at most "
+                                     "262144 frames may overtake one"));
+}
+
+TEST("a payload that claims a grant which nothing has given is not kept") {
+  Played p;
+  const Bytes words = pattern(100'000, 3);
+  std::uint32_t sequence = 0;
+  for (int i = 0; i < 100; ++i) {  // 10 MB, more than the pool
+    wire::Header h = message_header(1, 1, i, 0, words.size());
+    h.flags = 0;
+    p.hand().write(numbered(h, ++sequence, words));
+  }
+  Bytes got(words.size());
+  say(p.hand(), ++sequence, 1000, words);
+  finish(p.engine, p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 1000), true));
+  CHECK(got == words);
+  Operation dropped = receive_from(1, got.data(), got.size(), 0);
+  dropped.timeout_ns = kSecond / 20;
+  const auto job = p.engine.post(*p.group, dropped, true);
+  CHECK(job->failure.fault == Fault::kTimeout);
+  CHECK(p.engine.link_alive(p.link));
+}
+
+TEST("a contribution that comes twice while others are awaited is refused") {
+  Engine engine(small_engine());
+  std::vector<int> links = {-1};
+  std::vector<std::unique_ptr<Hand>> hands;
+  for (int rank = 1; rank < 3; ++rank) {
+    links.push_back(engine.add_link("hand " + std::to_string(rank)));
+    const auto [ours, theirs] = socket_pair();
+    engine.add_rail(links.back(), 0, RailKind::kTcp, ours, kJobCode);
+    hands.push_back(std::make_unique<Hand>(theirs));
+  }
+  const std::shared_ptr<Group> group = engine.open_group(1, 0, links, false);
+  auto program = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{1}, 3, 0, 1,
+                                           true, false, false);
+  program->append(Verb::kHold, 2, 0, false);
+  program->append(Verb::kHold, 1, 0, false);
+  program->append(Verb::kFold, 0, 0, false);
+  std::vector<float> values(100, 1);
+  const auto job =
+      engine.post(*group, reduction(program, values.data(), values.data(), values.size()), false);
+  wire::Header h = engine.header_for(*job, wire::FrameKind::kData);
+  h.job = kJobCode;
+  h.source = 1;
+  h.total = values.size() * sizeof(float);
+  h.flags |= wire::kFlagEager;
+  const Bytes mine = pattern(h.total, 4);
+  hands[0]->write(numbered(h, 1, mine));
+  hands[0]->write(numbered(h, 2, mine));
+  CHECK(engine.wait(*job, -1));
+  CHECK(job->failure.fault == Fault::kMismatch);
+  CHECK_EQUAL(job->failure.peer, 1);
+}
+
+TEST("a peer that posts more than may wait is never cut off: its own engine holds back") {
+  // The first messages fill the pool; of the others more wait than may ask for grants, and none is
+  // received before all are posted.
+  constexpr std::size_t kLong = 20;
+  constexpr std::size_t kBrief = 5000;
+  Ranks ranks(2, Kind::kStream);
+  std::vector<Bytes> words;
+  std::vector<Bytes> got;
+  for (std::size_t i = 0; i < kLong + kBrief; ++i) {
+    words.push_back(pattern(i < kLong ? 209'000 : 3, static_cast<unsigned>(i)));
+    got.emplace_back(words.back().size());
+  }
+  std::vector<std::shared_ptr<Job>> sends;
+  std::vector<std::shared_ptr<Job>> receives;
+  const auto tag = [](std::size_t i) { return static_cast<int>(i); };
+  for (std::size_t i = 0; i < words.size(); ++i)
+    sends.push_back(ranks.engine(0).post(
+        ranks.group(0), send_to(1, words[i].data(), words[i].size(), tag(i)), false));
+  for (std::size_t i = words.size(); i-- > 0;)
+    receives.push_back(ranks.engine(1).post(
+        ranks.group(1), receive_from(0, got[i].data(), got[i].size(), tag(i)), false));
+  for (const auto& job : receives) finish(ranks.engine(1), job);
+  for (const auto& job : sends) finish(ranks.engine(0), job);
+  CHECK(got == words);
+}
+
+}  // namespace
+}  // namespace slackline::test
