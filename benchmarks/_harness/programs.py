@@ -21,6 +21,8 @@ from typing import Self
 from _harness.usage import Usage
 
 TURN_TIMEOUT = timedelta(minutes=2)
+GRACE_S = 5.0
+"""How long a process may take to leave."""
 HERE = Path(__file__).parent
 
 
@@ -151,10 +153,20 @@ class Programs:
         for pipe in (*self._asks, *self._answers):
             os.close(pipe)
         for process in self._processes:
-            try:
-                # A rank whose pipe is closed leaves by itself, unless an error left it in a call.
-                process.wait(timeout=5 if error is None else 0.1)
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                process.wait()
+            # A rank whose pipe is closed leaves by itself, unless an error left it in a call.
+            _end(process, GRACE_S if error is None else 0.0)
         self._temporary.cleanup()
+
+
+def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
+    """Wait for a process; after `patience_s` ask it to end, and in the end kill it."""
+    try:
+        process.wait(timeout=patience_s)
+    except subprocess.TimeoutExpired:
+        # mpirun ends its ranks when it is asked to.
+        process.terminate()
+        try:
+            process.wait(timeout=GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

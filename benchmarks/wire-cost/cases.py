@@ -131,7 +131,7 @@ QUICK_LAB = (Contestant.TCP, Contestant.GLOO, Contestant.RING)
 """Each process on a host of a lab loads torch by itself, which takes seconds."""
 
 
-def takers_of(network: Network) -> list[Contestant]:
+def available_on(network: Network) -> list[Contestant]:
     """Return the contestants that there are on a network: shared memory reaches no other host."""
     return [each for each in Contestant if network.one_host or each is not Contestant.SHM]
 
@@ -145,7 +145,7 @@ def left_out(
     """
     if part not in (None, cell.network.name, cell.name) or (only and contestant not in only):
         return "not asked for"
-    # Who asks for something has it in a quick run, too.
+    # A part or a contestant that is asked for is measured in a quick run, too.
     short = cell.name in QUICK_CELLS and (cell.network.one_host or contestant in QUICK_LAB)
     return "left out by --quick" if quick and not (short or part or only) else None
 

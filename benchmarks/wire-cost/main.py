@@ -27,10 +27,10 @@ from cases import (
     Contestant,
     Lengths,
     Network,
+    available_on,
     calls_for,
     cells_of,
     left_out,
-    takers_of,
     warm_up_count,
 )
 from contestants import Crew, crews_on, missing
@@ -126,7 +126,7 @@ def main() -> None:
     how = QUICK if options.quick else FULL
     for network in NETWORKS:
         chosen: dict[Cell, list[Contestant]] = {}
-        for cell, contestant in product(cells_of(network), takers_of(network)):
+        for cell, contestant in product(cells_of(network), available_on(network)):
             reason = left_out(
                 cell, contestant, options.part, options.contestants, quick=options.quick
             )

@@ -171,7 +171,7 @@ def test_what_is_left_out_says_why(benchmark: ModuleType) -> None:
         return [
             f"{cell.name} {each}"
             for cell in cases.CELLS
-            for each in cases.takers_of(cell.network)
+            for each in cases.available_on(cell.network)
             if cases.left_out(cell, each, part, only, quick=quick) is None
         ]
 
@@ -186,7 +186,7 @@ def test_what_is_left_out_says_why(benchmark: ModuleType) -> None:
     cell = cell_of(benchmark, "lab-1g-2/1MiB")
     assert cases.left_out(cell, who.UDP, None, (), quick=True) == "left out by --quick"
     assert cases.left_out(cell, who.UDP, "lab-1g-4", (), quick=True) == "not asked for"
-    assert who.SHM not in cases.takers_of(cell.network)
+    assert who.SHM not in cases.available_on(cell.network)
 
 
 def test_reasons_are_listed_once_with_what_was_left_out_for_them(benchmark: ModuleType) -> None:
