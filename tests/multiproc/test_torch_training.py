@@ -98,6 +98,33 @@ def test_ddp_equals_one_process(job, size):
     job(size, data_parallel)
 
 
+def uneven_inputs(rank, size):
+    inputs = [torch.full((2, 8), float(step + 1)) for step in range(4 + 2 * rank)]
+    for initial in (False, True):
+        alone = make_model()
+        optimizer = torch.optim.SGD(alone.parameters(), lr=0.01)
+        for step, x in enumerate(inputs):
+            share = 0.5 if initial and step >= 4 else 1.0  # rank 1 goes on by itself
+            optimizer.zero_grad()
+            (alone(x).square().mean() * share).backward()
+            optimizer.step()
+        model = DistributedDataParallel(make_model())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        with model.join(divide_by_initial_world_size=initial):
+            for x in inputs:
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+        if rank == 1:
+            assert_same_parameters(model, alone)
+        # join gives the parameters of the last rank to all of them.
+        assert_same_on_all_ranks(model, size)
+
+
+def test_ddp_joins_ranks_with_uneven_inputs_whichever_size_divides(job):
+    job(2, uneven_inputs, seconds=60)
+
+
 class Forked(nn.Module):
     """Uses one of its branches; which one depends on the rank."""
 

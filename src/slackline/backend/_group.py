@@ -47,6 +47,7 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
                 self._lane.close()
             self._nic.close()
         finally:
+            self._unheard.clear()
             self._on_end()
 
     def abort(self) -> None:
@@ -60,4 +61,5 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
                 self._lane.close()
             self._nic.close(timedelta())  # what was posted and has not begun is not waited for
         finally:
+            self._unheard.clear()
             self._on_end()

@@ -1,5 +1,6 @@
 """How every operation goes from a torch call to the nic and back as a Work."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
@@ -17,6 +18,9 @@ from slackline.backend._transfers import Several, Then
 from slackline.backend._work import DoneWork, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Group, Transfer
+
+_UNHEARD = 64
+"""Works that are kept for C++. DistributedDataParallel needs its last one, until its backward."""
 
 __all__ = ["PiecePosting", "Poster", "Posting", "together"]
 
@@ -49,6 +53,7 @@ class Poster(Identity):
         self._done = DoneWork()
         self._lane: CudaLane | None = None
         self._coalesced: list[dist.Work] | None = None
+        self._unheard: deque[TransferWork] = deque(maxlen=_UNHEARD)
         self._collectives = 0
         """How many collectives were begun; the same number means the same one on every rank."""
 
@@ -165,7 +170,8 @@ class Poster(Identity):
             return self._remember(TransferWork(transfer, results, stage))
         return self._remember(CudaWork(transfer, results, staged))
 
-    def _remember(self, work: dist.Work) -> dist.Work:
+    def _remember(self, work: TransferWork) -> dist.Work:
+        work.unheard = self._unheard
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work

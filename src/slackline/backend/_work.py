@@ -1,5 +1,6 @@
 """What torch gets back from an operation: its Work, and the Future of it."""
 
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -16,13 +17,21 @@ from slackline.nic import Transfer
 __all__ = ["DoneWork", "TransferWork"]
 
 _NO_TIMEOUT = timedelta()
+_NOTE_ELEMENTS = 16
 _IN_CALLBACK = ContextVar("in a future's callback", default=False)
 
 
 class TransferWork(dist.Work):
     """The Work of a posted transfer. It holds the operation's tensors and memory until that is
     done.
+
+    torch's DistributedDataParallel gives the Work of its note to ranks that have no more inputs to
+    C++ and drops it in Python. C++ alone does not keep a Python object alive, and waits for ever on
+    a Work without one. So a Work of few elements that is dropped unheard goes to `unheard`.
     """
+
+    unheard: deque["TransferWork"] | None = None
+    """The last such Works of the group, which keeps them; None: there is no group to do so."""
 
     def __init__(
         self, transfer: Transfer, results: Sequence[torch.Tensor], kept: Any = None
@@ -32,12 +41,14 @@ class TransferWork(dist.Work):
         self._results = results
         self._kept = kept
         self._future: Future[Any] | None = None
+        self._heard = False
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Block until the operation is done; zero means the operation's own timeout.
 
         Raises the `slackline.errors` type of what went wrong.
         """
+        self._heard = True
         self._transfer.wait(timeout or None)
         return True
 
@@ -79,6 +90,7 @@ class TransferWork(dist.Work):
         A future carries a failure across C++ as text, so it fails with a RuntimeError that names
         type and message of the error; `wait` raises the error itself.
         """
+        self._heard = True
         if self._future is None:
             if _IN_CALLBACK.get():
                 # Futures end on one thread, and this is it: a future made here must have ended.
@@ -107,7 +119,12 @@ class TransferWork(dist.Work):
         # Only a callback's error becomes an error in C++; one set from Python would pass for a
         # result there.
         future = ended.then(pass_on)
-        self._transfer.add_done_callback(end)
+        if self._transfer.done():
+            # C++ reads the value at once where it has waited for the Work, so that this must not
+            # wait its turn among the callbacks.
+            end(self.exception())
+        else:
+            self._transfer.add_done_callback(end)
         return future
 
     def _outlast(self) -> None:
@@ -125,6 +142,10 @@ class TransferWork(dist.Work):
         if not self._transfer.done():
             held = (self._results, self._kept)
             self._transfer.add_done_callback(partial(_drop, held))
+        if self.unheard is None or self._heard:
+            return
+        if sum(result.numel() for result in self._results) <= _NOTE_ELEMENTS:
+            self.unheard.append(self)  # and so it lives on
 
 
 class DoneWork(dist.Work):
