@@ -50,8 +50,8 @@ def pipeline_table(ranks: Sequence[Sequence[PipelineTimes]]) -> Table | None:
         "computing",
         "waiting",
         "share",
-        "plan",
         "changed",
+        "plan",
     ):
         table.add_column(column, justify="left" if column == "plan" else "right")
     for number, steps in enumerate(ranks):

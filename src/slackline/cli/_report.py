@@ -111,14 +111,17 @@ class Report:
     def progress(self) -> str:
         """What the job is doing, in one line."""
         elapsed = timedelta(seconds=round(monotonic() - self._start_s))
-        counts = [len(rank.steps) for rank in self.ranks]
+        steps = [_Steps(rank.steps) for rank in self.ranks]
+        counts = [each.count for each in steps]
         head = f"{len(counts)} {'rank' if len(counts) == 1 else 'ranks'}, {elapsed}"
         if not min(counts):
             if not (least := min(len(rank.pipeline) for rank in self.ranks)):
                 return f"{head}: running"
             recent = [step for rank in self.ranks for step in rank.pipeline[-_RECENT:]]
             return f"{head}: step {least}, {pace(recent)}"
-        wall_ns, exposed_ns = _median_step([s for r in self.ranks for s in r.steps[-_RECENT:]])
+        recently = [_Steps(rank.steps[-_RECENT:]) for rank in self.ranks]
+        wall_ns = statistics.median(each.wall_ns for each in recently)
+        exposed_ns = statistics.median(each.exposed_ns for each in recently)
         return (
             f"{head}: step {min(counts)}, {1e9 / max(wall_ns, 1):.1f} steps/s, "
             f"{exposed_ns / 1e6:.2f} ms exposed a step ({_share(exposed_ns, wall_ns)})"
@@ -173,23 +176,35 @@ def _verdict(told: LinkVerdict) -> Verdict:
 def _row(rank: RankReport) -> tuple[str, ...]:
     if not rank.steps:
         return ("0",)
-    wall_ns, exposed_ns = _median_step(rank.steps)
+    steps = _Steps(rank.steps)
     return (
-        str(len(rank.steps)),
-        f"{1e9 / max(wall_ns, 1):.1f}",
+        str(steps.count),
+        f"{1e9 / max(steps.wall_ns, 1):.1f}",
         decimal_bytes(sum(step.reduced_bytes for step in rank.steps)),
-        f"{exposed_ns / 1e6:.2f} ms",
-        _share(exposed_ns, wall_ns),
+        f"{steps.exposed_ns / 1e6:.2f} ms",
+        _share(steps.exposed_ns, steps.wall_ns),
         "+".join(rank.rails) or "-",
     )
 
 
-def _median_step(steps: Sequence[StepSummary]) -> tuple[float, float]:
-    """Wall and exposed nanoseconds of the median step, each by itself."""
-    return (
-        statistics.median(step.wall_ns for step in steps),
-        statistics.median(step.exposed_ns for step in steps),
-    )
+class _Steps:
+    """A rank's training steps, each of which may have several optimizers' steps side by side.
+
+    `count` and the median `wall_ns` are those of the optimizer that has spent the most time;
+    `exposed_ns` is the sum of all optimizers' medians, each for its part of the steps.
+    """
+
+    def __init__(self, steps: Sequence[StepSummary]) -> None:
+        apart: dict[int, list[StepSummary]] = {}
+        for step in steps:
+            apart.setdefault(step.optimizer, []).append(step)
+        longest = max(apart.values(), key=lambda of: sum(step.wall_ns for step in of), default=[])
+        self.count = len(longest)
+        self.wall_ns = statistics.median([step.wall_ns for step in longest] or [0])
+        self.exposed_ns = sum(
+            statistics.median(step.exposed_ns for step in each) * len(each) / self.count
+            for each in apart.values()
+        )
 
 
 def _share(part_ns: float, whole_ns: float) -> str:

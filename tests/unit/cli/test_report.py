@@ -8,10 +8,11 @@ from slackline.cli._report import Report, decimal_bytes
 from slackline.telemetry import Counters, LinkVerdict, PipelineStep, StepSummary, Writer, file_of
 
 
-def _step(rank: int, number: int, *, wall_ns: int = 20_000_000) -> StepSummary:
+def _step(rank: int, number: int, *, wall_ns: int = 20_000_000, optimizer: int = 0) -> StepSummary:
     return StepSummary(
         rank=rank,
         step=number,
+        optimizer=optimizer,
         time_ns=0,
         wall_ns=wall_ns,
         exposed_ns=1_000_000,
@@ -44,6 +45,24 @@ def test_a_row_per_rank(tmp_path: Path) -> None:
     ]
 
 
+def test_optimizers_side_by_side_take_the_same_steps(tmp_path: Path) -> None:
+    with Writer(tmp_path, 0) as writer:
+        for number in range(10):
+            writer.write(_step(0, number, optimizer=0))
+            writer.write(_step(0, number, optimizer=1, wall_ns=20_000_001))
+            if number % 2:
+                writer.write(_step(0, number // 2, optimizer=2, wall_ns=40_000_000))
+    report = Report(tmp_path, ranks=1)
+    report.update()
+    rows = [line.split("│") for line in _text(report).splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
+        ["0", "10", "50.0", "15 MB", "2.50 ms", "12.5%", "-"],
+    ]
+    assert report.progress() == (
+        "1 rank, 0:00:00: step 10, 50.0 steps/s, 2.50 ms exposed a step (12.5%)"
+    )
+
+
 def test_a_pipeline_has_a_row_per_rank_too(tmp_path: Path) -> None:
     with Writer(tmp_path, 0) as writer:
         for number in range(4):
@@ -67,6 +86,10 @@ def test_a_pipeline_has_a_row_per_rank_too(tmp_path: Path) -> None:
     with console.capture() as capture:
         console.print(report.pipelines())
     rows = [line.split("│") for line in capture.get().splitlines() if line.startswith("│")]
+    heads = next(line for line in capture.get().splitlines() if line.startswith("┃")).split("┃")
+    assert [cell.strip() for cell in heads[1:-1]] == [
+        *("rank", "steps", "ms a step", "computing", "waiting", "share", "changed", "plan"),
+    ]
     assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
         ["0", "4", "100.0", "70.0 ms", "25.0 ms", "25.0%", "1", "auto"],
         ["1", "0", "", "", "", "", "", ""],
