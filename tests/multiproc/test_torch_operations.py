@@ -1,5 +1,6 @@
 """torch.distributed's operations between processes, on the real engine."""
 
+import copy
 from functools import reduce
 
 import pytest
@@ -8,8 +9,10 @@ import torch.distributed._functional_collectives as funcol
 from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.nn import functional as nn
+from torch.nn.parallel import DistributedDataParallel
 
 from slackline import backend
+from slackline.errors import MismatchError, UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
 
@@ -105,6 +108,48 @@ def every_type(rank, size):
 @pytest.mark.parametrize("size", [2, 3])
 def test_every_type_reduces(job, size):
     job(size, every_type)
+
+
+def sparse(rank, size):
+    def made(r, dtype=torch.float32):
+        """A matrix of rows of three, of which a rank has as many as its number, one row twice."""
+        rows = torch.tensor([[row % 5 for row in (*range(r), *([0] if r else []))]])
+        values = torch.arange(3.0 * rows.shape[1]).view(-1, 3).add(r).to(dtype)
+        return torch.sparse_coo_tensor(rows, values.view(-1, 3), (5, 3))
+
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        for synchronous in (True, False):
+            tensor = made(rank, dtype)
+            work = dist.all_reduce(tensor, async_op=not synchronous)
+            if work is not None:
+                assert work.get_future().wait()[0] is tensor
+                work.wait()
+            expected = sum(made(r, dtype).to_dense() for r in range(size))
+            assert tensor.is_sparse
+            assert tensor.is_coalesced()
+            assert tensor.dtype == dtype
+            assert torch.equal(tensor.to_dense(), expected)
+    nothing = torch.sparse_coo_tensor(torch.empty(2, 0, dtype=torch.int64), [], (4, 4))
+    dist.all_reduce(nothing)
+    assert nothing._nnz() == 0
+    with pytest.raises(UsageError, match="slackline adds sparse tensors; it does not reduce them"):
+        dist.all_reduce(made(rank), dist.ReduceOp.MAX)
+    other = torch.sparse_coo_tensor([[0]], [1.0], (5 + rank,))
+    with pytest.raises(MismatchError, match="sparse tensors must have one shape on all ranks, not"):
+        dist.all_reduce(other)
+    embedding = DistributedDataParallel(torch.nn.Embedding(10, 4, sparse=True))
+    alone = copy.deepcopy(embedding.module)
+    words = [torch.tensor([r, 3, 3]) for r in range(size)]
+    embedding(words[rank]).square().sum().backward()
+    (sum(alone(each).square().sum() for each in words) / size).backward()
+    gradient = embedding.module.weight.grad
+    assert gradient.is_sparse
+    torch.testing.assert_close(gradient.to_dense(), alone.weight.grad.to_dense())
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_sparse_tensors_are_added_and_come_back_coalesced(job, size):
+    job(size, sparse)
 
 
 def uneven_and_empty(rank, size):

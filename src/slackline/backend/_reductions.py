@@ -9,10 +9,12 @@ import torch
 from torch import distributed as dist
 from torch.autograd import profiler  # its variable is asked at each call: fast
 
-from slackline.backend._codes import REDUCTIONS, premultiplier, reduced_as
+from slackline.backend._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
 from slackline.backend._pieces import PIECE_BYTES, pieces_of
 from slackline.backend._posting import Poster, Posting, together
+from slackline.backend._sparse import add_sparse
 from slackline.backend._stage import (
+    HostStage,
     Stage,
     check_alike,
     flat,
@@ -20,8 +22,8 @@ from slackline.backend._stage import (
     only_list,
     only_tensor,
 )
-from slackline.backend._torch import AllreduceOptions
-from slackline.backend._work import TransferWork
+from slackline.backend._torch import AllreduceOptions, reduction_number
+from slackline.backend._work import EndedWork, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Transfer
 
@@ -73,11 +75,38 @@ class Reductions(Poster):
     def _all_reduce(self, tensors: Tensors, opts: Any, timeout: timedelta | None) -> dist.Work:
         tensor = only_tensor(tensors)
         op, options = _reduction(opts)
+        if tensor.layout is torch.sparse_coo:
+            return self._all_reduce_sparse(tensor, op, options, timeout)
         if tensor.is_cuda and tensor.numel() * tensor.element_size() > PIECE_BYTES:
             return self._all_reduce_in_pieces(tensor, op, options, timeout)
         stage = self._stage_for(tensor)
         posting = self._all_reduce_posting(stage, tensor, op)
         return self._run("all_reduce", posting, stage, [tensor], options, timeout)
+
+    def _all_reduce_sparse(
+        self, tensor: torch.Tensor, op: Any, options: Any, timeout: timedelta | None
+    ) -> dist.Work:
+        """As `allreduce`, for a sparse tensor and sums only. Blocks, also in its asynchronous form:
+        the lengths of later messages depend on the first one's.
+        """
+        if reduction_number(op) != reduction_number(_SUM):
+            raise UsageError(f"slackline adds sparse tensors; it does not reduce them with {op}")
+        limit = self._limit(options, timeout)
+
+        def gather(outputs: Sequence[torch.Tensor], source: torch.Tensor) -> None:
+            code, width = moved_as(source.dtype)
+            stage = HostStage()
+            posting = partial(
+                self._nic.all_gather,
+                stage.source(source),
+                [stage.target(output) for output in outputs],
+                [output.numel() * width for output in outputs],
+                code,
+            )
+            self._run("all_gather", posting, stage, outputs, None, limit).wait()
+
+        add_sparse(tensor, self._me, self._ranks, gather)
+        return EndedWork([tensor])
 
     def _all_reduce_in_pieces(
         self, tensor: torch.Tensor, op: Any, options: Any, timeout: timedelta | None

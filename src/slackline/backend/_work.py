@@ -14,7 +14,7 @@ from torch.futures import Future
 
 from slackline.nic import Transfer
 
-__all__ = ["DoneWork", "TransferWork"]
+__all__ = ["DoneWork", "EndedWork", "TransferWork"]
 
 _NO_TIMEOUT = timedelta()
 _NOTE_ELEMENTS = 16
@@ -175,6 +175,22 @@ class DoneWork(dist.Work):
     def get_future(self) -> Future[Any]:
         future: Future[Any] = Future()
         future.set_result([])
+        return future
+
+
+class EndedWork(DoneWork):
+    """The Work of an operation that ended well inside the call, with its results."""
+
+    def __init__(self, results: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._results = list(results)
+
+    def result(self) -> list[torch.Tensor]:
+        return list(self._results)
+
+    def get_future(self) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(self.result())
         return future
 
 

@@ -174,12 +174,15 @@ def test_what_cannot_be_reduced_is_named(ranks, dtype, op, text):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
-@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr"])
-def test_sparse_tensors_are_refused(ranks, layout):
+@pytest.mark.parametrize(
+    ("layout", "operation"), [("sparse_coo", dist.broadcast), ("sparse_csr", dist.all_reduce)]
+)
+def test_sparse_tensors_are_refused_where_they_are_not_added(ranks, layout, operation):
     def rank_main(group):
         tensor = torch.eye(3).to_sparse(layout=getattr(torch, layout))
+        how = {"group_src": 0} if operation is dist.broadcast else {}
         with pytest.raises(UsageError) as caught:
-            dist.all_reduce(tensor, group=group)
+            operation(tensor, group=group, **how)
         return str(caught.value)
 
     assert ranks(1, rank_main) == [

@@ -1,0 +1,59 @@
+"""All_reduce of sparse tensors: everyone gathers all indices and values, and adds them up."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from slackline.errors import MismatchError, UsageError
+
+__all__ = ["add_sparse"]
+
+_MOST_DIMENSIONS = 16
+
+Gather = Callable[[Sequence[torch.Tensor], torch.Tensor], None]
+
+
+def add_sparse(tensor: torch.Tensor, rank: int, ranks: int, gather: Gather) -> None:
+    """Replace a sparse COO tensor by the sum of all ranks' tensors, coalesced, in rank order.
+
+    `gather(outputs, source)` fills one output for each rank, of any lengths, and blocks. The number
+    of values may differ between ranks. Raises UsageError for more than 16 dimensions, MismatchError
+    on all ranks where their shapes differ.
+    """
+    if tensor.dim() > _MOST_DIMENSIONS:
+        raise UsageError(
+            f"sparse tensors have at most {_MOST_DIMENSIONS} dimensions, not {tensor.dim()}",
+            rank=rank,
+        )
+    mine = tensor.detach().cpu().coalesce()
+    head = [mine._nnz(), mine.sparse_dim(), mine.dense_dim(), *mine.shape]
+    padded = torch.tensor(head + [-1] * (3 + _MOST_DIMENSIONS - len(head)))
+    heads = [torch.empty_like(padded) for _ in range(ranks)]
+    gather(heads, padded)
+    for peer, other in enumerate(heads):
+        if not torch.equal(other[1:], padded[1:]):
+            theirs = tuple(size for size in other[3:].tolist() if size >= 0)
+            raise MismatchError(
+                f"sparse tensors must have one shape on all ranks, not {tuple(mine.shape)} with "
+                f"{head[1]} sparse dimensions here and {theirs} with {int(other[1])} at rank "
+                f"{peer}",
+                rank=rank,
+                peer=peer,
+            )
+    counts = [int(other[0]) for other in heads]
+    values = mine.values()
+    all_indices = [torch.empty(mine.sparse_dim(), count, dtype=torch.int64) for count in counts]
+    all_values = [values.new_empty(count, *values.shape[1:]) for count in counts]
+    gather(all_indices, mine.indices().contiguous())
+    gather(all_values, values.contiguous())
+    parts = [
+        torch.sparse_coo_tensor(
+            indices, part, mine.shape, is_coalesced=True, check_invariants=False
+        )
+        for indices, part in zip(all_indices, all_values, strict=True)
+    ]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    with torch.no_grad():
+        tensor.copy_(total.coalesce())
