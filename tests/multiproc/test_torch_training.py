@@ -98,6 +98,22 @@ def test_ddp_equals_one_process(job, size):
     job(size, data_parallel)
 
 
+def compiled(rank, size):
+    alone = train(nn.Sequential(*make_model(), nn.BatchNorm1d(4)), make_batches())
+    for options in ({}, {"static_graph": True}):
+        torch._dynamo.reset()
+        model = nn.Sequential(*make_model(), nn.BatchNorm1d(4))  # has buffers to broadcast
+        model = torch.compile(DistributedDataParallel(model, **options), backend="eager")
+        train(model, make_batches())
+        assert_same_parameters(model, alone)
+        assert_same_on_all_ranks(model, size)
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated")
+def test_compiled_ddp_equals_one_process(job):
+    job(2, compiled)
+
+
 def uneven_inputs(rank, size):
     inputs = [torch.full((2, 8), float(step + 1)) for step in range(4 + 2 * rank)]
     for initial in (False, True):

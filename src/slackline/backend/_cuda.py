@@ -21,7 +21,7 @@ import torch
 from torch.futures import Future
 
 from slackline.backend._pieces import BlockRing, Piece, Ready
-from slackline.backend._torch import new_event, new_stream
+from slackline.backend._torch import left_alone_by_compile, new_event, new_stream
 from slackline.backend._work import _NO_TIMEOUT, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Transfer
@@ -135,6 +135,7 @@ class CudaCopies:
             return event
 
 
+@left_alone_by_compile
 class CudaWork(TransferWork):
     """A TransferWork whose results land on a device."""
 

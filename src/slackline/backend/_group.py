@@ -8,12 +8,13 @@ from slackline.backend._membership import Agreement
 from slackline.backend._moves import Moves
 from slackline.backend._point_to_point import PointToPoint
 from slackline.backend._reductions import Reductions
-from slackline.backend._torch import Store
+from slackline.backend._torch import Store, left_alone_by_compile
 from slackline.nic import Group
 
 __all__ = ["SlacklineGroup"]
 
 
+@left_alone_by_compile
 class SlacklineGroup(Reductions, Moves, PointToPoint):
     """torch's ProcessGroup on a nic's Group.
 

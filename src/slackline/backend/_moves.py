@@ -14,6 +14,7 @@ from torch import distributed as dist
 from slackline.backend._codes import moved_as
 from slackline.backend._posting import Poster, Posting, together
 from slackline.backend._stage import HostStage, Stage, check_alike, only_list, only_tensor
+from slackline.backend._torch import left_alone_by_compile
 from slackline.errors import UsageError
 
 __all__ = ["Moves"]
@@ -21,6 +22,7 @@ __all__ = ["Moves"]
 Tensors = torch.Tensor | Sequence[torch.Tensor]
 
 
+@left_alone_by_compile
 class Moves(Poster):
     """Operations take torch's options, or the root and timeout of its short forms."""
 

@@ -11,6 +11,7 @@ from slackline.backend._codes import moved_as
 from slackline.backend._posting import Poster
 from slackline.backend._profile import Facts
 from slackline.backend._stage import HostStage, only_tensor
+from slackline.backend._torch import left_alone_by_compile
 from slackline.errors import TimeoutError, UsageError
 from slackline.wire import DType
 
@@ -20,6 +21,7 @@ _TAGS = 1 << 24
 _ROLL_CALL = _TAGS - 1
 
 
+@left_alone_by_compile
 class PointToPoint(Poster):
     """The n-th send with a tag meets the n-th receive with it, whatever else is under way."""
 

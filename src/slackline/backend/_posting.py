@@ -13,7 +13,7 @@ from slackline.backend._identity import Identity
 from slackline.backend._pieces import Piece
 from slackline.backend._profile import Facts, profiling, recorded
 from slackline.backend._stage import HostStage, Stage
-from slackline.backend._torch import Store
+from slackline.backend._torch import Store, left_alone_by_compile
 from slackline.backend._transfers import Several, Then
 from slackline.backend._work import DoneWork, TransferWork
 from slackline.errors import UsageError
@@ -37,6 +37,7 @@ class PiecePosting(Protocol):
     def __call__(self, host: torch.Tensor, /, *, timeout: timedelta | None) -> Transfer: ...
 
 
+@left_alone_by_compile
 class Poster(Identity):
     """The middle of the group: it posts what the operations above it have put together.
 

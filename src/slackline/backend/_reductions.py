@@ -22,7 +22,7 @@ from slackline.backend._stage import (
     only_list,
     only_tensor,
 )
-from slackline.backend._torch import AllreduceOptions, reduction_number
+from slackline.backend._torch import AllreduceOptions, left_alone_by_compile, reduction_number
 from slackline.backend._work import EndedWork, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Transfer
@@ -36,6 +36,7 @@ _REDUCTIONS = {
 }  # bare: fast
 
 
+@left_alone_by_compile
 class Reductions(Poster):
     """Operations take torch's options, or the reduction and timeout of its short forms."""
 

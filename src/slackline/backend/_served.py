@@ -10,7 +10,7 @@ from torch import distributed as dist
 
 from slackline.backend._context import create
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._torch import BackendOptions, Store
+from slackline.backend._torch import BackendOptions, Store, left_alone_by_compile
 from slackline.nic import Group
 
 __all__ = ["MixedGroup", "ServedGroup", "create_served"]
@@ -25,6 +25,7 @@ _OPERATIONS = (
 )
 
 
+@left_alone_by_compile
 class ServedGroup(SlacklineGroup):
     """A group that a program has asked of gloo; torch knows it by that name."""
 
@@ -127,6 +128,7 @@ def _routed(name: str) -> Callable[..., Any]:
 
 for _name in _OPERATIONS:
     setattr(MixedGroup, _name, _routed(_name))
+left_alone_by_compile(MixedGroup)
 
 
 def create_served(

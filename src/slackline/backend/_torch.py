@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import distributed as dist
@@ -17,10 +18,13 @@ __all__ = [
     "TorchGroup",
     "backend_options",
     "fast_record",
+    "left_alone_by_compile",
     "new_event",
     "new_stream",
     "reduction_number",
 ]
+
+_Kind = TypeVar("_Kind")
 
 AllreduceOptions = c10d.AllreduceOptions
 BackendOptions = c10d._DistributedBackendOptions
@@ -60,6 +64,21 @@ def fast_record(
         name, list(tensors), {**facts, "scope": "user_scope"}
     )
     return found
+
+
+def left_alone_by_compile(kind: type[_Kind]) -> type[_Kind]:
+    """Have torch.compile run the class's methods, and all that they call, as they are.
+
+    torch's C++ calls them while dynamo watches for frames to compile, DistributedDataParallel's
+    broadcast of buffers for one, and dynamo fails on a process group as `self`.
+    """
+    frames: Any = torch._C._dynamo.eval_frame
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    for method in vars(kind).values():
+        function: Any = method.fget if isinstance(method, property) else method
+        if isinstance(function, FunctionType):
+            frames.set_code_exec_strategy(function.__code__, skip)
+    return kind
 
 
 def new_stream(device: torch.device) -> torch.cuda.Stream:

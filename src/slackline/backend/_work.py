@@ -12,6 +12,7 @@ import torch
 from torch import distributed as dist
 from torch.futures import Future
 
+from slackline.backend._torch import left_alone_by_compile
 from slackline.nic import Transfer
 
 __all__ = ["DoneWork", "EndedWork", "TransferWork"]
@@ -21,6 +22,7 @@ _NOTE_ELEMENTS = 16
 _IN_CALLBACK = ContextVar("in a future's callback", default=False)
 
 
+@left_alone_by_compile
 class TransferWork(dist.Work):
     """The Work of a posted transfer. It holds the operation's tensors and memory until that is
     done.
@@ -148,6 +150,7 @@ class TransferWork(dist.Work):
             self.unheard.append(self)  # and so it lives on
 
 
+@left_alone_by_compile
 class DoneWork(dist.Work):
     """The Work of an operation that ended well inside the call; one object serves them all."""
 
@@ -178,6 +181,7 @@ class DoneWork(dist.Work):
         return future
 
 
+@left_alone_by_compile
 class EndedWork(DoneWork):
     """The Work of an operation that ended well inside the call, with its results."""
 
