@@ -213,9 +213,7 @@ bool Engine::progress() try {
   }
   return any;
 } catch (const std::exception& error) {
-  // On the progress thread nobody else could catch it, and what was being done is half done.
-  fail_everything(
-      Failure{Fault::kInternal, std::string("the engine failed: ") + error.what(), -1, -1, -1, -1});
+  broke_down(error);  // on the progress thread nobody else could catch it
   return true;
 }
 

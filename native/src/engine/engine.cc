@@ -27,7 +27,10 @@ constexpr auto kCloseStep = std::chrono::milliseconds(1);
 }  // namespace
 
 Engine::Engine(const EngineOptions& options)
-    : options_(options), arena_(options.arena_bytes), buffers_(options.wire_segment_bytes) {
+    : options_(options),
+      arena_(options.arena_bytes),
+      buffers_(options.wire_segment_bytes),
+      reserve_(new std::byte[kReserveBytes]) {
   // The arena's first line is the doorbell; the allocator never gives it away.
   auto* doorbell = new (arena_.allocate(sizeof(Doorbell))) Doorbell;
   doorbell->sleeping.store(0);
@@ -114,14 +117,19 @@ std::shared_ptr<Job> Engine::post(Group& group, const Operation& operation, bool
     job->async_counted = true;
     ++async_open_;
   }
-  if (operation.any_source) {
-    start_any_source(job);
-    drain_dirty();
-  } else if (drive_it || job->total <= kInlineStart) {
-    start(job);
-    drain_dirty();
-  } else {
-    to_start_.push_back(job);
+  try {
+    if (operation.any_source) {
+      start_any_source(job);
+      drain_dirty();
+    } else if (drive_it || job->total <= kInlineStart) {
+      start(job);
+      drain_dirty();
+    } else {
+      to_start_.push_back(job);
+    }
+  } catch (const std::exception& error) {
+    broke_down(error);
+    fail(*job, Failure(group.broken), false);  // it may be in no table yet
   }
   if (drive_it) {
     drive(lock, *job, job->deadline_ns);

@@ -149,6 +149,8 @@ class Engine final : public FrameSink {
   static constexpr std::uint64_t kDoorbellToken = ~std::uint64_t{0};
   static constexpr std::uint64_t kControlToken = std::uint64_t{1} << 62;
   static constexpr unsigned kRailShift = 32;
+  // Enough to tell the peers of many operations why they have failed.
+  static constexpr std::size_t kReserveBytes = 1u << 20;
   static constexpr std::uint64_t kLinkMask = (std::uint64_t{1} << kRailShift) - 1;
 
  private:
@@ -220,6 +222,7 @@ class Engine final : public FrameSink {
   void remember_abort(const Key& key, Failure failure);
   void discard(const Unexpected& frame);
   Failure no_room(const Job& job, std::size_t bytes, const char* what) const;
+  void broke_down(const std::exception& error);
   void fail_everything(const Failure& failure);
   void on_abort(Link& link, const wire::Header& header, const Payload& payload);
   void on_bye(Link& link, const wire::Header& header);
@@ -332,6 +335,7 @@ class Engine final : public FrameSink {
   std::uint64_t device_frames_taken_ = 0;
   std::uint64_t device_frames_given_ = 0;
   std::map<std::string, std::uint64_t> last_counters_;  // set by close()
+  std::unique_ptr<std::byte[]> reserve_;                // to fail with when there is no memory
 
   std::thread thread_;
 };

@@ -1,5 +1,7 @@
 // How operations end, well or badly, and what is said about it.
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -194,7 +196,15 @@ Failure Engine::no_room(const Job& job, std::size_t bytes, const char* what) con
 
 void Engine::lacks_slot(Job& job) { fail(job, no_room(job, slot_bytes(), "a staging slot"), true); }
 
-// The engine's own machinery threw: nothing on it can be trusted to go on.
+// The engine's own machinery threw, most likely for want of memory: what was being done is half
+// done, be it a frame that has a number and was not sent, so nothing can be trusted to go on.
+void Engine::broke_down(const std::exception& error) {
+  reserve_.reset();
+  fail_everything(
+      Failure{Fault::kInternal, std::string("the engine failed: ") + error.what(), -1, -1, -1, -1});
+  reserve_.reset(new (std::nothrow) std::byte[kReserveBytes]);
+}
+
 void Engine::fail_everything(const Failure& failure) {
   for (const auto& [epoch, group] : groups_) {
     if (!group->broken) group->broken = failure;

@@ -86,15 +86,18 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   job->key =
       Key{static_cast<std::uint64_t>(cls) << 56 | static_cast<std::uint64_t>(tag & 0xFFFFFF) << 32,
           group.epoch, role};
+  if (!operation.any_source) lay_out(*job, operation);
+  // Last: an operation for which there was no memory takes no number, or the ranks would be out of
+  // step.
   if (operation.key != nullptr)
     job->key = *operation.key;
   else if (!operation.any_source)
     job->key.tag |= group.sequences[sequence_key(cls, tag, role)]++;
-  if (!operation.any_source) lay_out(*job, operation);
   return job;
 }
 
-void Engine::lay_out(Job& job, const Operation& operation) {
+// Throws std::bad_alloc when there is no memory to describe the operation: nothing is kept then.
+void Engine::lay_out(Job& job, const Operation& operation) try {
   const Program& program = *job.program;
   job.chunks.resize(program.chains.size());
   for (std::size_t i = 0; i < program.chains.size(); ++i) job.chunks[i].chain = &program.chains[i];
@@ -156,6 +159,12 @@ void Engine::lay_out(Job& job, const Operation& operation) {
     if (sends_own_wide)
       kernels::widen(job.dtype, chunk.source, reinterpret_cast<float*>(chunk.partial), chunk.count);
   }
+} catch (...) {
+  for (std::byte* memory : std::exchange(job.scratch, {})) arena_.free(memory);
+  for (Chunk& chunk : job.chunks) {
+    if (chunk.device_memory != nullptr) arena_.free(std::exchange(chunk.device_memory, nullptr));
+  }
+  throw;
 }
 
 // Memory for what passes through this rank without being its result; freed with the job. Null when
