@@ -14,6 +14,7 @@ from slackline.lab import Lab
 SOURCE = Path(__file__).with_name("mpi_allreduce.c")
 BYTE_TRANSFER = {"tcp": "self,tcp", "shm": "self,vader"}
 """OpenMPI's transports beside our rails; vader is its shared memory."""
+POLITE = ["--mca", "mpi_yield_when_idle", "1"]
 
 
 def missing() -> str | None:
@@ -25,24 +26,32 @@ def missing() -> str | None:
 
 
 @contextmanager
-def on_this_host(size: int, rails: str) -> Iterator[Programs]:
-    """Start `size` ranks on this host that greet first; `rails` is "tcp" or "shm"."""
+def on_this_host(size: int, rails: str, *, polite: bool = False) -> Iterator[Programs]:
+    """Start `size` ranks on this host that greet first; `rails` is "tcp" or "shm".
+
+    OpenMPI waits by polling. `polite` ranks leave their cores to others meanwhile; those that are
+    not do so only where OpenMPI finds more ranks than cores.
+    """
     with Programs("mpirun", size) as programs:
         options = ["--oversubscribe", "--mca", "btl_tcp_if_include", "lo"]
+        options += POLITE if polite else []
         programs.start(_mpirun(programs.folder, size, rails, options))
         yield programs
 
 
 @contextmanager
 def on_hosts(lab: Lab) -> Iterator[Programs]:
-    """Start a rank on each host of a lab, over TCP; they greet first."""
+    """Start a polite rank on each host of a lab, over TCP; they greet first.
+
+    OpenMPI does not know that the hosts share their cores.
+    """
     size = lab.options.hosts
     with Programs("mpirun", size) as programs:
         agent = programs.folder / "agent"
         agent.write_text(_remote_shell(lab, programs.folder))
         agent.chmod(0o700)
         options = ["--host", ",".join(lab.address(host) for host in range(size))]
-        options += ["--mca", "plm_rsh_agent", str(agent)]
+        options += ["--mca", "plm_rsh_agent", str(agent), *POLITE]
         for layer in ("oob", "btl"):
             options += ["--mca", f"{layer}_tcp_if_include", "eth0"]
         programs.start(lab.command(0, _mpirun(programs.folder, size, "tcp", options)))
@@ -54,8 +63,6 @@ def _mpirun(folder: Path, size: int, rails: str, options: list[str]) -> list[str
     compile_program(["mpicc", "-O2"], SOURCE, program)
     return [
         *("mpirun", "--allow-run-as-root", "--bind-to", "none"),
-        # The ranks share cores, of which those in a lab know nothing.
-        *("--mca", "mpi_yield_when_idle", "1"),
         *("--mca", "btl", BYTE_TRANSFER[rails], *options),
         *("-n", str(size), str(program), str(folder)),
     ]

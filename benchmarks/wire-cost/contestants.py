@@ -145,7 +145,10 @@ def _torch_ranks(contestant: Contestant, network: Network, lab: Lab | None) -> R
 
 @contextmanager
 def _openmpi(network: Network, lab: Lab | None) -> Iterator[Programs]:
-    ranks = openmpi.on_this_host(network.ranks, "tcp") if lab is None else openmpi.on_hosts(lab)
+    if lab is None:
+        ranks = openmpi.on_this_host(network.ranks, "tcp", polite=True)
+    else:
+        ranks = openmpi.on_hosts(lab)
     with ranks as programs:
         yield programs
 
