@@ -105,6 +105,50 @@ TEST("a sender that gives a message up has its frames acknowledged") {
   CHECK(message.job->finished());
 }
 
+TEST("an acknowledgement in a long frame's header counts before its payload is there") {
+  Played p;
+  const Bytes sent = pattern(100'000, 7);
+  const Bytes words = pattern(200'000, 8);
+  Bytes got(words.size());
+  const auto send = p.engine.post(*p.group, send_to(1, sent.data(), sent.size()), false);
+  const auto receive = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+  const Frame data = p.hand().expect(wire::FrameKind::kData);
+  wire::Header h = message_header(1, 1, 0, 0, words.size());
+  h.acknowledge = data.header.sequence + 1;
+  const Bytes frame = numbered(h, 1, words);
+  p.hand().write(Bytes(frame.begin(), frame.begin() + 50'000));
+  finish(p.engine, send);
+  CHECK(!receive->finished());
+  p.hand().write(Bytes(frame.begin() + 50'000, frame.end()));
+  finish(p.engine, receive);
+  CHECK(got == words);
+}
+
+TEST("a grant that comes before its operation is posted counts when it is") {
+  Played p;
+  wire::Header h = message_header(1, 1, 0, 0, 1'000'000);
+  h.kind = static_cast<std::uint8_t>(wire::FrameKind::kGrant);
+  h.flags = wire::kFlagToSender;
+  h.offset = 1'000'000;
+  p.hand().write(numbered(h, 1));
+  // The engine has read the grant when it has answered the frame behind it.
+  p.hand().write(numbered_message(2, 7, 0, pattern(100'000, 9)));
+  CHECK(acknowledges(p.hand(), 3));
+  const Bytes words = pattern(1'000'000, 10);
+  const auto job = p.engine.post(*p.group, send_to(1, words.data(), words.size()), false);
+  for (std::size_t got = 0; got < words.size();) {
+    const std::optional<Frame> frame = p.hand().read();
+    CHECK(frame.has_value());
+    if (frame->header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAck)) continue;
+    CHECK_EQUAL(frame->header.kind, static_cast<std::uint8_t>(wire::FrameKind::kData));
+    got += frame->payload.size();
+  }
+  wire::Header ack = header_of(wire::FrameKind::kAck);
+  ack.acknowledge = ~0u >> 1;
+  p.hand().write(seal(ack));
+  finish(p.engine, job);
+}
+
 TEST("frames of two rails may overtake each other") {
   Played p(2);
   const Bytes first = pattern(1000, 1);

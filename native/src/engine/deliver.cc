@@ -12,6 +12,9 @@
 
 namespace slackline {
 std::byte* Engine::landing(Link& link, const wire::Header& header, Job** owner) {
+  // The payload may take milliseconds. The peer has sent no ACK of its own, as this header has it.
+  if (header.acknowledge != 0) link.acknowledged(header.acknowledge);
+  mark_dirty(link);
   if (header.kind != static_cast<std::uint8_t>(wire::FrameKind::kData) ||
       (header.flags & wire::kFlagReference) != 0)
     return nullptr;
@@ -227,14 +230,18 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
 
 void Engine::on_grant(Link& link, const wire::Header& header) {
   const bool request = (header.flags & wire::kFlagEager) != 0;
-  const std::shared_ptr<Job> job = find(key_of(header));
+  const Key key = key_of(header);
+  const std::shared_ptr<Job> job = find(key);
   if (!job) {
-    if (request && !aborted_.contains(key_of(header))) {
-      unexpected_[key_of(header)].push_back(Unexpected{&link, header, {}});
-      link.hold();
-      early(key_of(header));
-    }
-    return;  // else a grant for an operation that is over
+    const bool over = aborted_.contains(key) || closed_epochs_.contains(header.epoch) ||
+                      (!request && finished_in(key) != nullptr);
+    if (over) return;
+    // The peer was the first to post the operation. Without its grant this rank would have to ask
+    // for one, and the answer would wait behind the data that the peer sends.
+    unexpected_[key].push_back(Unexpected{&link, header, {}});
+    link.hold();
+    if (request) early(key);
+    return;
   }
   const int peer = job->group->rank_of(link);
   if (peer < 0) return;

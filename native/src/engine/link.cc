@@ -298,6 +298,7 @@ void Link::finish_borrowed() {
 void Link::grant(Job& job, int peer) {
   wire::Header header = engine_.header_for(job, wire::FrameKind::kGrant);
   if (job.key.role != kRoleCollective) header.flags |= wire::kFlagToSender;
+  header.total = job.total;
   header.offset = job.lanes[static_cast<std::size_t>(peer)].promised;
   control(header);
 }
