@@ -146,6 +146,24 @@ struct Played {
   std::shared_ptr<Group> group;
 };
 
+// A frame with its number on the link.
+inline Bytes numbered(wire::Header h, std::uint32_t sequence, const Bytes& payload = {}) {
+  h.sequence = sequence;
+  return seal(h, payload);
+}
+
+inline Bytes numbered_message(std::uint32_t link_sequence, int tag, std::uint32_t sequence,
+                              const Bytes& payload) {
+  return numbered(message_header(1, 1, tag, sequence, payload.size()), link_sequence, payload);
+}
+
+inline bool acknowledges(Hand& hand, std::uint32_t next) {
+  while (std::optional<Frame> frame = hand.read()) {
+    if (frame->header.acknowledge >= next) return true;
+  }
+  return false;
+}
+
 // Takes what a rail hands over and keeps a copy.
 struct Recorder final : FrameSink {
   std::byte* landing(Link&, const wire::Header&, Job**) override { return landing_memory; }

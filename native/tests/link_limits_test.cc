@@ -11,11 +11,6 @@ constexpr std::size_t kPool = 4u << 20;
 constexpr std::uint32_t kMostHeld = 139'264;
 constexpr std::uint32_t kMostAhead = 262'144;
 
-Bytes numbered(wire::Header h, std::uint32_t sequence, const Bytes& payload = {}) {
-  h.sequence = sequence;
-  return seal(h, payload);
-}
-
 // A message that the hand sends without having been asked, the `sequence`-th frame of the link.
 void say(Hand& hand, std::uint32_t sequence, int tag, const Bytes& words) {
   hand.write(numbered(message_header(1, 1, tag, 0, words.size()), sequence, words));
