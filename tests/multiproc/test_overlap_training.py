@@ -202,6 +202,14 @@ def told(rank, size):
     model.close()
 
 
+def told_by_replicas(rank, size):
+    replicas = [dist.new_group(members) for members in ([0, 1], [2, 3])]
+    module = nn.Linear(4, 4)
+    optimizer = optim.SGD(module.parameters(), lr=0.1)
+    with DataParallel(module, optimizer, process_group=replicas[rank // 2]) as model:
+        train(model, optimizer, [torch.ones(2, 4)] * STEPS)
+
+
 def after_the_end(rank, size):
     module = nn.Linear(1000, 1000)
     optimizer = optim.SGD(module.parameters(), lr=0.1)
@@ -262,6 +270,14 @@ def test_every_rank_writes_its_steps_where_the_environment_says(job, tmp_path: P
     assert [run.steps for run in runs] == [STEPS] * 2
     assert all(0 < run.communication_share < 1 for run in runs)
     assert len(records) == 2 * (STEPS + 1)
+
+
+def test_ranks_of_several_groups_write_a_file_each(job, tmp_path: Path):
+    job(4, told_by_replicas, environment={"SLACKLINE_TELEMETRY": str(tmp_path)})
+    records = list(read_directory(tmp_path))
+    runs = [record for record in records if isinstance(record, RunSummary)]
+    assert [(run.rank, run.steps) for run in runs] == [(rank, STEPS) for rank in range(4)]
+    assert len(records) == 4 * (STEPS + 1)
 
 
 def test_gradients_can_be_read_after_the_group_has_ended(job):

@@ -80,10 +80,9 @@ class DataParallel(nn.Module):
         exchange = open_exchange(module, process_group, spare_keys=2 * len(optimizers))
         agree_and_copy(module, holders, exchange)
         directory = Environment.read().telemetry if telemetry is None else telemetry
-        self._report = Report(exchange, directory, on_step)
-        recorders = [
-            Recorder(exchange.rank, number, self._report.take) for number in range(len(optimizers))
-        ]
+        rank = dist.get_rank() if dist.is_initialized() else exchange.rank
+        self._report = Report(exchange, directory, on_step, rank=rank)
+        recorders = [Recorder(rank, number, self._report.take) for number in range(len(optimizers))]
         self._recorder = recorders[0]
         follows = (
             broadcast_buffers and exchange.size > 1 and next(module.buffers(), None) is not None

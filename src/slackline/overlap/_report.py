@@ -20,18 +20,21 @@ class Report:
         exchange: Exchange,
         directory: Path | None,
         on_step: Callable[[StepSummary], None] | None,
+        *,
+        rank: int,
     ) -> None:
+        """`rank` in the job: the exchange may be that of some of its ranks only."""
         self.last_step: StepSummary | None = None
         self._exchange = exchange
         self._on_step = on_step
-        self._totals = Totals(exchange.rank)
+        self._totals = Totals(rank)
         self._rails: tuple[str, ...] = ()
-        self._writer = None if directory is None else Writer(directory, exchange.rank)
+        self._writer = None if directory is None else Writer(directory, rank)
         if self._writer is not None:
             atexit.register(self.close)
 
     def take(self, summary: StepSummary) -> None:
-        """A step is done."""
+        """Take the summary of a step that is done."""
         self.last_step = summary
         self._totals.add(summary)
         if self._writer is not None:
@@ -40,13 +43,13 @@ class Report:
             self._on_step(summary)
 
     def run_summary(self) -> RunSummary:
-        """The sum of all steps so far."""
+        """Return the sum of all steps so far."""
         with suppress(SlacklineError):  # the group may have ended: what was known still holds
             self._rails = self._exchange.rails()
         return self._totals.run(self._rails)
 
     def close(self) -> None:
-        """Writes the run's sum, where there is a file; a second call changes nothing."""
+        """Write the run's sum, where there is a file; a second call changes nothing."""
         if self._writer is not None:
             atexit.unregister(self.close)
             self._writer.write(self.run_summary())
