@@ -285,8 +285,6 @@ NB_MODULE(_native, m) {
           },
           "address"_a, "bytes"_a)
       .def("new_ring", &Engine::new_ring, "Offset of a fresh receive ring in the arena.")
-      .def("free_ring", &Engine::free_ring, "offset"_a,
-           "Give a ring back that no rail has and no peer writes to; False where there is none.")
       .def(
           "add_link",
           [](Engine& e, std::string name, bool redial) {

@@ -304,11 +304,6 @@ class Engine:
     def new_ring(self) -> int:
         """Offset of a fresh receive ring in the arena."""
 
-    def free_ring(self, offset: int) -> bool:
-        """
-        Give a ring back that no rail has and no peer writes to; False where there is none.
-        """
-
     def add_link(self, name: str, redial: bool = False) -> int:
         """
         With `redial` the link outlives its rails, and operations wait for a new one.

@@ -56,8 +56,6 @@ class Engine final : public FrameSink {
   Arena& arena() { return arena_; }
   int doorbell_fd() const { return doorbell_fd_; }
   std::uint64_t new_ring();
-  // Gives a ring back that no rail has and no peer writes to; false where there is none.
-  bool free_ring(std::uint64_t offset);
   // With `redial` the link outlives its rails, and operations wait for a new one. `first_sequence`
   // numbers the first frame each way; both ends must agree.
   int add_link(std::string name, bool redial = false, std::uint32_t first_sequence = 1);
@@ -240,10 +238,6 @@ class Engine final : public FrameSink {
   std::string describe(const Job& job) const;
   std::string waiting_for(const Job& job, int* peer) const;
   Failure mismatch(const Job& job, const wire::Header& header) const;
-
-  // rails.cc
-  void release_memory(Link& link);
-  bool reads_memory_of(const Link& link) const;
 
   // engine.cc
   std::map<std::string, std::uint64_t> count();

@@ -93,9 +93,6 @@ void Engine::retire(Job& job) {
   }
   job.scratch.clear();
   for (Lane& lane : job.lanes) lane.parked.clear();
-  for (Link* link : job.group->links) {
-    if (link != nullptr && link->down) release_memory(*link);
-  }
 }
 
 void Engine::fail(Job& job, Failure failure, bool tell_peers) {
@@ -307,10 +304,8 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
 }
 
 void Engine::link_lost(Link& link) {
-  if (link.shm() != nullptr) unwatch_fd(link.shm()->control_fd());
   if (link.said_bye) {
     link.finish_borrowed();
-    release_memory(link);
     return;
   }
   std::vector<std::shared_ptr<Group>> concerned;
@@ -326,7 +321,6 @@ void Engine::link_lost(Link& link) {
     // The peer may run into the same limit later than this rank: tell it that the link is useless.
     peer_left(*group, rank, failure, Leave::kBroken);
   }
-  release_memory(link);
 }
 
 void Engine::check_deadlines(std::int64_t now) {

@@ -54,16 +54,12 @@ class Link {
 
   int index() const { return index_; }
   const std::string& name() const { return name_; }
-  bool shared_memory() const { return shared_; }
-  ShmRail* shm() { return shm_.get(); }  // null once its peer has gone and nothing reads it
+  bool shared_memory() const { return shm_ != nullptr; }
+  ShmRail* shm() { return shm_.get(); }
   const ShmRail* shm() const { return shm_.get(); }
   std::vector<std::unique_ptr<LinkRail>>& rails() { return rails_; }
   const std::vector<std::unique_ptr<LinkRail>>& rails() const { return rails_; }
-  void set_shm(std::unique_ptr<ShmRail> rail) {
-    shm_ = std::move(rail);
-    shared_ = true;
-  }
-  std::unique_ptr<ShmRail> take_shm() { return std::move(shm_); }
+  void set_shm(std::unique_ptr<ShmRail> rail) { shm_ = std::move(rail); }
   // A rail with an index that is taken replaces the one that has it.
   void add_rail(int index, std::string name, std::unique_ptr<WireRail> rail);
   LinkRail* rail(int index);
@@ -117,7 +113,7 @@ class Link {
   std::string condition(std::int64_t now_ns) const;
   // When watch() wants to be called again, kNever when nothing is expected.
   std::int64_t watch_due_ns(std::int64_t now_ns, bool probing) const;
-  bool without_rail() const { return !shared_ && rails_.empty(); }
+  bool without_rail() const { return shm_ == nullptr && rails_.empty(); }
 
   // Nothing is left to send and, on a wire, nothing to be acknowledged.
   bool idle() const;
@@ -190,7 +186,6 @@ class Link {
   const int index_;
   const std::string name_;
   std::unique_ptr<ShmRail> shm_;
-  bool shared_ = false;
   const bool redial_;
   std::vector<std::unique_ptr<LinkRail>> rails_;
   std::uint64_t picks_ = 0;

@@ -360,7 +360,7 @@ bool Link::reap() {
 }
 
 std::string Link::condition(std::int64_t now_ns) const {
-  if (shared_) return down ? "its process has ended" : "its process lives";
+  if (shm_ != nullptr) return "its process lives";
   if (rails_.empty())
     return "no rail to it is left since " + seconds(now_ns - bare_since_ns_) +
            ", the last one's end: " + failure.message;

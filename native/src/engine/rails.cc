@@ -1,7 +1,4 @@
-// The engine's calls about rails: adding and ending them, what shared memory they take, faults, and
-// what is known of each.
-#include <unistd.h>
-
+// The engine's calls about rails: adding and ending them, faults, and what is known of each.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -37,60 +34,6 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
   if (wire->far()) ++far_rails_;
   target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
   wake();
-}
-
-std::uint64_t Engine::new_ring() { return make_ring(arena_); }
-
-bool Engine::free_ring(std::uint64_t offset) {
-  return offset < arena_.capacity() && arena_.free(arena_.at(offset));
-}
-
-void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
-                          int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring) {
-  const Lock lock = lock_for_post();
-  std::unique_ptr<PeerArena> peer;
-  try {
-    peer = std::make_unique<PeerArena>(arena_fd, arena_bytes);
-  } catch (...) {
-    for (const int fd : {arena_fd, doorbell_fd, control_fd}) ::close(fd);
-    throw;
-  }
-  ::close(arena_fd);
-  links_.at(static_cast<std::size_t>(link))
-      ->set_shm(std::make_unique<ShmRail>(arena_, std::move(peer), doorbell_fd, control_fd,
-                                          receive_ring, send_ring));
-  watch_fd(control_fd, kControlToken | static_cast<std::uint64_t>(link), false);
-  wake();
-}
-
-// Unmaps the arena of a peer that has gone, and gives back the ring that it wrote to, once nothing
-// reads them any more. A peer that lives on may still write: its link keeps both until it ends.
-void Engine::release_memory(Link& link) {
-  if (!link.down || link.shm() == nullptr || !link.shm()->peer_gone() || reads_memory_of(link))
-    return;
-  const std::unique_ptr<ShmRail> rail = link.take_shm();
-  free_ring(arena_.offset_of(rail->receive_ring()));
-}
-
-// What a peer sent before it left in good order still counts, and may lie in its memory.
-bool Engine::reads_memory_of(const Link& link) const {
-  for (const auto& [key, frames] : unexpected_) {
-    if (std::ranges::any_of(frames, [&](const Unexpected& u) {
-          return u.link == &link && (u.header.flags & wire::kFlagReference) != 0;
-        }))
-      return true;
-  }
-  for (const auto& [key, job] : jobs_) {
-    if (job->group->rank_of(link) < 0) continue;
-    for (const Chunk& chunk : job->chunks) {
-      for (const Segment& segment : chunk.segments) {
-        for (const Stash* s = segment.first; s != nullptr; s = s->next) {
-          if (s->link == &link && (s->flags & wire::kFlagReference) != 0) return true;
-        }
-      }
-    }
-  }
-  return false;
 }
 
 void Engine::drop_rail(int link, int rail, const std::string& reason) {

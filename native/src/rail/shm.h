@@ -68,7 +68,6 @@ class ShmRail {
   ShmRail& operator=(const ShmRail&) = delete;
 
   int control_fd() const { return control_fd_; }
-  const void* receive_ring() const { return receive_; }
   // False when the ring has no room; the peer will then ring our doorbell once it has.
   // `stands_for`: bytes that a reference lends, which a fault's rate counts.
   bool push(const wire::Header& header, const void* payload, std::size_t length,

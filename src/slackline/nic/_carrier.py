@@ -80,9 +80,7 @@ class TermsMaker:
 
     def __init__(self, site: Site, kind: str, sock: socket.socket) -> None:
         self._engine, self._kind, self._sock = site.engine, kind, sock
-        self._keeper = site.keeper
         self._udp: socket.socket | None = None
-        self._ring: tuple[int, socket.socket] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -95,29 +93,17 @@ class TermsMaker:
     ) -> None:
         if self._udp is not None:
             self._udp.close()
-        if self._ring is not None:
-            ring, sock = self._ring
-            task = self._keeper.spawn(_free_ring(self._engine, ring, sock))
-            task.add_done_callback(lambda _: sock.close())  # it may be cancelled before it begins
 
     def make(self) -> tuple[Terms, tuple[int, ...]]:
         engine = self._engine
         if self._kind == "shm":
-            sock = self._sock.dup()
-            self._ring = engine.new_ring(), sock
-            terms = Terms(arena_bytes=engine.arena_bytes, ring=self._ring[0])
+            terms = Terms(arena_bytes=engine.arena_bytes, ring=engine.new_ring())
             return terms, (engine.arena_fd, engine.doorbell_fd)
         if self._kind != "udp":
             return Terms(), ()
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._udp.bind((self._sock.getsockname()[0], 0))
         return Terms(port=self._udp.getsockname()[1]), ()
-
-    def take_ring(self) -> None:
-        """A rail of the engine has the ring from now on."""
-        assert self._ring is not None
-        self._ring[1].close()
-        self._ring = None
 
     def take_udp(self, port: int) -> socket.socket:
         """The UDP socket, connected to `port` of the host at the other end of the line."""
@@ -146,7 +132,6 @@ def carry(
             undo.callback(os.close, fd)
         if plan.kind == "shm":
             _carry_memory(site, link, sock, session, undo)
-            terms.take_ring()
             return carrier
         name = f"{plan.kind} {sock.getsockname()[0]}>{sock.getpeername()[0]}"
         rail: socket.socket = sock
@@ -180,19 +165,6 @@ def _carry_memory(
         site.engine.add_shm_rail(link, arena, size, doorbell, control, ours.ring, theirs.ring)
     except ValueError as error:
         raise LinkError(str(error)) from error
-
-
-async def _free_ring(engine: _native.Engine, ring: int, sock: socket.socket) -> None:
-    """Give back the ring of a handshake that has failed, once the other end of `sock` has closed:
-    it may have begun to write to the ring.
-    """
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_WR)  # the other end learns that nothing comes of it
-        while True:
-            await ready(sock)
-            if not sock.recv(4096):
-                break
-    engine.free_ring(ring)
 
 
 async def _watch_life_line(sock: socket.socket, carrier: Carrier) -> None:
