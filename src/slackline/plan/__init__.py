@@ -1,5 +1,5 @@
-"""Pure data: what each rank does, as plans that are generated, printed, validated and priced.
+"""Plans as data: lists of instructions for each rank, generated, printed, validated and priced.
 
 collective/     how a collective moves and reduces its chunks
-pipeline/       what each rank of a pipeline computes, and when
+pipeline/       which computations each rank of a pipeline runs, in which order
 """

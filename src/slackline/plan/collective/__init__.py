@@ -1,17 +1,17 @@
-"""How a collective moves and reduces its chunks: what each rank does, as data.
+"""Plans of collectives: for each rank, a list of instructions that move and reduce chunks.
 
-_collective.py    the collectives, and which rank has and is due which chunk
+_collective.py    the collectives, and which rank starts with and must end with which chunk
 _instruction.py   SEND, ADD, COPY, HOLD, FOLD and their one-token text
-_split.py         where a buffer is cut into chunks
+_split.py         the rule that cuts a buffer into chunks
 _plan.py          a plan: the programs of all ranks, and one member's part of it
 _straight.py _ring.py _chain.py _halving.py _torus.py _star.py _dissemination.py
                   the algorithms
 _table.py         the table of plans: a variant is a row
 _trace.py         an order in which a plan can run, receives matched to sends
-_validate.py      whether it reaches its result, and the first place where it does not
-_grid.py          the plan to read
-_cost.py _choose.py     what it costs, and which to take
-_measured.py      which to take by what each took
+_validate.py      the check that a plan computes its collective, or the first fault in it
+_grid.py          a plan printed as a grid
+_cost.py _choose.py     a plan's estimated cost, and the choice of the cheapest
+_measured.py      the choice among plans whose times were measured
 """
 
 from slackline.plan.collective._choose import Choice, Order, choose

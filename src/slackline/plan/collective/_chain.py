@@ -1,14 +1,17 @@
-"""Chains: every rank passes one chunk on, segment by segment, while later ones still arrive.
+"""Chain algorithms: each rank forwards one chunk to the next rank, segment by segment.
 
-Reduce-broadcast is two chains: the sum is gathered 0 -> 1 -> ... -> n - 1, so every element is
-added in rank order, and the result goes n - 1 -> 0 -> 1 -> ... -> n - 2. Over three ranks:
+A rank forwards the first segments of the chunk while later segments are still arriving.
+Reduce-broadcast consists of two chains. The first chain 0 -> 1 -> ... -> n - 1 adds every element
+in rank order. The second chain n - 1 -> 0 -> 1 -> ... -> n - 2 spreads the result. Over three
+ranks:
 
     rank 0   SEND_1C0               COPY_2C0 SEND_1C0
     rank 1   ADD_0C0  SEND_2C0      COPY_0C0
     rank 2   ADD_1C0!               SEND_0C0
 
-2 (n - 1) hops, and 2 S bytes over each link, S over those of rank n - 1: more than a rotating
-ring's 2 (n - 1) / n S, but bits that depend on neither the size nor where it was cut.
+Reduce-broadcast takes 2 (n - 1) hops. Each link carries 2 S bytes, and the links of rank n - 1
+carry S. A rotating ring moves less, 2 (n - 1) / n S, but the bits of a reduce-broadcast depend on
+neither the size of the buffer nor the places where it is cut.
 """
 
 from collections.abc import Iterator
@@ -19,7 +22,10 @@ __all__ = ["all_reduce_chain", "broadcast_chain", "reduce_chain"]
 
 
 def broadcast_chain(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
-    """From the root: root -> root + 1 -> ... -> root - 1: n - 1 hops, S bytes over each link."""
+    """Yield a rank's instructions of a broadcast along root -> root + 1 -> ... -> root - 1.
+
+    The broadcast takes n - 1 hops and S bytes over each link.
+    """
     if rank != root:
         yield Instruction(Kind.COPY, (rank - 1) % ranks, 0)
     if (rank + 1) % ranks != root:
@@ -27,7 +33,10 @@ def broadcast_chain(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
 
 
 def reduce_chain(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
-    """0 -> 1 -> ... -> n - 1 adds in rank order; one more hop to the root where it is not n - 1."""
+    """Yield a rank's instructions of a reduce in rank order along 0 -> 1 -> ... -> n - 1.
+
+    Where the root is not rank n - 1, one more hop takes the result to the root.
+    """
     tail = ranks - 1
     if rank > 0:
         yield Instruction(Kind.ADD, rank - 1, 0, last=rank == tail)
@@ -40,6 +49,6 @@ def reduce_chain(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
 
 
 def all_reduce_chain(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
-    """Reduce to rank n - 1, then broadcast from it."""
+    """Yield a rank's instructions of a reduce to rank n - 1 and a broadcast from that rank."""
     yield from reduce_chain(rank, ranks, ranks - 1)
     yield from broadcast_chain(rank, ranks, ranks - 1)

@@ -1,4 +1,4 @@
-"""Which plan to take: the cheapest by the cost model, with a sentence that says why."""
+"""The choice of a plan: the cheapest by the cost model, with a sentence that gives the reason."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,16 +12,16 @@ from slackline.units import format_bytes
 __all__ = ["Choice", "Order", "choose"]
 
 Order = Literal["rank", "any"]
-"""Whether reductions must be in rank order, so that their bits depend on neither plan nor size."""
+"""The order of reductions: in "rank" order, the bits depend on neither plan nor size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A plan's name, and why it was taken."""
+    """The name of the chosen plan and the reason for the choice."""
 
     name: str
     reason: str
-    """A sentence that is shown as it is."""
+    """A sentence that logs and pages show unchanged."""
 
 
 def choose(
@@ -35,12 +35,13 @@ def choose(
     order_free: bool = False,
     accumulate_ratio: float = 1,
 ) -> Choice:
-    """The cheapest plan; among equals the first in the table.
+    """Choose the cheapest plan by the cost model; among equals, the first in the table.
 
-    `order="rank"` leaves only plans that reduce in rank order, except where the result is the same
-    in every order (`order_free`: integers, bitwise operations). `accumulate_ratio` as in
-    `estimate`; it counts only where rank order binds. Generates every candidate: ask once for a
-    class of sizes.
+    `order="rank"` admits only plans that reduce in rank order. The exception is a reduction whose
+    result is the same in every order (`order_free`: integers, bitwise operations).
+    `accumulate_ratio` has the meaning it has in `estimate`, and counts only where rank order is
+    required. The call generates every candidate plan, so call it once for a class of sizes. Raises
+    UsageError for an unknown order.
     """
     if order not in ("rank", "any"):
         raise UsageError(f'order must be "rank" or "any", not "{order}"')
@@ -61,7 +62,7 @@ def choose(
 
 
 def _time(time_ns: int) -> str:
-    """Two digits are all that an estimate is worth: "1.9 ms"."""
+    """Format a duration with at most two digits, since an estimate is no more precise: "1.9 ms"."""
     for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
         if time_ns >= size:
             value = time_ns / size

@@ -1,4 +1,4 @@
-"""The collectives that have plans, and what each of them means for its chunks."""
+"""The collectives that have plans, and the chunks each rank starts with and must end with."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ __all__ = ["Collective"]
 
 
 class Collective(IntEnum):
-    """An operation of a whole group; the values are the codes of the frame header."""
+    """A communication operation of a group; the values are the codes in the frame header."""
 
     ALL_REDUCE = 1
     REDUCE_SCATTER = 2
@@ -21,21 +21,21 @@ class Collective(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name as it is written in text: "all_reduce"."""
+        """The collective's name as text and messages write it: "all_reduce"."""
         return self.name.lower()
 
     @property
     def reduces(self) -> bool:
-        """Whether contributions of several ranks become one; a barrier's are empty."""
+        """Whether the collective combines contributions of several ranks; a barrier's are empty."""
         return self in _REDUCING
 
     @property
     def rooted(self) -> bool:
-        """Whether one rank is special; in POINT_TO_POINT it is the sender."""
+        """Whether one rank is the root; in POINT_TO_POINT the root is the sender."""
         return self in _ROOTED
 
     def has(self, rank: int, chunk: int, ranks: int, root: int | None) -> bool:
-        """Whether `rank` has data for `chunk` before the first instruction."""
+        """Return whether `rank` has data for `chunk` before the first instruction."""
         match self:
             case Collective.ALL_GATHER | Collective.GATHER:
                 return rank == chunk
@@ -47,7 +47,7 @@ class Collective(IntEnum):
                 return True
 
     def due(self, rank: int, chunk: int, ranks: int, root: int | None) -> bool:
-        """Whether `rank` must have the final value of `chunk` after the last instruction."""
+        """Return whether `rank` must have the final value of `chunk` after the last instruction."""
         match self:
             case Collective.REDUCE_SCATTER | Collective.SCATTER:
                 return rank == chunk

@@ -1,19 +1,19 @@
-"""What a plan costs, counted from its own instructions.
+"""The cost model of plans: an estimate counted from a plan's own instructions.
 
-Four terms that add up, since one engine thread receives, reduces and sends:
+One engine thread receives, reduces and sends, so four terms add up:
 
     time = steps * latency + messages * overhead + port bytes / rate + reduced / reduce rate
 
-steps         the longest chain of messages each of which had to wait for the one before
-messages      what the busiest rank sends and receives
-port bytes    what the busiest rank sends or receives, the larger: links are full duplex
-reduced       what the busiest rank receives in order to reduce it
+steps         the longest chain of messages in which each message waits for the one before
+messages      the messages that the busiest rank sends and receives
+port bytes    the bytes that the busiest rank sends or receives, the larger: links are full duplex
+reduced       the bytes that the busiest rank receives in order to reduce them
 
-Segments pass through a rank while later ones still arrive, so a chain of hops pays its bytes once
-and not once a hop. With shared memory there are no ports: port bytes are those that a rank copies,
-its own data once for each chunk that it sends (peers read the copy) and what it stores by COPY;
-ADD and FOLD read the peers' memory in place (the reduced bytes). A helper is taken to have a port
-for each rank.
+A rank forwards segments while later ones still arrive, so a chain of hops pays its bytes once and
+not once for each hop. With shared memory there are no ports, and port bytes are the bytes that a
+rank copies: its own data once for each chunk that it sends (peers read the copy), and the data that
+COPY stores. ADD and FOLD read the peers' memory in place, which counts as reduced bytes. The model
+gives a helper (a member without data of its own) one port for each rank.
 """
 
 from dataclasses import dataclass
@@ -32,18 +32,18 @@ _SECOND_NS = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostParameters:
-    """What the network and the machines under a group can do."""
+    """The speed of the network and the machines of a group."""
 
     latency_ns: int
-    """From a send to its receive, for an empty message."""
+    """The time from a send to its receive, for an empty message."""
     bytes_per_second: float
-    """Of one rank's port, each way; with shared memory, of one rank's copying."""
+    """The rate of one rank's port in each direction; with shared memory, of its copying."""
     reduce_bytes_per_second: float
-    """At which one rank reads incoming bytes and reduces them."""
+    """The rate at which one rank reads incoming bytes and reduces them."""
     per_message_overhead_ns: int = 0
-    """What a rank spends on each message that it sends or receives."""
+    """The time that a rank spends on each message that it sends or receives."""
     shared_memory: bool = False
-    """All ranks are on one host and read each other's memory."""
+    """Whether all ranks are on one host and read each other's memory."""
 
     def __post_init__(self) -> None:
         for name in ("latency_ns", "per_message_overhead_ns"):
@@ -72,11 +72,12 @@ def estimate(
     *,
     accumulate_ratio: float = 1,
 ) -> Estimate:
-    """What the plan costs for a buffer of `nbytes`, all chunks together.
+    """Estimate the cost of the plan for a buffer of `nbytes` bytes, all chunks together.
 
-    In all_to_all, where a rank has n of the n * n chunks, it is the size of one rank's buffer.
-    `accumulate_ratio` is how much wider partials travel than elements: 2 for half types that must
-    be reduced in rank order, whose partials stay fp32 until the end.
+    In all_to_all, where a rank has n of the n * n chunks, `nbytes` is the size of one rank's
+    buffer. `accumulate_ratio` is the size of a partial over the size of an element. The ratio is 2
+    for half types that must be reduced in rank order, since their partials stay fp32 until the end.
+    Raises UsageError for a negative `nbytes`.
     """
     if nbytes < 0:
         raise UsageError(f"nbytes must not be negative, not {nbytes}")

@@ -1,4 +1,4 @@
-"""A plan as a grid to read: a column for each member, a row for each step."""
+"""A plan printed as a grid: a column for each member, a row for each step."""
 
 from itertools import zip_longest
 
@@ -8,9 +8,9 @@ __all__ = ["grid"]
 
 
 def grid(plan: CollectivePlan, mark: tuple[int, int] | None = None) -> str:
-    """The programs side by side: row i has each rank's instruction i.
+    """Return the members' programs side by side: row i has each member's instruction i.
 
-    `mark` is a (rank, index) to point at.
+    `mark` is a (rank, index) that an arrow points at.
 
        rank 0    rank 1
     0  SEND_1C0  SEND_0C0

@@ -1,16 +1,17 @@
 """Halving-doubling: ranks pair up at distances p/2, p/4, ..., 1 and back, p a power of two.
 
-Each exchange of the first phase halves what a rank keeps, until rank i has the complete chunk i;
-each of the second doubles it. Over four ranks, rank 0 keeps chunks 0 1, then 0, then has 0 1, then
-0 1 2 3:
+Each exchange of the first phase halves the chunks that a rank still reduces, until rank i has the
+complete chunk i. Each exchange of the second phase doubles the complete chunks that a rank has.
+Over four ranks, rank 0 reduces chunks 0 and 1, then 0; then rank 0 has chunks 0 and 1, then all
+four:
 
     rank 0   SEND_2C2 SEND_2C3 ADD_2C0 ADD_2C1   SEND_1C1 ADD_1C0!
              SEND_1C0 COPY_1C1   SEND_2C0 SEND_2C1 COPY_2C2 COPY_2C3
 
-2 log2(p) steps and 2 (p - 1) / p S bytes out of each port. Where n is no power of two, rank p + i
-first adds all it has to rank i and receives the result from it in the end: two more steps, and for
-that pair S bytes more each way (Thakur, Rabenseifner and Gropp, Optimization of Collective
-Communication Operations in MPICH, 2005, section 4.5).
+The algorithm takes 2 log2(p) steps and 2 (p - 1) / p S bytes out of each port. Where n is no power
+of two, rank p + i first adds all its data to rank i, and at the end receives the result from rank
+i: two more steps, and for that pair S bytes more in each direction (Thakur, Rabenseifner and Gropp,
+Optimization of Collective Communication Operations in MPICH, 2005, section 4.5).
 """
 
 from collections.abc import Iterator
@@ -21,12 +22,16 @@ __all__ = ["all_reduce_halving_doubling", "halving_chunks"]
 
 
 def halving_chunks(ranks: int) -> int:
-    """p, the largest power of two that is at most n: the ranks that pair up, and the chunks."""
+    """Return the largest power of two that is at most `ranks`: the paired ranks, and the chunks."""
     return 1 << (ranks.bit_length() - 1)
 
 
 def all_reduce_halving_doubling(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
-    """Fold the extra rank in, halve, double, hand the extra rank the result."""
+    """Yield a rank's instructions of the halving and the doubling.
+
+    Where n is no power of two, a paired rank i first adds the data of the extra rank p + i, and at
+    the end sends the result to that rank.
+    """
     paired = halving_chunks(ranks)
     chunks = range(paired)
     if rank >= paired:
@@ -51,6 +56,6 @@ def all_reduce_halving_doubling(rank: int, ranks: int, root: int) -> Iterator[In
 
 
 def _near(rank: int, distance: int) -> range:
-    """The chunks of the block of `distance` ranks that `rank` lies in: its own from there on."""
+    """Return the chunks of the aligned block of `distance` ranks that contains `rank`."""
     start = rank // distance * distance
     return range(start, start + distance)

@@ -1,4 +1,4 @@
-"""One thing that one rank does to one chunk, and its one-token text."""
+"""An instruction: one step that one rank does to one chunk, with its one-token text."""
 
 import re
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from slackline.errors import UsageError
 __all__ = ["NOBODY", "Instruction", "Kind"]
 
 NOBODY = -1
-"""The peer of an instruction that has none."""
+"""The peer of an instruction that has no peer: -1."""
 
 
 class Kind(IntEnum):
-    """What an instruction does; "mine" is what the rank has of the chunk at that point."""
+    """The operation of an instruction; "mine" is the rank's current value of the chunk."""
 
     SEND = 0
-    """Send mine: the own data, a partial or the final value."""
+    """Send mine: the rank's own data, a partial or the final value."""
     ADD = 1
     """Receive a partial and reduce: mine = op(incoming, mine)."""
     COPY = 2
     """Receive the final value and store it."""
     HOLD = 3
-    """Receive the peer's own contribution and keep it beside mine."""
+    """Receive the peer's own contribution and buffer it beside mine."""
     FOLD = 4
-    """Reduce all that is held, and mine, in rank order; mine is then complete."""
+    """Reduce all buffered contributions and mine in rank order; mine is then complete."""
 
     @property
     def receives(self) -> bool:
@@ -40,14 +40,17 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """Do `kind` with `peer` to `chunk`; instructions of one chunk run in listed order."""
+    """One step of a plan: do `kind` with `peer` to `chunk`.
+
+    A rank runs the instructions of one chunk in the order listed.
+    """
 
     kind: Kind
     peer: int
-    """A rank; NOBODY in a FOLD."""
+    """The peer's rank; NOBODY in a FOLD."""
     chunk: int
     last: bool = False
-    """In an ADD: the chunk is then complete, so averages divide and half types round here."""
+    """Whether this ADD completes the chunk: averages divide and half types are rounded here."""
 
     def __post_init__(self) -> None:
         if self.kind is Kind.FOLD and self.peer != NOBODY:
@@ -60,13 +63,13 @@ class Instruction:
             raise UsageError(f"only an ADD can be last, not a {self.kind.name}")
 
     def __str__(self) -> str:
-        """The token: "SEND_2C0", "ADD_1C3!" where last, "FOLD_C0"."""
+        """Return the token: "SEND_2C0", "ADD_1C3!" where `last` is set, "FOLD_C0"."""
         peer = "" if self.peer == NOBODY else self.peer
         return f"{self.kind.name}_{peer}C{self.chunk}{'!' if self.last else ''}"
 
     @classmethod
     def parse(cls, token: str) -> Self:
-        """The instruction of a token; raises UsageError that shows what is not one."""
+        """Parse a token into its instruction; raises UsageError that quotes an invalid token."""
         match = _TOKEN.fullmatch(token)
         if match is None or match["kind"] not in Kind.__members__:
             kinds = ", ".join(Kind.__members__)

@@ -1,7 +1,8 @@
-"""Choosing a plan by what each took when it was tried, and by what the model expects of it.
+"""The choice of a plan by the times that were measured for each, and by the cost model.
 
-On a busy machine a trial tells plans apart only when they differ much; the model tells them apart
-always, but knows nothing of processors. So both count alike: the plan with the smallest product.
+On a busy machine a measurement tells plans apart only when they differ much. The cost model always
+tells plans apart, but knows nothing of the load on processors. Measured time and modelled time
+therefore count alike: the plan with the smallest product of the two is chosen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,15 @@ __all__ = ["Timing", "fastest"]
 
 
 _TIES = {"mesh": 1.2, "ring": 1.5}
-"""How much longer a plan may seem to take and still be preferred. Trials on wires are
-the noisier."""
+"""The factor by which a plan may be slower than the best and still be preferred.
+
+The factor for rings is larger, since measurements over a wire are noisier.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long one plan took at two sizes."""
+    """The measured time of one plan at two sizes."""
 
     name: str
     short_bytes: int
@@ -31,8 +34,10 @@ class Timing:
     large_ns: int
 
     def at(self, nbytes: int) -> float:
-        """Nanoseconds for `nbytes`: the straight line through both points, never below the short
-        one.
+        """Return the plan's time in nanoseconds for `nbytes`, interpolated between the two sizes.
+
+        The interpolation is linear, goes on beyond the two sizes and is never below the time of the
+        shorter one.
         """
         slope = (self.large_ns - self.short_ns) / (self.large_bytes - self.short_bytes)
         return self.short_ns + max(0.0, slope) * max(0, nbytes - self.short_bytes)
@@ -45,13 +50,13 @@ def fastest(
     *,
     preferred: Literal["mesh", "ring"] = "mesh",
 ) -> Choice:
-    """The plan with the smallest product of measured and expected time.
+    """Choose the plan with the smallest product of measured and expected time.
 
-    `expected_ns` is what the model says for each plan and `nbytes`; None where it was not asked,
-    and what was measured decides alone. `preferred` is taken where it
-    is not much slower than the best. On one host that is "mesh", which with the fewest copies
-    suffers least when processors get busy; on wires "ring", where nobody is sent to by several at
-    once.
+    `expected_ns` has the cost model's time of each plan for `nbytes`; with None the measured times
+    alone decide. The plan `preferred` is chosen where it is not much slower than the best. On one
+    host that is "mesh", which copies least and so loses least when processors are busy. Over a wire
+    that is "ring", in which no rank receives from several ranks at once. Raises UsageError for no
+    timings.
     """
     if not timings:
         raise UsageError("a choice needs at least one timing, not 0")

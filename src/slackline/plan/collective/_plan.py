@@ -1,4 +1,4 @@
-"""A plan: what each rank of a collective does, as data."""
+"""A plan of a collective: the list of instructions of each rank, as data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from slackline.plan.collective._instruction import Instruction
 __all__ = ["CollectivePlan", "Part", "Program"]
 
 Program = tuple[Instruction, ...]
-"""What one rank does: one chunk's instructions in listed order, different chunks independently."""
+"""One rank's instructions: those of one chunk run in the order listed, chunks independently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectivePlan:
-    """The programs of all ranks; whether they reach the right result is for `validate` to say.
+    """The programs of all ranks of one collective; `validate` checks that they compute its result.
 
-    Layouts: all_reduce, reduce, broadcast, barrier and point_to_point cut one buffer into `chunks`
-    parts by `split`. In reduce_scatter, all_gather, gather and scatter chunk i is rank i's part. In
-    all_to_all chunk i * ranks + j goes from rank i to rank j, and chunk i * ranks + i stays where
-    it is.
+    In all_reduce, reduce, broadcast, barrier and point_to_point, `split` cuts one buffer into
+    `chunks` chunks. In reduce_scatter, all_gather, gather and scatter, chunk i is rank i's part. In
+    all_to_all, chunk i * ranks + j goes from rank i to rank j, and chunk i * ranks + i stays on
+    rank i.
     """
 
     name: str
@@ -28,17 +28,19 @@ class CollectivePlan:
     ranks: int
     chunks: int
     root: int | None = None
-    """The special rank of a rooted collective, else None."""
+    """The root rank of a rooted collective, else None."""
     programs: tuple[Program, ...]
-    """One for each rank, then one for each helper."""
+    """One program for each rank, then one for each helper."""
     rank_ordered: bool
-    """Every reduced value is ((x0 op x1) op x2) ...: its bits depend on neither plan nor size."""
+    """Whether each reduced value is ((x0 op x1) op x2) ..., so that bits depend on no plan or
+    size.
+    """
     helpers: int = 0
-    """Members after the ranks, who have no data of their own and are due none."""
+    """The number of members without data of their own (aggregators), which follow the ranks."""
 
     @property
     def members(self) -> int:
-        """The ranks and the helpers."""
+        """The number of ranks and helpers together."""
         return self.ranks + self.helpers
 
     def __post_init__(self) -> None:
@@ -58,7 +60,7 @@ class CollectivePlan:
         return f"{self.collective.label} {self.name}, {self.ranks} ranks{root}"
 
     def cells(self) -> Iterator[tuple[int, int, Instruction]]:
-        """Every (member, index, instruction), member by member."""
+        """Yield every (member, index, instruction), member by member."""
         for rank, program in enumerate(self.programs):
             for index, instruction in enumerate(program):
                 yield rank, index, instruction
@@ -66,7 +68,7 @@ class CollectivePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One member's program, and what it must know of the plan as a whole."""
+    """One member's program, with the properties of the whole plan that the member must know."""
 
     name: str
     collective: Collective
@@ -74,21 +76,21 @@ class Part:
     helpers: int
     chunks: int
     member: int
-    """A rank; the ranks' number and above for a helper."""
+    """The member's rank, or for a helper a number from `ranks` on."""
     program: Program
     forwards: bool
-    """Whether, for some root, some member sends of a chunk after it has received of it."""
+    """Whether, for some root, some member sends part of a chunk after receiving part of it."""
     adds: bool
-    """Whether some member makes a partial sum."""
+    """Whether some member computes a partial sum."""
 
     @property
     def members(self) -> int:
-        """The ranks and the helpers."""
+        """The number of ranks and helpers together."""
         return self.ranks + self.helpers
 
 
 def check_ranks(collective: Collective, ranks: int, root: int | None) -> None:
-    """Raises UsageError where no plan of the collective can have these ranks and this root."""
+    """Check that a plan of the collective can have these ranks and this root; raises UsageError."""
     if ranks < 1:
         raise UsageError(f"ranks must be a positive integer, not {ranks}")
     if collective is Collective.POINT_TO_POINT and ranks > 2:

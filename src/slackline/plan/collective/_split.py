@@ -1,4 +1,4 @@
-"""Where one buffer is cut into chunks: at multiples of a cache line, as evenly as that allows."""
+"""The rule that cuts a buffer into chunks: at multiples of a cache line, as evenly as possible."""
 
 from itertools import pairwise
 
@@ -7,14 +7,15 @@ from slackline.errors import UsageError
 __all__ = ["LINE_BYTES", "split"]
 
 LINE_BYTES = 64
-"""The unit of cutting: a cache line, and one beat of a 512-bit stream."""
+"""The unit of cutting in bytes: a cache line, and one beat (clock cycle) of a 512-bit stream."""
 
 
 def split(count: int, parts: int, itemsize: int) -> tuple[tuple[int, int], ...]:
-    """(offset, count) of each part, in elements; the native engine cuts by the identical rule.
+    """Return the (offset, count) of each part of a buffer, in elements.
 
-    The buffer has ceil(count * itemsize / 64) lines. Part i takes lines // parts of them, and one
-    more where i < lines % parts. The last line may be short and trailing parts empty:
+    The native engine cuts by the same rule. The buffer has ceil(count * itemsize / 64) lines. Part
+    i has lines // parts of these lines, and one more where i < lines % parts. The last line may be
+    short and trailing parts may be empty:
 
         split(40, 3, 4):  160 bytes = 3 lines of 16 elements -> (0, 16) (16, 16) (32, 8)
         split(20, 3, 4):   80 bytes = 2 lines                -> (0, 16) (16, 4)  (20, 0)

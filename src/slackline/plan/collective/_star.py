@@ -1,14 +1,14 @@
-"""A star: an aggregator in the middle adds for all, and has no data of its own.
+"""The star: an aggregator, which has no data of its own, adds the contributions of all ranks.
 
-It is the member after the last rank. Over two ranks:
+The aggregator is the member after the last rank. Over two ranks:
 
     rank 0        SEND_2C0                    COPY_2C0
     rank 1        SEND_2C0                    COPY_2C0
     aggregator    HOLD_0C0 HOLD_1C0 FOLD_C0   SEND_0C0 SEND_1C0
 
-Two steps, and S bytes out of and into each port, where endpoints among themselves need at least
-2 (n - 1) / n S. Every segment goes its own way: the sum of the first is on its way back while the
-last has not been sent.
+The star takes two steps, and S bytes leave and enter each port. An all-reduce among the endpoints
+alone needs at least 2 (n - 1) / n S. Segments are independent: the sum of the first segment is on
+its way back while the last segment has not been sent.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,11 @@ __all__ = ["all_reduce_star"]
 
 
 def all_reduce_star(member: int, ranks: int, root: int) -> Iterator[Instruction]:
-    """Everyone sends to the aggregator, member `ranks`, who folds in rank order and sends back."""
+    """Yield a member's instructions of the star; member `ranks` is the aggregator.
+
+    Every rank sends its data to the aggregator, which reduces in rank order and sends the result
+    back.
+    """
     if member < ranks:
         yield Instruction(Kind.SEND, ranks, 0)
         yield Instruction(Kind.COPY, ranks, 0)

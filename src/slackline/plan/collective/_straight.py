@@ -1,6 +1,7 @@
-"""Plans in which every message goes straight to where it is due: direct and mesh.
+"""Direct and mesh plans: every message goes straight to the rank that must have it.
 
-Rank r begins with rank r + 1 and expects rank r - 1 first: no rank is everybody's first target.
+Rank r sends to rank r + 1 first and expects rank r - 1 first, so that no rank is the first target
+of several others.
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,10 @@ Steps = Iterator[Instruction]
 
 
 def all_reduce_direct(rank: int, ranks: int, root: int) -> Steps:
-    """Everyone sends everyone everything and folds: one step, (n - 1) S bytes out of each port.
+    """Yield a rank's instructions of an all-reduce in one step: all ranks exchange all data.
+
+    Every rank sends its whole buffer to every other and reduces all contributions itself. (n - 1) S
+    bytes leave each port.
 
     rank 0   SEND_1C0 SEND_2C0   HOLD_2C0 HOLD_1C0   FOLD_C0
     """
@@ -34,7 +38,9 @@ def all_reduce_direct(rank: int, ranks: int, root: int) -> Steps:
 
 
 def reduce_scatter_mesh(rank: int, ranks: int, root: int) -> Steps:
-    """Chunk i goes straight to rank i, who folds: one step, (n - 1) / n S bytes out of each port.
+    """Yield a rank's instructions of a reduce-scatter in one step: chunk i goes straight to rank i.
+
+    Rank i reduces all contributions to chunk i. (n - 1) / n S bytes leave each port.
 
     rank 0   SEND_1C1 SEND_2C2   HOLD_2C0 HOLD_1C0   FOLD_C0
     """
@@ -44,7 +50,7 @@ def reduce_scatter_mesh(rank: int, ranks: int, root: int) -> Steps:
 
 
 def all_gather_mesh(rank: int, ranks: int, root: int) -> Steps:
-    """Rank i sends chunk i straight to everyone: one step.
+    """Yield a rank's instructions of an all-gather in one step: rank i sends chunk i to all others.
 
     rank 0   SEND_1C0 SEND_2C0   COPY_2C2 COPY_1C1
     """
@@ -53,13 +59,19 @@ def all_gather_mesh(rank: int, ranks: int, root: int) -> Steps:
 
 
 def all_reduce_mesh(rank: int, ranks: int, root: int) -> Steps:
-    """Reduce-scatter, then all-gather: two steps, 2 (n - 1) / n S bytes out of each port."""
+    """Yield a rank's instructions of a reduce-scatter and then an all-gather.
+
+    The plan takes two steps, and 2 (n - 1) / n S bytes leave each port.
+    """
     yield from reduce_scatter_mesh(rank, ranks, root)
     yield from all_gather_mesh(rank, ranks, root)
 
 
 def broadcast_direct(rank: int, ranks: int, root: int) -> Steps:
-    """The root sends everyone everything: one step, (n - 1) S bytes out of its port."""
+    """Yield a rank's instructions of a broadcast in one step: the root sends to every other rank.
+
+    (n - 1) S bytes leave the root's port.
+    """
     if rank == root:
         yield from (Instruction(Kind.SEND, peer, 0) for peer in _after(rank, ranks))
     else:
@@ -67,7 +79,10 @@ def broadcast_direct(rank: int, ranks: int, root: int) -> Steps:
 
 
 def reduce_direct(rank: int, ranks: int, root: int) -> Steps:
-    """Everyone sends the root everything, who folds: one step, (n - 1) S bytes into its port."""
+    """Yield a rank's instructions of a reduce in one step: every rank sends its data to the root.
+
+    The root reduces all contributions in rank order. (n - 1) S bytes enter its port.
+    """
     if rank == root:
         yield from (Instruction(Kind.HOLD, peer, 0) for peer in _before(rank, ranks))
         yield Instruction(Kind.FOLD, NOBODY, 0)
@@ -76,7 +91,7 @@ def reduce_direct(rank: int, ranks: int, root: int) -> Steps:
 
 
 def gather_direct(rank: int, ranks: int, root: int) -> Steps:
-    """Rank i sends chunk i to the root: one step."""
+    """Yield a rank's instructions of a gather in one step: rank i sends chunk i to the root."""
     if rank == root:
         yield from (Instruction(Kind.COPY, peer, peer) for peer in _before(rank, ranks))
     else:
@@ -84,7 +99,7 @@ def gather_direct(rank: int, ranks: int, root: int) -> Steps:
 
 
 def scatter_direct(rank: int, ranks: int, root: int) -> Steps:
-    """The root sends chunk i to rank i: one step."""
+    """Yield a rank's instructions of a scatter in one step: the root sends chunk i to rank i."""
     if rank == root:
         yield from (Instruction(Kind.SEND, peer, peer) for peer in _after(rank, ranks))
     else:
@@ -92,21 +107,24 @@ def scatter_direct(rank: int, ranks: int, root: int) -> Steps:
 
 
 def all_to_all_direct(rank: int, ranks: int, root: int) -> Steps:
-    """Chunk i * n + j goes straight from rank i to rank j: one step."""
+    """Yield a rank's instructions of an all-to-all in one step.
+
+    Chunk i * n + j goes straight from rank i to rank j.
+    """
     yield from (Instruction(Kind.SEND, peer, rank * ranks + peer) for peer in _after(rank, ranks))
     yield from (Instruction(Kind.COPY, peer, peer * ranks + rank) for peer in _before(rank, ranks))
 
 
 def point_to_point_direct(rank: int, ranks: int, root: int) -> Steps:
-    """The root sends to the other rank of a pair."""
+    """Yield a rank's instructions of one message from the root to the other rank of a pair."""
     yield from broadcast_direct(rank, ranks, root)
 
 
 def _after(rank: int, ranks: int) -> Iterator[int]:
-    """The peers in the order in which `rank` sends to them: r + 1, r + 2, ..."""
+    """Yield the peers in the order in which `rank` sends to them: r + 1, r + 2, ..."""
     return ((rank + step) % ranks for step in range(1, ranks))
 
 
 def _before(rank: int, ranks: int) -> Iterator[int]:
-    """The peers in the order in which their messages are expected: r - 1 sends to `rank` first."""
+    """Yield the peers in the order in which `rank` expects their messages: r - 1, r - 2, ..."""
     return ((rank - step) % ranks for step in range(1, ranks))

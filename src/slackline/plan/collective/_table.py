@@ -1,4 +1,4 @@
-"""The table of plans: a variant is a row."""
+"""The table of collective plans: each row has the generator and the properties of one plan."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,21 +23,24 @@ __all__ = ["PLANS", "Generator", "generate", "names", "part"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generator:
-    """One row: how the program of each rank is made, and what is known of the plan before it is."""
+    """One row of the table: the generator of each member's program, and the plan's properties."""
 
     program: Callable[[int, int, int], Iterator[Instruction]]
-    """(member, ranks, root) -> its instructions; never called for a single rank."""
+    """A function (member, ranks, root) -> instructions, never called for a single rank."""
     chunks: Callable[[int], int]
-    """ranks -> chunks."""
+    """A function from the number of ranks to the number of chunks."""
     rank_ordered: bool = True
-    """What the plan claims where there are several ranks; nothing to reduce is in order too."""
+    """Whether the plan reduces in rank order; a plan that reduces nothing counts as ordered."""
     helpers: int = 0
-    """Members that the plan needs besides the ranks."""
+    """The number of members that the plan needs besides the ranks."""
     forwards_from: int | None = None
-    """The smallest number of ranks of which, for some root, some member sends of a chunk after it
-    has received of it; None: whatever their number, none does."""
+    """The smallest number of ranks with which some member forwards data.
+
+    A member forwards when, for some root, it sends part of a chunk after it has received part of
+    it. None: no member forwards, with any number of ranks.
+    """
     adds: bool = False
-    """Whether some member makes a partial sum, where there are several ranks."""
+    """Whether some member computes a partial sum, where there are several ranks."""
 
 
 def _one(ranks: int) -> int:
@@ -128,11 +131,14 @@ PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
         ),
     }
 )
-"""Every plan there is. A barrier is an all_reduce of nothing."""
+"""All plans by collective and name. A barrier is an all_reduce of an empty buffer."""
 
 
 def names(collective: int, *, helpers: int = 0) -> tuple[str, ...]:
-    """Its plans that need at most so many helpers, in the order of the table."""
+    """Return the names of the collective's plans in the order of the table.
+
+    Plans that need more than `helpers` helpers are left out.
+    """
     known = _known(collective)
     return tuple(
         name for (each, name), row in PLANS.items() if each is known and row.helpers <= helpers
@@ -140,11 +146,12 @@ def names(collective: int, *, helpers: int = 0) -> tuple[str, ...]:
 
 
 def generate(collective: int, name: str, ranks: int, root: int | None = None) -> CollectivePlan:
-    """The plan of that name, valid by construction; a single rank has nothing to do.
+    """Generate the plan of that name, which is valid by construction.
 
     `collective` is a Collective or its code. `root` is given for a rooted collective and for no
-    other. Raises UsageError that names the wrong value. Costs time in proportion to the
-    instructions: keep it.
+    other. The plan of a single rank has no instructions. Raises UsageError that names the wrong
+    value. The call takes time in proportion to the number of instructions, so callers should reuse
+    the plan.
     """
     known, generator = _row(collective, name, ranks, root)
     several = ranks > 1
@@ -164,10 +171,10 @@ def generate(collective: int, name: str, ranks: int, root: int | None = None) ->
 
 
 def part(collective: int, name: str, ranks: int, member: int, root: int | None = None) -> Part:
-    """Return the member's part of the plan that `generate` makes, without making the others'.
+    """Return the member's part of the plan that `generate` makes, without generating the others.
 
-    Costs time in proportion to the member's own instructions. Raises UsageError as `generate` does,
-    and for a member that the plan does not have.
+    The call takes time in proportion to the member's own instructions. Raises UsageError as
+    `generate` does, and for a member that the plan does not have.
     """
     known, row = _row(collective, name, ranks, root)
     several = ranks > 1

@@ -1,18 +1,18 @@
-"""The torus: ranks as p rows of q columns, rings along the rows, then along the columns, and back.
+"""The torus: ranks stand in p rows of q columns, with a ring along each row and each column.
 
-Rank i * q + j stands in row i, column j, and owns the chunk of its own number. Chunks travel along
-the row to their column, p at a time, then along the column to their row; the result goes back the
-same way.
+Rank i * q + j stands in row i, column j, and owns the chunk of that number. Chunks travel along the
+row to the owner's column, p at a time, and then along the column to the owner's row. The result
+goes back the same way.
 
     0 - 1 - 2 -
     |   |   |        p = 2 rows, q = 3 columns
     3 - 4 - 5 -
     |   |   |
 
-2 (p - 1) + 2 (q - 1) steps in place of the ring's 2 (p q - 1), and as many bytes: (q - 1) / q S
-along the row and (p - 1) / p S / q along the column make (n - 1) / n S, twice.
+The torus takes 2 (p - 1) + 2 (q - 1) steps in place of the ring's 2 (p q - 1), and moves as many
+bytes: (q - 1) / q S along the row and (p - 1) / p S / q along the column make (n - 1) / n S, twice.
 
-A prime number of ranks makes one row: the ring.
+A prime number of ranks makes one row, which is the ring.
 """
 
 import math
@@ -24,13 +24,13 @@ __all__ = ["all_reduce_torus", "torus_shape"]
 
 
 def torus_shape(ranks: int) -> tuple[int, int]:
-    """(p, q) with p * q = n, p <= q, and p as large as it can be."""
+    """Return (p, q) with p * q = n and p <= q, where p is as large as possible."""
     rows = next(p for p in range(math.isqrt(ranks), 0, -1) if ranks % p == 0)
     return rows, ranks // rows
 
 
 def all_reduce_torus(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
-    """Reduce along the row, along the column; spread along the column, along the row."""
+    """Yield a rank's instructions: reduce along row and column, spread along column and row."""
     rows, columns = torus_shape(ranks)
     row, column = divmod(rank, columns)
     right, left = row * columns + (column + 1) % columns, row * columns + (column - 1) % columns

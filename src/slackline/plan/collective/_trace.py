@@ -1,10 +1,10 @@
 """The order in which a plan's instructions can run, with every receive matched to its send.
 
-Instructions of one (rank, chunk) run in listed order, and messages from one rank to another about
-one chunk arrive in the order sent; nothing else is ordered. No instruction ever chooses among
-messages, so whatever order an engine finds, each receive gets the same message and each value is
-the same (Kahn, The semantics of a simple language for parallel programming, 1974): one order stands
-for all of them.
+A rank runs the instructions of one chunk in the order listed. Messages from one rank to another
+about one chunk arrive in the order sent. Nothing else is ordered. No instruction ever chooses among
+messages, so in every order that an engine finds, each receive gets the same message and each value
+is the same (Kahn, The semantics of a simple language for parallel programming, 1974). One order
+therefore stands for all of them.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from slackline.plan.collective._plan import CollectivePlan
 __all__ = ["Cell", "Event", "Trace", "trace"]
 
 Cell = tuple[int, int]
-"""Where an instruction stands: (rank, index in its program)."""
+"""The position of an instruction in a plan: (rank, index in its program)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +27,27 @@ class Event:
     cell: Cell
     instruction: Instruction
     sent_by: Cell | None
-    """Where the message of a receive was sent."""
+    """For a receive, the position of the SEND whose message it got."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Everything that can run, in an order in which it can, and what is left over."""
+    """The result of a run: the instructions that ran, in a possible order, and those left over."""
 
     events: tuple[Event, ...]
     blocked: tuple[Cell, ...]
-    """The receives that wait for ever, in order: one for each (rank, chunk) that is not done."""
+    """The receives that wait for ever, sorted: one for each (rank, chunk) that is not finished."""
     behind: tuple[Cell, ...]
-    """What stands behind the blocked receives and never runs."""
+    """The instructions that follow a blocked receive of their chunk and therefore never run."""
     unreceived: tuple[Cell, ...]
-    """The sends that ran and that nobody received."""
+    """The sends that ran and whose message no rank received."""
 
 
 def trace(plan: CollectivePlan) -> Trace:
-    """Runs the plan without data. Peers and chunks must be in range, which `check` sees to."""
+    """Run the plan without data and return its trace.
+
+    Peers and chunks must be in range, which `check` verifies first.
+    """
     strands: dict[tuple[int, int], deque[tuple[int, Instruction]]] = {}
     for rank, index, instruction in plan.cells():
         strands.setdefault((rank, instruction.chunk), deque()).append((index, instruction))
@@ -71,7 +74,7 @@ def _run(
     strand: deque[tuple[int, Instruction]],
     travelling: dict[tuple[int, int, int], deque[Cell]],
 ) -> Iterator[Event]:
-    """Runs one (rank, chunk) up to a receive whose message has not been sent."""
+    """Run the instructions of one (rank, chunk) up to a receive whose message has not been sent."""
     while strand:
         index, instruction = strand[0]
         sent_by = None

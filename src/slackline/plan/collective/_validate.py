@@ -1,8 +1,8 @@
-"""Whether a plan reaches its collective's result, found by running it on symbols.
+"""The validation of a plan: a run on symbols shows whether the plan computes its collective.
 
-A symbol says which ranks' contributions a value holds and in what order they were combined. So one
-run shows that every contribution is reduced exactly once, that final values are where they are due,
-that `last`, HOLD and FOLD are right, and that nothing waits for ever.
+A symbol says which ranks' contributions a value holds and in what order they were combined. One run
+shows that every contribution is reduced exactly once, that final values are on the ranks that must
+have them, that `last`, HOLD and FOLD are right, and that no instruction waits for ever.
 """
 
 from collections.abc import Iterable
@@ -23,13 +23,13 @@ _REDUCING = (Kind.ADD, Kind.HOLD, Kind.FOLD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What is wrong with a plan, and where."""
+    """An error in a plan, with the instruction at which it shows."""
 
     rank: int
     index: int | None
-    """The instruction in the rank's program; None where the fault shows only at the end."""
+    """The instruction's index in the rank's program; None where the fault shows only at the end."""
     token: str | None
-    """The instruction's text."""
+    """The instruction's text, or None."""
     reason: str
 
     def __str__(self) -> str:
@@ -39,16 +39,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What `check` found."""
+    """The result of `check`."""
 
     fault: Fault | None
     """The first fault, or None for a valid plan."""
     rank_ordered: bool
-    """Every value due was reduced as ((x0 op x1) op x2) ...; False where there is a fault."""
+    """Whether each final value was reduced as ((x0 op x1) op x2) ...; False with a fault."""
 
 
 def validate(plan: CollectivePlan) -> CollectivePlan:
-    """The plan itself; raises UsageError with the first fault and the grid that points at it."""
+    """Check the plan and return it; raises UsageError with the first fault and a grid."""
     fault = check(plan).fault
     if fault is None:
         return plan
@@ -57,7 +57,10 @@ def validate(plan: CollectivePlan) -> CollectivePlan:
 
 
 def check(plan: CollectivePlan) -> Verdict:
-    """Runs the plan on symbols; takes time in proportion to instructions times ranks."""
+    """Run the plan on symbols and return the first fault, if any.
+
+    The run takes time in proportion to instructions times ranks.
+    """
     run = _Run(plan)
     try:
         run.check_ranges()
@@ -73,12 +76,12 @@ def check(plan: CollectivePlan) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What a rank has of a chunk: whose contributions, combined in which order."""
+    """A rank's current value of a chunk: its contributions, in the order they were combined."""
 
     of: tuple[int, ...]
     final: bool
     chained: bool = True
-    """Built one contribution at a time, each as the right operand."""
+    """Whether contributions were added one at a time, each as the right operand."""
 
     def __str__(self) -> str:
         kind = "the final value" if self.final else "a partial"
@@ -92,7 +95,7 @@ class _Found(Exception):
 
 
 class _Run:
-    """The symbols of one run; every method raises _Found at the first fault."""
+    """The symbols of one run of a plan; every method raises _Found at the first fault."""
 
     def __init__(self, plan: CollectivePlan) -> None:
         self.plan = plan
@@ -138,7 +141,7 @@ class _Run:
                     self._mine[rank, chunk] = self._fold(event, mine)
 
     def check_left_over(self, result: Trace) -> None:
-        """Nothing may wait for ever, be sent for nothing, or be held for nothing."""
+        """Check that nothing waits for ever, and that every message sent and every HOLD is used."""
         never_run = {*result.blocked, *result.behind}
         unsent = {
             (rank, instruction.peer, instruction.chunk)
@@ -201,7 +204,7 @@ class _Run:
                 raise self._found(event.cell, f"adds {value} to {mine}")
         of = value.of + mine.of
         if self.plan.collective is Collective.BARRIER:
-            of = tuple(sorted({*of}))  # having heard of a rank twice is having heard of it
+            of = tuple(sorted({*of}))  # A barrier may learn of the same rank twice.
         elif twice := set(value.of) & set(mine.of):
             raise self._found(event.cell, f"reduces the contribution of {_ranks(twice)} twice")
         complete = len(of) == self.plan.ranks
@@ -239,7 +242,10 @@ class _Run:
         return self._sent[event.sent_by]
 
     def _cycle(self, blocked: tuple[Cell, ...]) -> tuple[Cell, str]:
-        """The ring of ranks that wait for each other, where every blocked receive has a sender."""
+        """Find the ring of ranks that wait for each other; every blocked receive has a sender.
+
+        Returns an instruction of the ring and the sentence that describes the ring.
+        """
         waiting = {(cell[0], self._at(cell).chunk): cell for cell in blocked}
         chunk = self._at(blocked[0]).chunk
         path = [blocked[0][0]]
