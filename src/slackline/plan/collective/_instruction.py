@@ -40,7 +40,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One step of a plan: do `kind` with `peer` to `chunk`.
+    """A step of a plan: do `kind` with `peer` to `chunk`.
 
     A rank runs the instructions of one chunk in the order listed.
     """

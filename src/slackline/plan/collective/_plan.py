@@ -32,9 +32,7 @@ class CollectivePlan:
     programs: tuple[Program, ...]
     """One program for each rank, then one for each helper."""
     rank_ordered: bool
-    """Whether each reduced value is ((x0 op x1) op x2) ..., so that bits depend on no plan or
-    size.
-    """
+    """Whether every reduced value is ((x0 op x1) op x2) ..., whatever the plan and the size."""
     helpers: int = 0
     """The number of members without data of their own (aggregators), which follow the ranks."""
 
@@ -68,7 +66,7 @@ class CollectivePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One member's program, with the properties of the whole plan that the member must know."""
+    """A member's program, with the properties of the whole plan that the member must know."""
 
     name: str
     collective: Collective

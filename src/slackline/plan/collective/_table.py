@@ -23,7 +23,7 @@ __all__ = ["PLANS", "Generator", "generate", "names", "part"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generator:
-    """One row of the table: the generator of each member's program, and the plan's properties."""
+    """A row of the table: the generator of each member's program, and the plan's properties."""
 
     program: Callable[[int, int, int], Iterator[Instruction]]
     """A function (member, ranks, root) -> instructions, never called for a single rank."""

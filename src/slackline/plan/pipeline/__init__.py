@@ -1,17 +1,17 @@
-"""What each rank of a pipeline computes, and when: schedules, slack, memory, as data.
+"""Plans of pipelines: for each rank, the computations in order; schedules, slack and memory.
 
 _instruction.py   F, B, W and BW, and their one-token text
-_plan.py          a plan: the programs of all ranks, and where the stages are
+_plan.py          a plan: the programs of all ranks, and the rank of each stage
 _scenario.py _scenario_file.py     times, delays, memory; as JSON
-_replay.py        a plan in time
-_validate.py      whether it runs to its end within memory, and the first place where it does not
-_grid.py          the plan to read
+_replay.py        the start and end times of a plan's instructions
+_validate.py      the check that a plan runs to its end within memory, or the first fault in it
+_grid.py          a plan printed as a grid
 _torch_csv.py     PyTorch's pipelining CSV
-_dispatch.py      what a rank computes next: the rule of runtime and simulator
+_dispatch.py      the rule by which runtime and simulator choose a rank's next computation
 _fixed.py _zero_bubble.py     the orders of the literature
-_adaptra.py       Adaptra's, for comparison
-_slack.py         how much delay a link may have; plans with enough slack
-_list.py _search.py _anneal.py _bound.py _auto.py     the best plan that can be found
+_adaptra.py       Adaptra's order, for comparison
+_slack.py         the delay that a link may have; plans with enough slack
+_list.py _search.py _anneal.py _bound.py _auto.py     the search for the shortest plan
 _table.py         the table of schedules: a variant is a row
 """
 

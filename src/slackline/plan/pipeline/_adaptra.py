@@ -1,4 +1,4 @@
-"""Adaptra's two algorithms as published, for comparison (arXiv 2504.19232, section 5)."""
+"""Adaptra's two planning algorithms as published, for comparison (arXiv 2504.19232, section 5)."""
 
 from slackline.plan.pipeline._plan import PipelinePlan
 from slackline.plan.pipeline._scenario import Scenario
@@ -9,10 +9,11 @@ __all__ = ["adaptra_adapted", "adaptra_initial", "adaptra_plan"]
 
 
 def adaptra_initial(stages: int, activations: int) -> tuple[int, ...]:
-    """X when no link is known to be slow: x_0 is how many activations fit, x_{S-1} = 1.
+    """Return x, the warm-up forwards of each stage, for links that are not known to be slow.
 
-    x_0 - 1 is spread over the S - 1 links as evenly as possible, so that the smallest slack is as
-    large as it can be; what is left over goes to the last links, where delays hurt most.
+    x_0 is the number of activations that fit in memory, and x_{S-1} is 1. The difference x_0 - 1 is
+    spread over the S - 1 links as evenly as possible, so that the smallest slack is as large as it
+    can be. The remainder goes to the last links, where delays hurt most.
     """
     share, rest = divmod(max(activations, 1) - 1, max(stages - 1, 1))
     x = [1]
@@ -22,10 +23,11 @@ def adaptra_initial(stages: int, activations: int) -> tuple[int, ...]:
 
 
 def adaptra_adapted(scenario: Scenario) -> tuple[int, ...]:
-    """X when links are slow, from the last stage backwards; memory has no say.
+    """Return x, the warm-up forwards of each stage, for slow links; memory caps are ignored.
 
-    D_i = min(N - 2 S, max(ceil((tF_i + tB_i + 2 c_i) / (tF_{i+1} + tB_{i+1})), 2)), and here at
-    least 1: with N <= 2 S the published formula has none.
+    The values are computed from the last stage backwards. The slack of link i is D_i = min(N - 2 S,
+    max(ceil((tF_i + tB_i + 2 c_i) / (tF_{i+1} + tB_{i+1})), 2)), and here at least 1, since with N
+    <= 2 S the published formula gives no slack.
     """
     count, stages = scenario.microbatches, scenario.stages
     x = [1]
@@ -39,11 +41,11 @@ def adaptra_adapted(scenario: Scenario) -> tuple[int, ...]:
 
 
 def adaptra_plan(scenario: Scenario) -> PipelinePlan:
-    """The initial plan, or the adapted one where a link's delay is beyond its tolerance.
+    """Return Adaptra's initial plan, or its adapted plan where a link's delay exceeds its slack.
 
-    Without a cap x_0 is 2 S - 1, ZB-H2's. The initial plan knows no delays. What follows the
-    warm-up is whatever is ready, B before F before W, without a limit on memory: `validate` says
-    whether the plan fits.
+    Without a cap, x_0 is 2 S - 1 as in ZB-H2. The initial plan ignores delays. After the warm-up
+    each stage runs any operation whose inputs have arrived, B before F before W, without a limit on
+    memory. `validate` says whether the plan fits.
     """
     stages = scenario.stages
     first = scenario.memory[0]

@@ -1,11 +1,12 @@
-"""Orders made better one move at a time: annealing along the critical path.
+"""Simulated annealing of orders: the critical path is changed one move at a time.
 
-The makespan is the length of a chain of operations, each of which starts when the one before it in
-the chain ends or its message arrives. An order only gets better if this chain is broken. So a move
-takes an operation of the chain and puts it elsewhere in its stage's order: one whose message the
-chain waits for goes before its neighbours, one that nobody waits for goes behind them. Moves that
-make the plan longer are taken too, the more rarely the longer it gets and the later it is
-(Kirkpatrick et al., 1983). Only what starts after the move's place is timed again.
+The critical path is a chain of operations that determines the makespan: each operation of the chain
+starts when the previous one ends or its message arrives. An order gets better only if this chain is
+broken. So a move takes an operation of the chain and puts it elsewhere in its stage's order. An
+operation whose message the chain waits for moves before its neighbours, and an operation whose
+result the chain does not wait for moves behind them. Moves that make the plan longer are accepted
+too, with a probability that falls with the increase and with time (Kirkpatrick et al., 1983). Only
+operations that start after the place of the move are timed again.
 """
 
 import math
@@ -22,20 +23,21 @@ __all__ = ["Timed", "anneal", "timed"]
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Orders in time."""
+    """The times of a set of orders."""
 
     makespan: int
     starts: list[list[int]]
-    """Of each stage's operations."""
+    """The start of each operation of each stage."""
     ends_f: list[list[int]]
-    """Of each stage's F's."""
+    """The ends of each stage's F's."""
     ends_b: list[list[int]]
 
 
 def timed(work: Work, orders: Orders, old: Timed | None = None, since: int = 0) -> Timed | None:
-    """When everything happens; None if the stages wait for each other for ever.
+    """Compute the times of the orders; None if the stages deadlock.
 
-    With `old` the timing of orders that differ only in what starts at `since` or later.
+    `old` may have the times of orders that differ only in operations that start at `since` or
+    later; the earlier times are then reused.
     """
     last = work.stages - 1
     starts: list[list[int]] = []
@@ -117,10 +119,10 @@ def anneal(
     random: Random,
     stop: Callable[[], bool],
 ) -> tuple[int, Orders, int]:
-    """The best orders found, their makespan, and how many operations were timed on the way.
+    """Anneal the orders; return the best makespan, its orders and the number of operations timed.
 
-    Ends when `operations` have been timed, when the makespan is down to `floor`, or when `stop`
-    says so.
+    The annealing ends when `operations` have been timed, when the makespan is down to `floor`, or
+    when `stop` returns True.
     """
     current = timed(work, orders)
     assert current is not None, "annealing starts from orders that run"
@@ -153,7 +155,10 @@ def anneal(
 
 
 def _critical(work: Work, orders: Orders, at: Timed, random: Random) -> list[tuple[int, int, int]]:
-    """The chain as runs without a pause: (stage, first place, last place), from the last back."""
+    """Return the critical path as runs without a pause: (stage, first index, last index).
+
+    The runs are listed from the last one back. Ties are broken at random.
+    """
     last = work.stages - 1
     stage = random.choice(
         [
@@ -187,9 +192,10 @@ def _critical(work: Work, orders: Orders, at: Timed, random: Random) -> list[tup
 def _moved(
     work: Work, stage: int, order: bytearray, first: int, end: int, random: Random
 ) -> tuple[int, bytearray] | None:
-    """The first place that changes and the new order; None if the move breaks a rule.
+    """Draw a move within a run of the critical path; return the first changed index and the order.
 
-    In a run of the chain, from `first` to `end`: what the chain waits for is at its end.
+    The run spans `first` to `end` of the stage's order, and the operation that the rest of the path
+    waits for is at `end`. Returns None if the move breaks a rule.
     """
     draw = random.random()
     reach = 1 + int(random.expovariate(0.5))
@@ -217,7 +223,7 @@ def _moved(
         if kind and counts[kind] >= counts[kind - 1]:
             return None
         if used + held[kind] > cap:
-            # A forward without room: a W that could be done comes before it.
+            # A forward that does not fit the cap needs a W before it, which frees memory.
             later = changed.find(W, place)
             if later < 0 or counts[W] >= counts[B]:
                 return None

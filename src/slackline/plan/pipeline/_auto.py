@@ -1,14 +1,15 @@
-"""The best plan that can be found under the memory there is, in bounded time.
+"""The search for the shortest plan within the memory caps, in bounded time.
 
-No rule is the best everywhere, so many are tried and the shortest order is kept:
+No rule is the best for every scenario, so many orders are tried and the shortest is kept:
 
     1. plain readiness, every other schedule that fits the caps, and a list of settings of the rule
-    2. a descent from the best settings, one knob of one stage at a time
+    2. a descent from the best settings, one parameter of one stage at a time
     3. annealing of the best orders, one operation at a time (only where orders are short enough)
 
-The plan is therefore never longer than plain readiness or any other schedule with one stage a rank.
-The search draws from one seed and counts its work in operations, not in seconds: the same scenario
-and effort give the same plan on every machine, unless `stop` cuts the search short.
+The resulting plan is therefore never longer than that of plain readiness or of any other schedule
+with one stage on each rank that fits. The search draws from one seed and measures its work in
+operations, not in seconds. The same scenario and effort give the same plan on every machine, unless
+`stop` cuts the search short.
 """
 
 import math
@@ -31,26 +32,30 @@ from slackline.plan.pipeline._zero_bubble import zb_h1, zb_h2, zero_bubble
 __all__ = ["AutoPlan", "auto", "ready_plan"]
 
 _LEAST, _SHARE, _MOST = 400_000, 110, 10_000_000
-"""Operations timed at effort 1: so many, or so many times those of the scenario, up to the last."""
+"""The search's budget at effort 1, in timed operations: _SHARE times the operations of the
+scenario, within the limits _LEAST and _MOST."""
 _ANNEALED = 6_000
-"""Orders with more operations are not annealed: too few moves would fit the budget."""
+"""The most operations of orders that are annealed: with more, too few moves fit the budget."""
 _FIXED = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zero-bubble", "slack", "adaptra")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoPlan:
-    """What was found."""
+    """The result of `auto`: the plan, its makespan and a bound."""
 
     plan: PipelinePlan
     makespan_ps: int
     lower_bound_ps: int
-    """No order is shorter."""
+    """A makespan that no order can beat."""
     reason: str
-    """A sentence that is shown as it is."""
+    """A sentence that logs and pages show unchanged."""
 
 
 def ready_plan(scenario: Scenario) -> PipelinePlan:
-    """Whatever is ready, B before F before W, F within the caps: what needs no planning."""
+    """Return the plan of plain readiness, which needs no search.
+
+    A stage runs any operation that is ready, B before F before W; an F must fit the memory cap.
+    """
     _, orders = list_schedule(Work.of(scenario), Knobs.plain(scenario.stages))
     return _plan("ready", orders)
 
@@ -58,11 +63,12 @@ def ready_plan(scenario: Scenario) -> PipelinePlan:
 def auto(
     scenario: Scenario, *, effort: float = 1.0, stop: Callable[[], bool] | None = None
 ) -> AutoPlan:
-    """The shortest plan found, one stage a rank, never over a cap.
+    """Search for the shortest plan with one stage on each rank, within the memory caps.
 
-    `effort` multiplies the search, and math.inf goes on until `stop` says so; a plan as short as
-    the lower bound ends it before.
-    `stop` is asked between candidates whether time is up; what must be tried is tried first.
+    `effort` multiplies the search's budget; with math.inf the search goes on until `stop` returns
+    True. A plan as short as the lower bound ends the search early. `stop` is polled between
+    candidates; named schedules are tried first, whatever `stop` returns. Raises UsageError for an
+    effort that is not positive, and for an endless search without `stop`.
     """
     if not effort > 0:
         raise UsageError(f"effort must be positive, not {effort:g}")
@@ -120,7 +126,7 @@ class _Search:
                 found.append(self._descend(min(found, key=_makespan), self.budget))
 
     def _fixed(self) -> None:
-        """Every schedule with a name that has one stage a rank."""
+        """Try every named schedule that has one stage on each rank."""
         scenario = self.scenario
         stages, count = scenario.stages, scenario.microbatches
         makers: tuple[Callable[[], PipelinePlan], ...] = (
@@ -145,7 +151,10 @@ class _Search:
             self._take(Found(found.makespan, knobs, orders), f"the order of {name}")
 
     def _settings(self, budget: int) -> list[Found]:
-        """The settings tried within the budget, at least eight, the best first."""
+        """Try settings of the readiness rule within the budget and return them, the best first.
+
+        The budget allows at least eight settings.
+        """
         found: list[Found] = []
         most = max(8, budget // self.work.operations)
         for number, knobs in enumerate(settings(self.scenario)):
@@ -173,7 +182,7 @@ class _Search:
         return better
 
     def _starts(self, found: Iterable[Found]) -> list[Orders]:
-        """The best orders and the next best others."""
+        """Return the best orders, and the next best that differ from them."""
         starts = [self.best.orders]
         starts += [each.orders for each in sorted(found, key=_makespan)]
         return [starts[0], *(each for each in starts if each != starts[0])][:2]

@@ -1,11 +1,11 @@
-"""What no order can beat, whatever it does.
+"""A lower bound on the makespan of a pipeline, which no order can beat.
 
-Times of a microbatch, with c the delays:
+The bound uses three times of a microbatch that never waits, with c the delays:
 
     head_i   until its F can start on stage i: sum over j < i of tF_j + c_j
     trip_i   from the end of its F on stage i until its B can start there: 0 at the last stage, else
              c_i + tF_{i+1} + trip_{i+1} + tB_{i+1} + c_i
-    tail_i   from the end of its B on stage i until the microbatch is done there and above: the
+    tail_i   from the end of its B on stage i until stages 0 to i have finished the microbatch: the
              longest, over j <= i, of the Bs and delays up to stage j and then tW_j
 """
 
@@ -20,7 +20,7 @@ __all__ = ["Trips", "lower_bound_ps", "trips"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trips:
-    """How long a microbatch that never waits for a stage is under way, for each stage."""
+    """The head, trip and tail times, for each stage, of a microbatch that never waits."""
 
     head_ps: tuple[int, ...]
     trip_ps: tuple[int, ...]
@@ -28,7 +28,9 @@ class Trips:
 
 
 def trips(scenario: Scenario) -> Trips:
-    """The three times of this page for each stage."""
+    """Compute the head, trip and tail times, which the module's docstring defines, of each
+    stage.
+    """
     forward, backward = scenario.forward_ps, scenario.backward_input_ps
     weight = scenario.backward_weight_ps
     down, up = scenario.forward_delay_ps, scenario.backward_delay_ps
@@ -42,26 +44,28 @@ def trips(scenario: Scenario) -> Trips:
 
 
 def lower_bound_ps(scenario: Scenario, placement: Sequence[int] | None = None) -> int:
-    """A time below which no order of these stages can be; the largest of three bounds.
+    """Return a makespan that no order of these stages can beat: the largest of three bounds.
 
-    Work: stage i starts no earlier than head_i, computes all its N (tF + tB + tW), and when its
-    last B ends, tail_i is still to come, of which its own last W may be a part:
+    Work: stage i starts no earlier than head_i and computes all its N (tF + tB + tW). After the end
+    of its last B, tail_i is still to come, which may include the stage's own last W:
 
         head_i + N (tF + tB) + max(N tW, tail_i)
 
-    First trip: its first B ends no earlier than head_i + tF + trip_i + tB, and until then it has
-    done no more forwards than the cap holds, k; the rest comes after:
+    First trip: the stage's first B ends no earlier than head_i + tF + trip_i + tB. Until then the
+    stage has done at most k forwards, the number that its cap admits; the other forwards come
+    after:
 
         head_i + tF + trip_i + tB + (N - k) tF + (N - 1) tB + max(N tW, tail_i)
 
-    Without a cap k is N. The W's in that sum are right because none comes before the first B.
+    Without a cap k is N. The sum may contain all N W's, because no W comes before the first B.
 
-    Memory: an activation is held for at least tF + trip_i + tB, and after its B what is not freed
-    for at least tW. All N of them together take N times that area, and a stage has cap (T - head_i)
-    to give; up to the end of the last B, and of whole activations alone, cap (T - head_i - tail_i).
+    Memory: an activation occupies memory for at least tF + trip_i + tB, and the part that B does
+    not free stays for at least tW more. All N activations take N times that product of memory and
+    time. A stage offers cap (T - head_i) within a makespan T. Up to the end of the last B, and for
+    whole activations alone, a stage offers cap (T - head_i - tail_i).
 
-    With a `placement` of several stages on a rank their links take no time, and a rank computes
-    all that its stages do.
+    With a `placement` of several stages on a rank, links inside the rank take no time, and a rank
+    computes the work of all its stages.
     """
     if placement is not None and len(set(placement)) < len(placement):
         return _shared_bound_ps(scenario, placement)

@@ -1,12 +1,15 @@
-"""What a rank computes next: the rule that the runtime and the simulator share.
+"""The rule that chooses a rank's next computation, shared by the runtime and the simulator.
 
-In order "fixed" a rank keeps to its program and waits where an input is missing. In order "ready"
-it takes, of what has its inputs, a B before an F before a W, each stage's in microbatch order,
-among stages what comes first in the program; an F only while the stage's cap has room for one
-more. In order "planned" it takes the program's next where that can start, and else what "ready"
-would: the plan as long as its times hold, readiness where they do not. Whether they hold is seen
-by waiting: a rank is patient as long as the plan itself waits there (`planned_waits_ps`), and
-`PATIENCE` of what it would start instead, since messages never come to the microsecond.
+In order "fixed", a rank runs its program in sequence and waits where an input is missing. In order
+"ready", a rank chooses among the instructions whose inputs are there: a B (backward for the input)
+before an F (forward) before a W (backward for the weights). The rank takes each stage's
+instructions in microbatch order, and among stages the one that comes first in the program. An F
+starts only while the stage's memory cap has room for one more activation. In order "planned", a
+rank runs the program's next instruction where that can start, and otherwise the instruction that
+"ready" would choose. So the plan is kept as long as its times hold. Before a rank departs from the
+plan, it waits as long as the plan itself waits there (`planned_waits_ps`), and a further `PATIENCE`
+of the time of the instruction that it would start instead, since no message arrives exactly on
+time.
 """
 
 from collections.abc import Sequence
@@ -24,21 +27,24 @@ __all__ = ["PATIENCE", "Dispatcher", "Order"]
 Order = Literal["fixed", "ready", "planned"]
 
 PATIENCE = Fraction(1, 4)
-"""In order "planned": how much longer than planned the program's next is waited for, as a part of
-what would be started in its place."""
+"""In order "planned", the further wait for the program's next instruction beyond the planned wait.
+
+The value is a fraction of the duration of the instruction that would start in its place.
+"""
 
 _RANKING = {Kind.B: 0, Kind.BW: 0, Kind.F: 1, Kind.W: 2}
 
 
 class Dispatcher:
-    """The state of one rank: no clock, no threads; who calls it computes and sends.
+    """The scheduling state of one rank, without a clock or threads: the caller computes and sends.
 
-    `next` gives what to start and takes it off the list, `done` tells that it has ended, `arrived`
-    that the message which an F or a backward of this rank needs is there. Whatever the calls' order
-    in time, each stage's W's come in microbatch order, so gradients are added in the same order.
+    `next` gives the instruction to start and removes it from the list. `done` reports that an
+    instruction has ended, and `arrived` that a message for an F or a backward of this rank has
+    arrived. Each stage's W's are given in microbatch order, whatever the timing of the calls, so
+    gradients are always added in the same order.
 
-    Never stuck, in orders "ready" and "planned": of the microbatches with no W yet take the first
-    one; see `list_schedule`, whose argument asks only that every stage's cap holds one activation.
+    In orders "ready" and "planned" the pipeline never deadlocks. The argument is that of
+    `list_schedule`, which asks only that every stage's cap admits one activation.
     """
 
     def __init__(
@@ -49,7 +55,11 @@ class Dispatcher:
         order: Order = "ready",
         in_flight: Sequence[int] | None = None,
     ) -> None:
-        """`in_flight`: of each stage at most so many microbatches between F and B; not "fixed"."""
+        """Prepare the queues of one rank; raises UsageError for an unknown order or rank.
+
+        `in_flight` limits, for each stage, the microbatches between F and B; order "fixed" ignores
+        it.
+        """
         if order not in ("fixed", "ready", "planned"):
             raise UsageError(f'order must be "fixed", "ready" or "planned", not "{order}"')
         if not 0 <= rank < plan.ranks:
@@ -71,25 +81,28 @@ class Dispatcher:
 
     @property
     def finished(self) -> bool:
-        """Whether everything has been started."""
+        """Whether all instructions have been started."""
         return self._left == 0
 
     @property
     def position(self) -> int:
-        """Which instruction of the program is its next; not in order "ready"."""
+        """The index of the first instruction of the program that has not started.
+
+        The index has no meaning in order "ready".
+        """
         while self._position < len(self._program) and self._started[self._position]:
             self._position += 1
         return self._position
 
     def arrived(self, instruction: Instruction) -> None:
-        """The message of a neighbour's F or backward is there: `instruction` is what sent it."""
+        """Record that the message sent by `instruction`, an F or a backward, has arrived."""
         kind = instruction.kind
         if kind is Kind.W:
             raise UsageError(f"{instruction} sends no message")
         self._there.add((instruction.stage, kind.backward, instruction.microbatch))
 
     def done(self, instruction: Instruction) -> None:
-        """What `next` gave has been computed."""
+        """Record that an instruction given by `next` has been computed."""
         stage = instruction.stage
         if instruction.kind is not Kind.F:
             self._held[stage] += held_after(instruction, self._scenario)
@@ -99,9 +112,10 @@ class Dispatcher:
             self._flying[stage] -= 1
 
     def next(self, *, patient: bool = False) -> Instruction | None:
-        """What to start now; None when everything that is left waits for a message or memory.
+        """Return the instruction to start now, or None when the rank must wait.
 
-        `patient`: in order "planned" nothing but the program's next.
+        The rank waits when every instruction left lacks a message or memory. With `patient`, order
+        "planned" gives only the program's next instruction.
         """
         if self._order == "fixed":
             taken = self._next_fixed()
@@ -118,7 +132,10 @@ class Dispatcher:
         return taken
 
     def instead(self) -> Instruction | None:
-        """What patience keeps from being started: what `next` would give that is not patient."""
+        """Return the instruction that `next` would give in order "planned" if it were not patient.
+
+        Returns None in the other orders, and where no instruction is ready.
+        """
         if self._order != "planned":
             return None
         found = self._first_ready()
@@ -152,7 +169,7 @@ class Dispatcher:
         return taken
 
     def _first_ready(self) -> list[tuple[int, Instruction]] | None:
-        """The queue whose head readiness takes."""
+        """Return the queue whose head the "ready" rule chooses, or None."""
         best: tuple[int, int] | None = None
         source: list[tuple[int, Instruction]] | None = None
         for (_, ranking), queue in self._queues.items():
@@ -189,7 +206,7 @@ class Dispatcher:
         return [stage for stage, rank in enumerate(self._plan.placement) if rank == self._rank]
 
     def awaited(self) -> list[str]:
-        """The messages that what is left could start with, by what sends them: "2F0"."""
+        """Return the tokens of the instructions whose messages the rank waits for: "2F0"."""
         if self._order == "fixed":
             heads = [self._program[self._position]]
         else:
@@ -202,7 +219,7 @@ class Dispatcher:
         ]
 
     def stuck(self) -> InternalError:
-        """The error to raise when nothing computes or travels any more and work is left."""
+        """Return the error to raise when no rank computes, no message travels and work is left."""
         left = sorted(queue[-1] for queue in self._queues.values() if queue)
         first = self._program[self._position] if self._order == "fixed" else left[0][1]
         return InternalError(f"rank {self._rank} waits for ever to start {first}", rank=self._rank)

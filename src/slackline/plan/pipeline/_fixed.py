@@ -1,7 +1,8 @@
-"""The orders that are the same whatever the times: GPipe, 1F1B and interleaved 1F1B.
+"""Schedules whose order does not depend on the times: GPipe, 1F1B and interleaved 1F1B.
 
-With `full_backward` each backward is one piece, as autograd runs it and PyTorch's schedules of
-these names do; without, W follows its B at once and the stage above waits for B alone.
+With `full_backward`, each backward is one instruction, as autograd runs it and as in PyTorch's
+schedules of these names. Without it, a W (backward for the weights) follows its B (backward for the
+input) at once, and the previous stage waits for B alone.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,10 @@ __all__ = ["gpipe", "interleaved_1f1b", "one_f_one_b"]
 
 
 def gpipe(stages: int, microbatches: int, *, full_backward: bool = False) -> PipelinePlan:
-    """All forwards, then all backwards (Huang et al., GPipe, 2019): holds every activation."""
+    """Return the GPipe plan: all forwards, then all backwards (Huang et al., GPipe, 2019).
+
+    Every stage holds the activations of all microbatches at once.
+    """
     programs = []
     for stage in range(stages):
         forwards = [Instruction(stage, Kind.F, each) for each in range(microbatches)]
@@ -24,9 +28,10 @@ def gpipe(stages: int, microbatches: int, *, full_backward: bool = False) -> Pip
 
 
 def one_f_one_b(stages: int, microbatches: int, *, full_backward: bool = False) -> PipelinePlan:
-    """S - i forwards on stage i, then backward and forward in turns (PipeDream-Flush, 2021).
+    """Return the 1F1B plan: S - i forwards on stage i, then backward and forward in turns.
 
-    The slack of every link is 1: it absorbs no delay. Stage i holds S - i activations.
+    The slack of every link is 1, so the plan absorbs no delay. Stage i holds S - i activations.
+    Source: PipeDream-Flush, 2021.
     """
     programs = []
     for stage in range(stages):
@@ -43,10 +48,12 @@ def one_f_one_b(stages: int, microbatches: int, *, full_backward: bool = False) 
 def interleaved_1f1b(
     stages: int, microbatches: int, *, stages_per_rank: int = 2, full_backward: bool = False
 ) -> PipelinePlan:
-    """1F1B over several stages a rank, placed round and round (Narayanan et al., 2021, 2.2).
+    """Return the interleaved 1F1B plan: several stages on each rank, dealt out round-robin.
 
-    A rank does as many microbatches of a stage as there are ranks before it goes on to its next
-    stage; rank r runs (v - 1) R + 2 (R - 1 - r) forwards, then forward and backward in turns.
+    A rank runs as many microbatches of one stage as there are ranks before it changes to its next
+    stage. Rank r runs (v - 1) R + 2 (R - 1 - r) forwards, then forward and backward in turns, with
+    v stages on each of R ranks. Raises UsageError where the microbatches do not make equal rounds.
+    Source: Narayanan et al., 2021, section 2.2.
     """
     placement = looped(stages, stages_per_rank)
     ranks = stages // stages_per_rank
@@ -77,7 +84,7 @@ def interleaved_1f1b(
 def _turns(
     rank: int, ranks: int, stages_per_rank: int, per_round: int, total: int
 ) -> Iterator[tuple[int, int]]:
-    """(stage, microbatch) in the order of a rank's forwards."""
+    """Yield (stage, microbatch) in the order of a rank's forwards."""
     for step in range(total):
         turn, place = divmod(step, per_round)
         lap, local = divmod(turn, stages_per_rank)

@@ -1,4 +1,4 @@
-"""A pipeline plan as a grid to read: a column for each rank, a row for each step."""
+"""A pipeline plan printed as a grid: a column for each rank, a row for each step."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -11,9 +11,9 @@ __all__ = ["grid", "timetable"]
 
 
 def grid(plan: PipelinePlan, mark: tuple[int, int] | None = None) -> str:
-    """The programs side by side: row i has each rank's instruction i.
+    """Return the programs side by side: row i has each rank's instruction i.
 
-    `mark` is a (rank, index) to point at.
+    `mark` is a (rank, index) that an arrow points at.
 
        rank 0  rank 1
     0  0F0     1F0
@@ -30,9 +30,9 @@ def grid(plan: PipelinePlan, mark: tuple[int, int] | None = None) -> str:
 
 
 def timetable(plan: PipelinePlan, timing: Timing) -> str:
-    """The plan in time: a row for each moment at which something starts.
+    """Return the plan in time: a row for each moment at which an instruction starts.
 
-    A bar says that the rank goes on with what it does, a blank that it waits.
+    A bar says that the rank goes on with its instruction, a blank that the rank waits.
 
       ms  rank 0  rank 1
        0  F0
@@ -62,7 +62,7 @@ def timetable(plan: PipelinePlan, timing: Timing) -> str:
 
 
 def _columns(rows: list[list[str]], tails: Sequence[str] | None = None) -> str:
-    """Cells side by side, the first column to the right."""
+    """Format rows of cells as aligned columns, the first column aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for (label, *row), tail in zip(rows, tails or [""] * len(rows), strict=True):

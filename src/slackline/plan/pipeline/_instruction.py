@@ -1,4 +1,4 @@
-"""One computation that one stage does for one microbatch, and its one-token text."""
+"""An instruction: one computation of one stage for one microbatch, with its one-token text."""
 
 import re
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ __all__ = ["Instruction", "Kind"]
 
 
 class Kind(StrEnum):
-    """What is computed; the value is what stands in the token."""
+    """The computation of an instruction; the value is the letter in the token."""
 
     F = "F"
-    """Forward; its output goes to the stage below."""
+    """Forward; its output goes to the next stage."""
     B = "B"
-    """Backward for the input; its gradient goes to the stage above."""
+    """Backward for the input; its gradient goes to the previous stage."""
     W = "W"
-    """Backward for the weights; nobody waits for it."""
+    """Backward for the weights; no other stage waits for its result."""
     BW = "BW"
-    """Full backward, in one piece: the gradient for the input is there when all of it is done."""
+    """Full backward in one piece: the gradient for the input is ready only at its end."""
 
     @property
     def backward(self) -> bool:
-        """Whether the stage above waits for it."""
+        """Whether the computation produces the gradient that the previous stage waits for."""
         return self in (Kind.B, Kind.BW)
 
 
@@ -33,7 +33,7 @@ _TOKEN = re.compile(r"(?P<stage>0|[1-9][0-9]*)(?P<kind>F|BW|B|W)(?P<microbatch>0
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """Do `kind` of `stage` for `microbatch`."""
+    """A step of a pipeline: compute `kind` of `stage` for `microbatch`."""
 
     stage: int
     kind: Kind
@@ -46,7 +46,7 @@ class Instruction:
             raise UsageError(f"microbatch must not be negative, not {self.microbatch}")
 
     def __str__(self) -> str:
-        """The token: "2F0", "0BW11"."""
+        """Return the token: "2F0", "0BW11"."""
         return f"{self.stage}{self.kind}{self.microbatch}"
 
     @property
@@ -56,7 +56,7 @@ class Instruction:
 
     @classmethod
     def parse(cls, token: str) -> Self:
-        """The instruction of a token; raises UsageError that shows what is not one."""
+        """Parse a token into its instruction; raises UsageError that quotes an invalid token."""
         match = _TOKEN.fullmatch(token)
         if match is None:
             kinds = ", ".join(Kind)

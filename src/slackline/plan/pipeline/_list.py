@@ -1,8 +1,9 @@
-"""List scheduling: each stage, whenever it is free, takes an operation that is ready.
+"""List scheduling: each stage, whenever it is free, takes an operation whose inputs are there.
 
-B before F before W, each kind in microbatch order: microbatches are alike, so no other order of one
-kind is better. Knobs bend the rule stage by stage; each setting of them is a candidate for `auto`.
-Written for speed, since a plan is chosen among hundreds: lists of integers, one event an operation.
+The rule prefers B to F to W, and takes each kind in microbatch order: microbatches are alike, so no
+other order of one kind is better. Parameters (`Knobs`) modify the rule stage by stage, and each
+setting of them gives one candidate for `auto`. The code is written for speed, with lists of
+integers and one event for each operation, since a plan is chosen among hundreds.
 """
 
 from collections.abc import Sequence
@@ -16,35 +17,35 @@ __all__ = ["B", "F", "KINDS", "Knobs", "Orders", "W", "Work", "list_schedule"]
 
 F, B, W = 0, 1, 2
 KINDS = (Kind.F, Kind.B, Kind.W)
-"""What the codes stand for."""
+"""The kinds of the codes F, B and W, by index."""
 
 Orders = list[bytearray]
-"""For each stage its operations as codes."""
+"""The operations of each stage in order, as codes."""
 
 _NEVER = 1 << 200
 MANY = 1 << 60
-"""A limit that never binds."""
+"""A limit so large that it has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A scenario as the inner loops read it."""
+    """A scenario's numbers in the form that the inner loops of the search read."""
 
     stages: int
     microbatches: int
     times: tuple[tuple[int, int, int], ...]
-    """(tF, tB, tW) of each stage."""
+    """(tF, tB, tW) of each stage, in picoseconds."""
     forward_delays: tuple[int, ...]
-    """Over the link below each stage; 0 below the last."""
+    """The delay of the link from each stage to the next; 0 for the last stage."""
     backward_delays: tuple[int, ...]
-    """Over the link above each stage; 0 above the first."""
+    """The delay of the link from each stage to the previous one; 0 for the first stage."""
     held: tuple[tuple[int, int, int], ...]
-    """By how much F, B and W of each stage change what it holds."""
+    """The changes of each stage's activation memory by one F, one B and one W."""
     caps: tuple[int, ...]
 
     @classmethod
     def of(cls, scenario: Scenario) -> "Work":
-        """The scenario's numbers."""
+        """Return the numbers of the scenario."""
         times = zip(
             scenario.forward_ps,
             scenario.backward_input_ps,
@@ -66,32 +67,35 @@ class Work:
 
     @property
     def operations(self) -> int:
-        """How many there are in all."""
+        """The number of operations of all stages together."""
         return 3 * self.stages * self.microbatches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knobs:
-    """How the rule is bent, one value for each stage; the defaults leave it plain."""
+    """Parameters of the list-scheduling rule, one value for each stage."""
 
     warm_up: tuple[int, ...]
-    """Forwards before the first B."""
+    """The number of forwards before the first B."""
     in_flight: tuple[int, ...]
-    """Microbatches between F and B at once, at most."""
+    """The largest number of microbatches between F and B at once."""
     pending: tuple[int, ...]
-    """From this many W's on, one goes before a ready F."""
+    """The number of pending W's from which on a W is started before a ready F."""
     kept: tuple[int, ...]
-    """W's that stay behind, for the drain, as long as something else is on its way."""
+    """The number of pending W's that the stage keeps for the drain, the end of the iteration.
+
+    Rather than start one of these W's, the stage waits as long as an F or a B is on its way.
+    """
     wait_forward_ps: tuple[int, ...]
-    """How long an F that is on its way is waited for before a W is started."""
+    """The longest time that the stage waits for an F on its way rather than start a W."""
     wait_backward_ps: tuple[int, ...]
-    """How long a B that is on its way is waited for before a W is started."""
+    """The longest time that the stage waits for a B on its way rather than start a W."""
     yield_backward_ps: tuple[int, ...]
-    """How long a B that is on its way is waited for before an F is started."""
+    """The longest time that the stage waits for a B on its way rather than start an F."""
 
     @classmethod
     def plain(cls, stages: int) -> "Knobs":
-        """Whatever is ready, B before F before W."""
+        """Return the unmodified rule: any operation that is ready, B before F before W."""
         none, endless = (0,) * stages, (MANY,) * stages
         return cls(
             warm_up=none,
@@ -105,22 +109,24 @@ class Knobs:
 
     @classmethod
     def with_warm_up(cls, forwards: Sequence[int]) -> "Knobs":
-        """Plain, after so many forwards on each stage."""
+        """Return the plain rule, with so many forwards first on each stage."""
         return replace(cls.plain(len(forwards)), warm_up=tuple(forwards))
 
     @classmethod
     def with_in_flight(cls, quotas: Sequence[int]) -> "Knobs":
-        """Plain, with at most so many microbatches between F and B on each stage."""
+        """Return the plain rule, with a limit of microbatches between F and B for each stage."""
         return replace(cls.plain(len(quotas)), in_flight=tuple(quotas))
 
 
 def list_schedule(work: Work, knobs: Knobs) -> tuple[int, Orders]:
-    """The makespan and the orders. Never over a cap, and never stuck.
+    """Schedule the operations by the rule; return the makespan and the orders of all stages.
 
-    Never stuck: if no stage computes and no message travels, then of the microbatches that are not
-    through with W, look at the first that has no B: at the last stage that has done its F, either
-    that is the model's last stage, whose B is ready, or the stage below holds earlier microbatches,
-    which have W to do, or nothing, and then its F is within the cap, as one activation always is.
+    No stage ever exceeds its memory cap, and the schedule never deadlocks. To see the latter,
+    suppose that no stage computes and no message travels. Among the microbatches that still lack a
+    W, take the first that lacks a B, and the last stage that has done its F. If that stage is the
+    model's last, its B is ready. Otherwise the next stage holds activations of earlier
+    microbatches, and then has a W to do; or the next stage holds nothing, and then its F fits the
+    cap, as one activation always does.
     """
     count, last = work.microbatches, work.stages - 1
     times, held, caps = work.times, work.held, work.caps
@@ -128,14 +134,15 @@ def list_schedule(work: Work, knobs: Knobs) -> tuple[int, Orders]:
     warm_up, in_flight, pending, kept = knobs.warm_up, knobs.in_flight, knobs.pending, knobs.kept
     wait_f, wait_b = knobs.wait_forward_ps, knobs.wait_backward_ps
     yield_b = knobs.yield_backward_ps
-    # When the m-th message of each kind is there, as far as it is known: from its sender's start.
+    # The arrival of the m-th message of each kind is known as soon as its sender starts.
     forwards: list[list[int]] = [[] for _ in times]
     backwards: list[list[int]] = [[] for _ in times]
     forwards[0] = [0] * count
     done_f, done_b, done_w = [0] * (last + 1), [0] * (last + 1), [0] * (last + 1)
     used = [0] * (last + 1)
     orders: Orders = [bytearray() for _ in times]
-    # The event that counts for a stage, and until when it waits: -1 while it computes.
+    # `due` has the time of each stage's one valid event: earlier entries of the heap are stale.
+    # `until` has the time until which a stage waits for a message, and -1 while it computes.
     due = [_NEVER] * (last + 1)
     until = [_NEVER] * (last + 1)
     due[0] = makespan = 0

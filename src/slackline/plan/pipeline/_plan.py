@@ -1,4 +1,4 @@
-"""A pipeline plan: what each rank computes, in order, as data."""
+"""A pipeline plan: the computations of each rank in order, as data."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from slackline.plan.pipeline._instruction import Instruction, Kind
 __all__ = ["PipelinePlan", "Program", "looped", "one_each", "plan_of_orders", "vee"]
 
 Program = tuple[Instruction, ...]
-"""What one rank computes, in this order."""
+"""The computations of one rank, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePlan:
-    """The programs of all ranks; whether they can run to the end is for `validate` to say."""
+    """The programs of all ranks of a pipeline; `validate` checks that they can run to the end."""
 
     name: str
     microbatches: int
     placement: tuple[int, ...]
     """The rank of each stage."""
     programs: tuple[Program, ...]
-    """One for each rank."""
+    """One program for each rank."""
 
     def __post_init__(self) -> None:
         if self.microbatches < 1:
@@ -37,12 +37,12 @@ class PipelinePlan:
 
     @property
     def stages(self) -> int:
-        """How many parts the model has."""
+        """The number of stages, the parts of the model."""
         return len(self.placement)
 
     @property
     def ranks(self) -> int:
-        """How many ranks share the stages."""
+        """The number of ranks that share the stages."""
         return len(self.programs)
 
     def __str__(self) -> str:
@@ -50,36 +50,45 @@ class PipelinePlan:
         return f"{self.name}, {self.stages} stages{ranks}, {self.microbatches} microbatches"
 
     def cells(self) -> Iterator[tuple[int, int, Instruction]]:
-        """Every (rank, index, instruction), rank by rank."""
+        """Yield every (rank, index, instruction), rank by rank."""
         for rank, program in enumerate(self.programs):
             for index, instruction in enumerate(program):
                 yield rank, index, instruction
 
     def orders(self) -> list[list[str]]:
-        """For each rank its tokens: "F0" where it has one stage, "4F0" where it has several."""
+        """Return the tokens of each rank: "F0" where all ranks have one stage, else "4F0"."""
         if self.ranks == self.stages:
             return [[each.in_stage for each in program] for program in self.programs]
         return [[str(each) for each in program] for program in self.programs]
 
 
 def one_each(stages: int) -> tuple[int, ...]:
-    """Stage i on rank i."""
+    """Return the placement that puts stage i on rank i."""
     return tuple(range(stages))
 
 
 def looped(stages: int, stages_per_rank: int) -> tuple[int, ...]:
-    """Round and round: of 8 stages, two a rank, rank 1 has stages 1 and 5."""
+    """Return the placement that deals stages out round-robin.
+
+    With two stages on each rank, rank 1 has stages 1 and 5 of 8.
+    """
     return tuple(stage % _ranks(stages, stages_per_rank) for stage in range(stages))
 
 
 def vee(stages: int) -> tuple[int, ...]:
-    """Down and up again: of 8 stages rank 1 has stages 1 and 6, and rank 0 the first and last."""
+    """Return the placement in the shape of a V: down the ranks and up again.
+
+    Of 8 stages, rank 1 has stages 1 and 6, and rank 0 has the first and the last.
+    """
     _ranks(stages, 2)
     return tuple(min(stage, stages - 1 - stage) for stage in range(stages))
 
 
 def plan_of_orders(name: str, orders: Sequence[Iterable[Kind]]) -> PipelinePlan:
-    """One stage a rank, from the kinds alone: each kind takes its microbatches 0, 1, 2, ..."""
+    """Build a plan with one stage on each rank from the kinds alone.
+
+    The n-th instruction of each kind on a stage is for microbatch n, counted from 0.
+    """
     programs = []
     for stage, order in enumerate(orders):
         done = dict.fromkeys(Kind, 0)

@@ -1,6 +1,7 @@
-"""When everything happens if each rank keeps to its program, and what memory that takes.
+"""The times and the memory of a plan in which each rank keeps to its program.
 
-An instruction starts when the one before it on its rank has ended and its message is there:
+An instruction starts when the previous instruction of its rank has ended and its message has
+arrived:
 
     start(F s m) = max(end of the one before, end(F s-1 m) + forward delay of link s-1)
     start(B s m) = max(end of the one before, end(B s+1 m) + backward delay of link s)
@@ -31,28 +32,30 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """A plan in time: [rank][index] is where an instruction stands in its program."""
+    """The times of a plan: [rank][index] is the position of an instruction in the programs."""
 
     start_ps: tuple[tuple[int, ...], ...]
     end_ps: tuple[tuple[int, ...], ...]
     makespan_ps: int
-    """From 0 to the end of the last instruction."""
+    """The time from 0 to the end of the last instruction."""
     bubble_share: Fraction
     """The part of all ranks' time up to the makespan in which they compute nothing."""
     peak_activations: tuple[Fraction, ...]
-    """For each stage, the most activations at once."""
+    """The largest number of activations that each stage holds at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """As far as a plan runs."""
+    """The times of a plan as far as it runs; a deadlock ends a rank's list early."""
 
     start_ps: tuple[tuple[int, ...], ...]
     end_ps: tuple[tuple[int, ...], ...]
-    """Shorter than the program where the rank waits for ever."""
+    """For each rank, the end of each instruction that ran."""
 
     def blocked(self, plan: PipelinePlan) -> list[tuple[int, int]]:
-        """The (rank, index) that wait for ever, at most one for each rank."""
+        """Return the (rank, index) of the instructions that wait for ever, at most one on a
+        rank.
+        """
         return [
             (rank, len(ends))
             for rank, ends in enumerate(self.end_ps)
@@ -61,9 +64,9 @@ class Walk:
 
 
 def needs(instruction: Instruction, stages: int) -> list[tuple[int, bool, int]]:
-    """What must be done before: (stage, whether it is a backward, microbatch).
+    """Return the computations that the instruction depends on: (stage, is a backward, microbatch).
 
-    The backward for the input in the case of W, whether it is a B or a BW.
+    A W depends on the backward for the input of its stage, which may be a B or a BW.
     """
     stage, microbatch = instruction.stage, instruction.microbatch
     if instruction.kind is Kind.F:
@@ -75,7 +78,7 @@ def needs(instruction: Instruction, stages: int) -> list[tuple[int, bool, int]]:
 
 
 def duration_ps(instruction: Instruction, scenario: Scenario) -> int:
-    """How long the instruction computes."""
+    """Return the computing time of the instruction in picoseconds."""
     stage = instruction.stage
     match instruction.kind:
         case Kind.F:
@@ -88,7 +91,10 @@ def duration_ps(instruction: Instruction, scenario: Scenario) -> int:
 
 
 def message_delay_ps(sender: int, receiver: int, plan: PipelinePlan, scenario: Scenario) -> int:
-    """What a message needs from one stage to another."""
+    """Return the delay of a message from stage `sender` to stage `receiver`.
+
+    The delay is 0 where both stages are on the same rank.
+    """
     if plan.placement[sender] == plan.placement[receiver]:
         return 0
     if sender < receiver:
@@ -97,7 +103,10 @@ def message_delay_ps(sender: int, receiver: int, plan: PipelinePlan, scenario: S
 
 
 def replay(plan: PipelinePlan, scenario: Scenario) -> Timing:
-    """The plan in time; it must be one that `validate` lets pass but for its memory."""
+    """Compute the times and the memory of a plan; raises UsageError where an instruction deadlocks.
+
+    The plan must be valid, except that it may exceed the memory caps.
+    """
     result = walk(plan, scenario)
     if blocked := result.blocked(plan):
         rank, index = blocked[0]
@@ -114,7 +123,7 @@ def replay(plan: PipelinePlan, scenario: Scenario) -> Timing:
 
 
 def planned_waits_ps(plan: PipelinePlan, scenario: Scenario) -> tuple[tuple[int, ...], ...]:
-    """For each rank, how long it stands still before each instruction of its program."""
+    """Return, for each rank, the planned idle time before each instruction of its program."""
     times = walk(plan, scenario)
     return tuple(
         tuple(start - end for start, end in zip(starts, (0, *ends), strict=False))
@@ -123,7 +132,7 @@ def planned_waits_ps(plan: PipelinePlan, scenario: Scenario) -> tuple[tuple[int,
 
 
 def walk(plan: PipelinePlan, scenario: Scenario) -> Walk:
-    """Runs the plan as far as it goes, in time in proportion to its instructions."""
+    """Run the plan as far as it goes, in time proportional to its instructions."""
     if plan.stages != scenario.stages:
         raise UsageError(f"the plan has {plan.stages} stages, the scenario {scenario.stages}")
     done: dict[tuple[int, bool, int], int] = {}
@@ -158,7 +167,10 @@ def walk(plan: PipelinePlan, scenario: Scenario) -> Walk:
 
 
 def held_after(instruction: Instruction, scenario: Scenario) -> int:
-    """By how much the stage's memory has grown once the instruction is done; F's at its start."""
+    """Return the change of the stage's activation memory by the instruction.
+
+    An F takes memory at its start; the other instructions free memory at their end.
+    """
     memory = scenario.memory[instruction.stage]
     match instruction.kind:
         case Kind.F:

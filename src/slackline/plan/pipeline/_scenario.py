@@ -1,7 +1,8 @@
-"""What a pipeline has to work with: the time of each stage, the delay of each link, memory.
+"""A scenario: the time of each stage, the delay of each link and the memory of a pipeline.
 
-Times are integers of picoseconds. An activation occupies memory from the start of its F; at the end
-of its B a part of it is freed, at the end of its W the rest:
+Times are integers of picoseconds. An activation occupies memory from the start of its F (forward).
+The end of its B (backward for the input) frees a part, and the end of its W (backward for the
+weights) frees the rest:
 
     memory of one microbatch     F............B-----W
                                  activation   activation - freed_at_backward
@@ -22,14 +23,14 @@ PS_PER_MS = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """What one stage's activations take, in bytes or in any other unit; integers."""
+    """The memory of one stage's activations: integers, in bytes or in any other unit."""
 
     activation: int = 1
-    """Of one microbatch, from the start of its F."""
+    """The memory of one microbatch's activation, from the start of its F."""
     freed_at_backward: int = 0
-    """The part that the end of B frees; the end of W frees the rest."""
+    """The part of an activation that the end of B frees; the end of W frees the rest."""
     cap: int | None = None
-    """What all activations together may take; None where there is no limit."""
+    """The limit for all activations together; None where there is no limit."""
 
     def __post_init__(self) -> None:
         if self.activation < 1:
@@ -42,7 +43,7 @@ class StageMemory:
 
     @classmethod
     def of_microbatches(cls, cap: Fraction | int | None, freed: Fraction | int = 0) -> Self:
-        """The cap counted in activations, and the share of one that B frees."""
+        """Build from a cap counted in activations and the share of an activation that B frees."""
         share, limit = Fraction(freed), None if cap is None else Fraction(cap)
         if not 0 <= share <= 1:
             raise UsageError(f"freed_at_backward must be between 0 and 1, not {float(share):g}")
@@ -54,13 +55,13 @@ class StageMemory:
         )
 
     def activations(self, amount: int) -> Fraction:
-        """The amount counted in activations."""
+        """Convert an amount of memory to a number of activations."""
         return Fraction(amount, self.activation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Stages joined by links: link i is between stages i and i + 1."""
+    """The numbers of a pipeline that plans depend on; link i is between stages i and i + 1."""
 
     microbatches: int
     forward_ps: tuple[int, ...]
@@ -70,11 +71,11 @@ class Scenario:
     backward_weight_ps: tuple[int, ...]
     """tW of each stage."""
     forward_delay_ps: tuple[int, ...]
-    """What an activation needs over each link, from the end of F to where it can be used."""
+    """The delay of an activation over each link, from the end of F to its use on the next stage."""
     backward_delay_ps: tuple[int, ...]
-    """The same for a gradient."""
+    """The delay of a gradient over each link, from the end of B to its use one stage before."""
     memory: tuple[StageMemory, ...]
-    """One for each stage."""
+    """One value for each stage."""
 
     def __post_init__(self) -> None:
         if self.microbatches < 1:
@@ -119,7 +120,7 @@ class Scenario:
         cap: Fraction | int | None = None,
         freed: Fraction | int = 0,
     ) -> Self:
-        """All stages alike, with times (tF, tB, tW), and links without delay."""
+        """Build a scenario of equal stages with times (tF, tB, tW), and links without delay."""
         if stages < 1:
             raise UsageError(f"stages must be a positive integer, not {stages}")
         forward, backward, weight = times_ps
@@ -135,11 +136,14 @@ class Scenario:
 
     @property
     def stages(self) -> int:
-        """How many parts the model has."""
+        """The number of stages, the parts of the model."""
         return len(self.forward_ps)
 
     def delayed(self, link: int, forward_ps: int, backward_ps: int | None = None) -> Self:
-        """The same with another delay on a link, in both directions unless told otherwise."""
+        """Return a copy with another delay on one link.
+
+        The delay holds in both directions unless `backward_ps` is given.
+        """
         back = forward_ps if backward_ps is None else backward_ps
         return replace(
             self,
@@ -148,7 +152,7 @@ class Scenario:
         )
 
     def capped(self, caps: Sequence[Fraction | int | None]) -> Self:
-        """The same with another cap for each stage, counted in its activations."""
+        """Return a copy with another cap for each stage, counted in activations of the stage."""
         if len(caps) != self.stages:
             raise UsageError(f"{self.stages} stages need {self.stages} caps, not {len(caps)}")
         memory = []

@@ -33,7 +33,7 @@ _Value = TypeVar("_Value")
 
 
 def parse_scenario(text: str) -> Scenario:
-    """The scenario of a JSON text; raises UsageError that names the key and the value."""
+    """Parse a scenario from JSON text; raises UsageError that names the field and its value."""
     try:
         found = json.loads(text, parse_float=Fraction)
     except json.JSONDecodeError as error:
@@ -44,7 +44,7 @@ def parse_scenario(text: str) -> Scenario:
 
 
 def scenario_from(found: Mapping[str, object]) -> Scenario:
-    """The scenario of JSON's values; a float stands for the decimal number it prints as."""
+    """Build a scenario from decoded JSON; a float stands for the decimal number it prints as."""
     for key in found:
         if key not in _KNOWN:
             raise UsageError(f'a scenario has no "{key}"; it has {", ".join(_KNOWN)}')
@@ -105,7 +105,7 @@ def _each(
     what: str,
     convert: Callable[[object, str], _Value],
 ) -> tuple[_Value, ...]:
-    """One value for each stage or link; a number alone stands for all."""
+    """Return one value for each stage or link; a single number stands for all of them."""
     value = found[key]
     if not isinstance(value, (list, tuple)):
         return (convert(value, key),) * count

@@ -1,12 +1,12 @@
-"""Which knobs: settings that are each the best somewhere, then a descent from the best ones.
+"""Settings of the list-scheduling rule to try, and a descent from the best of them.
 
-What the settings are for:
+The first settings are those that win most often. The purpose of each parameter:
 
-    wait_*        a W that is started just before an announced F or B delays all that hangs on it
+    wait_*        a W that starts just before an announced F or B delays all that depends on it
     in_flight     forwards far ahead of their backwards fill the memory; a few more than the links'
                   latency needs (trip / cycle) are enough, exactly that many are too few
-    kept          W's that are left fill the drain, when only backwards trickle in
-    pending       W's left undone hold memory that forwards will want
+    kept          W's left over fill the drain, when only backwards arrive, at intervals
+    pending       W's that are not done hold memory that forwards will need
 """
 
 from collections.abc import Callable, Iterator
@@ -20,12 +20,12 @@ from slackline.plan.pipeline._scenario import Scenario
 __all__ = ["Found", "descend", "settings"]
 
 _SHARES = (0, 1, 2, 3, 4, 6, 8)
-"""How long is waited, in quarters of the stage's tW."""
+"""Waiting times to try, in quarters of the stage's tW."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A candidate."""
+    """A candidate of the search: a setting, its orders and their makespan."""
 
     makespan: int
     knobs: Knobs
@@ -33,7 +33,7 @@ class Found:
 
 
 def settings(scenario: Scenario) -> Iterator[Knobs]:
-    """Candidates, the ones that win most often first; the very first is plain readiness."""
+    """Yield settings to try: plain readiness first, then those that win most often."""
     plain = Knobs.plain(scenario.stages)
     yield plain
     for row in (
@@ -61,7 +61,11 @@ def _knobs(
     quota: float | None,
     pending: int | None,
 ) -> Knobs:
-    """Waits in quarters of tW; the quota in round trips' worth of cycles."""
+    """Return a setting of the rule, the same for all stages.
+
+    Waits are in quarters of the stage's tW. The `quota` is a number of round trips, and sets how
+    many microbatches are in flight.
+    """
     stages, weight = scenario.stages, scenario.backward_weight_ps
     total = [
         sum(each)
@@ -95,7 +99,10 @@ def descend(
     random: Random,
     stop: Callable[[], bool],
 ) -> Found:
-    """Changes one knob of one stage, or of all, and keeps what is not worse; `rounds` times."""
+    """Change one parameter of one stage or of all, `rounds` times; keep changes that do no harm.
+
+    The descent ends early when the makespan reaches `floor` or `stop` returns True.
+    """
     best = start
     for _ in range(rounds):
         if best.makespan <= floor or stop():

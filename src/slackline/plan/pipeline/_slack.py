@@ -1,21 +1,21 @@
-r"""Slack: how much delay a link may have before the stages around it wait for it.
+r"""The slack of links: how much delay a link may have before the stages at its ends wait.
 
-x_i is how many forwards stage i runs before its first backward, D_i = x_i - x_{i+1} the slack of
-link i. Between sending the m-th activation over link i and needing its gradient, stage i runs D_i
-further pairs of F and B beyond what stage i + 1 has in flight, so stage i + 1 has D_i pairs to do
-while a message goes down, is worked on and comes back:
+Stage i runs x_i forwards before its first backward, and D_i = x_i - x_{i+1} is the slack of link i.
+Between sending the m-th activation over link i and needing its gradient, stage i runs D_i pairs of
+F and B more than stage i + 1 has in flight. So stage i + 1 has D_i pairs to run while a message
+goes down, is worked on and comes back:
 
     stage i      F_m ............................................ B_m
                    \ c_i                                         / c_i
     stage i+1       ... D_i pairs of F and B: D_i (tF + tB) ....
 
-The trip is paid out of the slack as long as
+The slack hides the round trip as long as
 
     tF_i + tB_i + 2 c_i  <=  D_i (tF_{i+1} + tB_{i+1})                                          (1)
 
-with 2 c_i the delays of both directions together. If it is not, every group of D_i + 1 forwards
-and D_i + 1 backwards is pushed back, and the next with it: the domino. W's fill holes.
-Source: Adaptra, arXiv 2504.19232, section 4.
+with 2 c_i the delays of both directions together. Where (1) does not hold, every group of D_i + 1
+forwards and D_i + 1 backwards is delayed, and so is the next group: delays cascade. W's fill some
+of the idle time. Source: Adaptra, arXiv 2504.19232, section 4.
 """
 
 import itertools
@@ -42,25 +42,28 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSlack:
-    """A link under a plan."""
+    """The slack of one link under a plan, the delay it absorbs, and the delay the link has."""
 
     link: int
     slack: int
     tolerance_ps: int
-    """The largest delay of one direction, both alike, for which (1) holds; negative: none does."""
+    """The largest delay in each direction for which inequality (1) holds; negative: none."""
     delay_ps: int
-    """What it has, on average of both directions."""
+    """The link's delay, averaged over both directions."""
     extra_ps: int
-    """What that is expected to add to the iteration."""
+    """The time that the delay is expected to add to the iteration."""
 
     @property
     def broken(self) -> bool:
-        """Whether the delay is more than the slack absorbs."""
+        """Whether the link's delay is more than its slack absorbs."""
         return self.delay_ps > self.tolerance_ps
 
 
 def slacks(warm_up: Sequence[int]) -> tuple[int, ...]:
-    """D of each link from x of each stage; x must not grow."""
+    """Return the slack D of each link, given the warm-up forwards x of each stage.
+
+    Raises UsageError where x grows from one stage to the next.
+    """
     for stage, (above, below) in enumerate(itertools.pairwise(warm_up)):
         if below > above:
             raise UsageError(
@@ -71,9 +74,10 @@ def slacks(warm_up: Sequence[int]) -> tuple[int, ...]:
 
 
 def tolerance_ps(scenario: Scenario, link: int, slack: int) -> int:
-    """The largest delay of one direction, both alike, for which (1) holds.
+    """Return the largest delay in each direction of the link for which inequality (1) holds.
 
-    Solved for c_i: (D_i (tF_{i+1} + tB_{i+1}) - tF_i - tB_i) / 2; with equal times (D_i - 1) t.
+    Solved for c_i, the inequality gives (D_i (tF_{i+1} + tB_{i+1}) - tF_i - tB_i) / 2; with equal
+    times t, that is (D_i - 1) t.
     """
     above = scenario.forward_ps[link] + scenario.backward_input_ps[link]
     below = scenario.forward_ps[link + 1] + scenario.backward_input_ps[link + 1]
@@ -81,7 +85,7 @@ def tolerance_ps(scenario: Scenario, link: int, slack: int) -> int:
 
 
 def slack_needed(scenario: Scenario, link: int) -> int:
-    """The smallest D_i for which (1) holds with the link's delays: at least 1."""
+    """Return the smallest slack D_i, at least 1, for which (1) holds with the link's delays."""
     above = scenario.forward_ps[link] + scenario.backward_input_ps[link]
     below = scenario.forward_ps[link + 1] + scenario.backward_input_ps[link + 1]
     both = scenario.forward_delay_ps[link] + scenario.backward_delay_ps[link]
@@ -89,12 +93,13 @@ def slack_needed(scenario: Scenario, link: int) -> int:
 
 
 def expected_extra_ps(scenario: Scenario, link: int, slack: int) -> int:
-    """By about how much the link's delay c lengthens the iteration.
+    """Estimate how much the link's delay c lengthens the iteration, in picoseconds.
 
-    Within the tolerance: c, once, since the first activation comes that much later. Beyond it: the
-    iteration has N / (D + 1) groups of D + 1 forwards and backwards, and each is pushed back by a
-    delay of the order of c, so N c / (D + 1) in all (equal times; the paper's theorem). W's that
-    were put off fill some of it, so the true figure is often less.
+    Within the tolerance the extra time is c, once, since the first activation comes that much
+    later. Beyond the tolerance, the iteration has N / (D + 1) groups of D + 1 forwards and
+    backwards, and each group is delayed by about c, so the extra time is N c / (D + 1) (equal
+    times; the paper's theorem). Postponed W's fill some of the idle time, so the true figure is
+    often less.
     """
     delay = _mean_delay_ps(scenario, link)
     if delay <= tolerance_ps(scenario, link, slack):
@@ -103,7 +108,10 @@ def expected_extra_ps(scenario: Scenario, link: int, slack: int) -> int:
 
 
 def link_slacks(scenario: Scenario, warm_up: Sequence[int]) -> tuple[LinkSlack, ...]:
-    """Every link under a plan with this warm-up."""
+    """Return the slack of every link under a plan with this warm-up of each stage.
+
+    Raises UsageError where the warm-up does not have one value for each stage.
+    """
     if len(warm_up) != scenario.stages:
         raise UsageError(f"{scenario.stages} stages need as many x, not {len(warm_up)}")
     return tuple(
@@ -119,12 +127,13 @@ def link_slacks(scenario: Scenario, warm_up: Sequence[int]) -> tuple[LinkSlack, 
 
 
 def quotas(scenario: Scenario) -> tuple[int, ...]:
-    """X of each stage: what (1) asks for, or the memory's limit.
+    """Return x, the microbatches in flight for each stage: those (1) needs, or the memory's limit.
 
-    From the last stage backwards x_i = x_{i+1} + the slack needed, and at least 1 + trip / cycle:
-    by Little's law as many microbatches are between F and B as start while one is under way, when
-    one starts every cycle, the longest tF + tB + tW of all stages; one more, since exactly that
-    many leave no room for any wait. Never more than N, or than the activations that the cap holds.
+    From the last stage backwards, x_i = x_{i+1} + the slack needed, and x_i is at least 1 + trip /
+    cycle. The second term is Little's law: when one microbatch starts every cycle, as many are
+    between F and B as start during one round trip. A cycle is the longest tF + tB + tW of all
+    stages. The one microbatch more leaves room for waits. x_i never exceeds the number of
+    microbatches, or of activations within the cap.
     """
     known = trips(scenario)
     cycle = max(
@@ -153,7 +162,7 @@ def quotas(scenario: Scenario) -> tuple[int, ...]:
 
 
 def slack_plan(scenario: Scenario) -> PipelinePlan:
-    """Never more between F and B than the quotas; within them whatever is ready, B, F, W."""
+    """Return the plan of the readiness rule, with `quotas` as limits of microbatches in flight."""
     knobs = Knobs.with_in_flight(quotas(scenario))
     _, orders = list_schedule(Work.of(scenario), knobs)
     return plan_of_orders("slack", [[KINDS[code] for code in order] for order in orders])

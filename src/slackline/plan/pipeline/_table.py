@@ -1,4 +1,4 @@
-"""The table of schedules: a variant is a row."""
+"""The table of schedules: each row has the function that makes a schedule's plan."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,21 +19,21 @@ __all__ = ["SCHEDULES", "Options", "Schedule", "generate", "names"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What some schedules can be told; the others do not ask."""
+    """Parameters that some schedules read; the other schedules ignore them."""
 
     full_backward: bool = False
-    """B and W in one piece: gpipe, 1f1b, interleaved."""
+    """Whether B and W are one instruction, in gpipe, 1f1b and interleaved."""
     stages_per_rank: int = 2
-    """interleaved."""
+    """The number of stages on each rank, in interleaved."""
     effort: float = 1.0
-    """How long auto searches, as a factor."""
+    """A factor on the search's budget, in auto."""
     stop: Callable[[], bool] | None = None
-    """Whether auto's time is up."""
+    """A function that returns True when auto must end its search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """One row."""
+    """A row of the table."""
 
     make: Callable[[Scenario, Options], PipelinePlan]
     about: str
@@ -101,16 +101,16 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         ),
     }
 )
-"""Every schedule there is."""
+"""All schedules by name."""
 
 
 def names() -> tuple[str, ...]:
-    """The names of all schedules, in the order of the table."""
+    """Return the names of all schedules, in the order of the table."""
     return tuple(SCHEDULES)
 
 
 def generate(name: str, scenario: Scenario, options: Options | None = None) -> PipelinePlan:
-    """The plan of that name for the scenario, validated.
+    """Generate the plan of the schedule for the scenario, and validate it.
 
     Raises UsageError that names the wrong value, or the stage and the operation for which the
     memory does not suffice.

@@ -1,8 +1,9 @@
-"""PyTorch's pipelining CSV: a row for each rank, a cell for each step, empty where it idles.
+"""PyTorch's pipelining CSV: a row for each rank, a cell for each step, empty where the rank idles.
 
-PyTorch's letters are F, I (backward for the input), W and B (full backward); ours are F, B, W and
-BW. Cells of communication (2SEND_F0, 1RECV_B3) and of sharding (0UNSHARD, 0RESHARD, 0REDUCE_GRAD)
-are left out on the way in: who needs which message follows from the computations.
+PyTorch's letters are F, I (backward for the input), W and B (full backward). The letters of this
+package are F, B, W and BW. The parser leaves out cells of communication (2SEND_F0, 1RECV_B3) and of
+sharding (0UNSHARD, 0RESHARD, 0REDUCE_GRAD), since the computations determine which messages each
+rank needs.
 """
 
 import csv
@@ -24,7 +25,7 @@ _LEFT_OUT = re.compile(
 
 
 def to_torch_csv(plan: PipelinePlan) -> str:
-    """What PyTorch's `_load_csv(..., format="compute_only")` reads."""
+    """Return the plan as the CSV that PyTorch's `_load_csv(..., format="compute_only")` reads."""
     text = io.StringIO()
     writer = csv.writer(text)
     for program in plan.programs:
@@ -33,9 +34,10 @@ def to_torch_csv(plan: PipelinePlan) -> str:
 
 
 def from_torch_csv(text: str, name: str = "csv") -> PipelinePlan:
-    """The plan of what PyTorch's `_dump_csv` writes in either format; not validated.
+    """Parse the CSV that PyTorch's `_dump_csv` writes in either format; the plan is not validated.
 
-    Stages, their ranks and the number of microbatches are read off the cells.
+    Stages, their ranks and the number of microbatches are read off the cells. Raises UsageError for
+    a malformed cell, and for a stage that is on two ranks or on none.
     """
     programs = []
     for rank, row in enumerate(csv.reader(io.StringIO(text))):

@@ -1,8 +1,9 @@
-"""Whether a pipeline plan can run to its end within memory, and the first reason why not.
+"""The validation of a pipeline plan: the plan can run to its end within memory, or a first fault.
 
-Complete: each stage does F, and B and W or BW, of each microbatch once. Ordered: F before B before
-W. Free of deadlock: run in time, nobody waits for ever. Within memory: on each rank all activations
-at once fit the caps of its stages together.
+A valid plan is complete: each stage does F, and B and W or BW, of each microbatch once. A valid
+plan is ordered: F before B before W. A valid plan is free of deadlock: no rank waits for ever. A
+valid plan is within memory: on each rank, all activations together fit the caps of its stages
+together.
 """
 
 from dataclasses import dataclass
@@ -17,19 +18,19 @@ from slackline.plan.pipeline._scenario import Scenario
 __all__ = ["Fault", "check", "validate"]
 
 _ROWS = 60
-"""Longer grids are not worth a place in a message."""
+"""The most rows of a grid in an error message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What is wrong with a plan, and where."""
+    """An error in a plan, with the instruction at which it shows."""
 
     stage: int
     rank: int
     index: int | None
-    """The instruction in the rank's program; None where one is missing."""
+    """The instruction's index in the rank's program; None where an instruction is missing."""
     instruction: str
-    """Its token without the stage."""
+    """The instruction's token without the stage."""
     reason: str
 
     def __str__(self) -> str:
@@ -37,7 +38,10 @@ class Fault:
 
 
 def validate(plan: PipelinePlan, scenario: Scenario | None = None) -> PipelinePlan:
-    """The plan itself; raises UsageError with the first fault, and a grid that points at it."""
+    """Check the plan and return it; raises UsageError with the first fault and a grid.
+
+    The grid points at the faulty instruction.
+    """
     fault = check(plan, scenario)
     if fault is None:
         return plan
@@ -48,7 +52,11 @@ def validate(plan: PipelinePlan, scenario: Scenario | None = None) -> PipelinePl
 
 
 def check(plan: PipelinePlan, scenario: Scenario | None = None) -> Fault | None:
-    """The first fault, or None; without a scenario memory is not looked at."""
+    """Return the first fault of the plan, or None.
+
+    Without a scenario, memory is not checked. Raises UsageError where the plan and the scenario
+    differ in stages or microbatches.
+    """
     if scenario is not None:
         for name, mine, theirs in (
             ("stages", plan.stages, scenario.stages),

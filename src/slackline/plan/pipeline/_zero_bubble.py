@@ -1,7 +1,8 @@
-"""Zero-bubble orders: B apart from W, so that the stage above waits less and W fills the holes.
+"""Zero-bubble orders: W is apart from B, so the previous stage waits less and W fills idle time.
 
-Qi et al., Zero Bubble Pipeline Parallelism, 2023 (sections 2, 3 and 6). They are made for stages
-that are alike, tF = tB = tW = t, and links without delay; there each takes (3 N + S - 1) t.
+B is the backward for the input, W the backward for the weights (Qi et al., Zero Bubble Pipeline
+Parallelism, 2023, sections 2, 3 and 6). The orders are made for equal stages, tF = tB = tW = t, and
+links without delay. Under these conditions each order takes (3 N + S - 1) t.
 """
 
 from collections.abc import Callable
@@ -16,20 +17,29 @@ __all__ = ["zb_h1", "zb_h2", "zb_v", "zero_bubble"]
 
 
 def zb_h1(stages: int, microbatches: int) -> PipelinePlan:
-    """Warm-up S - i as in 1F1B, and i microbatches between B and W: holds S activations."""
+    """Return the ZB-H1 plan, in which each stage holds at most S activations.
+
+    Stage i runs S - i forwards of warm-up as in 1F1B, and its W's lag i microbatches behind its
+    B's.
+    """
     return _trailing("zb-h1", stages, microbatches, lambda stage: stages - stage)
 
 
 def zb_h2(stages: int, microbatches: int) -> PipelinePlan:
-    """Warm-up 2 (S - i) - 1, slack 2, and 2 i microbatches between B and W: holds 2 S - 1."""
+    """Return the ZB-H2 plan, in which each stage holds at most 2 S - 1 activations.
+
+    Stage i runs 2 (S - i) - 1 forwards of warm-up, which gives every link a slack of 2. Its W's lag
+    2 i microbatches behind its B's.
+    """
     return _trailing("zb-h2", stages, microbatches, lambda stage: 2 * (stages - stage) - 1)
 
 
 def zero_bubble(stages: int, microbatches: int) -> PipelinePlan:
-    """The warm-up of ZB-H2, then whatever is ready, B before F before W, in equal times.
+    """Return the plan with ZB-H2's warm-up and then any ready operation, B before F before W.
 
-    Nothing limits memory, so W's stay behind as long as there is anything else to do. This is the
-    zero-bubble order that delays are measured against in Adaptra's paper (arXiv 2504.19232).
+    The order is computed for equal times. Memory has no limit here, so a stage runs W's only when
+    it has nothing else to do. Adaptra's paper measures delays against this zero-bubble order (arXiv
+    2504.19232).
     """
     unit = Scenario.uniform(stages, microbatches)
     warm_up = [min(2 * (stages - stage) - 1, microbatches) for stage in range(stages)]
@@ -37,16 +47,17 @@ def zero_bubble(stages: int, microbatches: int) -> PipelinePlan:
 
 
 def greedy(name: str, scenario: Scenario, warm_up: list[int]) -> PipelinePlan:
-    """So many forwards first on each stage, then B before F before W, within the caps."""
+    """Return a plan with `warm_up` forwards first, then B before F before W within the caps."""
     knobs = Knobs.with_warm_up(warm_up)
     _, orders = list_schedule(Work.of(scenario), knobs)
     return plan_of_orders(name, [[KINDS[code] for code in order] for order in orders])
 
 
 def zb_v(stages: int, microbatches: int) -> PipelinePlan:
-    """Two stages a rank in the shape of a V: the memory of 1F1B, and the bubble of ZB-H2.
+    """Return the ZB-V plan: two stages on each rank, placed in the shape of a V.
 
-    Rank r has stages r and S - 1 - r, so the last forward and the first backward are on rank 0.
+    Rank r has stages r and S - 1 - r, so the last forward and the first backward are on rank 0. The
+    plan has the memory of 1F1B and the bubble of ZB-H2.
     """
     ranks = len(set(vee(stages)))
     padded = max(2 * ranks - 1, microbatches)
@@ -81,7 +92,7 @@ def zb_v(stages: int, microbatches: int) -> PipelinePlan:
 
 
 class _Counting:
-    """A rank's program while it is written, each kind of each stage in microbatch order."""
+    """A rank's program under construction, with each kind of each stage in microbatch order."""
 
     def __init__(self, stages: tuple[int, int]) -> None:
         self.instructions: list[Instruction] = []
@@ -101,9 +112,11 @@ class _Counting:
 def _trailing(
     name: str, stages: int, microbatches: int, warm_up: Callable[[int], int]
 ) -> PipelinePlan:
-    """The warm-up, then B, W of the microbatch that is `lag` behind, F; at last the W's left.
+    """Return a plan in which each stage's W's lag a fixed number of microbatches behind its B's.
 
-    With x forwards of warm-up and a lag of x_0 - x every stage holds x_0 activations at most.
+    After the warm-up, a stage runs in turns one B, the W of the microbatch `lag` before, and one F;
+    the remaining W's come last. With x_i forwards of warm-up and a lag of x_0 - x_i, every stage
+    holds at most x_0 activations.
     """
     if stages < 1 or microbatches < 1:
         raise UsageError(f"{name} needs stages and microbatches, not {stages} and {microbatches}")
