@@ -1,4 +1,4 @@
-"""Every error that slackline raises, split by who is at fault.
+"""The errors that slackline raises, split by the party at fault.
 
     RuntimeError
     └── SlacklineError
@@ -6,13 +6,13 @@
         │   ├── MismatchError            two ranks asked for different things
         │   └── ClosedError              use after close, destroy or abort
         ├── PeerError                    a rank died or left
-        ├── LinkError                    every rail to a rank failed
+        ├── LinkError                    every rail (network path) to a rank failed
         │   └── FrameError               a frame arrived truncated or corrupt
         ├── TimeoutError (TimeoutError)  an operation was not done in time
         └── InternalError                slackline broke its own invariant
 
-Each error says what is dead after it and what may be used again. The native core uses the same
-names.
+The docstring of each error says what is dead after it and what may be used again. The native core
+uses the same names.
 """
 
 import builtins
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class SlacklineError(RuntimeError):
-    """The root of the tree: catch it to catch everything that slackline raises.
+    """The base class of all errors that slackline raises.
 
     Dead afterwards: see the subclass. Each attribute is None where it does not apply.
     """
@@ -39,11 +39,11 @@ class SlacklineError(RuntimeError):
     rank: int | None
     """The rank that raised the error."""
     peer: int | None
-    """The other rank, where one is concerned."""
+    """The other rank that the error concerns."""
     tag: int | None
     """The user's tag of the operation; 0 for a collective in call order."""
     sequence: int | None
-    """Which operation with that tag it was, counted from 0."""
+    """The number of the operation among those with that tag, counted from 0."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class SlacklineError(RuntimeError):
         self.sequence = sequence
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickles with the attributes, so that errors cross process borders whole."""
+        """Pickle the error with its attributes, so that it can cross process borders."""
         return type(self), (str(self),), self.__dict__.copy()
 
 
 class UsageError(SlacklineError, ValueError):
-    """The caller's request cannot be served; the message names the wrong value.
+    """A request by the caller that cannot be served; the message names the wrong value.
 
     Dead afterwards: nothing; the operation was never posted.
     May be used again: everything.
@@ -74,7 +74,7 @@ class UsageError(SlacklineError, ValueError):
 
 
 class MismatchError(UsageError):
-    """Ranks disagree on one operation: its kind, size, dtype, reduction or root.
+    """A disagreement of ranks on one operation: its kind, size, dtype, reduction or root.
 
     Dead afterwards: the operation; its targets hold undefined bytes.
     May be used again: the group, as long as all ranks go on with the same operation.
@@ -82,15 +82,15 @@ class MismatchError(UsageError):
 
 
 class ClosedError(UsageError):
-    """A group or nic was used after it was closed, destroyed or aborted.
+    """A use of a group or nic after it was closed, destroyed or aborted.
 
     Dead afterwards: nothing that was not dead already.
-    May be used again: whatever is still open; open a new group to go on.
+    May be used again: any group or nic that is still open; open a new group to go on.
     """
 
 
 class PeerError(SlacklineError):
-    """A rank died, or left the group while others still needed it.
+    """A rank that died, or left the group while others still needed it.
 
     Dead afterwards: the group, on every rank; buffers of unfinished operations are undefined.
     May be used again: the nic and every group that does not contain the dead rank.
@@ -98,7 +98,7 @@ class PeerError(SlacklineError):
 
 
 class LinkError(SlacklineError):
-    """Every rail to a peer has failed while the peer may still be alive.
+    """A failure of every rail (network path) to a peer that may still be alive.
 
     Dead afterwards: the link and the group; buffers of unfinished operations are undefined.
     May be used again: the nic and every group that does not cross the link.
@@ -106,25 +106,27 @@ class LinkError(SlacklineError):
 
 
 class FrameError(LinkError):
-    """A frame arrived truncated, corrupt, or in another version of the protocol.
+    """A frame that arrived truncated, corrupt, or in another version of the protocol.
 
     Dead afterwards: the rail that carried the frame; the group too, where it was the last rail.
-    May be used again: the nic and the other rails. The frame's bytes may lie in the target of an
-    operation that has not ended; the frame is sent again over another rail before that one ends.
+    May be used again: the nic and the other rails. The frame's bytes may already be in the target
+    of an operation that has not ended; the sender repeats the frame over another rail before that
+    operation ends.
     """
 
 
 class TimeoutError(SlacklineError, builtins.TimeoutError):
-    """An operation was not done within its timeout.
+    """An operation that was not done within its timeout.
 
     Dead afterwards: the operation, on every rank; its targets hold undefined bytes.
-    May be used again: the group, as long as all ranks go on with the same operation; the buffers
-    once the group is closed, since a peer on this host may still be reading registered ones.
+    May be used again: the group, as long as all ranks go on with the same operation. The buffers
+    may be used again once the group is closed, since a peer on this host may still be reading
+    registered ones.
     """
 
 
 class InternalError(SlacklineError):
-    """Slackline broke one of its own invariants: a fault of this library, worth a report.
+    """A violation of one of slackline's own invariants: a defect of this library, worth a report.
 
     Dead afterwards: the nic and all its groups.
     May be used again: nothing of this process's nic; a new process may join a new group.

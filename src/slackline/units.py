@@ -1,9 +1,11 @@
-"""Sizes, rates and durations as people write them: "64KiB", "1Gbit", "30ms"; integers inside.
-Parts and factors too: "1%", "2x"; the nearest float inside.
+"""Sizes, rates and durations in readable form ("64KiB", "1Gbit", "30ms"), as integers in code.
 
-A quantity is a number and a unit, with no sign and no space between them. Fractions are welcome
+Percentages and factors ("1%", "2x") become the nearest float.
+
+A quantity is a number and a unit, with no sign and no space between them. A fraction is accepted
 where the result is a whole number of the base unit: "1.5KiB" is 1536 bytes, "0.3B" is an error.
-Formatting picks the largest unit that divides the value: parsing gives the same integer back.
+Formatting picks the largest unit that divides the value, so parsing the text gives the same integer
+back. Every function raises UsageError for a value that it cannot parse or format.
 """
 
 import re
@@ -50,41 +52,44 @@ _QUANTITY = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)([A-Za-z]+)", re.ASCII)
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
 _FACTOR = re.compile(r"(\d+(?:\.\d+)?)x", re.ASCII)
 _LARGEST = (1 << 63) - 1
-"""Quantities are 64-bit integers wherever they end up."""
+"""The largest quantity, since the native code holds quantities as signed 64-bit integers."""
 
 
 def parse_bytes(text: str) -> int:
-    """The size in bytes: parse_bytes("64KiB") == 65536."""
+    """Parse a size into bytes: parse_bytes("64KiB") == 65536."""
     return _parse(text, "size", _BYTES, "bytes")
 
 
 def parse_rate(text: str) -> int:
-    """The rate in bits per second: parse_rate("1Gbit") == 10**9."""
+    """Parse a rate into bits per second: parse_rate("1Gbit") == 10**9."""
     return _parse(text, "rate", _RATES, "bits per second")
 
 
 def parse_duration_ns(text: str) -> int:
-    """The duration in nanoseconds: parse_duration_ns("30ms") == 30 * 10**6."""
+    """Parse a duration into nanoseconds: parse_duration_ns("30ms") == 30 * 10**6."""
     return _parse(text, "duration", _DURATIONS, "nanoseconds")
 
 
 def format_bytes(value: int) -> str:
-    """The size in the largest unit that divides it: format_bytes(65536) == "64KiB"."""
+    """Format a size in the largest unit that divides it: format_bytes(65536) == "64KiB"."""
     return _format(value, "size", _BYTES)
 
 
 def format_rate(value: int) -> str:
-    """The rate in the largest unit that divides it: format_rate(10**9) == "1Gbit"."""
+    """Format a rate in the largest unit that divides it: format_rate(10**9) == "1Gbit"."""
     return _format(value, "rate", _RATES)
 
 
 def format_duration_ns(value: int) -> str:
-    """The duration in the largest unit that divides it: format_duration_ns(30_000) == "30us"."""
+    """Format a duration in the largest unit that divides it.
+
+    format_duration_ns(30_000) == "30us".
+    """
     return _format(value, "duration", _DURATIONS)
 
 
 def parse_percent(text: str) -> float:
-    """The part of a whole, from 0 to 1: parse_percent("1.5%") == 0.015."""
+    """Parse a percentage into a share from 0 to 1: parse_percent("1.5%") == 0.015."""
     match = _PERCENT.fullmatch(text)
     if match is None or Decimal(match[1]) > 100:
         raise UsageError(f"a part must be a number from 0 to 100 and %, not {text!r}")
@@ -92,14 +97,14 @@ def parse_percent(text: str) -> float:
 
 
 def format_percent(value: float) -> str:
-    """The part with as few digits as name it: format_percent(0.015) == "1.5%"."""
+    """Format a share from 0 to 1 with the fewest digits: format_percent(0.015) == "1.5%"."""
     if not 0.0 <= value <= 1.0:
         raise UsageError(f"a part must be between 0 and 1, not {value}")
     return f"{_plain(Decimal(repr(value)).scaleb(2))}%"
 
 
 def parse_factor(text: str) -> float:
-    """How many times: parse_factor("2x") == 2.0."""
+    """Parse a factor: parse_factor("2x") == 2.0."""
     match = _FACTOR.fullmatch(text)
     if match is None:
         raise UsageError(f"a factor must be a number and x, not {text!r}")
@@ -107,7 +112,7 @@ def parse_factor(text: str) -> float:
 
 
 def format_factor(value: float) -> str:
-    """The factor with as few digits as name it: format_factor(2.0) == "2x"."""
+    """Format a factor with the fewest digits that identify it: format_factor(2.0) == "2x"."""
     if not 0.0 <= value < float("inf"):
         raise UsageError(f"a factor must not be negative or infinite, like {value}")
     return f"{_plain(Decimal(repr(value)))}x"

@@ -1,8 +1,10 @@
-"""A fault as data: one grammar for lab, engine and simulator. Pure: no clock, no network.
+"""Faults of a network as data, with one grammar for lab, engine and simulator.
 
-_model.py     LinkFault, NicFault, RankFault; what they do: Effects
-_grammar.py   "link 2-3 delay 30ms from 10s for 5s", read; str() of a fault writes it
-_plan.py      several faults over time: what is wrong now, and when that changes
+The package is pure: no clock, no network.
+
+_model.py     LinkFault, NicFault, RankFault; their effects on packets: Effects
+_grammar.py   parses "link 2-3 delay 30ms from 10s for 5s"; str() of a fault writes it
+_plan.py      several faults over time: the faults active at a moment, and the next change
 """
 
 from slackline.faults._grammar import GRAMMAR, parse

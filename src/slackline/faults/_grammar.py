@@ -1,4 +1,4 @@
-"""The words of a fault, read: "link 2-3 delay 30ms loss 1% from 10s for 5s"."""
+"""The parser of faults in text form: "link 2-3 delay 30ms loss 1% from 10s for 5s"."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,7 @@ link A-B EFFECT... | link A>B EFFECT... | nic HOST.NIC EFFECT... | nic HOST.NIC 
 each with [from TIME] [for TIME] behind it; \
 EFFECT is delay TIME, jitter TIME, rate RATE, loss P%, duplicate P%, reorder P%, corrupt P%, down \
 or seed N; times are like 30ms, rates like 100Mbit; a semicolon stands between two faults"""
-"""What a fault may say, in one line."""
+"""The grammar of a fault in one line, for error messages."""
 
 _LINK = re.compile(r"(\d{1,6})([->])(\d{1,6})", re.ASCII)
 _NIC = re.compile(r"(\d{1,6})\.(\d{1,6})", re.ASCII)
@@ -30,7 +30,7 @@ def _number(text: str) -> int:
 
 
 class _Word(NamedTuple):
-    """What a word sets, and how the word behind it is read; None where it stands alone."""
+    """The field that a word sets, and the parser of the value after it; None for a word alone."""
 
     field: str
     value: Callable[[str], object] | None
@@ -55,7 +55,7 @@ _TIMES = {
 
 
 def parse(text: str) -> Fault:
-    """The one fault that `text` says; str() of it says the same.
+    """Parse one fault; str() of the result gives an equivalent text.
 
     Raises UsageError that names the first wrong word and shows the grammar.
     """
@@ -109,7 +109,7 @@ _KINDS = {"link": _link, "nic": _nic, "rank": _rank}
 
 
 def _settings(words: Iterator[str], known: Mapping[str, _Word]) -> dict[str, Any]:
-    """What the remaining words set, by field."""
+    """Return the values that the remaining words set, by field."""
     given: dict[str, Any] = {}
     for word in words:
         if word not in known:
@@ -130,6 +130,6 @@ def _settings(words: Iterator[str], known: Mapping[str, _Word]) -> dict[str, Any
 
 
 def _take_effects(given: dict[str, Any]) -> Effects:
-    """Removes the effects from `given`."""
+    """Move the effects out of `given` and return them."""
     fields = [word.field for word in _EFFECTS.values() if word.field in given]
     return Effects(**{field: given.pop(field) for field in fields})

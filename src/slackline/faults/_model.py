@@ -1,4 +1,4 @@
-"""A fault as data: what it hits, what it does there, from when to when."""
+"""The model of a fault: the link, NIC or rank affected, the effects, the start and the length."""
 
 import itertools
 from collections.abc import Iterator
@@ -12,31 +12,34 @@ __all__ = ["ACTIONS", "NOTHING", "Action", "Effects", "Fault", "LinkFault", "Nic
 
 Action = Literal["kill", "stop", "slow"]
 ACTIONS: tuple[Action, ...] = ("kill", "stop", "slow")
-"""What may happen to a rank, worst first: it dies; it stands still; it runs slower."""
+"""The faults of a rank, worst first: the process dies, stands still, or runs slower."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effects:
-    """What is done to packets on one path in one direction. The default does nothing."""
+    """The effects on packets of one path in one direction. The default has no effect."""
 
     delay_ns: int = 0
-    """How much later each packet arrives."""
+    """The delay added to each packet."""
     jitter_ns: int = 0
-    """How much later still at most, evenly drawn; packets stay in order."""
+    """The largest further delay, drawn evenly for each packet; packets stay in order."""
     rate_bps: int | None = None
-    """Bits a second that pass; None is no limit."""
+    """The rate of the path in bits per second; None for no limit."""
     loss: float = 0.0
-    """The part of packets that does not arrive; so for the others below."""
+    """The share of packets that do not arrive, from 0 to 1."""
     duplicate: float = 0.0
-    """Arrives twice."""
+    """The share of packets that arrive twice."""
     reorder: float = 0.0
-    """Is 1 ms late, or the jitter if that is more, and overtaken by those behind it."""
+    """The share of packets that are late by 1 ms, or by the jitter if that is more.
+
+    Later packets overtake these packets.
+    """
     corrupt: float = 0.0
-    """Has one wrong bit."""
+    """The share of packets that arrive with one wrong bit."""
     down: bool = False
-    """Nothing arrives."""
+    """Whether no packet arrives."""
     seed: int = 0
-    """Where the drawing of lots starts: equal seeds hit equal packets."""
+    """The seed of the random draws: equal seeds affect equal packets."""
 
     def __post_init__(self) -> None:
         for name in ("delay_ns", "jitter_ns", "seed"):
@@ -49,7 +52,9 @@ class Effects:
                 raise UsageError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
 
     def __or__(self, other: Self) -> Self:
-        """Both at once: delays add, the lowest rate counts, any loss is a loss; seeds add."""
+        """Combine two effects: delays and seeds add, the lowest rate counts, losses are
+        independent.
+        """
         rates = [rate for rate in (self.rate_bps, other.rate_bps) if rate is not None]
         return type(self)(
             delay_ns=self.delay_ns + other.delay_ns,
@@ -81,17 +86,17 @@ class Effects:
 
 
 NOTHING = Effects()
-"""A path as it should be."""
+"""The effects on a healthy path: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Timed:
-    """When a fault is there."""
+    """The time span of a fault."""
 
     start_ns: int = 0
-    """From the start of time, which whoever executes the plan defines."""
+    """The fault's start, from the time zero that the executor of the plan defines."""
     length_ns: int | None = None
-    """None is to the end."""
+    """The fault's length; None means that the fault never ends."""
 
     def __post_init__(self) -> None:
         if self.start_ns < 0:
@@ -101,21 +106,21 @@ class _Timed:
 
     @property
     def end_ns(self) -> int | None:
-        """When it is over; None is never."""
+        """The end of the fault; None where it never ends."""
         return None if self.length_ns is None else self.start_ns + self.length_ns
 
     def active(self, now_ns: int) -> bool:
-        """Whether it is there; at its end it is over."""
+        """Return whether the fault is active at that time; at its end the fault is over."""
         return self.start_ns <= now_ns and (self.end_ns is None or now_ns < self.end_ns)
 
     def changes(self) -> Iterator[int]:
-        """The times at which something changes, in order; there may be no last one."""
+        """Yield the times at which the effects change, in order; the sequence may be endless."""
         yield self.start_ns
         if self.end_ns is not None:
             yield self.end_ns
 
     def next_change(self, now_ns: int) -> int | None:
-        """The first time after `now_ns` at which something changes."""
+        """Return the first time after `now_ns` at which the fault's effects change, or None."""
         return next((at_ns for at_ns in self.changes() if at_ns > now_ns), None)
 
     def _when(self) -> str:
@@ -125,12 +130,12 @@ class _Timed:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkFault(_Timed):
-    """Something wrong between two hosts, on all of their NICs: `link 2-3 delay 30ms`."""
+    """A fault between two hosts, on all of their NICs: `link 2-3 delay 30ms`."""
 
     source: int
     target: int
     both: bool = True
-    """In both directions (2-3), or from source to target alone (2>3)."""
+    """Whether both directions are affected (2-3), or only that from source to target (2>3)."""
     effects: Effects
 
     def __post_init__(self) -> None:
@@ -148,13 +153,13 @@ class LinkFault(_Timed):
 
 @dataclass(frozen=True, kw_only=True)
 class NicFault(_Timed):
-    """Something wrong with a NIC, so with every link through it: `nic 2.1 down`."""
+    """A fault of a NIC, which affects every link through it: `nic 2.1 down`."""
 
     host: int
     nic: int
     effects: Effects = NOTHING
     flap_ns: int | None = None
-    """Down for so long, up for so long, and again."""
+    """The half period of a flapping NIC: down for so long, then up for so long, and again."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,7 +173,7 @@ class NicFault(_Timed):
             raise UsageError("a NIC that is down cannot flap")
 
     def effects_at(self, now_ns: int) -> Effects:
-        """What is done to what passes it, at a time at which it is active."""
+        """Return the effects on packets through the NIC, at a time at which the fault is active."""
         if self.flap_ns is None or (now_ns - self.start_ns) // self.flap_ns % 2:
             return self.effects
         return self.effects | Effects(down=True)
@@ -201,12 +206,12 @@ class NicFault(_Timed):
 
 @dataclass(frozen=True, kw_only=True)
 class RankFault(_Timed):
-    """Something wrong with a process: `rank 2 stop from 5s for 1s`."""
+    """A fault of a rank's process: `rank 2 stop from 5s for 1s`."""
 
     rank: int
     action: Action
     factor: float = 1.0
-    """How much slower, where the action is slow."""
+    """The factor by which the rank is slower, for the action "slow"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -218,7 +223,7 @@ class RankFault(_Timed):
 
     @property
     def end_ns(self) -> int | None:
-        """When it is over: of a kill, at once."""
+        """The end of the fault; a kill is over at once."""
         return self.start_ns if self.action == "kill" else super().end_ns
 
     def active(self, now_ns: int) -> bool:
@@ -239,7 +244,10 @@ Fault = LinkFault | NicFault | RankFault
 
 
 def _either(one: float, other: float) -> float:
-    """The chance of at least one of two independent things; exact where one cannot happen."""
+    """Return the probability of at least one of two independent events.
+
+    The result is exact where one of them cannot happen.
+    """
     if not one or not other:
         return one or other
     return 1.0 - (1.0 - one) * (1.0 - other)

@@ -1,4 +1,4 @@
-"""Several faults over time: what is wrong now, and when that changes."""
+"""A plan of several faults over time: the faults active at a moment, and the next change."""
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,24 +23,24 @@ __all__ = ["Plan", "RankState", "parse_all"]
 
 @dataclass(frozen=True, kw_only=True)
 class RankState:
-    """What is done to a rank."""
+    """The state that faults put a rank in."""
 
     action: Action
     factor: float = 1.0
-    """How much slower, where the action is slow."""
+    """The factor by which the rank is slower, for the action "slow"."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Faults that are there together. Pure: whoever executes it brings the clock.
+    """A set of faults with their times; the executor of the plan supplies the clock.
 
-    Times are nanoseconds from the executor's start of time.
+    Times are nanoseconds from the executor's time zero.
     """
 
     faults: tuple[Fault, ...] = ()
 
     def pairs(self, now_ns: int) -> dict[tuple[int, int], Effects]:
-        """What is done between hosts, (from, to), on every NIC: link faults alone."""
+        """Return the effects of link faults by (from host, to host); each holds on every NIC."""
         found: dict[tuple[int, int], Effects] = {}
         for fault in self.faults:
             if isinstance(fault, LinkFault) and fault.active(now_ns):
@@ -51,7 +51,7 @@ class Plan:
         return found
 
     def nics(self, now_ns: int) -> dict[tuple[int, int], Effects]:
-        """What is done to NICs, (host, NIC), in both directions: NIC faults alone."""
+        """Return the effects of NIC faults by (host, NIC); each holds in both directions."""
         found: dict[tuple[int, int], Effects] = {}
         for fault in self.faults:
             if isinstance(fault, NicFault) and fault.active(now_ns):
@@ -62,8 +62,9 @@ class Plan:
         return found
 
     def links(self, now_ns: int, hosts: int, nics: int) -> dict[tuple[int, int, int], Effects]:
-        """What is done to packets from a host to another through NIC i of both, (from, to, i):
-        link and NIC faults in one, for whoever knows links alone. Paths without a fault are absent.
+        """Return the effects of link and NIC faults on packets, by (from host, to host, NIC).
+
+        NIC i of one host reaches NIC i of another. Paths without a fault are absent.
         """
         pairs, ports = self.pairs(now_ns), self.nics(now_ns)
         found = {}
@@ -74,7 +75,10 @@ class Plan:
         return found
 
     def ranks(self, now_ns: int) -> dict[int, RankState]:
-        """What is done to ranks: the worst of what there is; slow and slow is slower still."""
+        """Return the state of each rank with a fault: the worst of its faults.
+
+        The factors of several "slow" faults multiply.
+        """
         found: dict[int, RankState] = {}
         for fault in self.faults:
             if isinstance(fault, RankFault) and fault.active(now_ns):
@@ -84,8 +88,9 @@ class Plan:
         return found
 
     def changes(self) -> Iterator[int]:
-        """The times at which anything changes, each once, in order. A flapping NIC that has no end
-        makes it endless.
+        """Yield the times at which any fault changes, each once, in order.
+
+        A flapping NIC that has no end makes the sequence endless.
         """
         last = None
         for at_ns in heapq.merge(*(fault.changes() for fault in self.faults)):
@@ -94,29 +99,31 @@ class Plan:
             last = at_ns
 
     def next_change(self, now_ns: int) -> int | None:
-        """The first time after `now_ns` at which anything changes; None when nothing will."""
+        """Return the first time after `now_ns` at which any fault changes; None when none will."""
         nexts = (fault.next_change(now_ns) for fault in self.faults)
         return min((at_ns for at_ns in nexts if at_ns is not None), default=None)
 
     @property
     def end_ns(self) -> int | None:
-        """When all faults are over; None if one never is."""
+        """The time at which all faults are over; None if one never ends."""
         ends = [fault.end_ns for fault in self.faults]
         return None if None in ends else max((end for end in ends if end is not None), default=0)
 
     @property
     def of_network(self) -> Self:
-        """The faults of links and NICs."""
+        """The plan with only the faults of links and NICs."""
         kept = (fault for fault in self.faults if not isinstance(fault, RankFault))
         return replace(self, faults=tuple(kept))
 
     @property
     def of_ranks(self) -> Self:
-        """The faults of ranks."""
+        """The plan with only the faults of ranks."""
         return replace(self, faults=tuple(f for f in self.faults if isinstance(f, RankFault)))
 
     def check(self, hosts: int, nics: int) -> None:
-        """Raises UsageError that names the first host, rank or NIC that is not there."""
+        """Check that every host, rank and NIC exists; raises UsageError for the first that does
+        not.
+        """
         for fault in self.faults:
             match fault:
                 case LinkFault():
@@ -139,7 +146,7 @@ class Plan:
 
 
 def parse_all(texts: str | Iterable[str]) -> Plan:
-    """The plan of all the faults in one or more texts; within a text semicolons separate them."""
+    """Parse all faults in one or more texts into a plan; semicolons separate faults in a text."""
     given = [texts] if isinstance(texts, str) else texts
     return Plan(tuple(parse(part) for text in given for part in text.split(";") if part.strip()))
 
@@ -150,7 +157,7 @@ def _paths(
     hosts: int,
     nics: int,
 ) -> set[tuple[int, int, int]]:
-    """The paths that any of these touch."""
+    """Return the paths, as (from host, to host, NIC), that any of these effects touch."""
     found = {(source, target, nic) for source, target in pairs for nic in range(nics)}
     for host, nic in ports:
         for peer in range(hosts):

@@ -1,8 +1,8 @@
-"""A discrete-event model of ranks and links that runs the same plans as the real thing.
+"""A discrete-event simulator of ranks and links that runs the same plans as the real engine.
 
-_events.py     what happens next: a queue in integer picoseconds
+_events.py     the event queue, in integer picoseconds
 _network.py    channels: latency, rate, a queue in order, changes over time
-_pipeline.py   pipeline plans in their fixed order or as readiness finds it
+_pipeline.py   pipeline plans run in their fixed order or as inputs become ready
 """
 
 from slackline.sim._events import EventQueue

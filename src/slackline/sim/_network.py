@@ -1,10 +1,10 @@
-"""Channels: what happens to a message between two stages, in one direction.
+"""Simulated channels: each carries messages between two stages in one direction.
 
     sent            leaves                 arrives
       |--- queue ---|--- size / rate ---|--- latency ---|
 
-A channel sends one message at a time, in order, and delivers in order: a message never arrives
-before one that was sent earlier, even where the latency has fallen meanwhile.
+A channel sends one message at a time and delivers messages in order: a message never arrives before
+one that was sent earlier, even where the latency has fallen in the meantime.
 """
 
 from bisect import bisect_right
@@ -27,16 +27,16 @@ _PS_PER_NS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """One direction of a link."""
+    """A simulated link in one direction."""
 
     latency_ps: int = 0
-    """From the last byte's leaving to its arrival, at the start."""
+    """The time from the departure of a message's last byte to its arrival, before any change."""
     changes: tuple[tuple[int, int], ...] = ()
-    """(from when, latency) in order of time; a message has the latency of when it leaves."""
+    """(start time, new latency) in order of time; a message's latency is that of its departure."""
     jitter_ps: int = 0
-    """Up to so much more latency, drawn for each message."""
+    """The largest additional latency, drawn at random for each message."""
     bytes_per_second: int | None = None
-    """None where size does not matter."""
+    """The rate of the channel; None where size has no effect."""
 
     def __post_init__(self) -> None:
         for name in ("latency_ps", "jitter_ps"):
@@ -52,12 +52,12 @@ class Channel:
                 raise UsageError(f"the latency from {time} ps must not be negative, not {latency}")
 
     def latency_at(self, time_ps: int) -> int:
-        """The latency of a message that leaves then."""
+        """Return the latency of a message that leaves at that time."""
         place = bisect_right(self.changes, time_ps, key=lambda change: change[0])
         return self.changes[place - 1][1] if place else self.latency_ps
 
     def sending_ps(self, size_bytes: int) -> int:
-        """How long a message takes to leave, rounded up."""
+        """Return the time that a message of that size takes to leave, rounded up."""
         if self.bytes_per_second is None:
             return 0
         return -(-size_bytes * _PS_PER_S // self.bytes_per_second)
@@ -65,20 +65,23 @@ class Channel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """All links of a pipeline."""
+    """The links of a simulated pipeline."""
 
     forward: tuple[Channel, ...]
-    """What activations take, one for each link."""
+    """The channels of activations, one for each link."""
     backward: tuple[Channel, ...]
-    """What gradients take."""
+    """The channels of gradients, one for each link."""
     message_bytes: tuple[int, ...] = ()
-    """The size of an activation, and of its gradient, on each link; zeros where left out."""
+    """The size of an activation, and of its gradient, on each link; empty means 0 on all links."""
     head_of_line: bool = False
-    """Whether a rank stands still while it has more than `queue_depth` messages of one direction
-    under way, as ranks do whose computations wait behind a blocked send."""
+    """Whether a blocked send stops its rank's computations (head-of-line blocking).
+
+    A rank then stands still while more than `queue_depth` of its messages in one direction are
+    under way.
+    """
     queue_depth: int = 1
     seed: int = 0
-    """Of jitter: one seed, one trace."""
+    """The seed of jitter: the same seed gives the same trace."""
 
     def __post_init__(self) -> None:
         links = len(self.forward)
@@ -91,7 +94,7 @@ class Network:
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
-        """The scenario's delays, for ever."""
+        """Build a network with the scenario's delays, which never change."""
         return cls(
             forward=tuple(Channel(latency_ps=each) for each in scenario.forward_delay_ps),
             backward=tuple(Channel(latency_ps=each) for each in scenario.backward_delay_ps),
@@ -100,7 +103,11 @@ class Network:
     def changing(
         self, link: int, changes: Sequence[tuple[int, int]], direction: Direction | None = None
     ) -> Self:
-        """The same with latencies that change over time: (from when, latency); both directions."""
+        """Return a copy in which one link's latency changes over time.
+
+        `changes` are (start time in ps, latency in ps), in order. Both directions change unless
+        `direction` names one.
+        """
         if not 0 <= link < len(self.forward):
             raise UsageError(f"link must be from 0 to {len(self.forward) - 1}, not {link}")
 
@@ -115,9 +122,10 @@ class Network:
         )
 
     def with_faults(self, faults: Plan, until_ps: int) -> Self:
-        """The same with the delays of a fault plan added, stage i on rank i with one NIC.
+        """Return a copy with the delays of a fault plan added, up to the time `until_ps`.
 
-        Delays only; what a lost or damaged packet costs is the engine's affair: UsageError.
+        Stage i stands for rank i, which has one NIC. Raises UsageError for any effect other than a
+        delay, since the cost of a lost or damaged packet depends on the engine.
         """
         times = [0]
         for time_ns in faults.changes():
@@ -149,7 +157,7 @@ class Network:
 
 
 class ChannelState:
-    """A channel while a simulation runs."""
+    """The state of a channel while a simulation runs."""
 
     def __init__(self, channel: Channel, random: Random) -> None:
         self.under_way = 0
@@ -159,7 +167,7 @@ class ChannelState:
         self._last_ps = 0
 
     def send(self, now_ps: int, size_bytes: int) -> int:
-        """When a message that is sent now arrives."""
+        """Send a message now and return the time of its arrival in picoseconds."""
         channel = self._channel
         self._free_ps = max(now_ps, self._free_ps) + channel.sending_ps(size_bytes)
         jitter = self._random.randint(0, channel.jitter_ps) if channel.jitter_ps else 0

@@ -1,4 +1,7 @@
-"""A pipeline plan run on ranks and channels, in its fixed order or as readiness finds it."""
+"""The simulation of a pipeline plan on ranks and channels.
+
+The order is fixed, as planned, or chosen as inputs become ready.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +29,7 @@ __all__ = ["Run", "Span", "simulate"]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An instruction that was computed."""
+    """An instruction that was computed, with its start and end."""
 
     instruction: Instruction
     start_ps: int
@@ -35,18 +38,18 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What happened."""
+    """The result of a simulation."""
 
     spans: tuple[tuple[Span, ...], ...]
-    """For each rank what it computed, in order."""
+    """For each rank, the instructions that it computed, in order."""
     makespan_ps: int
-    """To the end of the last instruction."""
+    """The time from 0 to the end of the last instruction."""
     bubble_share: Fraction
     """The part of all ranks' time up to the makespan in which they computed nothing."""
     peak_activations: tuple[Fraction, ...]
-    """For each stage, the most activations at once."""
+    """The largest number of activations that each stage held at once."""
     blocked_ps: tuple[int, ...]
-    """For each rank, how long it stood still behind a send (head-of-line blocking)."""
+    """For each rank, the time that it stood still behind a send (head-of-line blocking)."""
 
 
 def simulate(
@@ -59,11 +62,13 @@ def simulate(
     patience: Fraction = PATIENCE,
     expected: Scenario | None = None,
 ) -> Run:
-    """Runs the plan; without a network on the scenario's delays. Deterministic.
+    """Simulate the plan; without a network, links have the scenario's delays.
 
-    The plan must be valid. In order "ready" it says what there is to do and how stages are placed.
-    In order "planned" it was made for `expected`, without which for `scenario`, and `patience` says
-    how much later than that its messages may come.
+    The plan must be valid, and the result is deterministic. In order "ready", the plan gives only
+    the set of instructions and the placement of stages. In order "planned", the plan's times are
+    those that it has in `expected`, by default `scenario`, and `patience` is the further time for
+    which a rank waits for the planned instruction, as a fraction of the one it would start instead.
+    Raises UsageError where plan, scenario and network differ in stages.
     """
     if plan.stages != scenario.stages:
         raise UsageError(f"the plan has {plan.stages} stages, the scenario {scenario.stages}")
@@ -124,14 +129,14 @@ class _Simulation:
         )
 
     def _settle(self) -> None:
-        """Every rank to which something has happened decides."""
+        """Let every rank that an event has reached choose its next instruction."""
         while self._awake:
             for rank in sorted(self._awake):
                 self._awake.remove(rank)
                 self._go_on(rank)
 
     def _go_on(self, rank: int) -> None:
-        """Starts what the rank does next, if it is free and there is something."""
+        """Start the rank's next instruction, if the rank is free and has one to start."""
         if self._busy[rank] or self._behind[rank] is not None:
             return
         now = self._events.now_ps
@@ -144,7 +149,11 @@ class _Simulation:
         self._events.at(end, lambda: self._ended(rank, instruction))
 
     def _next(self, rank: int, now: int) -> Instruction | None:
-        """What the rank starts; None where it waits, be it for something better."""
+        """Return the instruction that the rank starts now; None where the rank waits.
+
+        In order "planned", a rank may wait for its planned instruction although another one is
+        ready.
+        """
         dispatcher = self._dispatchers[rank]
         instead = dispatcher.instead()
         if instead is None:

@@ -1,9 +1,9 @@
-"""What a run tells about itself: records, the files they are written to, and sums over them.
+"""Telemetry of a run: records, the files they are written to, and sums over them.
 
     _records   the schema: StepSummary, Counters, RunSummary, LinkVerdict, PipelineStep
     _lines     one record as one line of JSON, and back
-    _files     a directory with one file a rank: writer and reader
-    _summary   many steps as one run: a pure function
+    _files     a directory with one file for each rank: writer and reader
+    _summary   many steps summed up as one run: a pure function
 
 The files are append-only and may be read while a run writes them.
 """

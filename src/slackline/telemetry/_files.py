@@ -1,7 +1,7 @@
-"""A directory with one file a rank: who writes it and who reads it.
+"""The telemetry directory, with one file for each rank: its writer and its readers.
 
-Each line reaches the file in one write, so a reader sees whole lines, but for a last one that a
-crash cut short; that one is skipped.
+Each line is written to the file in one call, so a reader sees whole lines. The exception is the
+last line when a crash cut it short; the reader skips such a line.
 """
 
 import os
@@ -17,12 +17,15 @@ __all__ = ["Writer", "file_of", "read_directory", "read_file"]
 
 
 def file_of(directory: Path, rank: int) -> Path:
-    """Where the records of a rank stand."""
+    """Return the path of a rank's records in the directory."""
     return directory / f"rank-{rank:05d}.jsonl"
 
 
 class Writer:
-    """Appends a rank's records to its file; makes the directory. One process writes a file."""
+    """A writer that appends a rank's records to its file and makes the directory.
+
+    Only one process may write a file.
+    """
 
     def __init__(self, directory: Path, rank: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -30,12 +33,12 @@ class Writer:
         self._file = os.open(file_of(directory, rank), flags, 0o644)
 
     def write(self, record: Record) -> None:
-        """Appends one line; does nothing after `close`."""
+        """Append the record as one line; after `close` the call does nothing."""
         if self._file >= 0:
             os.write(self._file, encode(record).encode() + b"\n")
 
     def close(self) -> None:
-        """Closes the file; a second call changes nothing."""
+        """Close the file; a second call changes nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -53,7 +56,7 @@ class Writer:
 
 
 def read_file(path: Path) -> Iterator[Record]:
-    """The records of one file in the order they were written; raises UsageError for a bad line."""
+    """Yield the records of one file in the order written; raises UsageError for a bad line."""
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             if line.endswith("\n") and (record := decode(line)) is not None:
@@ -61,6 +64,6 @@ def read_file(path: Path) -> Iterator[Record]:
 
 
 def read_directory(directory: Path) -> Iterator[Record]:
-    """The records of every rank's file, rank by rank."""
+    """Yield the records of the files of all ranks, rank by rank."""
     for path in sorted(directory.glob("rank-*.jsonl")):
         yield from read_file(path)

@@ -1,7 +1,7 @@
-"""One record as one line of JSON, and back.
+"""The JSON form of telemetry: one record is one line.
 
-The key "record" tells the kind. Keys that a reader does not know are skipped, and so are whole
-kinds, so that an older reader can follow a newer writer.
+The field "record" names the kind of the record. A reader skips fields and kinds that it does not
+know, so that an older reader can follow a newer writer.
 """
 
 import json
@@ -31,14 +31,14 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def encode(record: Record) -> str:
-    """The record's line, without the line's end."""
+    """Return the record as a line of JSON, without the newline."""
     return json.dumps({"record": _NAMES[type(record)], **asdict(record)}, separators=(",", ":"))
 
 
 def decode(line: str) -> Record | None:
-    """The record of a line; None for a kind that this version does not know.
+    """Parse a line into its record; None for a kind that this version does not know.
 
-    Raises UsageError for a line that is no record, and for one that lacks a field.
+    Raises UsageError for a line that is no record, and for a record that lacks a field.
     """
     try:
         given = json.loads(line)

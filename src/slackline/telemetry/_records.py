@@ -1,4 +1,7 @@
-"""The schema: one frozen dataclass for each kind of record. Times are integer nanoseconds."""
+"""The schema of telemetry: one frozen dataclass for each kind of record.
+
+Times are integer nanoseconds.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,34 +11,34 @@ __all__ = ["Counters", "LinkVerdict", "PipelineStep", "Record", "RunSummary", "S
 
 @dataclass(frozen=True, kw_only=True)
 class StepSummary:
-    """One optimizer step of one rank, written once the last parameter has taken its step."""
+    """A summary of one optimizer step of one rank, written after the last parameter's step."""
 
     rank: int
     """The rank that took the step."""
     step: int
     """The number of the step, from 0."""
     optimizer: int = 0
-    """Which of the rank's optimizers, in the order they were given."""
+    """The index of the optimizer among the rank's optimizers, in the order they were given."""
     time_ns: int
-    """Unix time when the user's call of `step` came."""
+    """Unix time of the user's call of `step`."""
     wall_ns: int
-    """From the previous call of `step` to this one; the first step counts from the wrapping."""
+    """Time from the previous call of `step` to this one; the first counts from the wrapping."""
     exposed_ns: int
-    """Time that the training thread stood still for this step's communication."""
+    """Time that the training thread waited for this step's communication."""
     reduced_bytes: int
     """Bytes of gradients that this rank gave to reductions."""
     parameters: int
-    """Parameters that were reduced."""
+    """The number of parameters that were reduced."""
     waited: int
-    """Parameters that the training thread had to stand still for."""
+    """The number of parameters that the training thread had to wait for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counters:
-    """What an engine had counted at one moment; the counters only ever grow."""
+    """The counters of an engine at one moment; counters never decrease."""
 
     rank: int
-    """The rank whose engine it is."""
+    """The rank of the engine."""
     time_ns: int
     """Unix time of the reading."""
     values: Mapping[str, int] = field(default_factory=dict)
@@ -44,99 +47,99 @@ class Counters:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """All steps of one rank in one record."""
+    """A summary of all steps of one rank."""
 
     rank: int
-    """The rank it tells about."""
+    """The rank that the record describes."""
     steps: int
-    """How many steps were taken."""
+    """The number of steps taken."""
     wall_ns: int
-    """Their time, the pauses between them included."""
+    """The time of the steps, including the pauses between them."""
     exposed_ns: int
-    """The part of it in which the training thread stood still for communication."""
+    """The part of `wall_ns` in which the training thread waited for communication."""
     reduced_bytes: int
     """Bytes of gradients that this rank gave to reductions."""
     rails: tuple[str, ...] = ()
-    """The kinds of rails that carried frames, by name; empty where the engine does not tell."""
+    """The kinds of rails (network paths) that carried frames; empty where the engine gives none."""
 
     @property
     def steps_per_second(self) -> float:
-        """0 for a run without steps."""
+        """The rate of steps; 0 for a run without steps."""
         return self.steps * 1e9 / self.wall_ns if self.wall_ns else 0.0
 
     @property
     def communication_share(self) -> float:
-        """The part of a step that communication cost, 0 to 1."""
+        """The exposed part of a step's time, from 0 to 1."""
         return self.exposed_ns / self.wall_ns if self.wall_ns else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkVerdict:
-    """News about a link, or a rank: written when it is found, by each rank that sees it.
+    """A change in the condition of a link or a rank, written by each rank that detects it.
 
-    `at_ns` and `since_ns` count from the moment when the group was open on the rank that tells, so
-    that those of different hosts can be compared.
+    `at_ns` and `since_ns` count from the moment when the group was open on the reporting rank, so
+    that times of different hosts can be compared.
     """
 
     rank: int
-    """The rank that tells."""
+    """The rank that reports."""
     time_ns: int
-    """Unix time when it was found."""
+    """Unix time of the detection."""
     at_ns: int
-    """When it was found."""
+    """The time of the detection, from the opening of the group."""
     since_ns: int
-    """When it began."""
+    """The time when the condition began, from the opening of the group."""
     condition: str
-    """"slow", "losing", "silent", "cut", "late", or "back" when all is as usual again."""
+    """The condition: "slow", "losing", "silent", "cut", "late", or "back" after recovery."""
     source: int
-    """The rank that sends on the direction in question."""
+    """The sending rank of the affected direction of the link."""
     target: int
-    """The rank that receives; the same as `source` where a rank is meant."""
+    """The receiving rank; the same as `source` where the record is about a rank."""
     rail: int = 0
-    """Which of the link's rails."""
+    """The index of the rail (one path of the link)."""
     over_ns: int = 0
-    """By how much the latency exceeds its usual; 0 where it does not."""
+    """The latency above its baseline; 0 where the latency is not above it."""
     reason: str
-    """The sentence, as logs and pages show it."""
+    """A sentence that logs and pages show unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineStep:
-    """One step of one rank of a pipeline: what it computed when, and what came when.
+    """A record of one step of one rank of a pipeline: its computations and arrivals, with times.
 
     Times within the step count from its beginning on this rank.
     """
 
     rank: int
-    """In the pipeline's group."""
+    """The rank in the pipeline's group."""
     step: int
     """The number of the step, from 0."""
     time_ns: int
-    """Unix time when it began."""
+    """Unix time of the step's beginning."""
     wall_ns: int
-    """How long it took."""
+    """The duration of the step."""
     computing_ns: int
     """Time in which the rank computed."""
     waiting_ns: int
-    """Time in which nothing was ready."""
+    """Time in which no instruction was ready."""
     plan: str
     """The name of the plan."""
     policy: str
-    """How strictly it was kept."""
+    """How strictly the rank keeps to the plan: "fixed", "ready", "adaptra" or "auto"."""
     change: str = ""
-    """Why the plan is another one than in the step before; empty where it is not."""
+    """The reason for a change of the plan since the step before; empty without a change."""
     tokens: tuple[str, ...] = ()
     """The instructions in the order in which they were computed: "2F0"."""
     start_ns: tuple[int, ...] = ()
-    """When each began."""
+    """The start of each instruction."""
     end_ns: tuple[int, ...] = ()
-    """When each ended."""
+    """The end of each instruction."""
     senders: tuple[str, ...] = ()
-    """What computed each message that came from another rank."""
+    """The instructions that produced the messages from other ranks, as tokens."""
     arrived_ns: tuple[int, ...] = ()
-    """When each came."""
+    """The arrival of each message."""
     delays_ns: tuple[int, ...] = ()
-    """How long each was under way, between the clocks of the two hosts."""
+    """The time from each message's computation to its arrival, between the two hosts' clocks."""
 
 
 Record = StepSummary | Counters | RunSummary | LinkVerdict | PipelineStep

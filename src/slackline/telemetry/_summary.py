@@ -1,4 +1,4 @@
-"""Many steps as one run."""
+"""The summary of many optimizer steps as one run."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ __all__ = ["Totals", "summarize"]
 
 
 class Totals:
-    """Adds up one rank's steps as they come, in constant memory."""
+    """A running sum of one rank's steps, in constant memory."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -18,7 +18,7 @@ class Totals:
         self._reduced_bytes = 0
 
     def add(self, step: StepSummary) -> None:
-        """Counts one step."""
+        """Add one step to the sums."""
         which = step.optimizer
         self._steps[which] = self._steps.get(which, 0) + 1
         self._wall_ns[which] = self._wall_ns.get(which, 0) + step.wall_ns
@@ -26,10 +26,10 @@ class Totals:
         self._reduced_bytes += step.reduced_bytes
 
     def run(self, rails: tuple[str, ...] = ()) -> RunSummary:
-        """The sum so far.
+        """Return the summary of the steps so far.
 
-        Several optimizers run side by side: the wall time and the number of steps are those of the
-        one that has spent the most time; exposed time and bytes are everybody's.
+        Several optimizers run side by side. Wall time and number of steps are those of the
+        optimizer that has taken the most time; exposed time and bytes are sums over all optimizers.
         """
         walls = self._wall_ns
         longest = max(walls, key=lambda optimizer: walls[optimizer], default=0)
@@ -44,7 +44,7 @@ class Totals:
 
 
 def summarize(rank: int, steps: Iterable[StepSummary], rails: tuple[str, ...] = ()) -> RunSummary:
-    """Adds up the steps of one rank, as `Totals.run` does; those of other ranks are left out."""
+    """Sum up the steps of one rank as `Totals.run` does; steps of other ranks are left out."""
     totals = Totals(rank)
     for step in steps:
         if step.rank == rank:

@@ -1,7 +1,7 @@
-"""The frame: one table of header fields, its codec, and the C++ header generated from it.
+"""The frame: one table of header fields, its codec, and the C++ header generated from the table.
 
-`FIELDS` is the only place where the layout is written down. `python -m slackline.wire` prints
-native/include/slackline/wire.h; a test compares the two.
+`FIELDS` is the only place that defines the layout. `python -m slackline.wire` prints
+native/include/slackline/wire.h, and a test compares the two.
 """
 
 from slackline.wire._codec import Header, decode, encode

@@ -1,4 +1,7 @@
-"""Prints the C++ header on stdout: `python -m slackline.wire > native/include/slackline/wire.h`."""
+"""The command that prints the C++ header of the frame.
+
+Usage: `python -m slackline.wire > native/include/slackline/wire.h`.
+"""
 
 import sys
 

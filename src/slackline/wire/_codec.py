@@ -1,4 +1,4 @@
-"""Frame headers to bytes and back; the layout is derived from the table."""
+"""The codec of frame headers: to bytes and back, with the layout taken from the table of fields."""
 
 import struct
 from dataclasses import dataclass, fields
@@ -21,9 +21,9 @@ _Code = TypeVar("_Code", bound=IntEnum)
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a frame says about itself, less what the codec adds (magic, version, own checksum).
+    """The fields of a frame header that a sender sets; the codec adds magic, version and checksum.
 
-    Each field means what its row in FIELDS says; `op` and `flags` are split into their parts.
+    Each field has the meaning of its row in FIELDS, with `op` and `flags` split into their parts.
     """
 
     kind: FrameKind
@@ -54,7 +54,7 @@ class Header:
 
 
 def encode(header: Header) -> bytes:
-    """The 64 bytes of the header, checksum included."""
+    """Encode the header into 64 bytes, including its checksum."""
     values = vars(header) | {
         "magic": MAGIC,
         "version": VERSION,
@@ -68,7 +68,7 @@ def encode(header: Header) -> bytes:
 
 
 def decode(data: bytes | bytearray | memoryview) -> Header:
-    """The header in the first 64 bytes of `data`; raises FrameError that names the wrong value."""
+    """Decode the first 64 bytes of `data`; raises FrameError that names the wrong value."""
     if len(data) < HEADER_BYTES:
         raise FrameError(f"a frame header has {HEADER_BYTES} bytes, not {len(data)}")
     head = bytes(data[:HEADER_BYTES])

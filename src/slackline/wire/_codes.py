@@ -1,4 +1,4 @@
-"""The codes that a frame carries: element types, reductions, collectives, kinds, flags."""
+"""The codes in a frame header: element types, reductions, collectives, frame kinds and flags."""
 
 from enum import IntEnum, IntFlag
 
@@ -6,7 +6,7 @@ __all__ = ["Collective", "DType", "FrameFlag", "FrameKind", "ReduceOp"]
 
 
 class DType(IntEnum):
-    """The type of one element; 0 stands for "none" in frames that carry no elements."""
+    """The type of one element; a frame without elements carries the code 0."""
 
     FLOAT32 = 1
     FLOAT64 = 2
@@ -46,7 +46,7 @@ _ITEM_SIZES = {
 
 
 class ReduceOp(IntEnum):
-    """How elements of several ranks become one; AVG is SUM divided by the number of ranks."""
+    """The operation that combines elements of several ranks; AVG is SUM divided by the ranks."""
 
     NONE = 0
     SUM = 1
@@ -60,7 +60,7 @@ class ReduceOp(IntEnum):
 
 
 class Collective(IntEnum):
-    """The operation that a frame belongs to."""
+    """The communication operation that a frame belongs to."""
 
     NONE = 0
     ALL_REDUCE = 1
@@ -76,27 +76,30 @@ class Collective(IntEnum):
 
 
 class FrameKind(IntEnum):
-    """What a frame is for."""
+    """The purpose of a frame."""
 
     DATA = 1
     """Carries a segment of a chunk."""
     GRANT = 2
-    """Allows a sender more bytes of one operation: `offset` is how many it may have sent in all."""
+    """Permits the peer to send more of one operation: `offset` is its new limit in bytes."""
     CREDIT = 3
-    """Reports how many bytes that nobody had asked for the receiver has used up since the start."""
+    """Reports how many unrequested (eager) bytes the receiver has consumed since the start."""
     ACK = 4
-    """Acknowledges frames when there is no data to carry the number back."""
+    """Acknowledges frames when no data frame can carry the acknowledgement."""
     ABORT = 5
     """Ends one operation, or with the largest tag the group; the payload is the reason in UTF-8."""
     BYE = 6
-    """The sender leaves in good order: everything it posted is flushed."""
+    """Announces that the sender leaves in good order: all its operations have been flushed."""
     HELLO = 7
-    """Opens a rail."""
+    """Opens a rail, one network path of a link."""
     RELEASE = 8
     """Gives back memory of the peer that a REFERENCE frame named."""
     PROBE = 9
-    """Asks the peer's engine for an answer on the same rail, whose index is in `chunk`. Offset
-    tells when it was sent, in the answer total when it was received, tag when it was answered."""
+    """Asks the peer's engine for an answer on the same rail, whose index is in `chunk`.
+
+    `offset` has the time at which the probe was sent. In the answer, `total` has the time at which
+    the probe was received, and `tag` the time at which the answer was sent.
+    """
 
 
 class FrameFlag(IntFlag):
@@ -109,8 +112,11 @@ class FrameFlag(IntFlag):
     WRITTEN = 4
     """The payload is already stored in the receiver's memory."""
     EAGER = 8
-    """Sent before the receiver granted it: counts against the link's pool of unexpected bytes."""
+    """The frame was sent before the receiver granted it.
+
+    Its bytes count against the link's limit of unexpected bytes.
+    """
     TO_SENDER = 16
-    """Concerns the peer's send of a point-to-point message, not its receive."""
+    """The frame concerns the peer's send of a point-to-point message, not the peer's receive."""
     ANSWER = 32
-    """This PROBE answers one."""
+    """The frame is the answer to a PROBE."""

@@ -1,4 +1,7 @@
-"""CRC32C (Castagnoli, reflected polynomial 0x82F63B78); table-driven, for headers and tests."""
+"""The CRC32C checksum (Castagnoli, reflected polynomial 0x82F63B78) for headers and tests.
+
+The implementation is table-driven.
+"""
 
 __all__ = ["crc32c"]
 
@@ -15,7 +18,10 @@ _TABLE = tuple(_entry(byte) for byte in range(256))
 
 
 def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
-    """The checksum of `data`, continued from `value`: crc32c(a + b) == crc32c(b, crc32c(a))."""
+    """Compute the checksum of `data`, continued from the checksum `value` of the bytes before it.
+
+    crc32c(a + b) == crc32c(b, crc32c(a)).
+    """
     value ^= 0xFFFFFFFF
     for byte in memoryview(data).cast("B"):
         value = _TABLE[(value ^ byte) & 0xFF] ^ value >> 8

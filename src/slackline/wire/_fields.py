@@ -1,30 +1,30 @@
-"""The one table of the frame header: 64 bytes, little endian, every field naturally aligned."""
+"""The table of the frame header: 64 bytes, little endian, every field naturally aligned."""
 
 from dataclasses import dataclass
 
 __all__ = ["FIELDS", "HEADER_BYTES", "MAGIC", "VERSION", "WIDTHS", "Field"]
 
 MAGIC = 0x4C53
-"""Opens every frame: "SL" in the order of the bytes."""
+"""The first two bytes of every frame: "SL" in memory order."""
 
 VERSION = 1
-"""The version of this table; a frame of any other version is refused."""
+"""The version of this table; frames of any other version are refused."""
 
 WIDTHS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
-"""Bytes of each type that a field may have."""
+"""The size in bytes of each type that a field may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """One row of the table."""
+    """A row of the table: one field of the header."""
 
     name: str
     offset: int
-    """Bytes from the start of the header."""
+    """The field's distance in bytes from the start of the header."""
     type: str
-    """A key of WIDTHS."""
+    """The field's type, a key of WIDTHS."""
     meaning: str
-    """One line for the readers of the generated files."""
+    """A one-line description for the readers of the generated files."""
 
     @property
     def width(self) -> int:
@@ -58,4 +58,4 @@ FIELDS = _rows(
 )
 
 HEADER_BYTES = FIELDS[-1].offset + FIELDS[-1].width
-"""The size of the header."""
+"""The size of the header in bytes."""

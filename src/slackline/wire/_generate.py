@@ -1,4 +1,4 @@
-"""The C++ header, written from the table and the codes."""
+"""The generator of the C++ header from the table of fields and the codes."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -22,7 +22,7 @@ namespace slackline::wire {
 
 
 def cpp_header() -> str:
-    """The text of native/include/slackline/wire.h, as clang-format leaves it."""
+    """Return the text of native/include/slackline/wire.h, formatted as clang-format formats it."""
     parts = [
         _OPENING,
         f"inline constexpr std::uint16_t kMagic = 0x{MAGIC:04X};",
