@@ -1,20 +1,20 @@
 """Distributed PyTorch training at full speed on networks that are not perfect.
 
-    errors, units             what goes wrong, and quantities as people write them
-    wire, plan, env           the frame, what each rank does as data, the environment
-    faults                    what goes wrong on a network, as data
-    nic, telemetry            the engine that moves and reduces bytes, and what it counts
-    health                    which link is slow, in which direction, since when and why
-    sim                       a discrete-event model that runs the same plans
-    circuit                   gateware that reduces, and its bit-exact twins
+    errors, units             the tree of errors; sizes, rates and durations as text
+    wire, plan, env           the frame format, plans of each rank as data, the environment
+    faults                    faults of a network as data
+    nic, telemetry            the engine that moves and reduces bytes, and its counters
+    health                    detection of slow links: direction, start and reason
+    sim                       a discrete-event simulator that runs the same plans
+    circuit                   gateware that reduces, and its bit-exact models in Python
     lab                       a network on one machine: hosts as namespaces, rates, faults
     backend                   torch.distributed's backend "slackline"
-    pipeline                  pipeline plans run on torch's stages, by readiness
-    overlap                   training that reduces each parameter as it is ready
+    pipeline                  pipeline plans run on torch's stages as inputs become ready
+    overlap                   training that reduces each gradient as soon as it is ready
     testing, cli              public fakes, and the `slackline` command
 
-Importing this package never imports torch; torch learns the backend's name whichever of the two
-is imported first (docs/decisions/0001-how-torch-learns-the-backend.md).
+Importing this package never imports torch. torch learns the backend's name whichever of the two
+packages is imported first (docs/decisions/0001-how-torch-learns-the-backend.md).
 """
 
 import importlib
@@ -36,7 +36,7 @@ if "torch" in sys.modules:
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Opens a room at first use: `slackline.overlap` needs no import of its own."""
+    """Import a subpackage at first use: `slackline.overlap` needs no import of its own."""
     if name in _ROOMS:
         return importlib.import_module(f"slackline.{name}")
     raise AttributeError(f"module 'slackline' has no attribute {name!r}")

@@ -1,11 +1,11 @@
-"""Has slackline serve the groups that a program asks of gloo; they keep gloo's name.
+"""The wrappers by which slackline serves groups that a program requests from gloo, under that name.
 
     init_process_group("gloo"), new_group, DeviceMesh
-        -> _new_process_group_helper    torch's, within a note that gloo is asked for
+        -> _new_process_group_helper    torch's function, wrapped: notes a request for gloo
             -> _register_backend        the other devices' backends, where there are any
-            -> ProcessGroupGloo(...)    slackline's group; torch's class where there is no note
+            -> ProcessGroupGloo(...)    slackline's group; without a request, torch's class
 
-torch's own branch for gloo runs, and it registers the group under gloo's name
+torch's own branch for gloo runs, and registers the group under gloo's name
 (docs/decisions/0013-programs-that-name-gloo.md).
 """
 
@@ -25,24 +25,25 @@ NAME = "gloo"
 
 @dataclass
 class _Asked:
-    """A group that is being made, whose CPU tensors are gloo's."""
+    """A request for a group: torch is creating the group, and its CPU tensors are to use gloo."""
 
     group_ranks: list[int]
     others: int
-    """The number of devices that have another backend; torch makes theirs before gloo's."""
+    """The number of devices that have another backend; torch creates theirs before gloo's."""
     registered: int = 0
-    """The number of them that have their backend by now."""
+    """The number of other devices whose backend has been registered so far."""
     holder: Any = None
-    """torch's group that has them."""
+    """The process group of torch in which the other devices' backends are registered."""
 
 
 _ASKED: ContextVar[_Asked | None] = ContextVar("the group that is being made", default=None)
 
 
 def serve_gloo() -> None:
-    """Serve every group whose CPU tensors a program gives to gloo; a second call changes nothing.
+    """Wrap torch's functions so that slackline serves groups whose CPU tensors are to use gloo.
 
-    Raises UsageError where torch has no gloo, or not the functions that make its groups.
+    A second call changes nothing. Raises UsageError where torch has no gloo, or lacks the functions
+    that create its groups.
     """
     from torch.distributed import distributed_c10d
 
@@ -55,14 +56,15 @@ def serve_gloo() -> None:
         raise UsageError(f"slackline cannot serve gloo: this torch has no {', '.join(missing)}")
 
     class GlooInstead(metaclass=_Instead):
-        """ProcessGroupGloo, or slackline's group where one is asked for."""
+        """A stand-in for ProcessGroupGloo that creates slackline's group where one is requested."""
 
         torchs = c10d.ProcessGroupGloo
 
-    class GlooLast(c10d.BackendConfig):  # type: ignore[misc]  # torch's, whatever it is
-        """The backends of a group's devices, gloo after the others while a group is being made.
+    class GlooLast(c10d.BackendConfig):  # type: ignore[misc]  # torch's class has no types
+        """The backends of a group's devices, with gloo last while a group is being created.
 
-        torch takes the first ProcessGroup for the whole group and makes no further backend.
+        torch takes the first ProcessGroup for the whole group and creates no further backend, so
+        the other devices' backends must come first.
         """
 
         def get_device_backend_map(self) -> dict[str, Any]:
@@ -78,14 +80,14 @@ def serve_gloo() -> None:
 
 
 class _Instead(type):
-    """The type of a class that stands for ProcessGroupGloo and counts slackline's groups to it."""
+    """The metaclass of ProcessGroupGloo's stand-in: `isinstance` accepts slackline's groups too."""
 
     torchs: ClassVar[Any]
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         asked = _ASKED.get()
-        # Before the other devices have their backends, torch makes groups of gloo that help to
-        # debug those (TORCH_DISTRIBUTED_DEBUG=DETAIL).
+        # With TORCH_DISTRIBUTED_DEBUG=DETAIL, torch creates gloo groups that help to debug the
+        # other devices' backends before these are registered. Such groups must remain torch's.
         if asked is None or asked.registered < asked.others:
             return cls.torchs(*args, **kwargs)
         from slackline.backend import create_served
@@ -107,7 +109,7 @@ class _Instead(type):
 
 
 def _noting(make: Callable[..., Any], config: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return torch's maker of groups, which notes meanwhile where gloo is asked for CPUs."""
+    """Wrap torch's function that creates groups, to note requests for gloo on CPUs meanwhile."""
     signature = inspect.signature(make)
 
     @wraps(make)
@@ -127,7 +129,7 @@ def _noting(make: Callable[..., Any], config: Callable[[Any], Any]) -> Callable[
 
 
 def _watching(register: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ProcessGroup's `_register_backend`, which notes the group that a backend goes to."""
+    """Wrap ProcessGroup's `_register_backend`, to note the group that receives the backends."""
 
     @wraps(register)
     def watching(group: Any, *args: Any, **kwargs: Any) -> Any:

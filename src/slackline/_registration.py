@@ -1,4 +1,4 @@
-"""Makes the name "slackline" known to torch; the backend itself loads at first use."""
+"""The registration of the backend name "slackline" with torch; the backend loads at first use."""
 
 from typing import Any
 
@@ -13,10 +13,11 @@ DEVICES = ["cpu", "cuda"]
 def register() -> None:
     """Register the backend with torch.distributed; further calls change nothing.
 
-    torch calls it through its entry point group "torch.backends" while it is itself being imported,
-    so nothing here may fail for reasons that concern only the users of slackline. With SLACKLINE_AS
-    slackline also serves that backend's groups (docs/decisions/0013-programs-that-name-gloo.md).
-    Raises UsageError for a backend that cannot be served.
+    torch calls this function through its entry point group "torch.backends" while torch itself is
+    being imported. Nothing here may therefore fail for reasons that concern only the users of
+    slackline. With SLACKLINE_AS, slackline also serves the groups of the backend named there
+    (docs/decisions/0013-programs-that-name-gloo.md). Raises UsageError for a backend that slackline
+    cannot serve.
     """
     from torch import distributed
 
@@ -31,6 +32,7 @@ def register() -> None:
 
 
 def _create(options: Any, group_options: Any) -> Any:  # torch's types
+    """Create a slackline process group from torch's options."""
     from slackline.backend import create
 
     return create(options, group_options)

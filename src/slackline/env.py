@@ -1,4 +1,4 @@
-"""The only reader of the environment: every SLACKLINE_* variable, checked, in one frozen object."""
+"""The only reader of the environment: all SLACKLINE_* variables, checked, in one frozen object."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -25,17 +25,19 @@ __all__ = [
 _PREFIX = "SLACKLINE_"
 
 ORDERS = ("auto", "rank", "any")
-"""The orders of reduction: the engine's choice, always by rank, whatever is fastest."""
+"""The orders of reduction: chosen by the engine, always by rank, or the fastest."""
 
 RAILS = ("shm", "tcp", "udp")
-"""The kinds of rails that the engine has."""
+"""The kinds of rails (paths between two ranks): shared memory, TCP and UDP."""
 
 NICS = ("software", "twin", "circuit")
-"""What adds for a rank: the engine, or behind it a circuit's twin in Python or the circuit itself,
-simulated."""
+"""The devices that add for a rank: the engine in software, or behind it a circuit.
+
+"twin" is the circuit's bit-exact model in Python, "circuit" is the circuit itself, simulated.
+"""
 
 TLS = ("off", "require")
-"""Whether TCP rails are encrypted."""
+"""The choices for encrypting TCP rails."""
 
 SERVED = ("gloo",)
 """The backends of torch whose groups slackline can serve under their own name."""
@@ -45,10 +47,10 @@ _SIZES = ("lanes", "slots", "payload", "operations")
 
 
 def parse_circuit(text: str) -> dict[str, int]:
-    """Return the sizes of a circuit that a user asks for: "lanes=1,payload=128"; none for "".
+    """Parse the sizes of a circuit, "lanes=1,payload=128"; the result is empty for "".
 
-    Names are lanes, slots, payload (bytes) and operations, each at most once; what they mean stands
-    at slackline.circuit.RingOptions and NodeOptions. Raises UsageError for what cannot be read.
+    Names are lanes, slots, payload (bytes) and operations, each at most once. RingOptions and
+    NodeOptions of slackline.circuit define their meaning. Raises UsageError for an invalid text.
     """
     found: dict[str, int] = {}
     for each in text.split(",") if text else ():
@@ -63,56 +65,63 @@ def parse_circuit(text: str) -> dict[str, int]:
 
 
 def cache_folder(source: Mapping[str, str] | None = None) -> Path:
-    """Where this user's programs keep what can be made again; ours is "slackline" there."""
+    """Return slackline's folder in the user's cache, for files that can be generated again."""
     given = os.environ if source is None else source
     base = given.get("XDG_CACHE_HOME", "")
-    # The specification has relative paths ignored.
+    # The XDG specification requires that relative paths are ignored.
     root = Path(base) if base.startswith("/") else Path.home() / ".cache"
     return root / "slackline"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What the environment asks for; None where it is silent and the default of the room counts.
+    """The settings that the environment gives; None for a setting left to its default elsewhere.
 
-    The variable of each field is its name in capitals after SLACKLINE_, without underscores at its
-    end.
+    The variable of each field is SLACKLINE_ and the field's name in capitals, without underscores
+    at its end.
     """
 
     order: str | None = None
-    """One of ORDERS."""
+    """The order of reduction: one of ORDERS."""
     plan: str | None = None
     """The name of a collective plan, or "auto"."""
     nic: str | None = None
-    """One of NICS; ranks may differ."""
+    """The device that adds: one of NICS. Ranks may differ."""
     nic_check: int | None = None
-    """Of so many operations of a twin one is also done by a circuit: "100"; "0" is never."""
+    """With N, one in every N operations of a twin (a circuit's model in Python) is checked.
+
+    The simulated circuit repeats that operation and must give the same bits: "100"; "0" disables
+    the check.
+    """
     circuit: str | None = None
-    """Sizes of the simulated circuit, or of its twin: "lanes=1,slots=2,payload=128"."""
+    """The sizes of the simulated circuit or of its twin: "lanes=1,slots=2,payload=128"."""
     aggregator: str | None = None
-    """Where a `slackline aggregate` listens: "10.0.0.9:7000"."""
+    """The address at which a `slackline aggregate` listens: "10.0.0.9:7000"."""
     rails: tuple[str, ...] | None = None
     """The rails to use, best first: members of RAILS, separated by commas."""
     timeout: timedelta | None = None
-    """How long an operation may take: "30s"."""
+    """The time that an operation may take: "30s"."""
     segment: int | None = None
-    """Bytes of a chunk that travel as one frame: "256KiB"."""
+    """The number of bytes of a chunk that travel as one frame: "256KiB"."""
     arena: int | None = None
-    """Bytes of registered memory that each process sets aside: "1GiB"."""
+    """The number of bytes of registered memory that each process reserves: "1GiB"."""
     interface: tuple[str, ...] | None = None
     """The network interfaces to use, separated by commas: "eth0,eth1"."""
     congestion: str | None = None
     """The kernel's TCP congestion control for TCP rails: "reno"."""
     tls: str | None = None
-    """One of TLS."""
+    """The encryption of TCP rails: one of TLS."""
     key: Path | None = None
-    """A file that all ranks have and nobody else: mixed into the job's secret."""
+    """A secret file that all ranks of the job share: mixed into the job's secret."""
     faults: str | None = None
-    """What the engine does to what it sends: "link 0-1 delay 30ms", several with semicolons."""
+    """Faults that the engine applies to its own sends: "link 0-1 delay 30ms".
+
+    Semicolons separate several faults.
+    """
     telemetry: Path | None = None
     """The directory that traces and counters are written to."""
     as_: str | None = None
-    """One of SERVED: groups that a program asks of that backend on CPUs are slackline's."""
+    """One of SERVED: slackline serves the groups that a program requests of it for CPUs."""
 
     @classmethod
     def variables(cls) -> dict[str, str]:
@@ -121,10 +130,10 @@ class Environment:
 
     @classmethod
     def read(cls, source: Mapping[str, str] | None = None) -> Self:
-        """Reads `source`, or the process's environment; raises UsageError that names the variable.
+        """Read `source`, or the process's environment; raises UsageError that names the variable.
 
-        An empty variable counts as absent. An unknown name with the prefix is an error: it is a
-        typing mistake more often than not.
+        An empty variable counts as absent. An unknown name with the prefix is an error, since such
+        a name is most often a typing mistake.
         """
         given = os.environ if source is None else source
         known = cls.variables()
@@ -139,10 +148,10 @@ class Environment:
 
 
 def serves(source: Mapping[str, str] | None = None) -> str | None:
-    """Return the backend whose groups slackline is to serve, SLACKLINE_AS, or None.
+    """Return the backend that SLACKLINE_AS names, whose groups slackline is to serve, or None.
 
-    Reads no other variable, so that a mistake in one of them stays a matter of the first group.
-    Raises UsageError for a backend that is not one of SERVED.
+    The function reads no other variable, so that a mistake in another one is reported only when the
+    first group is opened. Raises UsageError for a backend that is not one of SERVED.
     """
     given = os.environ if source is None else source
     variable = _PREFIX + "AS"

@@ -52,7 +52,7 @@ class Effects:
                 raise UsageError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
 
     def __or__(self, other: Self) -> Self:
-        """Combine two effects: delays and seeds add, the lowest rate counts, losses are
+        """Combine two effects: delays and seeds add, rates take the lower, losses are
         independent.
         """
         rates = [rate for rate in (self.rate_bps, other.rate_bps) if rate is not None]

@@ -1,8 +1,8 @@
-"""Public fakes, harnesses and references, for tests of what stands on slackline.
+"""Public fakes, harnesses and reference implementations, for tests of code that uses slackline.
 
-run_ranks: ranks as threads over the real engine, met in a MemoryStore. LoopbackFabric: groups whose
-ranks are threads of one process, without an engine. LoopbackNic: a nic made of such fabrics.
-`reference`: what the engine must compute, in NumPy.
+run_ranks: runs ranks as threads over the real engine, which find each other through a MemoryStore.
+LoopbackFabric: groups whose ranks are threads of one process, without an engine. LoopbackNic: a nic
+of such groups. `reference`: the engine's results, computed in NumPy.
 """
 
 from slackline.testing._loopback import LoopbackFabric, LoopbackGroup, LoopbackNic

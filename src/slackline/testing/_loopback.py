@@ -1,4 +1,4 @@
-"""A fabric without wires: groups whose ranks are threads of one process, to test what uses them."""
+"""A fake without wires for tests of code that uses groups: ranks are threads of one process."""
 
 import ctypes
 import itertools
@@ -17,9 +17,9 @@ __all__ = ["LoopbackFabric", "LoopbackGroup", "LoopbackNic"]
 
 
 class LoopbackFabric:
-    """`size` ranks joined in memory; `groups[i]` is what rank i's thread uses.
+    """A set of `size` ranks joined in memory; `groups[i]` is the group of rank i's thread.
 
-    Reductions go in rank order by `slackline.testing.reference.fold`.
+    `slackline.testing.reference.fold` reduces, in rank order.
     """
 
     def __init__(self, size: int, *, timeout: timedelta = timedelta(seconds=30)) -> None:
@@ -30,7 +30,7 @@ class LoopbackFabric:
 
 
 class LoopbackGroup:
-    """One rank's Group on a LoopbackFabric."""
+    """A Group of one rank on a LoopbackFabric."""
 
     rank_ordered = True
 
@@ -162,7 +162,7 @@ class LoopbackGroup:
         return dict(self._counters) | {"allocated": len(self._memory)}
 
     def lost(self) -> frozenset[int]:
-        return frozenset()  # ranks are threads of this process
+        return frozenset()  # Ranks are threads of this process, so none can be lost.
 
     def close(self, timeout: timedelta | None = None) -> None:
         if self._closed is None:
@@ -215,7 +215,9 @@ class LoopbackGroup:
 
 
 class LoopbackNic:
-    """A Nic whose ranks are threads of this process: they share it, and meet through the store."""
+    """A Nic whose ranks are threads of this process: all share the nic and meet through the
+    store.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What joins the ranks of a loopback fabric: who has posted what, and the moving of it."""
+"""The switch of a loopback fabric: matches the posts of all ranks and copies the data."""
 
 import ctypes
 import itertools
@@ -18,7 +18,7 @@ from slackline.wire import Collective, DType
 __all__ = ["LoopbackTransfer", "Part", "Post", "Switch"]
 
 Part = tuple[int, int]
-"""An address and a count of elements."""
+"""A buffer as its address and its number of elements."""
 
 
 class LoopbackTransfer:
@@ -67,7 +67,7 @@ class LoopbackTransfer:
 
 @dataclass(frozen=True, kw_only=True)
 class Post:
-    """One rank's side of a collective."""
+    """A rank's side of a collective."""
 
     signature: tuple[Any, ...]
     sources: Sequence[Part]
@@ -77,14 +77,14 @@ class Post:
 
 @dataclass(kw_only=True)
 class _Mailbox:
-    """Sends and receives of one (receiver, tag) that have not met yet."""
+    """The unmatched sends and receives of one (receiver, tag)."""
 
     sent: list[tuple[int, Part, DType, LoopbackTransfer]] = field(default_factory=list)
     awaited: list[tuple[int | None, Part, DType, LoopbackTransfer]] = field(default_factory=list)
 
 
 class Switch:
-    """Matches the posts of `size` ranks. Nothing moves by itself: the last post does the work."""
+    """A matcher of the posts of `size` ranks, without a thread: the last post copies the data."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -210,7 +210,9 @@ def _mismatch(posts: Sequence[Post]) -> MismatchError | None:
 
 
 def _execute(posts: Sequence[Post]) -> None:
-    """Do what the posts ask for; every source is read before any target is written."""
+    """Execute a collective from all ranks' posts; all sources are read before any target
+    changes.
+    """
     kind, dtype = posts[0].signature[:2]
     n = range(len(posts))
     values = [[_memory(part, dtype).copy() for part in post.sources] for post in posts]
@@ -238,7 +240,7 @@ def _execute(posts: Sequence[Post]) -> None:
 
 
 def _memory(part: Part, dtype: DType) -> Array:
-    """View `count` elements at `address`; the poster keeps them alive."""
+    """Return a view of `count` elements at an address; the caller of the post keeps them alive."""
     address, count = part
     if count == 0:
         return np.empty(0, numpy_dtype(dtype))

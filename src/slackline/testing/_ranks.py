@@ -1,4 +1,4 @@
-"""Ranks as threads over the real engine: each has a nic of its own, and they meet in memory."""
+"""Ranks as threads over the real engine: each has its own nic, and they connect through a store."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ _LIMIT = timedelta(seconds=50)
 
 
 class MemoryStore:
-    """A Store for ranks that are threads of one process. Any thread may use it."""
+    """A Store in memory for ranks that are threads of one process. Any thread may use it."""
 
     def __init__(self, *, timeout: timedelta = _TIMEOUT) -> None:
         self._timeout = timeout
@@ -33,7 +33,10 @@ class MemoryStore:
             self._changed.notify_all()
 
     def get(self, key: str, /) -> bytes:
-        """The value under `key`; blocks until it is there, and raises TimeoutError if it is not."""
+        """Return the value under `key`; blocks until there is one, at most the store's timeout.
+
+        Raises TimeoutError when the timeout has passed.
+        """
         with self._changed:
             if not self._changed.wait_for(
                 lambda: key in self._values, self._timeout.total_seconds()
@@ -51,16 +54,16 @@ def run_ranks(
     timeout: timedelta = _TIMEOUT,
     limit: timedelta = _LIMIT,
 ) -> list[Result]:
-    """What `body(group)` returns on each of `size` ranks, in the order of the ranks.
+    """Run `body(group)` on each of `size` ranks and return the results in the order of the ranks.
 
-    Every rank is a thread with its own engine, so that what separates processes separates them too:
-    sockets, shared memory, clocks of their own. `options` are those of every nic, or a function of
-    the rank; None: the defaults with a small arena. They meet at `store`, by default a new
-    MemoryStore. `timeout` is the groups'.
+    Every rank is a thread with its own engine, so the ranks are separated as processes are, by
+    sockets, shared memory and clocks of their own. `options` are those of every nic, or a function
+    of the rank; None means the defaults with a small arena. The ranks find each other through
+    `store`, by default a new MemoryStore. `timeout` is that of the groups.
 
-    Blocks until all ranks have ended, then raises what the first rank to fail raised. A rank that
-    fails aborts its group, so that the others do not wait for it. Raises TimeoutError when some
-    have not ended within `limit`; their threads are left behind as daemons.
+    Blocks until all ranks have ended, then raises the error of the first rank that failed. A rank
+    that fails aborts its group, so that the others do not wait for it. Raises TimeoutError when
+    some ranks have not ended within `limit`; their threads are left behind as daemons.
     """
     if size < 1:
         raise UsageError(f"size must be a positive integer, not {size}")
@@ -71,7 +74,7 @@ def run_ranks(
     def run(rank: int) -> None:
         try:
             results[rank] = _run_rank(where, rank, size, body, _options(options, rank), timeout)
-        except BaseException as error:  # raised again by the caller's thread
+        except BaseException as error:  # The caller's thread raises the error again.
             failures.append(error)
 
     threads = [

@@ -1,15 +1,15 @@
-"""What the engine must compute, to the bit, in NumPy: the numerics contract as an executable text.
+"""A reference in NumPy for the engine's reductions, bit for bit: the numerics contract as code.
 
-Elements accumulate in their own type, half types in fp32. In rank order the value is ((x0 op x1) op
-x2) ... in that type; AVG then divides by the number of ranks (floats truly, integers towards zero);
-one rounding, to nearest even, makes it an element again. In a plan's own order ("any") every ADD
-rounds its result, and the last one divides before it does.
+Elements accumulate in their own type, and half types in fp32. In rank order the value is ((x0 op
+x1) op x2) ... in that type. AVG then divides by the number of ranks (floats truly, integers towards
+zero). One rounding, to nearest even, makes the value an element again. In a plan's own order
+("any"), every ADD rounds its result, and the last ADD divides before it rounds.
 
-MIN is (a < b or a is NaN) ? a : b, and MAX likewise, with the incoming or accumulated value as a:
-NaN wins, but which NaN it is is no part of the contract. Integers wrap. On bool SUM and MAX are or,
-PROD and MIN are and, and AVG is an error.
+MIN is (a < b or a is NaN) ? a : b, and MAX likewise, with the incoming or accumulated value as a.
+NaN therefore wins, but the contract does not say which NaN. Integers wrap. On bool, SUM and MAX are
+or, PROD and MIN are and, and AVG is an error.
 
-NumPy has no bfloat16: such arrays are uint16 arrays of the elements' bits.
+NumPy has no bfloat16, so arrays of bfloat16 are uint16 arrays of the elements' bits.
 """
 
 from collections.abc import Sequence
@@ -64,24 +64,27 @@ _ON_NUMBERS = {
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """The type of the arrays that hold such elements; uint16 for bfloat16."""
+    """Return the NumPy type of arrays with such elements; uint16 for bfloat16."""
     return np.dtype(_TYPES[dtype])
 
 
 def bfloat16_values(bits: Array) -> NDArray[np.float32]:
-    """The float32 values of bfloat16 bits; exact."""
+    """Convert bfloat16 bits to float32 values, exactly."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def bfloat16_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """The bits of float32 values rounded to bfloat16, to nearest even; every NaN becomes 0x7FC0."""
+    """Round float32 values to bfloat16 bits, to nearest even; every NaN becomes 0x7FC0."""
     wide = np.ascontiguousarray(values).view(np.uint32)
     rounded = (wide + np.uint32(0x7FFF) + (wide >> 16 & 1)) >> 16
     return np.where(np.isnan(values), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
 def fold(arrays: Sequence[Array], op: ReduceOp, dtype: DType) -> Array:
-    """The arrays of ranks 0, 1, ... reduced in rank order; one array for each rank."""
+    """Reduce the arrays of ranks 0, 1, ... in rank order; one array for each rank.
+
+    Raises UsageError where the operation is not defined for the type.
+    """
     _check(op, dtype)
     total = _widen(arrays[0], dtype)
     for array in arrays[1:]:
@@ -97,7 +100,7 @@ def execute(
     *,
     order: Literal["rank", "any"] = "any",
 ) -> tuple[tuple[Array, ...], ...]:
-    """Runs the plan as the engine does; each rank gives and gets a sequence of flat arrays.
+    """Run the plan as the engine does; each rank gives and gets a sequence of flat arrays.
 
         collective                   input of a rank            output of a rank
         all_reduce                   (buffer)                   (buffer)
@@ -111,7 +114,8 @@ def execute(
         barrier                      ()                         ()
 
     `order="rank"` keeps partials of half types in fp32 until the last ADD, as the engine does where
-    it owes the bits of `fold`. `op` is NONE where nothing is reduced. Inputs are left as they are.
+    its bits must equal those of `fold`. `op` is NONE where nothing is reduced. Inputs are not
+    changed.
     """
     if plan.collective.reduces and plan.collective is not Collective.BARRIER:
         _check(op, dtype)
@@ -124,7 +128,10 @@ def execute(
 
 
 class _Run:
-    """The chunks of all ranks; `_partial` has those that are in the accumulation type."""
+    """The chunks of all ranks during one run of a plan.
+
+    Each value is an array, with a flag that says whether the array is in the accumulation type.
+    """
 
     def __init__(self, plan: CollectivePlan, op: ReduceOp, dtype: DType, *, wide: bool) -> None:
         self._plan, self._op, self._dtype, self._wide = plan, op, dtype, wide
@@ -200,7 +207,7 @@ class _Run:
 
 
 def _cuts(collective: Collective) -> bool:
-    """Whether the chunks are parts of one buffer."""
+    """Return whether the collective's chunks are parts of one buffer."""
     return collective in (
         Collective.ALL_REDUCE,
         Collective.REDUCE,
@@ -221,14 +228,14 @@ def _check(op: ReduceOp, dtype: DType) -> None:
 
 
 def _widen(array: Array, dtype: DType) -> Array:
-    """The elements in the accumulation type."""
+    """Convert elements to the accumulation type."""
     if dtype is DType.BFLOAT16:
         return bfloat16_values(array)
     return array.astype(np.float32) if dtype is DType.FLOAT16 else array
 
 
 def _round(total: Array, dtype: DType) -> Array:
-    """Back from the accumulation type, to nearest even."""
+    """Convert values of the accumulation type back to elements, rounding to nearest even."""
     if dtype is DType.BFLOAT16:
         return bfloat16_bits(total)
     with np.errstate(over="ignore", under="ignore"):
@@ -236,7 +243,7 @@ def _round(total: Array, dtype: DType) -> Array:
 
 
 def _combine(a: Array, b: Array, op: ReduceOp, dtype: DType) -> Array:
-    """`a` is what arrived or was accumulated, `b` the next rank's own."""
+    """Combine `a`, the received or accumulated value, with `b`, the next rank's own."""
     if dtype is DType.BOOL:
         return np.asarray(_ON_BOOL[op](a, b))
     if op in (ReduceOp.MIN, ReduceOp.MAX):
@@ -247,7 +254,7 @@ def _combine(a: Array, b: Array, op: ReduceOp, dtype: DType) -> Array:
 
 
 def _finish(total: Array, ranks: int, op: ReduceOp, dtype: DType) -> Array:
-    """Divides where that is due and rounds once."""
+    """Divide where the operation is AVG, and round once."""
     if op is ReduceOp.AVG and dtype in _FLOATS:
         with np.errstate(all="ignore"):
             total = total / total.dtype.type(ranks)

@@ -1,15 +1,15 @@
-"""A pipeline stage that waits where a real one computes, so that many ranks fit on few cores.
+"""A pipeline stage that sleeps where a real stage computes, so that many ranks fit on few cores.
 
     x ──[F: forward_ns]──> x + w          out
         ──[B: backward_input_ns]──        gradient for x
         ──[W: backward_weight_ns]──       gradient for w
 
-It is ordinary autograd: the backward for the input and the backward for the weight are nodes of
-their own below one addition. So PyTorch's split of a backward pass into the two runs each wait
-where a real stage would compute it, and a whole backward pass runs both.
+The stage is ordinary autograd: the backward for the input and the backward for the weight are
+separate nodes below one addition. PyTorch's split of a backward pass into the two therefore runs
+each wait where a real stage would compute, and a whole backward pass runs both waits.
 
-Values are exact: with small integers as input and gradients, so are outputs and gradients, and a
-microbatch that was lost, doubled or mixed up leaves other ones.
+Values are exact: with small integers as input and gradients, outputs and gradients are exact
+integers too. A microbatch that was lost, doubled or mixed up gives other values.
 """
 
 import time
@@ -25,22 +25,26 @@ __all__ = ["TimedStage", "Wait"]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One wait; CLOCK_MONOTONIC."""
+    """A record of one wait; times are those of CLOCK_MONOTONIC."""
 
     kind: Literal["F", "B", "W"]
     start_ns: int
     due_ns: int
     end_ns: int
-    """Not before `due_ns`; how much later is what the machine took to wake the thread."""
+    """The time when the wait ended, never before `due_ns`.
+
+    The difference is the time that the machine took to wake the thread.
+    """
 
 
 class TimedStage(nn.Module):
-    """out[batch, width] = x[batch, width] + weight[width], float32, after a wait.
+    """A stage that computes out[batch, width] = x[batch, width] + weight[width] after a wait.
 
-    An input that needs no gradient is waited for all the same: the first stage of a model passes
-    the gradient through all its layers too. `waits` holds what was waited, in order, until the
-    owner clears it. Each wait ends at its start plus its length, asleep; the GIL is free meanwhile.
-    What forward computes is computed within its time, as on a device that is given its work first.
+    The type is float32. The backward for the input waits even where the input needs no gradient,
+    since the first stage of a model passes the gradient through all its layers too. `waits` holds
+    the waits in order until the owner clears the list. A wait is a sleep until its start plus its
+    length, during which the GIL is free. The computing time of forward counts as part of its wait,
+    as on a device that is given its work first.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class TimedStage(nn.Module):
         return out
 
     def wait(self, kind: Literal["F", "B", "W"], start_ns: int) -> None:
-        """Blocks until `kind` has taken its time since `start_ns`."""
+        """Block until `kind` has taken its time since `start_ns`, and record the wait."""
         due_ns = start_ns + self.lengths_ns[kind]
         while (left_ns := due_ns - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
@@ -68,7 +72,7 @@ class TimedStage(nn.Module):
 
 
 class _Passed(torch.autograd.Function):
-    """The identity, whose gradient takes its time."""
+    """An identity function whose backward waits for the time of its kind."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, stage: TimedStage, kind: Literal["B", "W"]) -> Tensor:
