@@ -1,4 +1,4 @@
-"""Chain algorithms: each rank forwards one chunk to the next rank, segment by segment.
+"""Chain algorithms for n ranks: each rank forwards one chunk to the next, segment by segment.
 
 A rank forwards the first segments of the chunk while later segments are still arriving.
 Reduce-broadcast consists of two chains. The first chain 0 -> 1 -> ... -> n - 1 adds every element
@@ -9,9 +9,9 @@ ranks:
     rank 1   ADD_0C0  SEND_2C0      COPY_0C0
     rank 2   ADD_1C0!               SEND_0C0
 
-Reduce-broadcast takes 2 (n - 1) hops. Each link carries 2 S bytes, and the links of rank n - 1
-carry S. A rotating ring moves less, 2 (n - 1) / n S, but the bits of a reduce-broadcast depend on
-neither the size of the buffer nor the places where it is cut.
+Reduce-broadcast takes 2 (n - 1) hops. For a buffer of S bytes each link carries 2 S, and the links
+of rank n - 1 carry S. A rotating ring moves less, 2 (n - 1) / n S, but the bits of a
+reduce-broadcast depend on neither the size of the buffer nor the places where it is cut.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ __all__ = ["all_reduce_chain", "broadcast_chain", "reduce_chain"]
 def broadcast_chain(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
     """Yield a rank's instructions of a broadcast along root -> root + 1 -> ... -> root - 1.
 
-    The broadcast takes n - 1 hops and S bytes over each link.
+    The broadcast takes n - 1 hops for n ranks, and each link carries the whole buffer once.
     """
     if rank != root:
         yield Instruction(Kind.COPY, (rank - 1) % ranks, 0)

@@ -21,7 +21,7 @@ class Choice:
 
     name: str
     reason: str
-    """A sentence that logs and pages show unchanged."""
+    """The reason as a sentence, which logs and web pages show unchanged."""
 
 
 def choose(

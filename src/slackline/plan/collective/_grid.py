@@ -8,7 +8,7 @@ __all__ = ["grid"]
 
 
 def grid(plan: CollectivePlan, mark: tuple[int, int] | None = None) -> str:
-    """Return the members' programs side by side: row i has each member's instruction i.
+    """Format a plan's programs side by side as text: row i has each member's instruction i.
 
     `mark` is a (rank, index) that an arrow points at.
 

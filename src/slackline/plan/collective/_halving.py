@@ -8,10 +8,11 @@ four:
     rank 0   SEND_2C2 SEND_2C3 ADD_2C0 ADD_2C1   SEND_1C1 ADD_1C0!
              SEND_1C0 COPY_1C1   SEND_2C0 SEND_2C1 COPY_2C2 COPY_2C3
 
-The algorithm takes 2 log2(p) steps and 2 (p - 1) / p S bytes out of each port. Where n is no power
-of two, rank p + i first adds all its data to rank i, and at the end receives the result from rank
-i: two more steps, and for that pair S bytes more in each direction (Thakur, Rabenseifner and Gropp,
-Optimization of Collective Communication Operations in MPICH, 2005, section 4.5).
+The algorithm takes 2 log2(p) steps, and 2 (p - 1) / p of the buffer's S bytes leave each port.
+Where the number of ranks is no power of two, rank p + i first adds all its data to rank i, and at
+the end receives the result from rank i: two more steps, and for that pair S bytes more in each
+direction (Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in
+MPICH, 2005, section 4.5).
 """
 
 from collections.abc import Iterator
@@ -22,15 +23,15 @@ __all__ = ["all_reduce_halving_doubling", "halving_chunks"]
 
 
 def halving_chunks(ranks: int) -> int:
-    """Return the largest power of two that is at most `ranks`: the paired ranks, and the chunks."""
+    """Return the largest power of two up to `ranks`, the number of paired ranks and of chunks."""
     return 1 << (ranks.bit_length() - 1)
 
 
 def all_reduce_halving_doubling(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
-    """Yield a rank's instructions of the halving and the doubling.
+    """Yield a rank's instructions of the halving-doubling all-reduce.
 
-    Where n is no power of two, a paired rank i first adds the data of the extra rank p + i, and at
-    the end sends the result to that rank.
+    Only the first p ranks pair up, p the largest power of two. A paired rank i first adds the data
+    of the extra rank p + i, if there is one, and at the end sends the result to that rank.
     """
     paired = halving_chunks(ranks)
     chunks = range(paired)

@@ -1,4 +1,7 @@
-"""An instruction: one step that one rank does to one chunk, with its one-token text."""
+"""An instruction: a step that one rank does to one chunk, with its one-token text.
+
+For example, "SEND_2C0" sends chunk 0 to rank 2.
+"""
 
 import re
 from dataclasses import dataclass
@@ -14,18 +17,18 @@ NOBODY = -1
 
 
 class Kind(IntEnum):
-    """The operation of an instruction; "mine" is the rank's current value of the chunk."""
+    """The operation of an instruction on "mine", the rank's current value of the chunk."""
 
     SEND = 0
-    """Send mine: the rank's own data, a partial or the final value."""
+    """Send the rank's value of the chunk: its own data, a partial or the final value."""
     ADD = 1
-    """Receive a partial and reduce: mine = op(incoming, mine)."""
+    """Receive a partial and reduce it into the rank's own value: mine = op(incoming, mine)."""
     COPY = 2
-    """Receive the final value and store it."""
+    """Receive the final value of the chunk and store it."""
     HOLD = 3
-    """Receive the peer's own contribution and buffer it beside mine."""
+    """Receive the peer's own contribution and buffer it for a later FOLD."""
     FOLD = 4
-    """Reduce all buffered contributions and mine in rank order; mine is then complete."""
+    """Reduce all buffered contributions and the rank's own in rank order; completes the chunk."""
 
     @property
     def receives(self) -> bool:
@@ -63,7 +66,7 @@ class Instruction:
             raise UsageError(f"only an ADD can be last, not a {self.kind.name}")
 
     def __str__(self) -> str:
-        """Return the token: "SEND_2C0", "ADD_1C3!" where `last` is set, "FOLD_C0"."""
+        """Return the token, with "!" where `last` is set: "SEND_2C0", "ADD_1C3!", "FOLD_C0"."""
         peer = "" if self.peer == NOBODY else self.peer
         return f"{self.kind.name}_{peer}C{self.chunk}{'!' if self.last else ''}"
 

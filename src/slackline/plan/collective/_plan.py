@@ -10,7 +10,7 @@ from slackline.plan.collective._instruction import Instruction
 __all__ = ["CollectivePlan", "Part", "Program"]
 
 Program = tuple[Instruction, ...]
-"""One rank's instructions: those of one chunk run in the order listed, chunks independently."""
+"""A rank's instructions; those of the same chunk run in the order listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class CollectivePlan:
     programs: tuple[Program, ...]
     """One program for each rank, then one for each helper."""
     rank_ordered: bool
-    """Whether every reduced value is ((x0 op x1) op x2) ..., whatever the plan and the size."""
+    """Whether the plan reduces in rank order, ((x0 op x1) op x2) ..., which fixes the bits."""
     helpers: int = 0
     """The number of members without data of their own (aggregators), which follow the ranks."""
 
@@ -77,9 +77,9 @@ class Part:
     """The member's rank, or for a helper a number from `ranks` on."""
     program: Program
     forwards: bool
-    """Whether, for some root, some member sends part of a chunk after receiving part of it."""
+    """Whether some member sends bytes of a chunk after receiving bytes of it, for some root."""
     adds: bool
-    """Whether some member computes a partial sum."""
+    """Whether some member computes a partial sum, by an ADD."""
 
     @property
     def members(self) -> int:

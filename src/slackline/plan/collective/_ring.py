@@ -1,11 +1,11 @@
-"""The rotating ring: each chunk goes once round the ranks to be reduced, then once to be spread.
+"""The rotating ring: each chunk goes once round the n ranks to be reduced, then once to be spread.
 
 Chunk c starts at rank c + 1 and is complete at rank c, its owner. Over three ranks, step by step:
 
     rank 0   SEND_1C2 ADD_2C1   SEND_1C1 ADD_2C0!   SEND_1C0 COPY_2C2   SEND_1C2 COPY_2C1
 
-The ring takes 2 (n - 1) steps of S / n bytes, so 2 (n - 1) / n S bytes leave each port. No
-algorithm whose endpoints reduce moves less (Patarasuk and Yuan, Bandwidth optimal all-reduce
+A buffer of S bytes takes 2 (n - 1) steps of S / n bytes, so 2 (n - 1) / n S bytes leave each port.
+No algorithm whose endpoints reduce moves less (Patarasuk and Yuan, Bandwidth optimal all-reduce
 algorithms, 2009).
 """
 

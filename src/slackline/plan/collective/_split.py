@@ -7,7 +7,7 @@ from slackline.errors import UsageError
 __all__ = ["LINE_BYTES", "split"]
 
 LINE_BYTES = 64
-"""The unit of cutting in bytes: a cache line, and one beat (clock cycle) of a 512-bit stream."""
+"""The unit of cutting: 64 bytes, a cache line and also the word of a 512-bit stream."""
 
 
 def split(count: int, parts: int, itemsize: int) -> tuple[tuple[int, int], ...]:

@@ -1,4 +1,4 @@
-"""The star: an aggregator, which has no data of its own, adds the contributions of all ranks.
+"""The star: an aggregator, which has no data of its own, adds the contributions of all n ranks.
 
 The aggregator is the member after the last rank. Over two ranks:
 
@@ -6,9 +6,9 @@ The aggregator is the member after the last rank. Over two ranks:
     rank 1        SEND_2C0                    COPY_2C0
     aggregator    HOLD_0C0 HOLD_1C0 FOLD_C0   SEND_0C0 SEND_1C0
 
-The star takes two steps, and S bytes leave and enter each port. An all-reduce among the endpoints
-alone needs at least 2 (n - 1) / n S. Segments are independent: the sum of the first segment is on
-its way back while the last segment has not been sent.
+The star takes two steps, and a buffer's S bytes leave and enter each port once. An all-reduce among
+the endpoints alone needs at least 2 (n - 1) / n S. Segments are independent: the sum of the first
+segment is on its way back while the last segment has not been sent.
 """
 
 from collections.abc import Iterator

@@ -27,8 +27,8 @@ Steps = Iterator[Instruction]
 def all_reduce_direct(rank: int, ranks: int, root: int) -> Steps:
     """Yield a rank's instructions of an all-reduce in one step: all ranks exchange all data.
 
-    Every rank sends its whole buffer to every other and reduces all contributions itself. (n - 1) S
-    bytes leave each port.
+    Every rank sends its whole buffer to every other rank and reduces all contributions itself. For
+    n ranks, n - 1 copies of the buffer leave each port.
 
     rank 0   SEND_1C0 SEND_2C0   HOLD_2C0 HOLD_1C0   FOLD_C0
     """
@@ -40,7 +40,8 @@ def all_reduce_direct(rank: int, ranks: int, root: int) -> Steps:
 def reduce_scatter_mesh(rank: int, ranks: int, root: int) -> Steps:
     """Yield a rank's instructions of a reduce-scatter in one step: chunk i goes straight to rank i.
 
-    Rank i reduces all contributions to chunk i. (n - 1) / n S bytes leave each port.
+    Rank i reduces all contributions to chunk i. For n ranks, (n - 1) / n of the buffer leaves each
+    port.
 
     rank 0   SEND_1C1 SEND_2C2   HOLD_2C0 HOLD_1C0   FOLD_C0
     """
@@ -61,7 +62,7 @@ def all_gather_mesh(rank: int, ranks: int, root: int) -> Steps:
 def all_reduce_mesh(rank: int, ranks: int, root: int) -> Steps:
     """Yield a rank's instructions of a reduce-scatter and then an all-gather.
 
-    The plan takes two steps, and 2 (n - 1) / n S bytes leave each port.
+    The plan takes two steps. For n ranks, 2 (n - 1) / n times the buffer's bytes leave each port.
     """
     yield from reduce_scatter_mesh(rank, ranks, root)
     yield from all_gather_mesh(rank, ranks, root)
@@ -70,7 +71,7 @@ def all_reduce_mesh(rank: int, ranks: int, root: int) -> Steps:
 def broadcast_direct(rank: int, ranks: int, root: int) -> Steps:
     """Yield a rank's instructions of a broadcast in one step: the root sends to every other rank.
 
-    (n - 1) S bytes leave the root's port.
+    For n ranks, n - 1 copies of the buffer leave the root's port.
     """
     if rank == root:
         yield from (Instruction(Kind.SEND, peer, 0) for peer in _after(rank, ranks))
@@ -81,7 +82,7 @@ def broadcast_direct(rank: int, ranks: int, root: int) -> Steps:
 def reduce_direct(rank: int, ranks: int, root: int) -> Steps:
     """Yield a rank's instructions of a reduce in one step: every rank sends its data to the root.
 
-    The root reduces all contributions in rank order. (n - 1) S bytes enter its port.
+    The root reduces all contributions in rank order. For n ranks, n - 1 buffers enter its port.
     """
     if rank == root:
         yield from (Instruction(Kind.HOLD, peer, 0) for peer in _before(rank, ranks))
@@ -109,7 +110,7 @@ def scatter_direct(rank: int, ranks: int, root: int) -> Steps:
 def all_to_all_direct(rank: int, ranks: int, root: int) -> Steps:
     """Yield a rank's instructions of an all-to-all in one step.
 
-    Chunk i * n + j goes straight from rank i to rank j.
+    With n ranks, chunk i * n + j goes straight from rank i to rank j.
     """
     yield from (Instruction(Kind.SEND, peer, rank * ranks + peer) for peer in _after(rank, ranks))
     yield from (Instruction(Kind.COPY, peer, peer * ranks + rank) for peer in _before(rank, ranks))

@@ -40,7 +40,7 @@ class Generator:
     it. None: no member forwards, with any number of ranks.
     """
     adds: bool = False
-    """Whether some member computes a partial sum, where there are several ranks."""
+    """Whether some member computes a partial sum, by an ADD, where there are several ranks."""
 
 
 def _one(ranks: int) -> int:

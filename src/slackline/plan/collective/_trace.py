@@ -22,7 +22,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An instruction that ran."""
+    """An instruction that ran in a trace, with the SEND that it received from."""
 
     cell: Cell
     instruction: Instruction

@@ -25,9 +25,12 @@ def adaptra_initial(stages: int, activations: int) -> tuple[int, ...]:
 def adaptra_adapted(scenario: Scenario) -> tuple[int, ...]:
     """Return x, the warm-up forwards of each stage, for slow links; memory caps are ignored.
 
-    The values are computed from the last stage backwards. The slack of link i is D_i = min(N - 2 S,
-    max(ceil((tF_i + tB_i + 2 c_i) / (tF_{i+1} + tB_{i+1})), 2)), and here at least 1, since with N
-    <= 2 S the published formula gives no slack.
+    The values are computed from the last stage backwards, with N microbatches, S stages, and c_i
+    the mean delay of link i in one direction. The slack of link i is
+
+        D_i = min(N - 2 S, max(ceil((tF_i + tB_i + 2 c_i) / (tF_{i+1} + tB_{i+1})), 2))
+
+    and here at least 1, since with N <= 2 S the published formula gives no slack.
     """
     count, stages = scenario.microbatches, scenario.stages
     x = [1]
@@ -43,9 +46,10 @@ def adaptra_adapted(scenario: Scenario) -> tuple[int, ...]:
 def adaptra_plan(scenario: Scenario) -> PipelinePlan:
     """Return Adaptra's initial plan, or its adapted plan where a link's delay exceeds its slack.
 
-    Without a cap, x_0 is 2 S - 1 as in ZB-H2. The initial plan ignores delays. After the warm-up
-    each stage runs any operation whose inputs have arrived, B before F before W, without a limit on
-    memory. `validate` says whether the plan fits.
+    Without a cap, the first stage has 2 S - 1 warm-up forwards for S stages, as in ZB-H2. The
+    initial plan ignores delays. After the warm-up each stage prefers a ready backward for the input
+    (B) to a forward (F) to a backward for the weights (W), without a limit on memory. `validate`
+    says whether the plan fits.
     """
     stages = scenario.stages
     first = scenario.memory[0]

@@ -23,13 +23,13 @@ __all__ = ["Timed", "anneal", "timed"]
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The times of a set of orders."""
+    """The start and end times of the operations in a set of stage orders."""
 
     makespan: int
     starts: list[list[int]]
-    """The start of each operation of each stage."""
+    """The start times of each stage's operations."""
     ends_f: list[list[int]]
-    """The ends of each stage's F's."""
+    """The end times of each stage's forwards."""
     ends_b: list[list[int]]
 
 
@@ -157,7 +157,7 @@ def anneal(
 def _critical(work: Work, orders: Orders, at: Timed, random: Random) -> list[tuple[int, int, int]]:
     """Return the critical path as runs without a pause: (stage, first index, last index).
 
-    The runs are listed from the last one back. Ties are broken at random.
+    The run at the end of the makespan comes first. Ties are broken at random.
     """
     last = work.stages - 1
     stage = random.choice(
@@ -192,10 +192,11 @@ def _critical(work: Work, orders: Orders, at: Timed, random: Random) -> list[tup
 def _moved(
     work: Work, stage: int, order: bytearray, first: int, end: int, random: Random
 ) -> tuple[int, bytearray] | None:
-    """Draw a move within a run of the critical path; return the first changed index and the order.
+    """Draw a random move within a run of the critical path.
 
+    Returns the first changed index and the stage's new order, or None if the move breaks a rule.
     The run spans `first` to `end` of the stage's order, and the operation that the rest of the path
-    waits for is at `end`. Returns None if the move breaks a rule.
+    waits for is at `end`.
     """
     draw = random.random()
     reach = 1 + int(random.expovariate(0.5))

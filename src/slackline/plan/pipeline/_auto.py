@@ -48,13 +48,14 @@ class AutoPlan:
     lower_bound_ps: int
     """A makespan that no order can beat."""
     reason: str
-    """A sentence that logs and pages show unchanged."""
+    """The reason for the choice as a sentence, which logs and web pages show unchanged."""
 
 
 def ready_plan(scenario: Scenario) -> PipelinePlan:
     """Return the plan of plain readiness, which needs no search.
 
-    A stage runs any operation that is ready, B before F before W; an F must fit the memory cap.
+    Among ready operations, a stage prefers a backward for the input (B) to a forward (F) to a
+    backward for the weights (W). An F must fit the memory cap.
     """
     _, orders = list_schedule(Work.of(scenario), Knobs.plain(scenario.stages))
     return _plan("ready", orders)

@@ -28,9 +28,7 @@ class Trips:
 
 
 def trips(scenario: Scenario) -> Trips:
-    """Compute the head, trip and tail times, which the module's docstring defines, of each
-    stage.
-    """
+    """Compute the head, trip and tail times of each stage, which the module's docstring defines."""
     forward, backward = scenario.forward_ps, scenario.backward_input_ps
     weight = scenario.backward_weight_ps
     down, up = scenario.forward_delay_ps, scenario.backward_delay_ps

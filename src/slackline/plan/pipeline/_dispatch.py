@@ -39,9 +39,9 @@ class Dispatcher:
     """The scheduling state of one rank, without a clock or threads: the caller computes and sends.
 
     `next` gives the instruction to start and removes it from the list. `done` reports that an
-    instruction has ended, and `arrived` that a message for an F or a backward of this rank has
-    arrived. Each stage's W's are given in microbatch order, whatever the timing of the calls, so
-    gradients are always added in the same order.
+    instruction has ended, and `arrived` that a message for an F (forward) or a backward of this
+    rank has arrived. Each stage's W's (backwards for the weights) are given in microbatch order,
+    whatever the timing of the calls, so gradients are always added in the same order.
 
     In orders "ready" and "planned" the pipeline never deadlocks. The argument is that of
     `list_schedule`, which asks only that every stage's cap admits one activation.
@@ -57,8 +57,8 @@ class Dispatcher:
     ) -> None:
         """Prepare the queues of one rank; raises UsageError for an unknown order or rank.
 
-        `in_flight` limits, for each stage, the microbatches between F and B; order "fixed" ignores
-        it.
+        `in_flight` limits, for each stage, the microbatches between forward and backward. Order
+        "fixed" ignores `in_flight`.
         """
         if order not in ("fixed", "ready", "planned"):
             raise UsageError(f'order must be "fixed", "ready" or "planned", not "{order}"')

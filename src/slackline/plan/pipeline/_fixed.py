@@ -30,8 +30,8 @@ def gpipe(stages: int, microbatches: int, *, full_backward: bool = False) -> Pip
 def one_f_one_b(stages: int, microbatches: int, *, full_backward: bool = False) -> PipelinePlan:
     """Return the 1F1B plan: S - i forwards on stage i, then backward and forward in turns.
 
-    The slack of every link is 1, so the plan absorbs no delay. Stage i holds S - i activations.
-    Source: PipeDream-Flush, 2021.
+    With S stages, stage i holds S - i activations. The slack of every link is 1, so the plan
+    absorbs no delay. Source: PipeDream-Flush, 2021.
     """
     programs = []
     for stage in range(stages):

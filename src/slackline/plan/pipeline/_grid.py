@@ -11,7 +11,7 @@ __all__ = ["grid", "timetable"]
 
 
 def grid(plan: PipelinePlan, mark: tuple[int, int] | None = None) -> str:
-    """Return the programs side by side: row i has each rank's instruction i.
+    """Format a plan's programs side by side as text: row i has each rank's instruction i.
 
     `mark` is a (rank, index) that an arrow points at.
 
@@ -30,7 +30,7 @@ def grid(plan: PipelinePlan, mark: tuple[int, int] | None = None) -> str:
 
 
 def timetable(plan: PipelinePlan, timing: Timing) -> str:
-    """Return the plan in time: a row for each moment at which an instruction starts.
+    """Format a timed plan as text: a row for each moment at which an instruction starts.
 
     A bar says that the rank goes on with its instruction, a blank that the rank waits.
 

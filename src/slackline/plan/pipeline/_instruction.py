@@ -1,4 +1,7 @@
-"""An instruction: one computation of one stage for one microbatch, with its one-token text."""
+"""An instruction: a computation of one stage for one microbatch, with its one-token text.
+
+For example, "2F0" is the forward of microbatch 0 on stage 2.
+"""
 
 import re
 from dataclasses import dataclass

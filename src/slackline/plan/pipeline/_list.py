@@ -1,9 +1,10 @@
 """List scheduling: each stage, whenever it is free, takes an operation whose inputs are there.
 
-The rule prefers B to F to W, and takes each kind in microbatch order: microbatches are alike, so no
-other order of one kind is better. Parameters (`Knobs`) modify the rule stage by stage, and each
-setting of them gives one candidate for `auto`. The code is written for speed, with lists of
-integers and one event for each operation, since a plan is chosen among hundreds.
+The rule prefers a backward for the input (B) to a forward (F) to a backward for the weights (W).
+Each kind is taken in microbatch order: microbatches are alike, so no other order of one kind is
+better. Parameters (`Knobs`) modify the rule stage by stage, and each setting of them gives one
+candidate for `auto`. The code is written for speed, with lists of integers and one event for each
+operation, since a plan is chosen among hundreds.
 """
 
 from collections.abc import Sequence
@@ -17,10 +18,10 @@ __all__ = ["B", "F", "KINDS", "Knobs", "Orders", "W", "Work", "list_schedule"]
 
 F, B, W = 0, 1, 2
 KINDS = (Kind.F, Kind.B, Kind.W)
-"""The kinds of the codes F, B and W, by index."""
+"""The instruction kinds that the codes F = 0, B = 1 and W = 2 stand for."""
 
 Orders = list[bytearray]
-"""The operations of each stage in order, as codes."""
+"""The operations of each stage in order, as codes (F, B, W = 0, 1, 2)."""
 
 _NEVER = 1 << 200
 MANY = 1 << 60
@@ -34,13 +35,13 @@ class Work:
     stages: int
     microbatches: int
     times: tuple[tuple[int, int, int], ...]
-    """(tF, tB, tW) of each stage, in picoseconds."""
+    """The picoseconds of a forward, a backward for the input and one for the weights, by stage."""
     forward_delays: tuple[int, ...]
     """The delay of the link from each stage to the next; 0 for the last stage."""
     backward_delays: tuple[int, ...]
     """The delay of the link from each stage to the previous one; 0 for the first stage."""
     held: tuple[tuple[int, int, int], ...]
-    """The changes of each stage's activation memory by one F, one B and one W."""
+    """The changes of each stage's activation memory by a forward, a B and a W."""
     caps: tuple[int, ...]
 
     @classmethod
@@ -76,26 +77,27 @@ class Knobs:
     """Parameters of the list-scheduling rule, one value for each stage."""
 
     warm_up: tuple[int, ...]
-    """The number of forwards before the first B."""
+    """The number of forwards before the first backward."""
     in_flight: tuple[int, ...]
-    """The largest number of microbatches between F and B at once."""
+    """The largest number of microbatches between forward and backward at once."""
     pending: tuple[int, ...]
-    """The number of pending W's from which on a W is started before a ready F."""
+    """The number of pending backwards for the weights from which one precedes a ready forward."""
     kept: tuple[int, ...]
-    """The number of pending W's that the stage keeps for the drain, the end of the iteration.
+    """The number of pending backwards for the weights (W) that the stage keeps for the drain.
 
-    Rather than start one of these W's, the stage waits as long as an F or a B is on its way.
+    The drain is the end of the iteration. Rather than start one of these W's, the stage waits as
+    long as a forward or a backward for the input is on its way.
     """
     wait_forward_ps: tuple[int, ...]
-    """The longest time that the stage waits for an F on its way rather than start a W."""
+    """The longest wait for a forward on its way, instead of starting a backward for the weights."""
     wait_backward_ps: tuple[int, ...]
-    """The longest time that the stage waits for a B on its way rather than start a W."""
+    """The longest wait for a backward on its way, instead of starting one for the weights."""
     yield_backward_ps: tuple[int, ...]
-    """The longest time that the stage waits for a B on its way rather than start an F."""
+    """The longest wait for a backward on its way, instead of starting a forward."""
 
     @classmethod
     def plain(cls, stages: int) -> "Knobs":
-        """Return the unmodified rule: any operation that is ready, B before F before W."""
+        """Return the unmodified rule: the first ready operation, B before F before W."""
         none, endless = (0,) * stages, (MANY,) * stages
         return cls(
             warm_up=none,
@@ -114,7 +116,7 @@ class Knobs:
 
     @classmethod
     def with_in_flight(cls, quotas: Sequence[int]) -> "Knobs":
-        """Return the plain rule, with a limit of microbatches between F and B for each stage."""
+        """Return the plain rule, with at most `quotas` microbatches in flight on each stage."""
         return replace(cls.plain(len(quotas)), in_flight=tuple(quotas))
 
 
@@ -123,10 +125,10 @@ def list_schedule(work: Work, knobs: Knobs) -> tuple[int, Orders]:
 
     No stage ever exceeds its memory cap, and the schedule never deadlocks. To see the latter,
     suppose that no stage computes and no message travels. Among the microbatches that still lack a
-    W, take the first that lacks a B, and the last stage that has done its F. If that stage is the
-    model's last, its B is ready. Otherwise the next stage holds activations of earlier
-    microbatches, and then has a W to do; or the next stage holds nothing, and then its F fits the
-    cap, as one activation always does.
+    backward for the weights (W), take the first that lacks a backward for the input (B), and the
+    last stage that has done its forward (F). If that stage is the model's last, its B is ready.
+    Otherwise the next stage holds activations of earlier microbatches, and then has a W to do; or
+    the next stage holds nothing, and then its F fits the cap, as one activation always does.
     """
     count, last = work.microbatches, work.stages - 1
     times, held, caps = work.times, work.held, work.caps

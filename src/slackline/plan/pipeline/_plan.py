@@ -19,7 +19,7 @@ class PipelinePlan:
     name: str
     microbatches: int
     placement: tuple[int, ...]
-    """The rank of each stage."""
+    """The rank that each stage is on."""
     programs: tuple[Program, ...]
     """One program for each rank."""
 

@@ -53,9 +53,7 @@ class Walk:
     """For each rank, the end of each instruction that ran."""
 
     def blocked(self, plan: PipelinePlan) -> list[tuple[int, int]]:
-        """Return the (rank, index) of the instructions that wait for ever, at most one on a
-        rank.
-        """
+        """Return the (rank, index) of each instruction that waits for ever, at most one a rank."""
         return [
             (rank, len(ends))
             for rank, ends in enumerate(self.end_ps)

@@ -26,9 +26,12 @@ class StageMemory:
     """The memory of one stage's activations: integers, in bytes or in any other unit."""
 
     activation: int = 1
-    """The memory of one microbatch's activation, from the start of its F."""
+    """The memory of one microbatch's activation, from the start of its forward."""
     freed_at_backward: int = 0
-    """The part of an activation that the end of B frees; the end of W frees the rest."""
+    """The part of an activation that the end of the backward for the input frees.
+
+    The end of the backward for the weights frees the rest.
+    """
     cap: int | None = None
     """The limit for all activations together; None where there is no limit."""
 
@@ -43,7 +46,7 @@ class StageMemory:
 
     @classmethod
     def of_microbatches(cls, cap: Fraction | int | None, freed: Fraction | int = 0) -> Self:
-        """Build from a cap counted in activations and the share of an activation that B frees."""
+        """Build the memory of a stage from a cap in activations and the share that B frees."""
         share, limit = Fraction(freed), None if cap is None else Fraction(cap)
         if not 0 <= share <= 1:
             raise UsageError(f"freed_at_backward must be between 0 and 1, not {float(share):g}")
@@ -65,17 +68,17 @@ class Scenario:
 
     microbatches: int
     forward_ps: tuple[int, ...]
-    """tF of each stage."""
+    """The time of a forward on each stage (tF)."""
     backward_input_ps: tuple[int, ...]
-    """tB of each stage."""
+    """The time of a backward for the input on each stage (tB)."""
     backward_weight_ps: tuple[int, ...]
-    """tW of each stage."""
+    """The time of a backward for the weights on each stage (tW)."""
     forward_delay_ps: tuple[int, ...]
-    """The delay of an activation over each link, from the end of F to its use on the next stage."""
+    """The delay of an activation over each link, from the forward's end to its use."""
     backward_delay_ps: tuple[int, ...]
-    """The delay of a gradient over each link, from the end of B to its use one stage before."""
+    """The delay of a gradient over each link, from the backward's end to its use."""
     memory: tuple[StageMemory, ...]
-    """One value for each stage."""
+    """The memory of each stage."""
 
     def __post_init__(self) -> None:
         if self.microbatches < 1:
@@ -120,7 +123,11 @@ class Scenario:
         cap: Fraction | int | None = None,
         freed: Fraction | int = 0,
     ) -> Self:
-        """Build a scenario of equal stages with times (tF, tB, tW), and links without delay."""
+        """Build a scenario of equal stages and links without delay.
+
+        `times_ps` are the times of a forward, a backward for the input and a backward for the
+        weights.
+        """
         if stages < 1:
             raise UsageError(f"stages must be a positive integer, not {stages}")
         forward, backward, weight = times_ps

@@ -20,7 +20,7 @@ from slackline.plan.pipeline._scenario import Scenario
 __all__ = ["Found", "descend", "settings"]
 
 _SHARES = (0, 1, 2, 3, 4, 6, 8)
-"""Waiting times to try, in quarters of the stage's tW."""
+"""Waiting times to try, in quarters of the time of the stage's backward for the weights."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,12 +42,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSlack:
-    """The slack of one link under a plan, the delay it absorbs, and the delay the link has."""
+    """A link under a plan: its slack, the delay that the slack absorbs, and the delay it has."""
 
     link: int
     slack: int
     tolerance_ps: int
-    """The largest delay in each direction for which inequality (1) holds; negative: none."""
+    """The largest delay, the same in both directions, that the slack absorbs; negative: none."""
     delay_ps: int
     """The link's delay, averaged over both directions."""
     extra_ps: int
@@ -60,9 +60,9 @@ class LinkSlack:
 
 
 def slacks(warm_up: Sequence[int]) -> tuple[int, ...]:
-    """Return the slack D of each link, given the warm-up forwards x of each stage.
+    """Return the slack of each link: the difference of the warm-up forwards of its two stages.
 
-    Raises UsageError where x grows from one stage to the next.
+    Raises UsageError where a stage has more warm-up forwards than the stage before.
     """
     for stage, (above, below) in enumerate(itertools.pairwise(warm_up)):
         if below > above:
@@ -74,10 +74,10 @@ def slacks(warm_up: Sequence[int]) -> tuple[int, ...]:
 
 
 def tolerance_ps(scenario: Scenario, link: int, slack: int) -> int:
-    """Return the largest delay in each direction of the link for which inequality (1) holds.
+    """Return the largest delay, the same in both directions of the link, that the slack absorbs.
 
-    Solved for c_i, the inequality gives (D_i (tF_{i+1} + tB_{i+1}) - tF_i - tB_i) / 2; with equal
-    times t, that is (D_i - 1) t.
+    Solved for c_i, inequality (1) of the module gives (D_i (tF_{i+1} + tB_{i+1}) - tF_i - tB_i) /
+    2; with equal times t, that is (D_i - 1) t.
     """
     above = scenario.forward_ps[link] + scenario.backward_input_ps[link]
     below = scenario.forward_ps[link + 1] + scenario.backward_input_ps[link + 1]
@@ -85,7 +85,7 @@ def tolerance_ps(scenario: Scenario, link: int, slack: int) -> int:
 
 
 def slack_needed(scenario: Scenario, link: int) -> int:
-    """Return the smallest slack D_i, at least 1, for which (1) holds with the link's delays."""
+    """Return the smallest slack, at least 1, that absorbs the link's delays by inequality (1)."""
     above = scenario.forward_ps[link] + scenario.backward_input_ps[link]
     below = scenario.forward_ps[link + 1] + scenario.backward_input_ps[link + 1]
     both = scenario.forward_delay_ps[link] + scenario.backward_delay_ps[link]
@@ -96,10 +96,10 @@ def expected_extra_ps(scenario: Scenario, link: int, slack: int) -> int:
     """Estimate how much the link's delay c lengthens the iteration, in picoseconds.
 
     Within the tolerance the extra time is c, once, since the first activation comes that much
-    later. Beyond the tolerance, the iteration has N / (D + 1) groups of D + 1 forwards and
-    backwards, and each group is delayed by about c, so the extra time is N c / (D + 1) (equal
-    times; the paper's theorem). Postponed W's fill some of the idle time, so the true figure is
-    often less.
+    later. Beyond the tolerance, an iteration of N microbatches has N / (D + 1) groups of D + 1
+    forwards and backwards, with D the slack. Each group is delayed by about c, so the extra time is
+    N c / (D + 1) (equal times; the paper's theorem). Postponed backwards for the weights fill some
+    of the idle time, so the true figure is often less.
     """
     delay = _mean_delay_ps(scenario, link)
     if delay <= tolerance_ps(scenario, link, slack):
@@ -127,13 +127,13 @@ def link_slacks(scenario: Scenario, warm_up: Sequence[int]) -> tuple[LinkSlack, 
 
 
 def quotas(scenario: Scenario) -> tuple[int, ...]:
-    """Return x, the microbatches in flight for each stage: those (1) needs, or the memory's limit.
+    """Return the number of microbatches in flight that each stage should allow.
 
-    From the last stage backwards, x_i = x_{i+1} + the slack needed, and x_i is at least 1 + trip /
-    cycle. The second term is Little's law: when one microbatch starts every cycle, as many are
-    between F and B as start during one round trip. A cycle is the longest tF + tB + tW of all
-    stages. The one microbatch more leaves room for waits. x_i never exceeds the number of
-    microbatches, or of activations within the cap.
+    From the last stage backwards, the number x_i is x_{i+1} + the slack needed on the link, and at
+    least 1 + trip / cycle. The second term is Little's law: when one microbatch starts every cycle,
+    as many are between forward and backward as start during one round trip. A cycle is the longest
+    tF + tB + tW of all stages. The one microbatch more leaves room for waits. x_i never exceeds the
+    number of microbatches, or of activations within the cap.
     """
     known = trips(scenario)
     cycle = max(

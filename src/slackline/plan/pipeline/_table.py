@@ -19,21 +19,21 @@ __all__ = ["SCHEDULES", "Options", "Schedule", "generate", "names"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Parameters that some schedules read; the other schedules ignore them."""
+    """Options of the schedules; a schedule ignores the options that it does not use."""
 
     full_backward: bool = False
-    """Whether B and W are one instruction, in gpipe, 1f1b and interleaved."""
+    """Whether a backward is one instruction, for input and weights: gpipe, 1f1b and interleaved."""
     stages_per_rank: int = 2
-    """The number of stages on each rank, in interleaved."""
+    """The number of stages on each rank, for the schedule "interleaved"."""
     effort: float = 1.0
-    """A factor on the search's budget, in auto."""
+    """A factor on the search's budget, for the schedule "auto"."""
     stop: Callable[[], bool] | None = None
-    """A function that returns True when auto must end its search."""
+    """A function that returns True when the schedule "auto" must end its search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A row of the table."""
+    """A row of the table: the function that makes a schedule's plan, and a description."""
 
     make: Callable[[Scenario, Options], PipelinePlan]
     about: str

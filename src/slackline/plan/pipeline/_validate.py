@@ -1,9 +1,9 @@
-"""The validation of a pipeline plan: the plan can run to its end within memory, or a first fault.
+"""The validation of pipeline plans: a check that a plan runs to its end within memory.
 
-A valid plan is complete: each stage does F, and B and W or BW, of each microbatch once. A valid
-plan is ordered: F before B before W. A valid plan is free of deadlock: no rank waits for ever. A
-valid plan is within memory: on each rank, all activations together fit the caps of its stages
-together.
+A valid plan is complete: each stage does F (forward), and B and W (backwards for the input and for
+the weights) or BW (both), of each microbatch once. A valid plan is ordered: F before B before W. A
+valid plan is free of deadlock: no rank waits for ever. A valid plan is within memory: on each rank,
+all activations together fit the caps of its stages together.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from slackline.plan.pipeline._scenario import Scenario
 __all__ = ["Fault", "check", "validate"]
 
 _ROWS = 60
-"""The most rows of a grid in an error message."""
+"""The largest number of rows of a grid that an error message shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,29 +17,29 @@ __all__ = ["zb_h1", "zb_h2", "zb_v", "zero_bubble"]
 
 
 def zb_h1(stages: int, microbatches: int) -> PipelinePlan:
-    """Return the ZB-H1 plan, in which each stage holds at most S activations.
+    """Return the ZB-H1 plan for S stages, in which each stage holds at most S activations.
 
-    Stage i runs S - i forwards of warm-up as in 1F1B, and its W's lag i microbatches behind its
-    B's.
+    Stage i runs S - i forwards of warm-up as in 1F1B. Its backwards for the weights lag i
+    microbatches behind those for the input.
     """
     return _trailing("zb-h1", stages, microbatches, lambda stage: stages - stage)
 
 
 def zb_h2(stages: int, microbatches: int) -> PipelinePlan:
-    """Return the ZB-H2 plan, in which each stage holds at most 2 S - 1 activations.
+    """Return the ZB-H2 plan for S stages, in which each stage holds at most 2 S - 1 activations.
 
-    Stage i runs 2 (S - i) - 1 forwards of warm-up, which gives every link a slack of 2. Its W's lag
-    2 i microbatches behind its B's.
+    Stage i runs 2 (S - i) - 1 forwards of warm-up, which gives every link a slack of 2. Its
+    backwards for the weights lag 2 i microbatches behind those for the input.
     """
     return _trailing("zb-h2", stages, microbatches, lambda stage: 2 * (stages - stage) - 1)
 
 
 def zero_bubble(stages: int, microbatches: int) -> PipelinePlan:
-    """Return the plan with ZB-H2's warm-up and then any ready operation, B before F before W.
+    """Return a plan with ZB-H2's warm-up, then backward for input before forward before weights.
 
-    The order is computed for equal times. Memory has no limit here, so a stage runs W's only when
-    it has nothing else to do. Adaptra's paper measures delays against this zero-bubble order (arXiv
-    2504.19232).
+    The order is computed for equal times. Memory has no limit here, so a stage runs backwards for
+    the weights only when it has nothing else to do. Adaptra's paper measures delays against this
+    zero-bubble order (arXiv 2504.19232).
     """
     unit = Scenario.uniform(stages, microbatches)
     warm_up = [min(2 * (stages - stage) - 1, microbatches) for stage in range(stages)]
@@ -47,7 +47,10 @@ def zero_bubble(stages: int, microbatches: int) -> PipelinePlan:
 
 
 def greedy(name: str, scenario: Scenario, warm_up: list[int]) -> PipelinePlan:
-    """Return a plan with `warm_up` forwards first, then B before F before W within the caps."""
+    """Return a plan with `warm_up` forwards first, then any ready operation within the caps.
+
+    A backward for the input is preferred to a forward, and a forward to a backward for the weights.
+    """
     knobs = Knobs.with_warm_up(warm_up)
     _, orders = list_schedule(Work.of(scenario), knobs)
     return plan_of_orders(name, [[KINDS[code] for code in order] for order in orders])
@@ -112,11 +115,11 @@ class _Counting:
 def _trailing(
     name: str, stages: int, microbatches: int, warm_up: Callable[[int], int]
 ) -> PipelinePlan:
-    """Return a plan in which each stage's W's lag a fixed number of microbatches behind its B's.
+    """Return a plan in which backwards for the weights (W) lag behind those for the input (B).
 
-    After the warm-up, a stage runs in turns one B, the W of the microbatch `lag` before, and one F;
-    the remaining W's come last. With x_i forwards of warm-up and a lag of x_0 - x_i, every stage
-    holds at most x_0 activations.
+    After the warm-up, a stage runs in turns one B, the W of the microbatch `lag` before, and one
+    forward; the remaining W's come last. With x_i forwards of warm-up and a lag of x_0 - x_i, every
+    stage holds at most x_0 activations.
     """
     if stages < 1 or microbatches < 1:
         raise UsageError(f"{name} needs stages and microbatches, not {stages} and {microbatches}")
