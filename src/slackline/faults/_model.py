@@ -22,7 +22,7 @@ class Effects:
     delay_ns: int = 0
     """The delay added to each packet."""
     jitter_ns: int = 0
-    """The largest further delay, drawn evenly for each packet; packets stay in order."""
+    """The largest further delay, drawn uniformly for each packet; packets stay in order."""
     rate_bps: int | None = None
     """The rate of the path in bits per second; None for no limit."""
     loss: float = 0.0
@@ -39,7 +39,7 @@ class Effects:
     down: bool = False
     """Whether no packet arrives."""
     seed: int = 0
-    """The seed of the random draws: equal seeds affect equal packets."""
+    """The seed of the random draws: with equal seeds, the same packets are affected."""
 
     def __post_init__(self) -> None:
         for name in ("delay_ns", "jitter_ns", "seed"):
@@ -52,8 +52,9 @@ class Effects:
                 raise UsageError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
 
     def __or__(self, other: Self) -> Self:
-        """Combine two effects: delays and seeds add, rates take the lower, losses are
-        independent.
+        """Combine two effects on one path.
+
+        Delays and seeds add, the lower rate counts, and losses are independent.
         """
         rates = [rate for rate in (self.rate_bps, other.rate_bps) if rate is not None]
         return type(self)(

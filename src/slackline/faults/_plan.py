@@ -121,9 +121,7 @@ class Plan:
         return replace(self, faults=tuple(f for f in self.faults if isinstance(f, RankFault)))
 
     def check(self, hosts: int, nics: int) -> None:
-        """Check that all hosts, ranks and NICs exist; raises UsageError for the first that does
-        not.
-        """
+        """Check that all hosts, ranks and NICs exist; raises UsageError for the first missing."""
         for fault in self.faults:
             match fault:
                 case LinkFault():

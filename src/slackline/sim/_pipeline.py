@@ -173,6 +173,9 @@ class _Simulation:
         self._send(rank, instruction)
 
     def _send(self, rank: int, instruction: Instruction) -> None:
+        """Send the output of the instruction to the stage that needs it, unless on the same
+        rank.
+        """
         stage = instruction.stage
         if instruction.kind is Kind.F and stage + 1 < self._plan.stages:
             to, link, channel = stage + 1, stage, self._down
@@ -194,6 +197,7 @@ class _Simulation:
             self._behind[rank] = (state, self._events.now_ps)
 
     def _arrived(self, receiver: int, instruction: Instruction, state: ChannelState) -> None:
+        """Deliver a message to its receiver, and resume a sender that was blocked behind it."""
         state.under_way -= 1
         self._dispatchers[receiver].arrived(instruction)
         sender = self._plan.placement[instruction.stage]

@@ -22,7 +22,7 @@ def file_of(directory: Path, rank: int) -> Path:
 
 
 class Writer:
-    """A writer that appends a rank's records to its file and makes the directory.
+    """A writer that appends a rank's records to its file and creates the directory.
 
     Only one process may write a file.
     """

@@ -22,7 +22,10 @@ class StepSummary:
     time_ns: int
     """Unix time of the user's call of `step`."""
     wall_ns: int
-    """Time from the previous call of `step` to this one; the first counts from the wrapping."""
+    """Time from the previous call of `step` to this one.
+
+    The first step counts from the moment when the optimizer was wrapped.
+    """
     exposed_ns: int
     """Time that the training thread waited for this step's communication."""
     reduced_bytes: int
@@ -100,7 +103,7 @@ class LinkVerdict:
     over_ns: int = 0
     """The latency above its baseline; 0 where the latency is not above it."""
     reason: str
-    """A sentence that logs and pages show unchanged."""
+    """The reason as a sentence, which logs and web pages show unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)

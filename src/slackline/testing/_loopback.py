@@ -30,7 +30,7 @@ class LoopbackFabric:
 
 
 class LoopbackGroup:
-    """A Group of one rank on a LoopbackFabric."""
+    """An implementation of slackline.nic.Group for one rank of a LoopbackFabric."""
 
     rank_ordered = True
 
@@ -215,8 +215,9 @@ class LoopbackGroup:
 
 
 class LoopbackNic:
-    """A Nic whose ranks are threads of this process: all share the nic and meet through the
-    store.
+    """An implementation of slackline.nic.Nic whose ranks are threads of this process.
+
+    All ranks share the nic, and find each other through the store.
     """
 
     def __init__(self) -> None:

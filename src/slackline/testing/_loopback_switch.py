@@ -22,7 +22,10 @@ Part = tuple[int, int]
 
 
 class LoopbackTransfer:
-    """A Transfer that ends when the last rank has posted its side, in that rank's thread."""
+    """An implementation of slackline.nic.Transfer for a rank's side of one operation.
+
+    The transfer ends when the last rank has posted its side, in that rank's thread.
+    """
 
     def __init__(self, what: str, rank: int, timeout: timedelta) -> None:
         self._what = what
@@ -95,6 +98,7 @@ class Switch:
         self._left: set[int] = set()
 
     def collective(self, rank: int, key: tuple[str, int, int], post: Post) -> None:
+        """Post one rank's side of a collective; the last rank's call executes the collective."""
         with self._lock:
             if self._refuse(post.transfer):
                 return
@@ -142,6 +146,10 @@ class Switch:
     def _deliver(
         self, receiver: int, tag: int
     ) -> list[tuple[LoopbackTransfer, SlacklineError | None]]:
+        """Match receives with sends of one (receiver, tag), and copy the data of each match.
+
+        Returns the transfers that have ended, each with its error or None.
+        """
         mailbox = self._mail[receiver, tag]
         met: list[tuple[LoopbackTransfer, SlacklineError | None]] = []
         for awaited in list(mailbox.awaited):
@@ -168,17 +176,20 @@ class Switch:
         return met
 
     def _refuse(self, transfer: LoopbackTransfer) -> bool:
+        """End the transfer with the group's error, if there is one; returns whether there is."""
         if self._fault is not None:
             transfer.end(self._fault)
         return self._fault is not None
 
     def leave(self, rank: int) -> None:
+        """Record that the rank has closed its group; fails collectives that wait for the rank."""
         with self._lock:
             self._left.add(rank)
             if any(rank not in meeting for meeting in self._meetings.values() if meeting):
                 self.fail(PeerError(f"rank {rank} has closed the group", peer=rank))
 
     def fail(self, error: SlacklineError) -> None:
+        """End all pending transfers, and every later one, with the error."""
         with self._lock:
             self._fault = self._fault or error
             pending = [post.transfer for m in self._meetings.values() for post in m.values()]
@@ -210,9 +221,7 @@ def _mismatch(posts: Sequence[Post]) -> MismatchError | None:
 
 
 def _execute(posts: Sequence[Post]) -> None:
-    """Execute a collective from all ranks' posts; all sources are read before any target
-    changes.
-    """
+    """Execute a collective from all ranks' posts; reads all sources before writing any target."""
     kind, dtype = posts[0].signature[:2]
     n = range(len(posts))
     values = [[_memory(part, dtype).copy() for part in post.sources] for post in posts]

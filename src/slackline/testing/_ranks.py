@@ -19,7 +19,10 @@ _LIMIT = timedelta(seconds=50)
 
 
 class MemoryStore:
-    """A Store in memory for ranks that are threads of one process. Any thread may use it."""
+    """An implementation of slackline.nic.Store for ranks that are threads of one process.
+
+    Any thread may use the store.
+    """
 
     def __init__(self, *, timeout: timedelta = _TIMEOUT) -> None:
         self._timeout = timeout
