@@ -1,20 +1,22 @@
-"""Which link is slow, in which direction, since when and why: from what the engines count.
+"""Detection of slow links: link, direction, start and cause, from the engines' counters.
 
-    _samples      the input: a rail at one moment, and its probes
-    _options      how much counts as a change
-    _usual        what is usual: middle and scatter of calm readings
-    _change       the moment of a change, and of its end
-    _clocks       two hosts' clocks against each other
-    _latency, _throughput, _loss, _queues   one thing each about a rail
-    _rail         everything about one rail
-    _state        what is known of a direction: the input of verdicts
-    _verdict      from a state to a word and a sentence
-    _board        all rails of a rank: samples in, news out
-    _late         a late rank or a slow link
-    _ledger       what all ranks say, put together
+A rail is one path between two ranks: a TCP or UDP socket, or a ring in shared memory.
 
-Everything here is a function of its arguments: no clock, no thread, no I/O. Times are integer
-nanoseconds; whoever samples the engine says when.
+    _samples      the input: counters and probes of one rail at one moment
+    _options      thresholds
+    _usual        the baseline: median and noise band of calm readings
+    _change       a CUSUM change detector
+    _clocks       offset and drift between two hosts' clocks
+    _latency, _throughput, _loss, _queues   one measured quantity of a rail each
+    _rail         all detectors of one rail
+    _state        the findings about one direction of a rail: the input of verdicts
+    _verdict      a state turned into a condition and an English sentence
+    _board        all rails of one rank: samples in, verdicts out
+    _late         tells a late rank (straggler) from a slow link
+    _ledger       merges and deduplicates the verdicts of all ranks
+
+The package reads no clock, starts no thread and does no I/O: the same samples always give the same
+verdicts. Times are integer nanoseconds, and the caller passes the time of each sample.
 """
 
 from slackline.health._board import Board

@@ -1,7 +1,7 @@
-"""All rails of one rank: samples in, news out.
+"""The health tracker of all rails of one rank: samples in, verdicts out.
 
-The board has no clock and no thread: it is told the time with each set of samples, and the same
-samples give the same news.
+The tracker has no clock and no thread: the caller passes the time with each set of samples, and
+the same samples give the same verdicts.
 """
 
 from collections.abc import Collection, Iterable
@@ -27,17 +27,17 @@ __all__ = ["Board"]
 
 @dataclass(slots=True)
 class _Known:
-    """What was last said about a direction."""
+    """The last findings that were reported about a direction."""
 
     findings: tuple[str, ...]
     since_ns: int
 
 
 class Board:
-    """The health of every rail of one rank. One thread uses it."""
+    """The health tracker of every rail of one rank. Only one thread may use the object."""
 
     def __init__(self, start_ns: int, options: HealthOptions | None = None) -> None:
-        """`start_ns`: the moment from which sentences count."""
+        """Create a tracker without rails; sentences count seconds from `start_ns`."""
         self._start_ns = start_ns
         self._options = options or HealthOptions()
         self._rails: dict[tuple[int, int], RailHealth] = {}
@@ -47,10 +47,10 @@ class Board:
     def take(
         self, now_ns: int, samples: Iterable[RailSample], ended: Collection[int] = ()
     ) -> list[Verdict]:
-        """Takes one sample of every rail that the engine has; returns what is new.
+        """Add one sample of every rail that the engine has; return the new verdicts.
 
-        `ended`: peers that have left, or are known to have died: nothing is said of their links.
-        A rail of any other peer that has no sample is cut.
+        `ended` names the peers that have left or died; their links get no verdicts. A rail of any
+        other peer without a sample in two consecutive calls is reported as cut.
         """
         for key in [key for key in self._rails if key[0] in ended]:
             del self._rails[key]
@@ -72,11 +72,11 @@ class Board:
         return news + self._late_news(now_ns, states)
 
     def states(self) -> list[WayState]:
-        """Both directions of every rail, in the order of peers and rails."""
+        """Return the state of both directions of every rail, in the order of peers and rails."""
         return [state for key in sorted(self._rails) for state in self._rails[key].states()]
 
     def judgements(self, now_ns: int) -> list[Judgement]:
-        """The present word and sentence for each of `states`."""
+        """Return the present condition and sentence for each state that `states()` returns."""
         return [self._judge(now_ns, state) for state in self.states()]
 
     def _judge(self, now_ns: int, state: WayState) -> Judgement:
@@ -89,7 +89,7 @@ class Board:
     def _news(self, now_ns: int, state: WayState) -> Verdict | None:
         key = state.source, state.target, state.rail
         findings = latest(state)
-        if (state.target, state.rail) not in self._rails:  # told by the other direction already
+        if (state.target, state.rail) not in self._rails:  # The other direction has reported it.
             findings = tuple(name for name in findings if name not in WHOLE_RAIL)
         before = self._said.get(key)
         if findings == (before.findings if before is not None else ()):
@@ -121,7 +121,7 @@ class Board:
         )
 
     def _late_news(self, now_ns: int, states: list[WayState]) -> list[Verdict]:
-        """Whether this rank itself is late, as far as its own links tell."""
+        """Return a verdict if this rank became late or stopped being late, by its own links."""
         over = {
             (state.source, state.target): round(state.latency.now - state.latency.usual)
             for state in states

@@ -1,9 +1,10 @@
-"""Finds the moment at which readings changed: a cumulative sum with hysteresis.
+"""A change detector for a series of readings: a cumulative sum (CUSUM) with hysteresis.
 
-Each reading scores between -1 and 1: it speaks for a change when it is above what counts as one,
-fully so from `clear` times that on, and against it below. The sum never falls below zero; a change
-is found when it reaches `evidence`, and it began where the sum last left zero. Once found, a sum is
-kept for the way back, for which readings speak below half of what was found.
+Each reading scores between -1 and 1: below the threshold the score is negative, above it positive,
+and from `clear` times the threshold on it is 1. The sum of scores never falls below zero. A change
+is found when the sum reaches `evidence`, and the change began when the sum last left zero. From
+then on the sum collects evidence for the recovery: readings below half of the found change score
+positive.
 """
 
 from dataclasses import dataclass
@@ -13,29 +14,33 @@ __all__ = ["Change"]
 
 @dataclass(slots=True)
 class Change:
-    """The state of one detector. Small enough to be copied, which is how a reading is undone."""
+    """A CUSUM change detector.
+
+    Objects are small, so the caller copies one before a reading to be able to undo the reading.
+    """
 
     evidence: float
     recovery_evidence: float
     clear: float = 2.0
     active: bool = False
-    """A change was found and has not gone."""
+    """Whether a change was found and still lasts."""
     since_ns: int = 0
-    """When the present state began, as far as the readings tell."""
+    """The estimated time at which the present state began."""
     threshold: float = 0.0
-    """The size of the change that was found; below half of it, it is over."""
+    """The size of the found change; readings below half of this size are evidence of its end."""
     score: float = 0.0
     _turned_ns: int = 0
 
     @property
     def calm(self) -> bool:
-        """Nothing speaks for a change, in either direction."""
+        """Whether no change is active and no evidence for one has been collected."""
         return not self.active and not self.score
 
     def take(self, reading: float, threshold: float, began_ns: int) -> bool:
-        """Takes how far a reading lies above the usual; True when the state changed with it.
+        """Add a reading and return whether `active` changed with it.
 
-        `began_ns`: when what the reading tells about began.
+        `reading` is the excess over the baseline, `threshold` the least excess that counts as a
+        change, and `began_ns` the start of the interval that the reading describes.
         """
         above = reading / (self.threshold if self.active else threshold)
         weight = 1 - 2 * above if self.active else _evidence(above, self.clear)
@@ -47,7 +52,7 @@ class Change:
             return False
         self.active = not self.active
         self.since_ns = self._turned_ns
-        # What is to be over is what was found, not what would have sufficed.
+        # The recovery is measured against the change that was found, not against the threshold.
         self.threshold = max(threshold, reading) if self.active else threshold
         self.score = 0.0
         return True

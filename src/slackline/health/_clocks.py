@@ -1,8 +1,8 @@
-"""Two hosts' clocks against each other: offset and drift, followed as a line.
+"""Offset and drift between two hosts' clocks, tracked as a line over time.
 
-The offset is known only up to half of the asymmetry that the path has always had: a direction that
-was slower from the start looks like an offset. Later changes can be told apart, because clocks
-drift (a few to some hundred parts in a million) where delays jump.
+The offset is known only up to half of the path's constant asymmetry: a direction that was slower
+from the start looks like an offset. Later changes can be told apart, because clocks drift slowly
+(a few to some hundred parts in a million) while delays jump.
 """
 
 __all__ = ["Clocks"]
@@ -10,28 +10,29 @@ __all__ = ["Clocks"]
 _LEVEL_GAIN = 0.1
 _SLOPE_GAIN = 0.005
 _STEEPEST = 500e-6
-"""What the kernel allows itself when it corrects a clock."""
+"""The largest rate at which the kernel corrects a clock."""
 
 
 class Clocks:
-    """The peer's clock minus ours, relative to the first comparison.
+    """The peer's clock minus the local clock, relative to the first comparison.
 
-    The first comparisons are fitted by least squares; then the line's memory has a fixed length.
+    The first comparisons are fitted by least squares. Later comparisons have a fixed weight, so
+    that old ones are forgotten.
     """
 
     def __init__(self) -> None:
         self.drift = 0.0
-        """How much faster the peer's clock runs."""
+        """The relative rate by which the peer's clock runs faster than the local one."""
         self._level = 0.0
         self._at_ns = 0
         self._comparisons = 0
 
     def offset(self, at_ns: int) -> float:
-        """Nanoseconds by which the peer's clock is ahead of what it was, at our time."""
+        """Return the nanoseconds that the peer's clock has gained by the local time `at_ns`."""
         return self._level + self.drift * (at_ns - self._at_ns)
 
     def correct(self, at_ns: int, error: float) -> None:
-        """The offset at that time was `error` more than `offset` says."""
+        """Correct the line: at `at_ns` the true offset was `error` more than `offset(at_ns)`."""
         n = self._comparisons
         level_gain = max(_LEVEL_GAIN, 2 * (2 * n + 1) / ((n + 1) * (n + 2)))
         slope_gain = max(_SLOPE_GAIN, 6 / ((n + 1) * (n + 2)))
@@ -43,7 +44,7 @@ class Clocks:
         self._comparisons = n + 1
 
     def step(self, at_ns: int, error: float) -> None:
-        """The clock was set, or not compared for long: takes the error whole, keeps the drift."""
+        """Add all of `error` to the offset and keep the drift, after a clock was set."""
         self._level = self.offset(at_ns) + error
         self._at_ns = at_ns
         self._comparisons = max(1, min(self._comparisons, 3))

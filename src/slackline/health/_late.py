@@ -1,7 +1,8 @@
-"""A late rank or a slow link: from what is slow between all ranks.
+"""The distinction between a late rank (straggler) and a slow link, from the slow directions.
 
-A link is slow alone. A rank that answers late makes every link into it look slow, and one whose
-NIC sends slowly every link out of it. Two ranks have one link: there is nothing to compare.
+A slow link is slow alone. A rank that answers late makes every link into it look slow, and a rank
+whose NIC sends slowly makes every link out of it look slow. A job of two ranks has only one link,
+so nothing can be compared.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ _LEAST_RANKS = 3
 
 
 class Side(StrEnum):
-    """What a rank does late."""
+    """The part of a rank's traffic that is late: its answers, or all that it sends."""
 
     ANSWERS = "answers"
     SENDS = "sends"
@@ -29,9 +30,9 @@ class LateRank(NamedTuple):
 
 
 def late_ranks(ranks: int, over_ns: Mapping[tuple[int, int], int]) -> list[LateRank]:
-    """Ranks of which every link is slow in one direction, and why they are taken for the cause.
+    """Return the ranks whose links are all slow in one direction, each with a reason.
 
-    `over_ns`: for each slow (source, target) by how much it exceeds its usual latency.
+    `over_ns` maps each slow direction (source, target) to its excess over the baseline latency.
     """
     if ranks < _LEAST_RANKS:
         return []

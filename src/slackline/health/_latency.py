@@ -1,15 +1,16 @@
-"""One-way latencies of a rail from its probes: what is usual, and how far it is exceeded now.
+"""Estimates of a rail's one-way latencies from its probes: the baseline, and the present excess
+over it.
 
-A probe gives `received - sent` on the way there and `back - answered` on the way back. Each is the
-latency plus, or minus, the offset between the clocks. `Clocks` takes the offset out, up to a
-constant that does not matter: only what exceeds the usual is judged. Three rules keep noise and
-clocks from looking like a delay:
+A probe gives `received - sent` for the outbound direction and `back - answered` for the inbound
+one. Each is the latency plus or minus the offset between the two clocks. `Clocks` removes the
+offset up to a constant, and the constant cancels because only the excess over the baseline is
+judged. Three rules keep noise and clocks from looking like a delay:
 
 - A reading is the fastest of the last few probes. Jitter delays some probes, a longer path all.
-- Probes whose answers came together were held up together, by a rank that paused: of them only
-  the last one counts, which waited least.
-- Whatever a direction exceeds its usual by, the round trip must exceed its own by as much, beside
-  what is known of the other direction. No clock can do that.
+- Probes whose answers arrived together were held up together, by a rank that paused. Of such
+  probes only the last one counts, because it waited least.
+- The excess of one direction must also appear in the round trip, after the known excess of the
+  other direction is subtracted. A clock error cannot change the round trip.
 """
 
 from collections import deque
@@ -26,45 +27,45 @@ __all__ = ["Latency", "Way"]
 
 _WINDOW_NS = 1_000_000_000
 _WINDOW_PROBES = 8
-"""Clocks are compared by the fastest probe of at least so long and so many."""
+"""Clocks are compared by the fastest probe of a window of at least this time and this count."""
 
 _FOLLOW = 0.05
-"""Of a slow change of the path that the usual takes over with each window."""
+"""The part of a slow change of the path that the baseline adopts in each window."""
 
 _CLEAR = 5.0
-"""A delay this many times what counts needs the least evidence; tails are long."""
+"""A delay of this many thresholds has the full score of 1; the value is high for long tails."""
 
 _MEMORY = 256
 _EVERY = 16
 _LEVEL_GAIN = 0.3
 _SURE = 128
 _MOST_EVIDENCE = 24.0
-"""Two or three seconds of traffic."""
+"""The largest evidence that a verdict can need: two or three seconds of traffic."""
 
 
 @dataclass(slots=True)
 class Way:
-    """One direction of a rail."""
+    """The latency detector of one direction of a rail."""
 
     change: Change
     usual: Usual
     runs: Runs
     floor: float = 0.0
-    """The fastest latency that is usual, from the first probe's."""
+    """The baseline of the fastest latency in nanoseconds, relative to the first probe."""
     excess_ns: float = 0.0
-    """The last reading above the usual."""
+    """The last reading minus the baseline."""
     level_ns: float = 0.0
-    """What a change amounts to, smoothed; 0 without one."""
+    """The smoothed size of the active change in nanoseconds; 0 without a change."""
 
 
 class Latency:
-    """Both directions of a rail. Knows no clock of its own: time is that of the probes."""
+    """The latency detectors of both directions of a rail. All times come from the probes."""
 
     def __init__(self, options: HealthOptions) -> None:
         self.there, self.here = (_way(options) for _ in range(2))
         self.clocks = Clocks()
         self.last_ns = 0
-        """When the last probe that was taken into account came back."""
+        """The time at which the last counted probe came back."""
         self._options = options
         self._first: tuple[int, int] | None = None
         self._last = Probe(0, 0, 0, 0)
@@ -76,12 +77,15 @@ class Latency:
 
     @property
     def known(self) -> bool:
-        """Whether enough is known to judge."""
+        """Whether the baselines of both directions have been learned."""
         return self.there.usual.known and self.here.usual.known
 
     @property
     def usual_ns(self) -> int:
-        """The usual one-way latency: half of the usual round trip, as the halves are unknown."""
+        """The baseline one-way latency: half of the baseline round trip.
+
+        The clocks of two hosts cannot tell how the round trip divides into its directions.
+        """
         if self._first is None:
             return 0
         there, here = self.there, self.here
@@ -89,7 +93,7 @@ class Latency:
         return max(0, round((round_trip + there.usual.middle + here.usual.middle) / 2))
 
     def take(self, probe: Probe) -> None:
-        """Takes the next answer; one that is not newer than the last is passed over."""
+        """Add the next answered probe; a probe that is not newer than the last one is ignored."""
         if probe.sent_ns <= self._last.sent_ns and self._first is not None:
             return
         there_ns = probe.received_ns - probe.sent_ns
@@ -120,20 +124,20 @@ class Latency:
         return bool(self._recent) and 2 * (probe.back_ns - self._last.back_ns) < asked_apart
 
     def _undo(self) -> None:
-        """The last probe does not count after all."""
+        """Remove the last probe and restore both change detectors to their state before it."""
         self._recent.pop()
         if self._window:
             self._window.pop()
         self.there.change, self.here.change = (replace(change) for change in self._before)
 
     def _resume(self, now_ns: int) -> None:
-        """After a pause: what was gathered before it is not compared with what comes."""
+        """Discard the probes from before a pause, so that no reading mixes them with later ones."""
         self._recent.clear()
         self._window.clear()
         self._window_ns = now_ns
 
     def _read(self) -> None:
-        """Judges the fastest of the last probes, direction by direction."""
+        """Make one reading of each direction from the fastest of the last probes, and judge it."""
         there, here = self.there, self.here
         if not self._windows:
             return
@@ -173,7 +177,7 @@ class Latency:
                     runs.take(late=reading - usual.middle >= threshold, told=False)
 
     def _compare(self, now_ns: int) -> None:
-        """Closes a window: what its fastest probes say about the clocks and the usual path."""
+        """End a window: correct clock offset and baseline by the window's fastest probes."""
         there, here = self.there, self.here
         fastest_there = min(x for x, _ in self._window)
         fastest_here = min(x for _, x in self._window)
@@ -191,11 +195,11 @@ class Latency:
         limit = max(self._options.least_delay_ns, self._options.least_change * self.usual_ns)
         if not (there.change.active or here.change.active):
             if fastest_both - fastest_there - fastest_here > 2 * limit:
-                return  # a clock was set within the window: the next one tells by how much
+                return  # A clock was set within this window; the next window shows by how much.
             if path < -limit or (abs(error) > limit and abs(path) < limit):
                 self._begin_anew(now_ns, error, path)
                 return
-        # A window that even its fastest probe was late in tells nothing about the clocks.
+        # A window whose fastest probe was late too says nothing about the clocks.
         steady_there = not there.change.active and error_there <= limit
         steady_here = not here.change.active and error_here <= limit
         if steady_there and steady_here:
@@ -209,7 +213,7 @@ class Latency:
             self.clocks.correct(now_ns, error_there)
 
     def _begin_anew(self, now_ns: int, error: float, path: float) -> None:
-        """A clock was set, or the path became faster than it ever was."""
+        """Restart from this window, after a clock was set or the path became faster."""
         self.there.floor += path
         self.here.floor += path
         self.clocks.step(now_ns, error)

@@ -1,8 +1,8 @@
-"""What all ranks of a job say, put together: one line for one fact.
+"""The verdicts of all ranks of a job, merged and deduplicated to one line per problem.
 
-Both ends of a link see a delay, and every peer of a late rank sees that it is late. The ledger
-waits a moment for the others, then says each thing once: the rank where one explains several links,
-else the link.
+Both ends of a link see a delay, and every peer of a late rank sees that the rank is late. The
+deduplicator waits a second for the reports of the other ranks and then reports each problem once:
+the rank, where one late rank explains several slow links, else the link.
 """
 
 from dataclasses import dataclass
@@ -13,51 +13,54 @@ from slackline.health._verdict import Condition, Verdict
 __all__ = ["Episode", "Ledger"]
 
 _HOLD_NS = 1_000_000_000
-"""How long other ranks get to report the same."""
+"""The time that other ranks have to report the same problem."""
 
 Key = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class Episode:
-    """A trouble of a direction of a rail, from its first report to its end."""
+    """A problem of one direction of a rail, from its first report to its end."""
 
     source: int
     target: int
     rail: int
     condition: Condition
     reason: str
-    """The latest sentence."""
+    """The latest sentence about the problem."""
     heard_ns: int
-    """When it was first heard of, by the clock of who asks."""
+    """The time of the first report, by the clock of the process that runs the Ledger."""
     over_ns: int
     since_ns: int
     until_ns: int | None = None
-    """The end, by the same rank's clock as `since_ns`; None while it lasts."""
+    """The end, by the same rank's clock as `since_ns`; None while the problem lasts."""
     said: bool = False
     told_by: int = -1
-    """The rank whose sentences count; the first that reported."""
+    """The rank that reported the problem first; sentences of other ranks are ignored."""
 
 
 class Ledger:
-    """Verdicts of all ranks in, lines out. `now_ns` is of the clock of whoever reads them."""
+    """A deduplicator of all ranks' verdicts. `now_ns` is the clock of the process that runs it."""
 
     def __init__(self, ranks: int) -> None:
         self.episodes: list[Episode] = []
-        """All troubles so far, in the order in which they were heard of."""
+        """All problems so far, in the order of their first reports."""
         self._ranks = ranks
         self._open: dict[Key, Episode] = {}
         self._late: set[tuple[int, str]] = set()
         self._lines: list[str] = []
 
     def take(self, now_ns: int, rank: int, verdict: Verdict) -> None:
-        """Rank `rank` said this. What it says of itself is found here from all links."""
+        """Add a verdict that `rank` reported at `now_ns`.
+
+        A verdict of a rank about itself is ignored: `lines` finds late ranks from all links.
+        """
         if verdict.source == verdict.target:
             return
         key = verdict.source, verdict.target, verdict.rail
         episode = self._open.get(key)
         if episode is not None and episode.told_by != rank:
-            return  # the other end of the same link
+            return  # The other end of the link reported the problem first.
         if verdict.condition is Condition.BACK:
             if episode is not None:
                 del self._open[key]
@@ -86,7 +89,7 @@ class Ledger:
             self._lines.append(verdict.reason)
 
     def lines(self, now_ns: int) -> list[str]:
-        """What there is to say by now, each line once."""
+        """Return the lines that became due by `now_ns`; each line is returned once."""
         over = {(e.source, e.target): e.over_ns for e in self._open.values() if e.over_ns}
         late = late_ranks(self._ranks, over)
         blamed = {(each.rank, each.side.value) for each in late}
@@ -108,6 +111,6 @@ class Ledger:
         return lines
 
     def finish(self) -> list[str]:
-        """What is still held back, at the end of the job."""
+        """Return the lines of all reports that still wait, at the end of the job."""
         latest = max((episode.heard_ns for episode in self._open.values()), default=0)
         return self.lines(latest + _HOLD_NS)

@@ -1,4 +1,4 @@
-"""The packets that a rail's sending direction loses: those that its sender had to send again."""
+"""The packet loss of a rail's sending direction, counted as packets that were sent again."""
 
 from slackline.health._change import Change
 from slackline.health._options import HealthOptions
@@ -16,12 +16,15 @@ _MOST_EVIDENCE = 8.0
 
 
 class Loss:
-    """The sending direction of one rail. A reading is the better of two intervals in a row."""
+    """The packet loss detector of the sending direction of one rail.
+
+    A reading is the lower loss of two consecutive intervals.
+    """
 
     def __init__(self, options: HealthOptions) -> None:
         self.change = Change(options.evidence, options.recovery_evidence / 2)
         self.share = 0.0
-        """The part of the packets that is lost, during a change."""
+        """The fraction of the packets that is lost, while a change is active."""
         self._options = options
         self._usual = Usual(
             least=options.learn_intervals,
@@ -35,11 +38,11 @@ class Loss:
 
     @property
     def usual_share(self) -> float:
-        """The part that is usually lost."""
+        """The baseline fraction of the packets that is lost."""
         return self._usual.middle
 
     def take(self, now_ns: int, sample: RailSample) -> None:
-        """Takes a sample."""
+        """Add a sample of the rail that was read at `now_ns`."""
         mark = now_ns, sample.packets_sent, sample.packets_resent
         before = self._mark
         if before is None or mark[1] < before[1] or mark[2] < before[2]:

@@ -1,4 +1,4 @@
-"""How much counts as a change, and how sure a verdict has to be."""
+"""Thresholds of the link health detectors: the size of a change, and the evidence for a verdict."""
 
 from dataclasses import dataclass, fields
 
@@ -9,38 +9,44 @@ __all__ = ["HealthOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class HealthOptions:
-    """The defaults give a verdict on a delay after six probes: 0.3 s of traffic."""
+    """Thresholds of the link health detectors.
+
+    A probe is a small frame to the peer and back, with four timestamps. The defaults report an
+    added delay after six probes, which are 0.3 s of traffic. Raises UsageError for a value that is
+    not positive, or a fraction that is not below 1.
+    """
 
     least_change: float = 0.10
-    """Changes below this part of what is usual are jitter."""
+    """Changes below this fraction of the baseline count as jitter."""
     least_delay_ns: int = 1_000_000
-    """Delays below this are jitter, however small the usual latency."""
+    """Added delays below this count as jitter, however small the baseline latency is."""
     least_loss: float = 0.005
-    """Losses below this part of the packets, beyond what is usual, are jitter."""
+    """Increases of the packet loss by less than this fraction of all packets count as jitter."""
     noise_factor: float = 6.0
-    """A change must be this many times the usual scatter (scaled median deviation)."""
+    """A change must be this many times the baseline's noise (scaled median deviation)."""
     evidence: float = 3.0
-    """How many clear readings in a row make a verdict at least; more where more are usual."""
+    """The least number of consecutive clear readings that make a verdict. The number is larger
+    where runs of bad readings are normal."""
     recovery_evidence: float = 8.0
-    """How many clear readings in a row take a verdict back."""
+    """The number of consecutive clear readings that withdraw a verdict."""
     fastest_of: int = 4
-    """A reading is the fastest of so many probes: a delay slows them all, jitter does not."""
+    """The number of probes whose fastest is one reading: jitter delays only some of them."""
     learn_probes: int = 64
-    """Probes from which the usual latency is learned before anything is judged."""
+    """The number of probes that the baseline latency is learned from before the first verdict."""
     learn_intervals: int = 12
-    """Intervals from which the usual bandwidth or loss is learned before it is judged."""
+    """The number of intervals that the baseline bandwidth or loss is learned from."""
     bulk_bytes: int = 256 << 10
-    """Bytes that an interval must carry to count as a reading of bandwidth."""
+    """The least number of bytes in an interval that counts as a reading of bandwidth."""
     bulk_frame_bytes: int = 16 << 10
-    """Mean size of the frames of such an interval, at least."""
+    """The least mean frame size in an interval that counts as a reading of bandwidth."""
     bulk_round_trips: int = 20
-    """How many usual round trips an interval must have been busy to count as such a reading."""
+    """The least busy time, in baseline round trips, of an interval that measures bandwidth."""
     bulk_packets: int = 500
-    """Packets that an interval must have to count as a reading of loss."""
+    """The least number of packets in an interval that counts as a reading of loss."""
     queue_bytes: int = 64 << 10
-    """From how much more than usual in its own queue a sender is said to be queueing."""
+    """The growth of a sender's own queue above its baseline that is reported as queueing."""
     idle_ns: int = 5_000_000_000
-    """After such a pause between probes the clocks are compared anew."""
+    """The pause between probes after which the clocks of both hosts are compared anew."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

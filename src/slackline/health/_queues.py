@@ -1,4 +1,4 @@
-"""Whether a sender's bytes wait in its own queue: its NIC does not take them as fast as usual."""
+"""A detector of send queues that grow because a NIC takes bytes more slowly than before."""
 
 from collections import deque
 
@@ -12,7 +12,7 @@ _FOLLOW = 0.05
 
 
 class Queues:
-    """One rail's queue at its sender. `grown` looks at the mean of the last samples."""
+    """The send queue of one rail, judged by the mean of the last samples."""
 
     def __init__(self, options: HealthOptions) -> None:
         self._options = options
@@ -20,7 +20,7 @@ class Queues:
         self._usual = 0.0
 
     def take(self, sample: RailSample, *, calm: bool) -> None:
-        """Takes a sample; in calm times it tells what is usual."""
+        """Add a sample of the rail; `calm` samples also update the baseline."""
         if sample.unconfirmed_bytes:
             self._recent.append(sample.queued_bytes)
             if calm:
@@ -28,7 +28,7 @@ class Queues:
 
     @property
     def grown(self) -> bool:
-        """Whether clearly more waits than usual."""
+        """Whether clearly more bytes wait in the queue than the baseline."""
         if not self._recent:
             return False
         mean = sum(self._recent) / len(self._recent)

@@ -1,4 +1,4 @@
-"""Everything that is known about the health of one rail, from the samples of one of its ends."""
+"""The health of one rail: all detectors, fed with the samples of one of its ends."""
 
 from slackline.health._latency import Latency, Way
 from slackline.health._loss import Loss
@@ -12,7 +12,10 @@ __all__ = ["RailHealth"]
 
 
 class RailHealth:
-    """One rail. Fed with samples in the order of time; a rail that is dialled again goes on."""
+    """The detectors of one rail at one of its ends.
+
+    Samples must arrive in the order of time. A rail that reconnects keeps its history.
+    """
 
     def __init__(self, options: HealthOptions, sample: RailSample) -> None:
         self._evidence = options.evidence
@@ -26,14 +29,14 @@ class RailHealth:
         self._missing_since_ns: int | None = None
 
     def take(self, now_ns: int, sample: RailSample) -> None:
-        """Takes a sample that was read at `now_ns`."""
+        """Add a sample that was read at `now_ns` to every detector."""
         self.last = sample
         self.gone_since_ns = self._missing_since_ns = None
         self.down_since_ns = None if sample.up else self.down_since_ns or now_ns
         for probe in sample.probes:
             self.latency.take(probe)
         back = self.latency.here.change
-        # Confirmations come the way back: where that is late, or seems to be, it is to blame.
+        # Acknowledgements take the return path: while it is late, it explains a low bandwidth.
         spoiled = back.active or back.score >= self._evidence
         self.throughput.take(now_ns, sample, self.latency.usual_ns, judge=not spoiled)
         self.loss.take(now_ns, sample)
@@ -41,14 +44,18 @@ class RailHealth:
         self.queues.take(sample, calm=not slow)
 
     def gone(self, now_ns: int) -> None:
-        """The engine has no such rail any more; told twice in a row, it is not being replaced."""
+        """Record that the engine has no such rail at `now_ns`.
+
+        The second consecutive call marks the rail as ended: after the first one the rail may still
+        be reconnecting.
+        """
         if self._missing_since_ns is None:
             self._missing_since_ns = now_ns
         else:
             self.gone_since_ns = self._missing_since_ns
 
     def states(self) -> tuple[WayState, WayState]:
-        """The direction that this end sends in, and the one that it receives from."""
+        """Return the state of the sending direction and of the receiving direction."""
         return self._sending(), self._state(self.latency.here, (self.last.peer, self.last.rank))
 
     def _sending(self) -> WayState:

@@ -1,24 +1,27 @@
-"""How many late readings in a row are usual, and so how many it takes to say more than that.
+"""The evidence that a verdict needs, learned from the runs of late readings that are normal.
 
-A sender that fills its wire delays its own probes for as long as a transfer lasts; that is as usual
-as the transfer. What has lasted twice as long as it ever does is news. A verdict that does not
-outlast twice its evidence was none, and counts as usual from then on.
+A reading is late when it exceeds its baseline clearly. A sender that fills its wire delays its own
+probes for as long as a transfer lasts, so a run of late readings of that length is normal. A run
+that lasts twice as long as the longest normal run is worth a verdict. When a verdict ends before
+twice its evidence has passed, the verdict was a false alarm, and its run counts as normal
+afterwards.
 """
 
 __all__ = ["Runs"]
 
 _FACTOR = 2
 _FORGET = 0.9995
-"""Of the longest run, for each reading: half of it is forgotten in a minute or two."""
+"""The decay of the longest run at each reading: the run halves in a minute or two."""
 
 
 class Runs:
-    """The late readings in a row of one direction."""
+    """The longest normal run of late readings in one direction of a rail."""
 
     def __init__(self, least: float, *, sure: int, most: float) -> None:
-        """`sure`: after so many readings twice is enough; before, little has been seen.
+        """Create a record without readings; `least` and `most` bound the evidence for a verdict.
 
-        `most`: so many are evidence whatever was usual.
+        After `sure` readings, twice the longest normal run is enough evidence. Before, the factor
+        is larger, because few readings have not shown the longest normal run yet.
         """
         self._least = least
         self._sure = sure
@@ -29,12 +32,12 @@ class Runs:
 
     @property
     def evidence(self) -> float:
-        """How many clear readings in a row make a verdict."""
+        """The number of consecutive clear readings that make a verdict."""
         factor = _FACTOR * max(1.0, self._sure / max(self._seen, 1))
         return min(max(self._least, factor * self._longest + 1), self._most)
 
     def take(self, *, late: bool, told: bool) -> None:
-        """The next reading; `told`: while a verdict holds."""
+        """Record whether the next reading is `late`; `told` says whether a verdict is in force."""
         self._longest *= _FORGET
         self._seen += 1
         if late:

@@ -1,4 +1,4 @@
-"""What a NIC engine tells about one rail at one moment: cumulative counters and the last probes."""
+"""The input of link health: cumulative counters of one rail at one moment, and its last probes."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,47 +7,47 @@ __all__ = ["Probe", "RailSample"]
 
 
 class Probe(NamedTuple):
-    """A question and its answer. Each time is of the clock of the host where it was taken."""
+    """The four timestamps of a probe frame and its answer, each by the local clock of its host."""
 
     sent_ns: int
-    """The question left here."""
+    """The probe left this host."""
     received_ns: int
-    """It arrived there."""
+    """The probe arrived at the peer."""
     answered_ns: int
-    """The answer left there."""
+    """The answer left the peer."""
     back_ns: int
-    """It arrived here."""
+    """The answer arrived at this host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RailSample:
-    """One rail as one of its ends sees it. Counters only grow, until the rail is dialled again."""
+    """The counters of one rail at one of its ends. They only grow until the rail reconnects."""
 
     rank: int
     """The rank that took the sample."""
     peer: int
     """The rank at the other end."""
     rail: int = 0
-    """Which of the link's rails; the same number at both ends."""
+    """The index of the rail within its link, the same at both ends."""
     kind: str = "tcp"
     """"tcp", "udp" or "shm"."""
     name: str = ""
-    """The rail as messages name it: "tcp 10.77.0.1>10.77.0.2"."""
+    """The rail's name in messages, for example "tcp 10.77.0.1>10.77.0.2"."""
     up: bool = True
-    """False while the engine takes the rail for silent and sends nothing over it."""
+    """False while the engine considers the rail silent and sends nothing over it."""
     frames_sent: int = 0
-    """Frames given to the rail."""
+    """Frames handed to the rail so far."""
     packets_sent: int = 0
-    """Datagrams; 0 where the system does not tell."""
+    """Packets sent so far; 0 where the operating system does not report them."""
     packets_resent: int = 0
-    """Datagrams that were taken for lost and sent again."""
+    """Packets that were considered lost and sent again."""
     queued_bytes: int = 0
-    """What waits in the sender's own queue now."""
+    """Bytes that wait in the sender's own queue now."""
     unconfirmed_bytes: int = 0
-    """What the peer has not confirmed now: queued and in flight."""
+    """Bytes that the peer has not acknowledged yet: queued and in flight."""
     confirmed_bytes: int = 0
-    """What the peer has confirmed so far."""
+    """Bytes that the peer has acknowledged so far."""
     busy_ns: int = 0
-    """How long something was unconfirmed."""
+    """The total time during which any byte was unacknowledged."""
     probes: tuple[Probe, ...] = ()
-    """The last answers, oldest first; those of the sample before may be among them."""
+    """The last answered probes, oldest first; probes of the previous sample may be among them."""

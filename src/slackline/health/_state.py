@@ -1,4 +1,4 @@
-"""What is known about one direction of a rail: the input of every verdict."""
+"""The findings about one direction of a rail: the input of every verdict."""
 
 from dataclasses import dataclass
 
@@ -7,41 +7,45 @@ __all__ = ["Shift", "WayState"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shift:
-    """Something that is not as usual: nanoseconds, bytes per second, or a part of the packets."""
+    """A deviation of one measured quantity from its baseline.
+
+    The unit is that of the quantity: nanoseconds of latency, bytes per second of bandwidth, or the
+    lost fraction of the packets.
+    """
 
     since_ns: int
-    """When it changed."""
+    """The time at which the quantity changed."""
     usual: float
-    """What is usual."""
+    """The baseline value."""
     now: float
-    """What it is now."""
+    """The present value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WayState:
-    """One direction of one rail, as one of its ends knows it. Times are of that end's clock."""
+    """The health of one direction of one rail, as one end sees it. Times are that end's clock."""
 
     source: int
     """The rank that sends."""
     target: int
     """The rank that receives."""
     rail: int = 0
-    """Which of the link's rails."""
+    """The index of the rail within its link."""
     name: str = ""
-    """The rail as messages name it."""
+    """The rail's name in messages."""
     known: bool = True
-    """Whether enough was seen to know what is usual."""
+    """Whether the baseline latency has been learned."""
     usual_ns: int = 0
-    """The usual one-way latency: half of the usual round trip."""
+    """The baseline one-way latency: half of the baseline round trip."""
     latency: Shift | None = None
-    """Set while the latency is above the usual."""
+    """Set while the latency is above its baseline."""
     bandwidth: Shift | None = None
-    """Set while the bandwidth is below the usual; only the sender knows."""
+    """Set while the bandwidth is below its baseline; only the sender can measure it."""
     loss: Shift | None = None
-    """Set while more packets are lost than usual; only the sender knows."""
+    """Set while the packet loss is above its baseline; only the sender can measure it."""
     queueing: bool | None = None
-    """Whether the sender's own queue has grown; None where only the other end knows."""
+    """Whether the sender's own send queue has grown; None at the receiver, which cannot see it."""
     silent_since_ns: int | None = None
-    """Set while the peer does not answer on the rail."""
+    """Set while the peer does not answer on the rail: the time at which the silence was found."""
     cut_since_ns: int | None = None
-    """Set when the rail has ended."""
+    """Set once the rail has ended: the time at which the rail was first missing."""

@@ -1,8 +1,8 @@
-"""The bandwidth that a rail's sending direction gets: confirmed bytes over busy time.
+"""The bandwidth of a rail's sending direction: acknowledged bytes divided by busy time.
 
-Only what is alike is compared: intervals in which enough moved to be about bandwidth and not about
-round trips, and among them those whose frames had about the same size. A reading is the faster of
-two intervals in a row: a rank that pauses spoils one, a slow link all.
+Only similar intervals are compared. An interval must move enough bytes to be limited by bandwidth
+and not by round trips, and its frames must have about the same mean size as the others'. A reading
+is the faster of two consecutive intervals: a rank that pauses slows one interval, a slow link all.
 """
 
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ _LEVEL_GAIN = 0.3
 _SURE = 32
 _MOST_EVIDENCE = 8.0
 _MOST_NOISE = 0.4
-"""A loss of more than this is never noise if it lasts, so that a half is always found."""
+"""The upper bound of the noise as a fraction of the rate, so that a halved rate is always found."""
 _NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Where an interval began."""
+    """The time and counters at the start of an interval."""
 
     at_ns: int
     confirmed_bytes: int
@@ -36,14 +36,14 @@ class _Mark:
 
 
 class Throughput:
-    """The sending direction of one rail."""
+    """The bandwidth detector of the sending direction of one rail."""
 
     def __init__(self, options: HealthOptions) -> None:
         self.change = Change(options.evidence, options.recovery_evidence / 2)
         self.rate = 0.0
-        """Bytes per second of the present change, or of the last reading."""
+        """Bytes per second: smoothed during a change, else the last reading."""
         self.usual_rate = 0.0
-        """Bytes per second of intervals like the last one; 0 while unknown."""
+        """The baseline for the last interval's frame size, in bytes per second; 0 while unknown."""
         self._options = options
         self._mark: _Mark | None = None
         self._last = 0.0
@@ -53,9 +53,10 @@ class Throughput:
         self._runs = Runs(options.evidence, sure=_SURE, most=_MOST_EVIDENCE)
 
     def take(self, now_ns: int, sample: RailSample, usual_ns: int, *, judge: bool) -> None:
-        """Takes a sample; `usual_ns` is the usual one-way latency.
+        """Add a sample that was read at `now_ns`; `usual_ns` is the baseline one-way latency.
 
-        `judge` False: the readings are spoiled by something else, as a slow way back.
+        With `judge` False the sample only starts a new interval. The caller passes False while a
+        slow return path delays the acknowledgements and so spoils the readings.
         """
         mark = _Mark(now_ns, sample.confirmed_bytes, sample.busy_ns, sample.frames_sent)
         before = self._mark

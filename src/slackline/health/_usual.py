@@ -1,4 +1,4 @@
-"""What is usual: the middle and the scatter of the last readings that were calm."""
+"""The baseline of a measured quantity: median and noise band of its last calm readings."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -6,19 +6,19 @@ from collections.abc import Iterable
 __all__ = ["Usual"]
 
 _SCALE = 1.4826
-"""Makes the median deviation of normal noise its standard deviation."""
+"""The factor from the median deviation of normal noise to its standard deviation."""
 
 _FORGET = 0.98
-"""Of the scatter that was known, for each new estimate of it: bursts come in seasons."""
+"""The slowest decay of the noise band per new estimate, because noise comes in long bursts."""
 
 
 class Usual:
-    """Middle and scatter of the last `memory` readings, computed again every `every` readings."""
+    """The median and noise of the last `memory` readings, recomputed every `every` readings."""
 
     def __init__(self, *, least: int, memory: int, every: int, noise_factor: float) -> None:
         self.middle = 0.0
         self.scatter = 0.0
-        """How far from the middle a reading must be to be no noise."""
+        """The noise band: a reading that is further than this from the median is no noise."""
         self._readings: deque[float] = deque(maxlen=memory)
         self._least = least
         self._every = every
@@ -27,16 +27,16 @@ class Usual:
 
     @property
     def readings(self) -> Iterable[float]:
-        """What is remembered, oldest first."""
+        """The remembered readings, oldest first."""
         return self._readings
 
     @property
     def known(self) -> bool:
-        """Whether there were enough readings."""
+        """Whether at least `least` readings were added, so that the baseline is valid."""
         return len(self._readings) >= self._least
 
     def add(self, reading: float) -> None:
-        """Takes a calm reading; larger is worse."""
+        """Add a calm reading; a larger reading is a worse one."""
         self._readings.append(reading)
         self._due -= 1
         if self._due <= 0:
@@ -47,7 +47,7 @@ class Usual:
         ordered = sorted(self._readings)
         middle = ordered[len(ordered) // 2]
         deviations = sorted(abs(x - middle) for x in ordered)
-        # Few readings have not seen much of the tail yet.
+        # Few readings have not shown the tail of the distribution yet, so the band is wider.
         unsure = 1 + self._least / len(ordered)
         noise = self._noise_factor * _SCALE * deviations[len(deviations) // 2]
         self.middle = middle

@@ -1,6 +1,6 @@
-"""From a direction's state to a word and a sentence: pure functions.
+"""Pure functions that turn the state of a rail's direction into a condition and a sentence.
 
-The sentence is shown as it is, by the log, the command and the page.
+The log, the command line and the report page show the sentence unchanged.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,14 @@ __all__ = [
 
 
 WHOLE_RAIL = ("cut", "silent")
-"""Findings that both directions of a rail have in common."""
+"""The findings that both directions of a rail share."""
 
 
 class Condition(StrEnum):
-    """What a link's direction is; `LATE` is a rank's, `BACK` the news that all is well again."""
+    """The condition of one direction of a link.
+
+    `LATE` is the condition of a rank. `BACK` reports that an earlier problem is over.
+    """
 
     LEARNING = "learning"
     WELL = "well"
@@ -39,7 +42,7 @@ class Condition(StrEnum):
 
 
 class Judgement(NamedTuple):
-    """A decision and why."""
+    """A condition together with the sentence that explains it."""
 
     decision: Condition
     reason: str
@@ -47,30 +50,31 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """One piece of news: a direction of a link, or a rank, is not what it was."""
+    """A report that the condition of a link's direction, or of a rank, has changed."""
 
     time_ns: int
-    """When it was found."""
+    """The time at which the change was found."""
     since_ns: int
-    """When it began."""
+    """The time at which the change began."""
     condition: Condition
-    """What it is now."""
+    """The new condition."""
     source: int
     """The rank that sends."""
     target: int
-    """The rank that receives; for LATE the rank itself, as `source`."""
+    """The rank that receives; for LATE the late rank itself, like `source`."""
     rail: int
-    """Which of the link's rails."""
+    """The index of the rail within its link."""
     reason: str
-    """The sentence."""
+    """The English sentence that explains the condition."""
     over_ns: int = 0
-    """By how much the latency exceeds its usual; 0 where it does not."""
+    """The excess of the latency over its baseline; 0 without an excess."""
 
 
 def judge(now_ns: int, state: WayState, *, start_ns: int = 0, alone: bool = True) -> Judgement:
-    """What a direction is at `now_ns`. The sentence counts seconds from `start_ns`.
+    """Return the condition of a direction at `now_ns`, and the sentence that explains it.
 
-    `alone`: the rail is the only one of its link, and need not be named.
+    The sentence counts seconds from `start_ns`. `alone` says that the rail is the only one of its
+    link, so that the sentence does not name the rail.
     """
     if state.cut_since_ns is not None:
         name = way_name(state, alone=alone, between="-")
@@ -107,7 +111,7 @@ def judge(now_ns: int, state: WayState, *, start_ns: int = 0, alone: bool = True
 
 
 def recovered(now_ns: int, state: WayState, since_ns: int, *, start_ns: int, alone: bool) -> str:
-    """The sentence for a direction that is well again, after trouble that began at `since_ns`."""
+    """Return the sentence for a direction that recovered from a problem since `since_ns`."""
     usual = f"{_duration(state.usual_ns)} one way" if state.known else "its peer answers"
     lasting = _duration(now_ns - since_ns)
     return (
@@ -117,7 +121,7 @@ def recovered(now_ns: int, state: WayState, since_ns: int, *, start_ns: int, alo
 
 
 def latest(state: WayState) -> tuple[str, ...]:
-    """Which findings a direction has: news is a change of these."""
+    """Return the names of a direction's findings; a change of these names makes a new verdict."""
     named = {
         "cut": state.cut_since_ns is not None,
         "silent": state.silent_since_ns is not None,
@@ -129,7 +133,7 @@ def latest(state: WayState) -> tuple[str, ...]:
 
 
 def way_name(state: WayState, *, alone: bool, between: str = ">") -> str:
-    """The direction as sentences name it: "link 2>3"."""
+    """Return the name of a direction in sentences, for example "link 2>3"."""
     link = f"link {state.source}{between}{state.target}"
     return link if alone else f"{link} on rail {state.rail} ({state.name})"
 
@@ -150,7 +154,7 @@ def _seconds(ns: int) -> str:
 
 
 def _duration(ns: float) -> str:
-    """Two digits or so: "0.2 ms", "31 ms", "1.5 s"."""
+    """Return a duration with about two digits: "0.2 ms", "31 ms", "1.5 s"."""
     for limit, unit, size in ((1e3, "ns", 1.0), (1e5, "us", 1e3), (1e9, "ms", 1e6)):
         if ns < limit:
             return f"{_short(ns / size)} {unit}"
@@ -158,7 +162,7 @@ def _duration(ns: float) -> str:
 
 
 def _rates(shift: Shift) -> tuple[str, str]:
-    """Both in the unit of the usual: ("210 Mbit/s", "940 Mbit/s")."""
+    """Return present and baseline rate in the baseline's unit: ("210 Mbit/s", "940 Mbit/s")."""
     usual = shift.usual * 8
     unit, size = next(
         (named for named in (("Gbit/s", 1e9), ("Mbit/s", 1e6)) if usual >= named[1]),
