@@ -1,11 +1,16 @@
-"""A network on one machine: hosts as namespaces, rates, delays, faults (Linux, root).
+"""A test network on one machine: hosts are network namespaces, joined by a switch (Linux, root).
 
-_options.py     hosts, NICs, rates
-_names.py       namespaces, interfaces, addresses
-_commands.py    a lab as lines of ip, bridge and tc: pure data
-_system.py      runs them
-_ownership.py   who owns a lab, and how what a dead owner left is cleaned
-_lab.py         Lab: up on entry, down on exit
+A fault plan changes the network over time: rates, delays, losses, links that go down.
+
+_options.py     hosts, NICs and rates of a lab
+_names.py       names of namespaces and interfaces; addresses
+_commands.py    the ip, bridge and tc commands that build a lab, as pure data
+_system.py      runs these commands
+_ownership.py   the record of a lab's owner, and the cleanup after a dead owner
+_fabrics.py     the two switches: the kernel's bridge and a user-space process
+_executor.py    the thread that applies fault plans on time
+_lab.py         Lab: a context manager that builds the network and removes it
+_standing.py    persistent labs, as used by the command line
 """
 
 from slackline.lab._executor import Executor, Injection

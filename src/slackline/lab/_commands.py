@@ -1,4 +1,4 @@
-"""A lab as data: the lines of `ip`, `bridge` and `tc` that make it. Pure; _system.py runs them."""
+"""The `ip`, `bridge` and `tc` commands that build a lab, as pure data; _system.py runs them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,38 +21,39 @@ __all__ = [
 
 
 _TAP_QUEUE = 10_000
-"""Frames that a NIC of the user switch holds while the switch is busy; the default of 1000 is
-overrun by single packets."""
+"""Frames that a NIC of the user switch buffers while the switch is busy. The default of 1000
+overflows when traffic is made of single packets."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Lines that one run of a tool carries out in one namespace."""
+    """Command lines that one run of a tool executes in one network namespace."""
 
     tool: str
-    """ip, bridge or tc."""
+    """The tool: ip, bridge or tc."""
     namespace: str | None
-    """None is where the caller is."""
+    """The namespace to run in; None is the caller's own."""
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Shaping:
-    """How a token bucket makes a rate (tc-tbf)."""
+    """The parameters of a token bucket that limits a rate (tc-tbf)."""
 
     burst: int
-    """Bytes that may go at once. A tenth of a millisecond of the rate and at least 16 KiB: less
-    needs timers that fire more often than they do, more is a wire with a lead."""
+    """Bytes that may be sent at once: a tenth of a millisecond of the rate, and at least 16 KiB.
+    A smaller burst needs timers that fire more often than the kernel's do. A larger one lets a
+    sender run ahead of its rate."""
     gso: int
-    """Bytes that the stack hands over at once: three quarters of the burst, since what does not
-    fit into it must be cut up again."""
+    """The largest segment that the network stack hands over at once (GSO): three quarters of the
+    burst, since a larger segment must be split again."""
     limit: int
-    """Bytes that may wait, 33 ms of the rate. TCP keeps less than that in a queue by itself, so
-    that a full wire holds its sender up and drops nothing; four senders to one port fit too."""
+    """Bytes that may wait in the queue: 33 ms of the rate. TCP by itself queues less than that, so
+    a full wire delays its sender and drops nothing, even with four senders to one port."""
 
 
 def shape(rate: int, burst: int | None = None) -> Shaping:
-    """The bucket for a rate in bits per second, of `burst` bytes if that is given."""
+    """Return the token bucket for `rate` (bits per second), of `burst` bytes if given."""
     if burst is None:
         burst = min(max(16 << 10, rate * 105 // 8_000_000), 160 << 10)
     return Shaping(
@@ -63,20 +64,20 @@ def shape(rate: int, burst: int | None = None) -> Shaping:
 
 
 def add_namespaces(which: Iterable[str]) -> Batch:
-    """Make namespaces."""
+    """Return the commands that create these network namespaces."""
     return Batch("ip", None, tuple(f"netns add {name}" for name in which))
 
 
 def delete_namespace(name: str) -> Batch:
-    """Take a namespace away, with all that is in it."""
+    """Return the command that deletes a network namespace with all its interfaces."""
     return Batch("ip", None, (f"netns delete {name}",))
 
 
 def kernel_up(lab: str, options: LabOptions) -> Iterator[Batch]:
-    """Bridges, cables and rates; the namespaces are there, the hosts are configured next.
+    """Yield the commands that create the kernel's bridges, virtual cables and rate limits.
 
-    The bridges know who is where from the start and learn nothing: a frame to one host is never
-    seen by another.
+    The namespaces must exist; the hosts are configured afterwards. Each bridge has a static table
+    of MAC addresses and learns nothing, so that a frame to one host never reaches another.
     """
     home = names.fabric(lab)
     links, known = [], []
@@ -101,7 +102,7 @@ def kernel_up(lab: str, options: LabOptions) -> Iterator[Batch]:
 
 
 def user_up(lab: str, options: LabOptions) -> Iterator[Batch]:
-    """What the NICs that the user switch has made still need before the hosts are configured."""
+    """Yield the commands that set MAC, MTU and queue length of the user switch's NICs."""
     for host in range(options.hosts):
         lines = (
             f"link set {names.interface(nic)} address {names.mac(host, nic)} "
@@ -112,16 +113,16 @@ def user_up(lab: str, options: LabOptions) -> Iterator[Batch]:
 
 
 def plug(home: str, ports: Iterable[str], plugged: bool) -> Batch:
-    """Plug the cables into these ports, or pull them out."""
+    """Return the commands that set these bridge ports up (`plugged`) or down."""
     state = "up" if plugged else "down"
     return Batch("ip", home, tuple(f"link set {port} {state}" for port in ports))
 
 
 def configure_host(lab: str, options: LabOptions, host: int) -> Iterator[Batch]:
-    """Addresses, neighbours and the rate of what a host sends; its interfaces are there.
+    """Yield the commands that set a host's addresses, neighbours and send rate.
 
-    Neighbours are told, not asked for, and interfaces have no IPv6 address: every frame on the
-    wire was sent by a program.
+    The host's interfaces must exist. Neighbour entries are static, which saves ARP, and interfaces
+    have no IPv6 address: every frame on the wire was sent by a program.
     """
     home = names.namespace(lab, host)
     lines = ["link set lo up"]
@@ -148,7 +149,10 @@ def rate_changes(
     after: int | None,
     burst: int | None = None,
 ) -> Iterator[Batch]:
-    """Give devices in one namespace another rate in what they send; None is no limit."""
+    """Yield the commands that change the send rate of devices in one namespace.
+
+    Rates are bits per second; None is no limit.
+    """
     if before == after:
         return
     if after is None:

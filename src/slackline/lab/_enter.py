@@ -1,10 +1,10 @@
-"""The process that becomes a rank on its host.
+"""A launcher that moves a rank's process to the rank's own lab host.
 
     python -m slackline.lab._enter LAB SCRIPT ARGUMENTS...
 
-torchrun starts it on the first host, with RANK in its environment; it goes to the host with that
-number and becomes Python on SCRIPT, in the same process. There the rank is the only one of its
-host, as LOCAL_RANK and the rest say.
+torchrun starts the launcher on the first host, with RANK in the environment. The launcher enters
+the network namespace of host RANK and then executes Python on SCRIPT in the same process. The
+launcher sets LOCAL_RANK and its relatives to say that the rank is alone on its host.
 """
 
 import os
@@ -14,7 +14,7 @@ from slackline.lab import _names as names
 
 
 def main(lab: str, program: list[str]) -> None:
-    """Become the program on the rank's host."""
+    """Replace this process by Python on `program`, in the network namespace of the rank's host."""
     rank = os.environ["RANK"]
     os.environ |= {
         "LOCAL_RANK": "0",

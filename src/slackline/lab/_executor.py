@@ -1,4 +1,4 @@
-"""Plans of faults carried out: a thread with a clock does what the plans say is wrong now."""
+"""Execution of fault plans: a thread that applies each fault at its time and removes it again."""
 
 import threading
 import time
@@ -14,11 +14,12 @@ from slackline.lab._ranks import Processes, Ranks
 __all__ = ["Executor", "Injection"]
 
 Network = Callable[[Mapping[tuple[int, int], Effects], Mapping[tuple[int, int], Effects]], None]
-"""Puts link faults (from, to) and NIC faults (host, NIC) in force, and no others."""
+"""A function that applies these link faults, by (from, to), and NIC faults, by (host, NIC), and
+removes all others."""
 
 
 class Injection:
-    """A plan that is being carried out. As a context it ends the plan on exit."""
+    """A fault plan that is being carried out. As a context manager it ends the plan on exit."""
 
     def __init__(self, executor: "Executor", plan: Plan, ranks: Ranks | None) -> None:
         self.plan = plan
@@ -28,22 +29,27 @@ class Injection:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Begin the plan's time, if it has not begun; before, what starts at 0 is in force."""
+        """Start the plan's clock; do nothing if the clock already runs.
+
+        Faults that begin at time 0 are in force even before the clock starts.
+        """
         with self._executor.changed:
             if self._started_ns is None:
                 self._started_ns = time.monotonic_ns()
                 self._executor.changed.notify()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Whether the plan is over, after at most `timeout`; a plan without an end is over when it
-        is withdrawn. Raises what went wrong in carrying it out.
+        """Block until the plan is over or `timeout` has passed; return whether the plan is over.
+
+        A plan without an end is over once it is withdrawn. Raises the error that
+        stopped the execution of the plans.
         """
         over = self._over.wait(None if timeout is None else timeout.total_seconds())
         self._executor.check()
         return over
 
     def withdraw(self) -> None:
-        """End the plan now; returns when nothing of it is in force."""
+        """End the plan now and return once none of its faults is in force."""
         self._executor.forget(self)
 
     def __enter__(self) -> Self:
@@ -59,7 +65,10 @@ class Injection:
 
 
 class Executor:
-    """Carries out any number of plans at once; their effects add up. Close it when done."""
+    """A thread that carries out any number of fault plans at once; their effects add up.
+
+    The owner must call `close`.
+    """
 
     def __init__(self, network: Network | None = None) -> None:
         self.changed = threading.Condition()
@@ -74,9 +83,10 @@ class Executor:
     def inject(
         self, plan: Plan, *, processes: Processes | None = None, started: bool = True
     ) -> Injection:
-        """Carry out a plan from now on; unless `started`, its time begins with Injection.start.
+        """Begin to carry out a plan and return once its faults of time 0 are in force.
 
-        Returns when what starts at 0 is in force. Faults of ranks need `processes`.
+        Unless `started`, the plan's clock waits for Injection.start. Faults of ranks (kill, stop,
+        slow) need `processes`, which returns the process ids of each rank.
         """
         if plan.of_ranks and processes is None:
             raise UsageError(f"which process is the rank of {str(plan.of_ranks)!r}? none was named")
@@ -93,7 +103,7 @@ class Executor:
         return injection
 
     def forget(self, injection: Injection) -> None:
-        """End a plan, if it is still there."""
+        """End a plan and remove its faults; do nothing if the plan has already ended."""
         with self.changed:
             if injection in self._injections:
                 self._injections.remove(injection)
@@ -103,17 +113,17 @@ class Executor:
         self.check()
 
     def plans(self) -> tuple[Plan, ...]:
-        """The plans that are being carried out."""
+        """Return the plans that are being carried out."""
         with self.changed:
             return tuple(injection.plan for injection in self._injections)
 
     def check(self) -> None:
-        """Raises what went wrong in carrying out a plan."""
+        """Raise the error that stopped the execution of the plans, if any."""
         if self._failure is not None:
             raise self._failure
 
     def close(self) -> None:
-        """End all plans, and the thread."""
+        """End all plans and the thread."""
         with self.changed:
             self._closed = True
             self.changed.notify()
@@ -134,12 +144,15 @@ class Executor:
                     self.changed.wait(None if left_ns is None else left_ns / 1e9)
 
     def _step(self) -> int | None:
-        """Do what is to be done now; returns when to come back, None if only when told to."""
+        """Apply what is due now and return the time of the next change, None without one.
+
+        An error is kept for `check` to raise, and all plans count as over.
+        """
         if self._failure is not None:
             return None
         try:
             return self._act()
-        except Exception as error:  # the thread's caller is whoever asks next
+        except Exception as error:  # This thread has no caller: `check` raises the error.
             self._failure = error
             for injection in self._injections:
                 injection._over.set()

@@ -1,7 +1,8 @@
-"""The two switches that a lab can have: the kernel's bridge, and slackline's own.
+"""The two switches that a lab can have: the kernel's bridge, and a user-space process.
 
-A fabric is a context: entered when the namespaces are there, left before they go. In it, `apply`
-puts faults in force, and no others: link faults as (from, to), NIC faults as (host, NIC).
+Both are context managers, called fabrics. The caller enters a fabric once the network namespaces
+exist and leaves it before they are deleted. Inside, `apply` sets exactly the given faults: link
+faults by (from, to), NIC faults by (host, NIC).
 """
 
 import json
@@ -28,27 +29,27 @@ Nics = Mapping[tuple[int, int], Effects]
 
 @dataclass(frozen=True, kw_only=True)
 class PathCount:
-    """What the user switch counted from one host to another on one NIC."""
+    """The user switch's counters of frames from one host to another over one NIC."""
 
     source: int
     target: int
     nic: int
     frames: int
-    """That came to the switch; a super-frame of many packets counts once."""
+    """Frames that reached the switch; a GSO super-frame of many packets counts once."""
     bytes: int
-    """Of those frames, as a wire would carry them."""
+    """Bytes of those frames, as a wire would carry them."""
     lost: int
     duplicated: int
     reordered: int
     corrupted: int
     unplugged: int
-    """Dropped because the path or one of its NICs was down."""
+    """Frames dropped because the path or one of its NICs was down."""
     overflowed: int
-    """Dropped because too many were waiting for a rate."""
+    """Frames dropped because the queue of a rate limit was full."""
 
 
 class Fabric(Protocol):
-    """What joins the hosts."""
+    """A switch that joins the hosts of a lab."""
 
     def __init__(self, lab: str, options: LabOptions) -> None: ...
 
@@ -62,16 +63,19 @@ class Fabric(Protocol):
     ) -> None: ...
 
     def apply(self, pairs: Pairs, nics: Nics) -> None:
-        """From now on these faults and no others."""
+        """Set these faults and remove all others."""
         ...
 
     def counters(self) -> tuple[PathCount, ...]:
-        """What passed, by path."""
+        """Return the counters of each path that carried frames."""
         ...
 
 
 def beyond_kernel(faults: Iterable[Fault]) -> Fault | None:
-    """The first fault that the kernel's bridge cannot do: it knows rates of NICs, and cables."""
+    """Return the first fault that the kernel's bridge cannot do, None if it can do all.
+
+    The bridge can limit the rate of a NIC and take a NIC down.
+    """
     for fault in faults:
         if isinstance(fault, LinkFault):
             return fault
@@ -83,7 +87,10 @@ def beyond_kernel(faults: Iterable[Fault]) -> Fault | None:
 
 
 def choose(switch: str, faults: Iterable[Fault]) -> str:
-    """The switch to take: the kernel's where it may be chosen, unless a fault is beyond it."""
+    """Return the switch to use, "kernel" or "user"; "auto" prefers the kernel's.
+
+    Raises UsageError if `switch` is "kernel" and a fault needs the user switch.
+    """
     beyond = beyond_kernel(faults)
     if switch == "kernel" and beyond is not None:
         raise UsageError(
@@ -96,7 +103,7 @@ def choose(switch: str, faults: Iterable[Fault]) -> str:
 
 
 class _Rates:
-    """The rates of NICs as they are now, and the change to others."""
+    """The present rate limits of all NICs, and the commands that change them."""
 
     def __init__(self, lab: str, options: LabOptions) -> None:
         self._lab = lab
@@ -104,7 +111,10 @@ class _Rates:
         self._now: dict[tuple[int, int], int | None] = {}
 
     def __call__(self, nics: Nics, *, ports: bool) -> list[Batch]:
-        """The batches that bring the rates to where these faults want them."""
+        """Return the commands that set the rates that these faults ask for.
+
+        With `ports` the bridge's side of each cable is limited too.
+        """
         base = self._options.rate
         wanted = {key: _least(base, effects.rate_bps) for key, effects in nics.items()}
         batches: list[Batch] = []
@@ -122,7 +132,7 @@ class _Rates:
 
 
 class KernelFabric:
-    """A bridge for each NIC number, in a namespace of its own."""
+    """The kernel's switch: one bridge for each NIC number, all in a namespace of their own."""
 
     def __init__(self, lab: str, options: LabOptions) -> None:
         self._lab = lab
@@ -140,10 +150,13 @@ class KernelFabric:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing to do: the bridges go with their namespace."""
+        """Do nothing: deleting the namespace deletes the bridges."""
 
     def apply(self, pairs: Pairs, nics: Nics) -> None:
-        """From now on these faults and no others; `choose` has let only possible ones through."""
+        """Set these faults and remove all others.
+
+        `choose` has already refused the faults that the kernel cannot do.
+        """
         down = {key for key, effects in nics.items() if effects.down}
         home = names.fabric(self._lab)
         batches = []
@@ -154,12 +167,12 @@ class KernelFabric:
         execute([*batches, *self._rates(nics, ports=True)])
 
     def counters(self) -> tuple[PathCount, ...]:
-        """The kernel's bridge does not count by path."""
+        """Raise UsageError: the kernel's bridge does not count frames by path."""
         raise UsageError("the kernel switch does not count what passes: use the user switch")
 
 
 class UserFabric:
-    """A process that holds the NICs of all hosts and forwards between them."""
+    """The user-space switch: a process that forwards frames between the NICs of all hosts."""
 
     def __init__(self, lab: str, options: LabOptions) -> None:
         self._lab = lab
@@ -200,15 +213,15 @@ class UserFabric:
         trace: TracebackType | None,
     ) -> None:
         assert self._process is not None
-        self._process.communicate()  # closes its standard input, at which it ends
+        self._process.communicate()  # The switch ends when its standard input is closed.
 
     def apply(self, pairs: Pairs, nics: Nics) -> None:
-        """From now on these faults and no others."""
+        """Set these faults and remove all others."""
         execute(self._rates(nics, ports=False))
         self._ask({"paths": _paths(pairs, nics, self._options), "ports": _ports(nics)})
 
     def counters(self) -> tuple[PathCount, ...]:
-        """What passed, by path."""
+        """Return the counters of each path that carried frames."""
         return tuple(PathCount(**row) for row in self._ask({"counters": True})["paths"])
 
     def _ask(self, what: dict[str, Any]) -> dict[str, Any]:
@@ -235,14 +248,17 @@ class UserFabric:
 
 
 def _paths(pairs: Pairs, nics: Nics, options: LabOptions) -> list[tuple[object, ...]]:
-    """What the switch must do by path: link faults, and what a NIC fault does to each packet."""
+    """Return the faults of each path (from, to, NIC), as rows for the user switch.
+
+    A NIC fault that acts on single packets, such as loss, applies to every path of that NIC.
+    """
     found: dict[tuple[int, int, int], Effects] = {
         (source, target, nic): effects
         for (source, target), effects in pairs.items()
         for nic in range(options.nics)
     }
     for (host, nic), effects in nics.items():
-        each = replace(effects, rate_bps=None, down=False)  # these two are the port's
+        each = replace(effects, rate_bps=None, down=False)  # `_ports` handles these two.
         if each == Effects(seed=each.seed):
             continue
         for peer in range(options.hosts):

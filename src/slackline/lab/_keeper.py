@@ -1,11 +1,16 @@
-"""The process that owns a standing lab, from `slackline lab up` to `slackline lab down`.
+"""The daemon that owns a persistent lab, from `slackline lab up` to `slackline lab down`.
 
     python -m slackline.lab._keeper NAME '{"hosts": 4, ...}'
 
-It says {"ready": ...} or {"error": ...} in one line and then listens at the lab's door, a Unix
-socket. A line with {"fault": text, "detach": bool} carries faults out, answered by {"running":
-true} and, unless detached, by {"over": true} at their end; who hangs up before takes them back.
-{"status": true} is answered by what is in force. SIGTERM takes the lab down.
+The daemon prints one line, {"ready": ...} or {"error": ...}, and then listens on the lab's Unix
+socket for requests of one JSON line each:
+
+{"fault": text, "detach": bool}    carries out faults. The answer is {"running": true} and, unless
+                                   detached, {"over": true} at their end. Closing the connection
+                                   earlier withdraws the faults.
+{"status": true}                   is answered by the faults in force and the switch's counters.
+
+SIGTERM takes the lab down.
 """
 
 import contextlib
@@ -29,7 +34,7 @@ _TICK = timedelta(milliseconds=100)
 
 
 def main(name: str, options: str) -> int:
-    """Keep the lab until SIGTERM."""
+    """Build the lab and serve requests until SIGTERM; return 1 if the lab cannot be built."""
     try:
         with (
             Lab(LabOptions(**json.loads(options)), name=name, standing=True) as lab,
@@ -48,7 +53,7 @@ def main(name: str, options: str) -> int:
 
 
 def _leave_the_terminal() -> None:
-    """Whoever waits for the end of our output waits no longer."""
+    """Ignore Ctrl-C and close standard output, so that the parent's read of our output ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
@@ -69,7 +74,7 @@ def _serve(lab: Lab, caller: socket.socket) -> None:
 def _carry_out(lab: Lab, asked: dict[str, Any], caller: socket.socket, lines: IO[str]) -> None:
     injection = lab.inject(parse_all(asked["fault"]))
     try:
-        _say(lines, {"running": True})  # the caller may have left by now
+        _say(lines, {"running": True})  # The write may fail: the caller may have left.
         if not asked["detach"]:
             _until_over(injection, caller)
             _say(lines, {"over": True})
@@ -79,7 +84,7 @@ def _carry_out(lab: Lab, asked: dict[str, Any], caller: socket.socket, lines: IO
 
 
 def _until_over(injection: Injection, caller: socket.socket) -> None:
-    """Returns at the end of the faults, or when the caller hangs up."""
+    """Block until the faults are over or the caller closes the connection."""
     caller.settimeout(_TICK.total_seconds())
     while not injection.wait(timedelta()):
         with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""The lab itself: up on entry, down on exit, whatever happens in between."""
+"""The lab as a context manager: built on entry, removed on exit, also after an error."""
 
 import os
 import secrets
@@ -24,13 +24,14 @@ __all__ = ["Lab"]
 
 
 class Lab:
-    """Hosts on one machine: each a network namespace with its own NICs, joined by a switch.
+    """A network of hosts on one machine: namespaces with NICs of their own, joined by a switch.
 
         with Lab(LabOptions(hosts=4, rate=parse_rate("1Gbit"))) as lab:
             subprocess.run(lab.command(2, ["ping", "-c1", lab.address(3)]))
 
-    Entering raises UsageError where the machine lacks something or the name is taken. Leaving ends
-    every process in the lab; SIGTERM leaves too, as SystemExit, unless the program handles it.
+    Entering the context builds the lab. It raises UsageError where the machine lacks a tool or a
+    permission, or the name is taken. Leaving the context kills every process in the lab. SIGTERM
+    raises SystemExit and so leaves the context too, unless the program handles the signal.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class Lab:
         faults: Plan | None = None,
         standing: bool = False,
     ) -> None:
-        """`faults` are what the automatic choice of the switch must be able to do. A `standing` lab
-        is one that others may ask its owner to take down, by SIGTERM.
+        """Check the options and choose the switch; entering the context builds the lab.
+
+        The automatic choice takes a switch that can do all `faults`. A `standing` (persistent) lab
+        may be taken down by other processes, which send SIGTERM to its owner.
         """
         self.options = options
         self._standing = standing
@@ -51,7 +54,7 @@ class Lab:
         self.name = check_name(name)
         (faults or Plan()).check(options.hosts, options.nics)
         self.switch = choose(options.switch, (faults or Plan()).faults)
-        """kernel or user."""
+        """The chosen switch: "kernel" or "user"."""
         self._fabric: Fabric | None = None
         self._executor: Executor | None = None
         self._stack = ExitStack()
@@ -93,15 +96,16 @@ class Lab:
         self._stack.close()
 
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
-        """`argv` as it runs on a host.
+        """Return the command line that runs `argv` on a host.
 
-        What it starts is the program itself: process id, signals and exit code are the program's.
+        The started process becomes the program itself, with the program's process id, signals and
+        exit code.
         """
         self._check(host)
         return ["ip", "netns", "exec", names.namespace(self.name, host), *argv]
 
     def address(self, host: int, nic: int = 0) -> str:
-        """The IPv4 address of a host's NIC, 10.77.<nic>.<host + 1>; the subnet is a /24."""
+        """Return the IPv4 address of a host's NIC, 10.77.<nic>.<host + 1>; the subnet is a /24."""
         self._check(host)
         if not 0 <= nic < self.options.nics:
             raise UsageError(
@@ -110,19 +114,19 @@ class Lab:
         return names.address(host, nic)
 
     def interfaces(self, host: int) -> tuple[str, ...]:
-        """The host's NICs as programs on it know them: ("eth0", "eth1")."""
+        """Return the interface names of the host's NICs, as seen on the host: ("eth0", "eth1")."""
         self._check(host)
         return tuple(names.interface(nic) for nic in range(self.options.nics))
 
     def inject(
         self, plan: Plan, *, processes: Processes | None = None, started: bool = True
     ) -> Injection:
-        """Carry out a plan from now on, beside those that there are; returns when what starts at 0
-        is in force. Unless `started`, the plan's time begins with `Injection.start`.
+        """Begin to carry out a fault plan, beside the plans that already run.
 
-        A fault of a rank hits every process on the host with its number, unless `processes` tells
-        which ones are each rank's. Raises UsageError for what is not in this lab or what its
-        switch cannot do.
+        Returns once the faults of time 0 are in force. Unless `started`, the plan's clock waits
+        for `Injection.start`. A fault of rank r hits every process on host r, unless `processes`
+        returns the process ids of each rank. Raises UsageError for a host or NIC that this lab does
+        not have, and for a fault that its switch cannot do.
         """
         plan.check(self.options.hosts, self.options.nics)
         choose(self.switch, plan.faults)
@@ -137,11 +141,14 @@ class Lab:
         }
 
     def plans(self) -> tuple[Plan, ...]:
-        """The plans that are being carried out."""
+        """Return the fault plans that are being carried out."""
         return self._up().plans()
 
     def counters(self) -> tuple[PathCount, ...]:
-        """What the user switch has counted, by path; paths that nothing took are absent."""
+        """Return the user switch's counters of each path that carried frames.
+
+        Raises UsageError with the kernel switch, which does not count by path.
+        """
         self._up()
         assert self._fabric is not None
         return self._fabric.counters()
@@ -159,9 +166,9 @@ class Lab:
 
 
 def _leave_on_sigterm(stack: ExitStack) -> None:
-    """Turns SIGTERM into SystemExit until the stack closes, where nobody else handles it."""
+    """Make SIGTERM raise SystemExit until the stack closes, unless the program handles SIGTERM."""
     if threading.current_thread() is not threading.main_thread():
-        return  # only the main thread may; a lab of another thread is its program's to end
+        return  # Only the main thread may set signal handlers.
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
     signal.signal(signal.SIGTERM, _leave)

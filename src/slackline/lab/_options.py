@@ -1,4 +1,4 @@
-"""What a lab is made of: hosts, NICs, rates; checked when it is written down."""
+"""Options of a lab: hosts, NICs and rates, checked on construction."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,9 @@ from slackline.errors import UsageError
 __all__ = ["SWITCHES", "LabOptions", "check_name"]
 
 SWITCHES = ("auto", "kernel", "user")
-"""The kernel's bridge; slackline's own switch; the kernel's unless a fault asks for ours."""
+"""The choices of a switch: "kernel" is the kernel's bridge, "user" a process of slackline.
+
+"auto" takes the kernel's bridge unless a fault needs the other."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 _MOST_HOSTS = 250
@@ -19,21 +21,22 @@ _LEAST_BURST, _MOST_BURST = 16 << 10, 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class LabOptions:
-    """A network to build. Raises UsageError that names the value that cannot be."""
+    """Options of a lab to build. Raises UsageError that names an invalid value."""
 
     hosts: int = 2
-    """How many hosts there are, numbered from 0; the one switch joins all of them."""
+    """The number of hosts, numbered from 0; one switch joins all of them."""
     nics: int = 1
-    """NICs of each host, numbered from 0. NIC i of a host reaches NIC i of the others."""
+    """The number of NICs of each host, numbered from 0. NIC i of a host reaches NIC i of the
+    others."""
     rate: int | None = None
-    """Bits a second of each NIC in each direction; None is what this machine can carry."""
+    """Bits per second of each NIC in each direction; None sets no limit."""
     burst: int | None = None
-    """Bytes that a NIC may send ahead of its rate; None is what suits the rate. More takes fewer
-    timers of the processor, and lets messages of that size ride for free."""
+    """Bytes that a NIC may send ahead of its rate; None chooses a value that suits the rate. A
+    larger burst costs fewer timers, but messages up to that size are not slowed by the rate."""
     mtu: int = 1500
-    """Bytes of the largest IP packet."""
+    """The largest IP packet in bytes."""
     switch: str = "auto"
-    """One of SWITCHES."""
+    """The switch to use, one of SWITCHES."""
 
     def __post_init__(self) -> None:
         _between("hosts", self.hosts, 1, _MOST_HOSTS)
@@ -48,7 +51,7 @@ class LabOptions:
 
 
 def check_name(name: str) -> str:
-    """The name of a lab, if it is one."""
+    """Return `name` if it is a valid name of a lab; raise UsageError otherwise."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             "the name of a lab must be up to 32 lower-case letters, digits and hyphens, "

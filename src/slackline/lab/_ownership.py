@@ -1,7 +1,8 @@
-"""Who owns a lab: a record in a runtime directory, so that nothing outlives its owner for long.
+"""Ownership of labs: one record file per lab, so that a lab can be removed after its owner died.
 
-A record is written before the lab's first namespace is made and removed after the last one is gone.
-It names the owner by process id and start time: whoever finds one whose owner has died may clean.
+A record is written before the lab's first namespace is created and removed after the last one is
+deleted. The record names the owner by process id and start time. Any process that finds a record
+of a dead owner may remove the lab.
 """
 
 import json
@@ -22,29 +23,29 @@ from slackline.lab._system import NAMESPACES, SETTINGS, execute, namespace_pids,
 __all__ = ["RUNTIME", "Record", "clean", "door", "log_of", "records"]
 
 RUNTIME = Path("/run/slackline/labs")
-"""One NAME.json for each lab of this machine."""
+"""The directory of records: one NAME.json for each lab of this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A lab as others on this machine know it."""
+    """The public record of a lab on this machine, with its owner."""
 
     name: str
     hosts: int
     nics: int
     rate: int | None
     switch: str
-    """kernel or user."""
+    """The switch: "kernel" or "user"."""
     standing: bool
-    """Made by `slackline lab up`: anyone may use it and take it down."""
+    """Whether `slackline lab up` made the lab, so that any process may use it and take it down."""
     pid: int
-    """The owner."""
+    """The process id of the owner."""
     started: int
-    """When the owner was started, in clock ticks since boot."""
+    """The start time of the owner, in clock ticks since boot."""
 
     @classmethod
     def read(cls, name: str) -> Self | None:
-        """The record of a lab; None when there is none. Raises UsageError when it is no record."""
+        """Return the record of a lab, None without one; raise UsageError for an invalid file."""
         try:
             said = json.loads(_path(name).read_text())
             return cls(**{field.name: said[field.name] for field in fields(cls)})
@@ -57,20 +58,20 @@ class Record:
 
     @property
     def alive(self) -> bool:
-        """Whether the owner still lives."""
+        """Whether the owning process is still running."""
         return started(self.pid) == self.started
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """All namespaces that the lab may have made."""
+        """The names of all network namespaces that the lab may have created."""
         hosts = tuple(names.namespace(self.name, host) for host in range(self.hosts))
         return (names.fabric(self.name), *hosts) if self.switch == "kernel" else hosts
 
     def claim(self) -> None:
-        """Write the record; what a dead owner of the name left is cleaned first.
+        """Write the record, after removing a lab of the same name whose owner has died.
 
-        Raises UsageError when the name is in use by a living one, or its namespaces by somebody
-        else.
+        Raises UsageError when a running process owns the name, or when a namespace of the lab
+        exists without a record.
         """
         RUNTIME.mkdir(parents=True, exist_ok=True)
         draft = RUNTIME / f".{self.name}.{os.getpid()}"
@@ -79,7 +80,7 @@ class Record:
             other = self.read(self.name)
             if other is not None and not other.alive:
                 clean(other)
-            os.link(draft, _path(self.name))  # of two that claim a name at once one fails
+            os.link(draft, _path(self.name))  # atomic: only one process gets the name
         except FileExistsError:
             holder = self.read(self.name)
             whose = "another process" if holder is None else f"process {holder.pid}"
@@ -95,19 +96,22 @@ class Record:
                 )
 
     def write_hosts(self) -> None:
-        """Give each host an /etc/hosts of its own, which programs started in it see."""
+        """Write an /etc/hosts file for each host, which `ip netns exec` shows to its programs."""
         for host in range(self.hosts):
             home = SETTINGS / names.namespace(self.name, host)
             home.mkdir(parents=True)
             (home / "hosts").write_text(names.hosts_file(self.hosts, host, socket.gethostname()))
 
     def release(self) -> None:
-        """Remove the record."""
+        """Delete the record's file."""
         _path(self.name).unlink(missing_ok=True)
 
 
 def records() -> Iterator[Record]:
-    """Every lab of this machine, living or not; those of other versions are not known here."""
+    """Yield the record of every lab of this machine, also of dead owners.
+
+    Records that this version cannot read are skipped.
+    """
     for path in sorted(RUNTIME.glob("[!.]*.json")):
         with suppress(UsageError):
             if (record := Record.read(path.stem)) is not None:
@@ -115,7 +119,7 @@ def records() -> Iterator[Record]:
 
 
 def clean(record: Record) -> None:
-    """End all processes in the lab's namespaces and take the namespaces away, then the record."""
+    """Kill all processes in the lab's namespaces, then delete the namespaces and the record."""
     for namespace in record.namespaces:
         for pid in namespace_pids(namespace):
             if pid != os.getpid():
@@ -132,12 +136,12 @@ def clean(record: Record) -> None:
 
 
 def door(name: str) -> Path:
-    """The Unix socket at which the keeper of a standing lab listens."""
+    """Return the path of the Unix socket that the daemon of a persistent lab listens on."""
     return RUNTIME / f"{name}.sock"
 
 
 def log_of(name: str) -> Path:
-    """What the keeper of a standing lab has to say when nobody listens."""
+    """Return the path of the log file that the daemon of a persistent lab writes errors to."""
     return RUNTIME / f"{name}.log"
 
 

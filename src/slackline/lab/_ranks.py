@@ -1,4 +1,4 @@
-"""What is done to processes: killed, stopped, or run for a part of the time."""
+"""Faults of ranks: processes are killed, stopped, or slowed by stopping them part of the time."""
 
 import os
 import signal
@@ -10,31 +10,35 @@ from slackline.faults import RankState
 __all__ = ["Processes", "Ranks", "duty"]
 
 Processes = Callable[[], Mapping[int, Collection[int]]]
-"""The process ids of each rank that is there; asked again while faults are in force."""
+"""A function that returns the process ids of each rank; called repeatedly while faults last."""
 
 _PERIOD_NS = 20_000_000
-"""A rank that is twice as slow runs for the first half of every 20 ms."""
+"""The period of slowing: a rank that is twice as slow runs for the first half of every 20 ms."""
 
 _MEET_NS = 100_000_000
-"""How often new processes are looked for while a fault stays the same."""
+"""The interval at which new processes are looked for while a fault lasts unchanged."""
 
 
 class Ranks:
-    """Keeps processes in the state that the faults want.
+    """The processes of all ranks, killed, stopped and continued as the faults demand.
 
-    A process is held by a descriptor: a signal never reaches another one with the same number.
+    Each process is addressed through a pidfd, so that a signal never reaches a later process with
+    the same number.
     """
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
         self._handles: dict[tuple[int, int], int] = {}
-        """By rank and process id."""
+        """The pidfds by rank and process id."""
         self._stopped: set[tuple[int, int]] = set()
         self._states: Mapping[int, RankState] = {}
         self._met_ns = 0
 
     def apply(self, now_ns: int, states: Mapping[int, RankState]) -> int | None:
-        """Bring ranks to these states; returns when to do so again, None if not before a change."""
+        """Bring the ranks' processes to these states at plan time `now_ns`.
+
+        Returns the time at which the caller must call again, None if only a change requires it.
+        """
         if states and (states != self._states or now_ns - self._met_ns >= _MEET_NS):
             self._meet()
             self._met_ns = now_ns
@@ -55,7 +59,7 @@ class Ranks:
         return min(again, default=None)
 
     def close(self) -> None:
-        """Let every rank run again."""
+        """Let every stopped process run again and close all pidfds."""
         for key in list(self._stopped):
             self._send(key, signal.SIGCONT)
         for handle in self._handles.values():
@@ -67,19 +71,19 @@ class Ranks:
         for rank, pids in self._processes().items():
             for pid in pids:
                 if (rank, pid) not in self._handles:
-                    with suppress(ProcessLookupError):  # it has ended: there is nothing to hold
+                    with suppress(ProcessLookupError):  # The process has ended already.
                         self._handles[rank, pid] = os.pidfd_open(pid)
 
     def _send(self, key: tuple[int, int], number: signal.Signals) -> None:
         try:
             signal.pidfd_send_signal(self._handles[key], number)
-        except ProcessLookupError:  # it has ended by itself
+        except ProcessLookupError:  # The process has ended by itself.
             os.close(self._handles.pop(key))
             self._stopped.discard(key)
 
 
 def duty(now_ns: int, factor: float) -> tuple[bool, int]:
-    """Whether a rank that is `factor` times slower stands still now, and until when."""
+    """Return whether a rank slowed by `factor` is stopped at `now_ns`, and until when."""
     begin_ns = now_ns - now_ns % _PERIOD_NS
     stop_ns = begin_ns + round(_PERIOD_NS / factor)
     return (False, stop_ns) if now_ns < stop_ns else (True, begin_ns + _PERIOD_NS)

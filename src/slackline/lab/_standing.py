@@ -1,4 +1,4 @@
-"""Labs that stand until they are taken down: what the command line asks of their keepers."""
+"""Persistent labs: the requests that the command line sends to the daemons that own them."""
 
 import json
 import os
@@ -24,7 +24,10 @@ _LOOK_S = 0.02
 
 
 def stand_up(name: str, options: LabOptions) -> str:
-    """Bring up a lab that stays until it is taken down; returns its switch, kernel or user."""
+    """Start a daemon that owns a persistent lab; return the lab's switch, "kernel" or "user".
+
+    Raises UsageError when the lab cannot be built.
+    """
     check_name(name)
     require()
     RUNTIME.mkdir(parents=True, exist_ok=True)
@@ -34,7 +37,7 @@ def stand_up(name: str, options: LabOptions) -> str:
             [sys.executable, "-m", "slackline.lab._keeper", name, json.dumps(asdict(options))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=log,  # not ours: it outlives us
+            stderr=log,  # The daemon outlives this process and its stderr.
             text=True,
             start_new_session=True,
         ) as keeper,
@@ -42,7 +45,7 @@ def stand_up(name: str, options: LabOptions) -> str:
         assert keeper.stdout is not None
         line = keeper.stdout.readline()
         if line and "ready" in (said := json.loads(line)):
-            keeper.returncode = 0  # it goes on without us: there is nothing to wait for
+            keeper.returncode = 0  # The daemon runs on, so Popen must not wait for its end.
             return str(said["switch"])
     why = said["error"] if line else f"the keeper failed:\n{log_of(name).read_text()}"
     if Record.read(name) is None:
@@ -51,7 +54,10 @@ def stand_up(name: str, options: LabOptions) -> str:
 
 
 def find(name: str | None = None) -> Record:
-    """The living lab with this name; without a name, the only one that there is."""
+    """Return the running lab with this name; without a name, the only running lab.
+
+    Raises UsageError when there is no such lab, or several without a name.
+    """
     if name is not None:
         record = Record.read(check_name(name))
         if record is None or not record.alive:
@@ -67,7 +73,7 @@ def find(name: str | None = None) -> Record:
 
 
 def command(record: Record, host: int, argv: Sequence[str]) -> list[str]:
-    """`argv` as it runs on a host of the lab, as the program itself."""
+    """Return the command line that runs `argv` on a host of the lab, as the same process."""
     if not 0 <= host < record.hosts:
         raise UsageError(
             f"a host must be between 0 and {record.hosts - 1} in the lab {record.name!r}, "
@@ -77,9 +83,9 @@ def command(record: Record, host: int, argv: Sequence[str]) -> list[str]:
 
 
 def inject(record: Record, text: str, *, detach: bool) -> None:
-    """Carry out faults; returns at their end, or, with `detach`, when they have begun.
+    """Carry out faults and block until they end; with `detach`, only until they have begun.
 
-    Faults end too when the caller does, unless they are detached.
+    Faults that are not detached end with the calling process.
     """
     with _ask(record, {"fault": text, "detach": detach}) as lines:
         _answer(record, lines)
@@ -88,7 +94,11 @@ def inject(record: Record, text: str, *, detach: bool) -> None:
 
 
 def status(record: Record) -> dict[str, Any]:
-    """{"faults": texts, "paths": what the user switch has counted}; empty unless it stands."""
+    """Return the faults in force and the counters of the user switch.
+
+    The result is {"faults": [text, ...], "paths": [counters, ...]}; both are empty for a lab that
+    is not persistent.
+    """
     if not record.standing:
         return {"faults": [], "paths": []}
     with _ask(record, {"status": True}) as lines:
@@ -96,9 +106,9 @@ def status(record: Record) -> dict[str, Any]:
 
 
 def take_down(record: Record) -> None:
-    """Take down a standing lab, or clean what a dead owner left. Returns when it is gone.
+    """Take down a persistent lab, or a lab whose owner has died; return once the lab is gone.
 
-    Raises UsageError when the lab belongs to a program that lives: the program ends it.
+    Raises UsageError when the lab belongs to another running program, and TimeoutError after 30 s.
     """
     if not record.alive:
         clean(record)

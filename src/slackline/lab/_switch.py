@@ -1,12 +1,16 @@
-"""The process that is a lab's user switch.
+"""The user switch of a lab: a process that forwards frames between the NICs of all hosts.
 
     python -m slackline.lab._switch '{"nics": 2, "rate": 0, "namespaces": [path, ...]}'
 
-One line of JSON goes out when the NICs are there: {"ready": true, "realtime": whether it goes
-before all other programs}, or {"error": text}. Then each line that comes in is answered by one:
-{"paths": [...], "ports": [...]} puts these faults in force ({"applied": true}); {"counters": true}
-asks for what the switch has counted. It ends with its standard input, so with its owner, or when a
-namespace goes.
+The process creates the NICs and then prints one line of JSON: {"ready": true, "realtime": bool}, or
+{"error": text}. "realtime" says whether the switch has real-time priority. Each line on standard
+input is a request and gets one line as its answer:
+
+{"paths": [...], "ports": [...]}    sets exactly these faults: {"applied": true}
+{"counters": true}                  returns the switch's counters
+
+The process ends when its standard input closes, as it does with its owner, or when a namespace is
+deleted.
 """
 
 import json
@@ -33,7 +37,7 @@ COUNTERS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Run the switch that the first argument describes."""
+    """Run the switch that the first argument describes, until its input closes."""
     wanted = json.loads(arguments[0])
     namespaces = wanted["namespaces"]
     try:
@@ -51,9 +55,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _before_all_others() -> bool:
-    """Makes this thread run whenever it has something to do: a wire does not wait for a core.
+    """Give this thread real-time priority, since a wire would not wait for a core; return success.
 
-    False where a container forbids it: then delays are as exact as the machine is idle.
+    Without the permission, as in some containers, delays are only as exact as the load allows.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))

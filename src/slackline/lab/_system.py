@@ -1,4 +1,4 @@
-"""The machine's side of a lab: running the tools, and what must be there for it."""
+"""The operating system as a lab uses it: iproute2's tools, namespaces and processes."""
 
 import os
 import shutil
@@ -13,17 +13,17 @@ from slackline.lab._commands import Batch
 __all__ = ["NAMESPACES", "SETTINGS", "execute", "namespace_pids", "require", "started"]
 
 NAMESPACES = Path("/run/netns")
-"""Where `ip netns` keeps its names."""
+"""The directory of the network namespaces that `ip netns` knows."""
 
 SETTINGS = Path("/etc/netns")
-"""Where `ip netns exec` finds the files that a namespace has in place of those in /etc."""
+"""The directory of files that `ip netns exec` shows in a namespace in place of those in /etc."""
 
 _TOOLS = ("ip", "bridge", "tc")
 _PATIENCE_S = 30
 
 
 def require() -> None:
-    """Raises UsageError that names what is missing: Linux, root, or a tool of iproute2."""
+    """Check for Linux, root and iproute2's tools; raise UsageError for what is missing."""
     if sys.platform != "linux":
         raise UsageError(f"a lab needs Linux, not {sys.platform}")
     if os.geteuid() != 0:
@@ -34,7 +34,7 @@ def require() -> None:
 
 
 def execute(batches: Iterable[Batch]) -> None:
-    """Run batches in order; raises UsageError with the tool's own words at the first failure."""
+    """Run batches of commands in order; raise UsageError with the tool's output if one fails."""
     for batch in batches:
         where = [] if batch.namespace is None else ["-n", batch.namespace]
         done = subprocess.run(
@@ -54,7 +54,7 @@ def execute(batches: Iterable[Batch]) -> None:
 
 
 def namespace_pids(name: str) -> list[int]:
-    """The processes in a namespace; empty when there is no such namespace."""
+    """Return the ids of the processes in a network namespace; empty without such a namespace."""
     try:
         wanted = (NAMESPACES / name).stat()
     except FileNotFoundError:
@@ -66,16 +66,16 @@ def namespace_pids(name: str) -> list[int]:
         try:
             seen = (entry / "ns" / "net").stat()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # it has ended meanwhile
+            continue  # The process has ended meanwhile.
         if (seen.st_ino, seen.st_dev) == (wanted.st_ino, wanted.st_dev):
             found.append(int(entry.name))
     return found
 
 
 def started(pid: int) -> int | None:
-    """When a process was started, in clock ticks since boot; None when there is none.
+    """Return the start time of a process in clock ticks since boot; None if it is not running.
 
-    With the process id it names one process for as long as the machine runs.
+    Process id and start time together name one process uniquely until the next boot.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
