@@ -1,4 +1,7 @@
-"""The NIC: what moves and reduces one rank's bytes, and its native engine's Python face."""
+"""The NIC engine, which moves and reduces one rank's bytes, and its Python interface.
+
+A rank opens one NativeNic, and on it a Group for each set of ranks that it communicates with.
+"""
 
 from slackline.nic._interface import Group, Nic, Store, Transfer
 from slackline.nic._native_nic import NativeNic

@@ -1,7 +1,9 @@
-"""An aggregation node: what listens for groups, and the engine that each of them gets.
+"""An aggregation node in software: the server, and one engine for each group that it serves.
 
-Aggregator   one address; rank 0 of a group asks, and is told of
-Service    an engine of its own for the group's life: door, links, reduction (native, serve.cc)
+Aggregator   listens at one address; rank 0 of each group sends a request to it
+Service      the engine of one group, with listener, links and reduction (native, serve.cc)
+
+The ranks of a served group are called workers.
 """
 
 from __future__ import annotations
@@ -50,30 +52,31 @@ _PASSED_ON = ("wire_segment_bytes", "eager_bytes", "connections", "checksums", "
 
 @dataclass(frozen=True, kw_only=True)
 class AggregatorOptions:
-    """How an aggregation node works."""
+    """Options of an aggregation node."""
 
     host: str
-    """Address to listen at; "0.0.0.0" for all."""
+    """The address to listen at; "0.0.0.0" listens at all addresses."""
     port: int
-    """0: the system chooses."""
+    """The port to listen at; 0 lets the system choose."""
     workers: int
-    """The most that a group may have."""
+    """The largest number of workers of a group."""
     groups: int = 32
-    """The most that are served at a time: each has an engine, memory and threads of its own."""
+    """The largest number of groups at a time. Each has an engine, memory and threads of its own."""
     memory_bytes: int = 1 << 30
-    """Of each group, for results that are under way."""
+    """The memory of each group for unfinished results, in bytes."""
     nic: str = "software"
-    """What adds: the engine, or behind it an aggregation node: "twin" or "circuit"."""
+    """The adder: "software" (the engine), "circuit" (a simulated aggregation node), or "twin" (the
+    circuit's bit-exact model in Python)."""
     circuit: str = ""
-    """Sizes of the node's circuit, or of its twin: "lanes=1,slots=4,payload=64"; the others are
-    lanes=4, slots=4 and payload=4096 bytes."""
+    """Sizes of the circuit or twin, for example "lanes=1,slots=4,payload=64". The defaults are
+    lanes=4, slots=4 and payload=4096 (bytes)."""
     onset: int = 1
-    """Segments of every worker that must be here before reduction starts; 0: whole messages, that
-    is store-and-forward."""
+    """The number of segments that must have arrived from every worker before reduction starts; 0
+    waits for whole messages (store-and-forward)."""
     congestion: str = ""
-    """The kernel's TCP congestion control; the system's if it is empty."""
+    """The kernel's TCP congestion control; empty takes the system's default."""
     key: Path | None = None
-    """A file that the workers have too; without it whoever reaches the node may use it."""
+    """A file with a secret key that the workers share; without it, any host may use the node."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.workers <= 255:
@@ -91,11 +94,12 @@ class AggregatorOptions:
 
 
 class Aggregator:
-    """Listens from the beginning; serves from `start` to `close`."""
+    """A server that adds for groups. It listens at once, and serves from `start` to `close`."""
 
     def __init__(self, options: AggregatorOptions) -> None:
-        """Raises UsageError for what cannot be had: a key, an address, a congestion control, a
-        circuit.
+        """Open the listening socket; raise UsageError if an option cannot be satisfied.
+
+        The checked options are the key, the address, the congestion control and the circuit.
         """
         self.options = options
         software = options.nic == "software"
@@ -116,18 +120,18 @@ class Aggregator:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The host and port that the server listens at."""
         host, port = self._socket.getsockname()[:2]
         return host, port
 
     def start(self) -> None:
-        """Serve, on threads of its own."""
+        """Begin to serve groups, on background threads."""
         self._socket.setblocking(False)
         self._keeper.start()
         self._keeper.post(lambda: self._keeper.spawn(self._accept()))
 
     def close(self) -> None:
-        """End every group's service; the workers go on without."""
+        """End the service of every group; the workers continue without the aggregator."""
         self._keeper.stop()
         self._socket.close()
         with self._lock:
@@ -200,7 +204,7 @@ class Aggregator:
         return offer
 
     def _serves(self) -> int:
-        """The number of groups under way. Only the keeper's thread adds to them."""
+        """Return the number of groups being served; only the event loop's thread increases it."""
         with self._lock:
             return len(self._services)
 
@@ -210,7 +214,7 @@ class Aggregator:
 
 
 class Service:
-    """One group's engine, from its meeting to its end."""
+    """The engine that serves one group, from its rendezvous to its end."""
 
     def __init__(
         self,
@@ -226,7 +230,12 @@ class Service:
             raise UsageError(f"the workers do not say their {', '.join(missing)}")
         given = {name: theirs[name] for name in _PASSED_ON}
         rails = tuple(r for r in _texts(theirs["rails"]) if r != "shm") or ("tcp",)
-        nic = NicOptions(rails=rails, interfaces=interfaces, congestion=options.congestion, **given)  # type: ignore[arg-type]
+        nic = NicOptions(
+            rails=rails,
+            interfaces=interfaces,
+            congestion=options.congestion,
+            **given,  # type: ignore[arg-type]
+        )
         self._identity = secrets.token_hex(16)
         self._network = Network(self._identity, nic, key=b"")
         self.record = replace(self._network.record(), aggregates=True)
@@ -244,7 +253,7 @@ class Service:
         self._thread: threading.Thread | None = None
 
     def start(self, meeting: Meeting, whence: str) -> None:
-        """Make the links and serve, on a thread of its own."""
+        """Connect to the workers and serve them, on a background thread."""
         self._network.start(self._engine, self._heed)
         self._thread = threading.Thread(
             target=self._serve, args=(meeting, whence), name="slackline-service", daemon=True
@@ -252,7 +261,7 @@ class Service:
         self._thread.start()
 
     def end(self, why: str) -> None:
-        """Any thread."""
+        """Ask the service to end for the reason `why`; any thread may call."""
         self._why = self._why or why
         self._over.set()
 
@@ -308,7 +317,7 @@ class Service:
 
 
 def _interfaces(host: str) -> tuple[str, ...]:
-    """What the links may use: the interface that has the address, or all."""
+    """Return the interfaces option for links: the one with this address, or () for all."""
     try:
         address = socket.gethostbyname(host)
     except OSError as error:

@@ -1,15 +1,17 @@
-"""What rank 0 of a group and an aggregator say to each other before the group's links are made.
+"""The protocol between rank 0 of a group and an aggregator, before the group's links are made.
 
-    rank 0                                   aggregator
-      Ask     nonce, how many records    ->
+An aggregator is a node that adds for all ranks of a group, which are its workers.
+
+    rank 0                                     aggregator
+      Ask     nonce, number of workers     ->
               <-  Ask     nonce
-      records of the ranks, one a frame  ->
-              <-  Offer   the aggregator's record, how much it takes; or why it refuses
+      descriptors of the ranks, one each   ->
+              <-  Offer   the aggregator's descriptor and size limit, or a refusal
 
-Every frame but the two nonces ends with a proof: HMAC-SHA256 under the key that both were given,
-over both nonces, the frame's number and its bytes. The secret of the links comes from the same key
-and nonces, so only who has the key can be a worker; without a key whoever reaches the aggregator
-may use it. Here is no socket.
+Every frame except the two Asks ends with a proof: HMAC-SHA256 under the shared key, over both
+nonces, the frame's number and its bytes. The secret of the links is derived from the same key and
+nonces, so a worker must have the key. Without a configured key, any host that can reach the
+aggregator may use it. This module uses no socket.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _NONCE_LETTERS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """Either end's first word."""
+    """The first message of each end: a nonce and a number of workers."""
 
     nonce: str
     workers: int
@@ -44,7 +46,7 @@ class Ask:
 
     @classmethod
     def read(cls, payload: bytes) -> Ask:
-        """Raises LinkError where it is none."""
+        """Return the Ask in `payload`; raise LinkError if it is not a valid one."""
         told = _object(payload)
         nonce, workers, protocol = (told.get(k) for k in ("nonce", "workers", "protocol"))
         if protocol != PROTOCOL:
@@ -58,14 +60,14 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """What the aggregator answers, and rank 0 tells the others."""
+    """The aggregator's response, which rank 0 passes on to the other ranks."""
 
     refusal: str = ""
-    """Why there is none; the rest is empty then."""
+    """The reason of a refusal, with all other fields empty; empty for an offer."""
     nonces: tuple[str, str] = ("", "")
-    """Of rank 0 and of the aggregator."""
+    """The nonces of rank 0 and of the aggregator."""
     most_bytes: int = 0
-    """The longest operation that it takes."""
+    """The longest operation, in bytes, that the aggregator takes."""
     record: Record | None = None
 
     def write(self) -> bytes:
@@ -73,7 +75,7 @@ class Offer:
 
     @classmethod
     def read(cls, payload: bytes) -> Offer:
-        """Raises LinkError where it is none."""
+        """Return the Offer in `payload`; raise LinkError if it is not a valid one."""
         told = _object(payload)
         try:
             record = None if told["record"] is None else to_record(told["record"])
@@ -91,7 +93,7 @@ class Offer:
 
 
 class Proof:
-    """Seals and opens the frames of one conversation."""
+    """The authentication of one conversation's frames: appends proofs and checks them."""
 
     def __init__(self, key: bytes, ours: str, theirs: str, *, calls: bool) -> None:
         nonces = ours + theirs if calls else theirs + ours
@@ -100,13 +102,13 @@ class Proof:
         self._numbers = {self._sent: 0, self._heard: 0}
 
     def seal(self, payload: bytes) -> bytes:
-        """The payload with its proof behind it; LinkError when it is too long for a frame."""
+        """Append a proof to the payload; raise LinkError if the result is too long for a frame."""
         if len(payload) + MAC_BYTES > MAX_PAYLOAD:
             raise LinkError(f"{len(payload)} bytes are too long for an aggregator's conversation")
         return payload + self._proof(self._sent, payload)
 
     def open(self, sealed: bytes) -> bytes:
-        """The payload; LinkError when the other end does not have the key."""
+        """Check and remove a payload's proof; raise LinkError if the peer does not have the key."""
         payload, proof = sealed[:-MAC_BYTES], sealed[-MAC_BYTES:]
         if not hmac.compare_digest(proof, self._proof(self._heard, payload)):
             raise LinkError("the proof is wrong: the other end does not have the same key")
@@ -120,7 +122,7 @@ class Proof:
 
 
 def meeting_of(key: bytes, offer: Offer, workers: tuple[Record, ...]) -> Meeting:
-    """The workers and the aggregator, as every one of them works it out."""
+    """Return the rendezvous result of workers and aggregator, which each of them derives alike."""
     assert offer.record is not None
     text = "star " + " ".join(offer.nonces)
     secret = hmac.new(key, text.encode(), hashlib.sha256).digest()
@@ -132,7 +134,7 @@ def write_record(record: Record) -> bytes:
 
 
 def read_record(payload: bytes) -> Record:
-    """Raises LinkError where it is none."""
+    """Return the endpoint descriptor in `payload`; raise LinkError if it is not a valid one."""
     try:
         return to_record(_object(payload))
     except (KeyError, TypeError, ValueError, SlacklineError) as error:

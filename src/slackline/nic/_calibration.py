@@ -1,8 +1,8 @@
-"""What the plans take on the links of a new group, measured over the group itself.
+"""Measurement of the time that each all_reduce plan takes on the links of a new group.
 
-Every plan that may run is timed at two sizes, some rounds each; the best round counts, since
-noise only adds, and the slowest rank's figure, so that all ranks choose alike ever after. It takes
-some milliseconds for each group.
+Every candidate plan is timed at two sizes, for several rounds. The best round counts, since noise
+only adds time. The slowest rank's figure counts, so that all ranks make the same choice later. The
+measurement takes some milliseconds for each group.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ SHORT_BYTES = 64
 LARGE_BYTES = 512 << 10
 _ROUNDS = ((SHORT_BYTES, 12), (LARGE_BYTES, 6))
 _BUDGET_NS = 100_000_000
-"""For the rounds at one size; a link of long delays is not asked twelve times."""
+"""The time limit for the rounds at one size: slow links get fewer rounds."""
 _OVERHEAD_SHARE = 0.25
-"""Of a short message's time, what keeps the rank busy; the rest is the way to the peer."""
+"""The part of a short message's time that keeps the rank busy; the rest is latency."""
 _REDUCE_BYTES_PER_SECOND = 20e9
-"""Sums of fp32 in cache; bounds the time when the wire does not."""
+"""The assumed rate of fp32 sums in cache, the limit where the wire is faster."""
 _FASTEST = 100e9
-"""No port is taken to be faster than this, bytes per second."""
+"""The fastest rate that the model assumes for a port, in bytes per second."""
 
 
 class Run(Protocol):
-    """One all_reduce to the maximum by the plan called `name`, in place and blocking."""
+    """A function that runs one blocking all_reduce to the maximum, in place, by a named plan."""
 
     def __call__(
         self, name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32
@@ -40,10 +40,11 @@ class Run(Protocol):
 
 
 def measure(names: Sequence[str], run: Run) -> list[int]:
-    """Nanoseconds of each plan at each size, on the slowest rank: the same on all.
+    """Return the nanoseconds of each plan at each size on the slowest rank.
 
-    The plans take turns, so that a burst of noise does not fall on one of them. The first round
-    warms up, unless the links are so slow that it has to do.
+    The result is the same on all ranks. The plans take turns, so that a burst of noise does not
+    fall on one of them alone. The first round only warms up, unless the links are so slow that
+    there is no time for another one.
     """
     memory = ctypes.create_string_buffer(LARGE_BYTES + 64)
     address = (ctypes.addressof(memory) + 63) // 64 * 64
@@ -66,14 +67,14 @@ def measure(names: Sequence[str], run: Run) -> list[int]:
 
 
 def _largest(values: Sequence[int], run: Run) -> list[int]:
-    """The largest of all ranks' values, each by itself."""
+    """Return the maximum over all ranks of each value."""
     agreed = (ctypes.c_int64 * len(values))(*values)
     run("direct", ctypes.addressof(agreed), ctypes.sizeof(agreed), DType.INT64)
     return list(agreed)
 
 
 def timings_from(names: Sequence[str], measured: Sequence[int]) -> tuple[Timing, ...]:
-    """What `measure` returned, by plan."""
+    """Return the result of `measure` as one Timing for each plan."""
     return tuple(
         Timing(
             name=name,
@@ -89,7 +90,10 @@ def timings_from(names: Sequence[str], measured: Sequence[int]) -> tuple[Timing,
 def parameters_from(
     timings: Sequence[Timing], ranks: int, *, shared_memory: bool
 ) -> CostParameters:
-    """The cost model solved for the timings of "direct" and "mesh": for what was not timed."""
+    """Return the cost model fitted to the timings of "direct" and "mesh".
+
+    The model estimates operations that were not timed.
+    """
     by_name = {timing.name: timing for timing in timings}
     latency_ns = max(1, round(by_name["direct"].short_ns / (1 + 2 * (ranks - 1) * _OVERHEAD_SHARE)))
     overhead_ns = round(latency_ns * _OVERHEAD_SHARE)
@@ -111,7 +115,7 @@ def parameters_from(
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the busiest rank of a mesh does, as `estimate` counts it from the whole plan."""
+    """The work of the busiest rank in the plan "mesh", counted as `estimate` counts it."""
 
     steps: int
     messages: int
@@ -120,11 +124,11 @@ class Terms:
 
 
 def mesh_terms(nbytes: int, ranks: int, *, shared_memory: bool) -> Terms:
-    """Return the terms of an all_reduce of `nbytes` by "mesh", whose plan is never made for it: it
-    has 4 n (n - 1) instructions.
+    """Return the terms of an all_reduce of `nbytes` by the plan "mesh".
 
-    A rank sends each other rank that one's chunk of its own data, and each its own chunk's sum.
-    Through shared memory it copies the first, once each, and stores the others' sums.
+    The terms come from a formula, because the whole plan has 4 n (n - 1) instructions. Rank r sends
+    chunk i of its data to each rank i, and the sum of chunk r to every rank. Through shared memory,
+    rank r copies the received chunks once each and stores the sums of the others.
     """
     sizes = [size for _, size in split(nbytes, ranks, 1)]
     copied = 2 * (nbytes - min(sizes))

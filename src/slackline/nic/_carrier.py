@@ -1,10 +1,10 @@
-"""Handing an authenticated socket to the engine, and what has to live beside it.
+"""The transfer of an authenticated connection to the engine as a rail, and the rail's handle.
 
-shm   the socket is the control socket of two rings in memory that both map
-tcp   the socket is the rail
-tls   the relay has the socket, the engine one end of a plain pair
-udp   a pair of UDP sockets is the rail; the TCP socket stays as a life line: when it ends, so
-has the peer's process or its end of the rail
+shm   The socket is the control socket of two ring buffers in memory that both processes map.
+tcp   The socket is the rail.
+tls   The TLS proxy owns the socket, and the engine gets one end of a plain socket pair.
+udp   A pair of UDP sockets is the rail. The TCP socket stays open as a companion connection: its
+      end shows that the peer's process, or the peer's end of the rail, has ended.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ __all__ = ["Carrier", "Site", "TermsMaker", "carry"]
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """This end of every link."""
+    """The local context of all links: the engine, its event loop, and its TLS objects."""
 
     engine_name: str
     engine: _native.Engine
     keeper: Keeper
     identity: Identity | None
-    """With TLS."""
+    """The engine's certificate; None without TLS."""
     relay: Relay | None
-    """With TLS."""
+    """The TLS proxy; None without TLS."""
     congestion: str = ""
-    """The congestion control of TCP rails; the system's if it is empty."""
+    """The TCP congestion control of TCP rails; empty takes the system's default."""
 
     @property
     def certificate(self) -> bytes:
@@ -51,7 +51,7 @@ class Site:
 
 
 class Carrier:
-    """What keeps a rail up beside the engine."""
+    """The handle of a rail that the engine uses: reports its failure and frees its resources."""
 
     def __init__(self, site: Site, link: int, index: int) -> None:
         self._engine, self._link, self._index = site.engine, link, index
@@ -62,20 +62,22 @@ class Carrier:
         self._closing = fn
 
     def broke(self, reason: str) -> None:
-        """Tell the engine that the rail is no good; nothing, once it is closed. Any thread."""
+        """Have the engine drop the rail, unless this handle is closed. Any thread may call."""
         if not self._closed:
             self._engine.drop_rail(self._link, self._index, reason)
 
     def close(self) -> None:
-        """The engine uses the rail no more."""
+        """Free the resources beside the rail, which the engine no longer uses."""
         self._closed = True
         if self._closing is not None:
             self._closing()
 
 
 class TermsMaker:
-    """Makes what this end brings to the rail that is agreed on over `sock`, and closes it again
-    unless it is taken.
+    """A context manager that makes this end's transport parameters for a rail.
+
+    `sock` is the connection on which the handshake runs. A UDP socket that was made for the rail is
+    closed on exit unless `take_udp` has taken it.
     """
 
     def __init__(self, site: Site, kind: str, sock: socket.socket) -> None:
@@ -106,7 +108,7 @@ class TermsMaker:
         return Terms(port=self._udp.getsockname()[1]), ()
 
     def take_udp(self, port: int) -> socket.socket:
-        """The UDP socket, connected to `port` of the host at the other end of the line."""
+        """Return the UDP socket, connected to `port` of the peer's host; the caller owns it."""
         assert self._udp is not None
         self._udp.setblocking(False)
         self._udp.connect((self._sock.getpeername()[0], port))
@@ -124,7 +126,10 @@ def carry(
     *,
     checksums: bool,
 ) -> Carrier:
-    """Make the rail. Takes `sock` and the session's descriptors, also when it fails."""
+    """Hand an authenticated connection to the engine as a rail; return the rail's handle.
+
+    Takes ownership of `sock` and of the session's file descriptors, also on failure.
+    """
     carrier = Carrier(site, link, plan.index)
     with contextlib.ExitStack() as undo:
         undo.callback(sock.close)
@@ -140,7 +145,7 @@ def carry(
         if plan.kind == "udp":
             rail = terms.take_udp(session.theirs.port)
             line = site.keeper.spawn(_watch_life_line(sock, carrier))
-            line.add_done_callback(lambda _: sock.close())  # it may be cancelled before it begins
+            line.add_done_callback(lambda _: sock.close())  # also if cancelled before its start
             carrier.on_close(line.cancel)
         elif isinstance(sock, ssl.SSLSocket):
             assert site.relay is not None
@@ -168,7 +173,7 @@ def _carry_memory(
 
 
 async def _watch_life_line(sock: socket.socket, carrier: Carrier) -> None:
-    """Tell the engine when the peer's end of a UDP rail, or its process, is gone."""
+    """Drop a UDP rail when its companion TCP connection shows that the peer's end is gone."""
     await ready(sock)
     try:
         said = sock.recv(1)

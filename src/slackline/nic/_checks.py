@@ -1,4 +1,4 @@
-"""What an operation's arguments must satisfy before they reach the engine."""
+"""Checks of an operation's arguments before they reach the engine."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _BITWISE = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 
 
 def check_reduction(rank: int, count: int, dtype: DType, op: ReduceOp) -> int:
-    """Bytes of `count` elements; raises UsageError where the reduction is not defined."""
+    """Return the bytes of `count` elements; raise UsageError for an undefined reduction."""
     if op is ReduceOp.NONE:
         raise UsageError("a reduction needs an operation, not NONE", rank=rank)
     if dtype in _FLOATS and op in _BITWISE:
@@ -26,7 +26,7 @@ def check_reduction(rank: int, count: int, dtype: DType, op: ReduceOp) -> int:
 
 
 def sum_counts(rank: int, size: int, name: str, counts: Sequence[int]) -> int:
-    """The sum of `counts`, one for each of `size` ranks and none negative."""
+    """Return the sum of `counts`; raise UsageError unless each of `size` ranks has a valid one."""
     if len(counts) != size:
         raise UsageError(
             f"{name} must have an entry for each of {size} ranks, not {len(counts)}", rank=rank
@@ -37,19 +37,19 @@ def sum_counts(rank: int, size: int, name: str, counts: Sequence[int]) -> int:
 
 
 def check_tag(rank: int, tag: int) -> int:
-    """`tag`, if a frame header has room for it."""
+    """Return `tag`; raise UsageError if it does not fit into a frame header."""
     if not 0 <= tag < _MAX_TAG:
         raise UsageError(f"tag must be 0 to {_MAX_TAG - 1}, not {tag}", rank=rank)
     return tag
 
 
 def check_root(rank: int, size: int, root: int | None) -> None:
-    """Raises UsageError unless `root` is a rank, or None where there is no root."""
+    """Raise UsageError unless `root` is a rank of the group or None (no root)."""
     if root is not None and not 0 <= root < size:
         raise UsageError(f"root must be a rank below {size}, not {root}", rank=rank)
 
 
 def check_peer(rank: int, size: int, peer: int | None) -> None:
-    """Raises UsageError unless `peer` is another rank, or None for any."""
+    """Raise UsageError unless `peer` is another rank of the group or None (any rank)."""
     if peer is not None and (not 0 <= peer < size or peer == rank):
         raise UsageError(f"peer must be another rank below {size}, not {peer}", rank=rank)

@@ -1,6 +1,7 @@
-"""Where the chunks of a collective lie: (chunk, source, target, count).
+"""Memory of the chunks of a collective, as tuples (chunk, source, target, count).
 
-An address is 0 where this rank has nothing to read, or nothing to store.
+A chunk is the part of the data that one rank owns. Source and target are addresses, 0 where this
+rank has nothing to read or to store. The count is in elements.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Chunk = tuple[int, int, int, int]
 def each_to_own(
     rank: int, sources: Sequence[int], counts: Sequence[int], target: int
 ) -> list[Chunk]:
-    """A source for every chunk; what becomes of the rank's own is stored."""
+    """Return chunks with a source each; only this rank's own chunk has a target."""
     return [
         (i, address, target if i == rank else 0, count)
         for i, (address, count) in enumerate(zip(sources, counts, strict=True))
@@ -25,7 +26,7 @@ def each_to_own(
 def own_to_each(
     rank: int, source: int, targets: Sequence[int], counts: Sequence[int]
 ) -> list[Chunk]:
-    """The source of the rank's own chunk; a target for every one."""
+    """Return chunks with a target each; only this rank's own chunk has a source."""
     return [
         (i, source if i == rank else 0, address, count)
         for i, (address, count) in enumerate(zip(targets, counts, strict=True))
@@ -39,7 +40,7 @@ def all_to_all(
     targets: Sequence[int],
     target_counts: Sequence[int],
 ) -> list[Chunk]:
-    """A source for the chunk to each rank, a target for the chunk from each."""
+    """Return the chunks of an all_to_all: a source for each receiver, a target for each sender."""
     n = len(sources)
     sent = [
         (
@@ -58,8 +59,8 @@ def all_to_all(
 def chunk_between(source: int, target: int, ranks: int) -> int:
     """Return the engine's number of the chunk that an all_to_all moves from `source` to `target`.
 
-    The plan numbers all n * n of them, a frame only up to 65536. A rank has 2 n - 1 of them, and
-    these are the ones that need numbers of their own: i + j tells apart the ranks at the other end,
-    and the last bit tells what rank i sends to rank j from what rank j sends to rank i.
+    The plan numbers all n * n chunks, but a frame has only 65536 chunk numbers. A rank takes part
+    in 2 n - 1 chunks, and only these need different numbers. The term (i + j) % n tells apart the
+    ranks at the other end, and the lowest bit the two directions between rank i and rank j.
     """
     return 2 * ((source + target) % ranks) + (source < target)

@@ -1,4 +1,7 @@
-"""Devices of `slackline.circuit` for groups: the one door of this room to that one."""
+"""Adapter from `slackline.circuit` to devices of groups, the package's only import of circuits.
+
+A "circuit" is simulated by Verilator; a "twin" is its model in Python, equal to the last bit.
+"""
 
 from __future__ import annotations
 
@@ -20,40 +23,39 @@ __all__ = ["Devices", "Nodes"]
 _log = logging.getLogger("slackline.nic")
 
 _NO_JOB = 0
-"""The device is inside the engine: the code that keeps strangers out is the rails' matter."""
+"""The job code of frames to a device. The rails have already refused unauthenticated frames."""
 
 
 _RING: Mapping[str, Mapping[str, int]] = {"twin": {}, "circuit": {"lanes": 4, "slots": 4}}
 _NODE: Mapping[str, int] = {"lanes": 4, "slots": 4, "payload_bytes": 4096}
-"""How ring NICs and aggregation nodes are built unless other sizes are asked for; what is small is
-compiled and simulated sooner."""
+"""The default sizes of ring NICs and aggregation nodes. A small circuit is compiled and simulated
+faster."""
 _CHECK_EVERY = 1000
-"""Operations of a twin for one that a circuit does again, unless another number is asked for: a
-circuit takes some thirty times the processor's time."""
+"""The default check interval: one in this many operations of a twin is repeated by a circuit. A
+circuit takes about thirty times the processor time of its twin."""
 _MOST_PORTS = 16
 _SOURCE = 0xFFFF
 _CYCLES_A_BEAT = 16
-"""A simulated node that needs more than so many has stopped."""
+"""The cycle limit per beat (one word for each adder): a simulated node that is slower hangs."""
 
 
 def _sizes(text: str) -> dict[str, int]:
-    """Return the options of a circuit that a user asked for, see parse_circuit."""
+    """Return the circuit options that `text` asks for; see slackline.env.parse_circuit."""
     names = {"payload": "payload_bytes"}
     return {names.get(name, name): value for name, value in parse_circuit(text).items()}
 
 
 class Devices:
-    """Opens the devices of one kind, "twin" or "circuit", for a nic's groups."""
+    """A factory of ring NICs for a nic's groups, each a "twin" or a "circuit"."""
 
     def __init__(self, kind: str, check: int | None = None, sizes: str = "") -> None:
-        """Raises UsageError when the extra or a tool is missing.
+        """Check that devices of this kind work here; raise UsageError if a package or tool misses.
 
-        `sizes`: of the circuit, and of its twin; see slackline.env.parse_circuit.
-
-        `check`: of so many operations of a twin one is also done by a circuit, 0 for none; None:
-        one of a thousand, if the circuit has been compiled on this machine. The first circuit on
-        a machine that is asked for is compiled here, which takes up to minutes; other processes
-        wait for it.
+        `sizes` sets the sizes of the circuit and of its twin; see slackline.env.parse_circuit.
+        `check` repeats one in that many operations of a twin on a circuit; 0 repeats none. None
+        repeats one in a thousand, if the circuit has been compiled on this machine. A circuit that
+        is needed for the first time on a machine is compiled here. That can take minutes, and
+        other processes wait for the result.
         """
         self.kind = _checked(kind)
         from slackline.circuit import RingOptions
@@ -66,20 +68,22 @@ class Devices:
 
     @property
     def payload_bytes(self) -> int:
-        """The longest payload that they take."""
+        """The longest payload of a frame, in bytes, that the devices take."""
         return self._options.payload_bytes
 
     def counters(self) -> Mapping[str, int]:
-        """Operations that were to be done again by circuits, and those that were, with the same
-        bits; nothing where none are.
+        """Return how many operations were selected for a check by a circuit, and how many passed.
+
+        The result is empty where operations are not checked.
         """
         return {} if self._checks is None else self._checks.counters()
 
     def ring(self, rank: int, size: int, epoch: int, plan: int, starts: int) -> Device:
-        """A ring NIC for this rank of a group.
+        """Return a ring NIC for this rank of a group.
 
-        `plan` is the number of its plan in frames; its operations begin at `starts` ranks. Raises
-        UsageError when there is no room for one of each.
+        `plan` is the number of the group's plan in frames, and `starts` the number of ranks at
+        which operations start. Raises UsageError when the NIC cannot hold one operation for each
+        of those ranks.
         """
         most = self._options.operations
         if starts > most:
@@ -111,7 +115,7 @@ class Devices:
 
         options = self._circuit_options
         if check is None:
-            # Nobody asked for it, so nobody is kept waiting for it.
+            # The check is optional here, so it must not cost a compilation of minutes.
             verilog = kept_already("ring", options)
             if verilog is None or not built(verilog):
                 _log.info("twins are not checked: no circuit has been compiled on this machine")
@@ -125,10 +129,13 @@ class Devices:
 
 
 class Nodes:
-    """Opens aggregation nodes of one kind for an aggregator's groups."""
+    """A factory of aggregation nodes for an aggregator's groups, each a "twin" or a "circuit"."""
 
     def __init__(self, kind: str, workers: int, sizes: str = "") -> None:
-        """As Devices; a circuit has a port for each of so many workers, a twin as many as ask."""
+        """Check that nodes of this kind work here; raise UsageError otherwise.
+
+        A circuit has exactly `workers` ports. A twin has as many ports as its group has workers.
+        """
         asked = _sizes(sizes)
         if "operations" in asked:
             raise UsageError(f"an aggregation node has no operations to set, as in {sizes!r}")
@@ -140,13 +147,13 @@ class Nodes:
         self._open(workers, 1).close()
 
     def refusal(self, workers: int) -> str:
-        """Why a group of so many is not served; empty if it is."""
+        """Return the reason why a group of `workers` ranks cannot be served; empty if it can."""
         if self.kind == "circuit" and workers != self._workers:
             return f"its circuit has {self._workers} ports, for groups of as many, not {workers}"
         return ""
 
     def node(self, workers: int, epoch: int) -> Device:
-        """A node for a group."""
+        """Return a new aggregation node for a group of `workers` ranks."""
         return NodeHost(self._open(workers, epoch), workers, self._sizes["payload_bytes"])
 
     def _open(self, workers: int, epoch: int) -> Node:
@@ -161,7 +168,7 @@ class Nodes:
 
 
 class _Twin:
-    """A Node in Python."""
+    """An aggregation node modelled in Python."""
 
     def __init__(self, options: NodeOptions, epoch: int) -> None:
         from slackline.circuit import NodeTwin
@@ -176,11 +183,11 @@ class _Twin:
         return found
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the model in Python holds no resources."""
 
 
 class _Circuit:
-    """A Node simulated by Verilator."""
+    """An aggregation node as a circuit that Verilator simulates."""
 
     def __init__(self, verilog: Verilog, options: NodeOptions, epoch: int) -> None:
         from slackline.circuit import Simulation, node_registers

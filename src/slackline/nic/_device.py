@@ -1,4 +1,8 @@
-"""A device behind a group: the thread that carries what the engine hands over, and the answers."""
+"""Devices that add in place of the engine, and the thread that pumps work to them and back.
+
+A device is a ring NIC, which adds its host's data to what passes by, or an aggregation node, which
+adds the data of several ranks. Both are simulated circuits, or bit-exact models in Python (twins).
+"""
 
 from __future__ import annotations
 
@@ -16,35 +20,35 @@ __all__ = ["Answer", "Carrier", "Device", "Key", "Node", "NodeHost", "Post"]
 _log = logging.getLogger("slackline.nic")
 
 Key = tuple[int, int]
-"""What an operation is known by: tag and chunk."""
+"""The identity of an operation: (tag, chunk)."""
 Post = tuple[int, int, int, int, int, int, int, int]
-"""An operation: tag, chunk, the rank whose data open it, dtype, total, bytes of it in a frame,
-priority, address of its memory."""
+"""An operation for a device: tag, chunk, the rank that starts it, dtype, total, payload bytes of a
+frame, priority, and the address of its memory."""
 Answer = tuple[list[bytes], list[Key], list[Key]]
-"""Frames to send; operations whose result is whole; withdrawn ones that it has let go of. The
-memory of neither is used by the device any more."""
+"""A device's output: frames to send, completed operations, and released withdrawn operations. The
+device no longer uses the memory of completed and released operations."""
 
 
 class Device(Protocol):
-    """What adds for a group in the engine's stead. One thread at a time."""
+    """A device that adds for a group in place of the engine. One thread at a time may call it."""
 
     def take(
         self, posts: list[Post], frames: list[tuple[int, bytes]], withdrawn: list[Key]
     ) -> Answer:
-        """Works on what is new until nothing is left to do.
+        """Process new operations and frames until no work is left; return the output.
 
-        Nobody waits for a withdrawn operation any more, but its memory stays until the device says
-        that it has let go, now or later.
+        A withdrawn operation has no waiter any more. Its memory stays valid until this call or a
+        later one returns the operation as released.
         """
 
     def close(self) -> None:
-        """Frees it; calling it again does nothing."""
+        """Free the device; a second call does nothing."""
 
 
 class Carrier:
-    """Carries between a group of the engine and its device, on a thread of its own.
+    """A thread that pumps operations and frames between a group of the engine and its device.
 
-    If the device raises, or gives what cannot be, the group fails on every rank.
+    If the device raises an error or returns invalid output, the group fails on every rank.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class Carrier:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the thread; call it once the group or the engine is closed."""
+        """Wait for the end of the thread; the group or the engine must be closed."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -76,18 +80,22 @@ class Carrier:
 
 
 class Node(Protocol):
-    """What this room needs of an aggregation node."""
+    """An aggregation node, as far as NodeHost uses it."""
 
     def add(self, sets: list[list[bytes]]) -> list[bytes]:
-        """The reduced frame of each set; a set is a frame of each port, all of one number."""
+        """Return the reduced frame of each set.
+
+        A set contains one frame for each port, all with the same sequence number.
+        """
 
     def close(self) -> None: ...
 
 
 class NodeHost:
-    """An aggregation node behind an aggregator's engine, which hands over whole sets of frames.
+    """The Device of an aggregator: an aggregation node that gets one frame of each worker at a
+    time.
 
-    Frames that are longer than the node takes go through it in pieces.
+    Frames that are longer than the node's payload pass through the node in pieces.
     """
 
     def __init__(self, node: Node, ports: int, payload_bytes: int) -> None:
@@ -97,13 +105,16 @@ class NodeHost:
     def take(
         self, posts: list[Post], frames: list[tuple[int, bytes]], withdrawn: list[Key]
     ) -> Answer:
-        """See Device; nothing is posted to a node, and it forgets as it goes."""
+        """Reduce sets of frames; see Device.take.
+
+        A node gets no operations and remembers none, so only frames are passed and returned.
+        """
         sets, counts = [], []
         for start in range(0, len(frames), self._ports):
             parts = [self._pieces(frame) for _, frame in frames[start : start + self._ports]]
             counts.append(len(parts[0]))
             for pieces in zip(*parts, strict=True):
-                # 0 is for frames that are not numbered.
+                # Sequence number 0 would mark a frame as not numbered.
                 self._number = self._number % 0xFFFFFFFF + 1
                 sets.append(
                     [encode(replace(head, sequence=self._number)) + data for head, data in pieces]
@@ -112,7 +123,7 @@ class NodeHost:
         return [_joined([next(reduced) for _ in range(count)]) for count in counts], [], []
 
     def close(self) -> None:
-        """See Device."""
+        """Free the aggregation node."""
         self._node.close()
 
     def _pieces(self, frame: bytes) -> list[tuple[Header, bytes]]:
@@ -125,6 +136,6 @@ class NodeHost:
 
 
 def _joined(frames: list[bytes]) -> bytes:
-    """One frame of several that follow each other."""
+    """Return one frame with the payloads of `frames`, which are consecutive pieces of a frame."""
     payload = b"".join(frame[HEADER_BYTES:] for frame in frames)
     return encode(replace(decode(frames[0]), length=len(payload))) + payload

@@ -1,8 +1,9 @@
-"""Where callers knock: the listening sockets of an engine, and who is let in.
+"""The listener of an engine: its listening sockets, and the admission of connections.
 
-A caller has some seconds to say a whole HELLO that names an engine we expect. Who does not is
-turned away; each has a task of its own and delays nobody. A HELLO of a meeting that this rank has
-not heard of yet waits: the caller may just have been quicker.
+A connecting engine has five seconds to send a complete HELLO frame that names an expected engine;
+otherwise the connection is closed. Each connection has a task of its own and delays no other. A
+HELLO of a group that this rank does not know yet waits, because the peer may only have finished its
+rendezvous earlier.
 """
 
 from __future__ import annotations
@@ -33,15 +34,19 @@ _BREATH_S = 0.1
 _TOLD_ALL, _TOLD_EACH = 10, 100
 
 Greet = Callable[[Line, int, bytes, Hello], Awaitable[bool]]
-"""greet(line, job code, payload, what it says) -> whether the caller was expected; raises
-SlacklineError when it cannot prove who it is. Takes the line over if it returns True."""
+"""A function greet(line, job code, payload, parsed payload) that completes a handshake. The result
+says whether the connection was expected; if so, the function has taken over the line. Raises
+SlacklineError when the other end fails to authenticate itself."""
 
 
 class Door:
-    """The engine's ears: TCP ports, and an abstract Unix name (which leaves nothing behind)."""
+    """The listener of an engine: TCP ports and an abstract Unix socket.
+
+    An abstract name needs no file, so nothing remains after the process ends.
+    """
 
     def __init__(self, engine: str, interfaces: Sequence[Interface], *, chosen: bool) -> None:
-        """Listen on `interfaces`; on every address of the host unless the user has chosen them."""
+        """Listen on `interfaces` if the user has chosen them, else on every address of the host."""
         self.unix_name = unix_name(engine)
         self._news = asyncio.Event()
         self._guests: deque[asyncio.Task[None]] = deque()
@@ -62,13 +67,16 @@ class Door:
             raise
 
     def open(self, keeper: Keeper, greet: Greet) -> None:
-        """Begin to accept callers. On the keeper's thread."""
+        """Begin to accept connections. Must be called on the event loop's thread (Keeper)."""
         for sock in self._sockets:
             sock.setblocking(False)
             keeper.spawn(self._accept(keeper, sock, greet))
 
     def announce(self) -> None:
-        """Callers that were not expected before may be now. On the keeper's thread."""
+        """Let waiting connections check again whether they are expected.
+
+        Must be called on the event loop's thread.
+        """
         self._news.set()
         self._news = asyncio.Event()
 
@@ -91,7 +99,7 @@ class Door:
                 continue
             except OSError as error:
                 _log.warning("cannot accept a connection: %s", error)
-                await asyncio.sleep(_BREATH_S)  # most likely there are no descriptors left
+                await asyncio.sleep(_BREATH_S)  # usually: no file descriptors are left
                 continue
             if len(self._guests) >= _MOST_STRANGERS:
                 self._guests.popleft().cancel()
@@ -102,8 +110,8 @@ class Door:
 
     def _gone(self, line: Line, guest: asyncio.Task[None]) -> None:
         if guest.cancelled():
-            line.close()  # it may have been cancelled before it began
-        with contextlib.suppress(ValueError):  # it was pushed out
+            line.close()  # A task cancelled before its start closes nothing.
+        with contextlib.suppress(ValueError):  # A newer connection may have displaced it.
             self._guests.remove(guest)
 
     async def _welcome(self, line: Line, greet: Greet) -> None:
@@ -122,7 +130,7 @@ class Door:
         except TimeoutError:
             self._turned_away(line, why)
         except (OSError, SlacklineError) as error:
-            if not line.left:  # a peer that only wants to know that somebody is here, or ends
+            if not line.left:  # A liveness connect closes at once and is no error.
                 self._turned_away(line, str(error))
         finally:
             if not taken:

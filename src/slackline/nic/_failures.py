@@ -1,11 +1,11 @@
-"""The engine's failures as slackline's errors."""
+"""Translation of the engine's failures into the exceptions of slackline.errors."""
 
 import slackline.errors as errors
 
 __all__ = ["FailureTuple", "to_error"]
 
 FailureTuple = tuple[int, str, int, int, int, int]
-"""(fault, message, rank, peer, tag, sequence) as the engine tells it; -1: does not apply."""
+"""The engine's form of a failure: (fault, message, rank, peer, tag, sequence); -1 for none."""
 
 _ERRORS: dict[int, type[errors.SlacklineError]] = {
     1: errors.UsageError,
@@ -20,7 +20,7 @@ _ERRORS: dict[int, type[errors.SlacklineError]] = {
 
 
 def to_error(failure: FailureTuple) -> errors.SlacklineError:
-    """A fresh error for `failure`; the codes are those of slackline::Fault."""
+    """Return a new exception for `failure`; its first item is a code of slackline::Fault."""
     fault, message, rank, peer, tag, sequence = failure
     return _ERRORS[fault](
         message,

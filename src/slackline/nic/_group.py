@@ -34,7 +34,7 @@ Run = Callable[..., _native.Job | None]
 
 
 class NativeGroup:
-    """See slackline.nic.Group for the contract of every method."""
+    """A group on the native engine; slackline.nic.Group states the contract of every method."""
 
     def __init__(
         self,
@@ -66,32 +66,32 @@ class NativeGroup:
 
     @property
     def all_shared(self) -> bool:
-        """True when every rank is on this host and reached through shared memory."""
+        """Whether every rank is on this host and reached through shared memory."""
         return self._native.all_shared
 
     def plan_for(
         self, nbytes: int, dtype: DType = DType.FLOAT32, op: ReduceOp = ReduceOp.SUM
     ) -> Selected:
-        """The plan that an all_reduce of `nbytes` runs, and why."""
+        """Return the plan that an all_reduce of `nbytes` runs, with the reason for the choice."""
         return self._book.all_reduce(nbytes, dtype, op)
 
     def agree(self, address: int, count: int) -> None:
-        """The largest of all ranks' 64-bit integers, in place."""
+        """Replace each of `count` 64-bit integers by its maximum over all ranks; blocks."""
         self._timed("direct", address, count * DType.INT64.itemsize, DType.INT64)
 
     def use(self, star: Star) -> None:
-        """From now on all_reduces may go through an aggregator."""
+        """Allow all_reduces to go through the aggregator of `star` from now on."""
         self._star = star
         self._book.reach_star(star.most_bytes)
 
     def calibrate(self) -> None:
-        """Measure the links for the choice of plans. Called once, on every rank."""
+        """Time the candidate plans, to choose among them later; each rank must call once."""
         if self.size > 1:
             self._book.learn(measure(self._book.candidates(), self._timed))
             self._all_reduces.clear()
 
     def _timed(self, name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32) -> None:
-        """One all_reduce to the maximum by the plan called `name`."""
+        """Run one blocking all_reduce to the maximum, in place, by the plan called `name`."""
         program, run = self._book.program(Collective.ALL_REDUCE, name), self._runner(name)
         count, op, limit = nbytes // dtype.itemsize, ReduceOp.MAX, self._timeout_ns
         job = run(program, address, address, count, dtype, op, nbytes, -1, 0, limit, True)
@@ -99,7 +99,7 @@ class NativeGroup:
             self._transfer(job, True)
 
     def _runner(self, name: str) -> Run:
-        """What posts all_reduces of the plan called `name`."""
+        """Return the function that posts all_reduces of the plan called `name`."""
         return self._run if self._star is None or name != STAR else self._star.run
 
     def all_reduce(

@@ -1,17 +1,19 @@
-"""How two engines prove to each other that they know the job's secret, without saying it.
+"""The handshake of a rail: two engines prove that they know the job's secret without sending it.
 
     caller                                                  listener
-      Hello   who, whom, which rail, nonce, certificate  ->
-              <-  Answer  nonce, certificate, proof of both messages
-      Terms   what the rail needs, proof of all three     ->
-              <-  Terms   what the rail needs, proof of all four
+      Hello   names, rail, nonce, certificate             ->
+              <-  Answer  nonce, certificate, proof over both messages
+      Terms   transport parameters, proof over all three  ->
+              <-  Terms   transport parameters, proof over all four
 
-A proof is HMAC-SHA256 under a key of this pair, over every byte said so far and the role of the
-speaker. Both nonces are in it, so an old conversation proves nothing; so is the role, so what one
-end said cannot be said back to it. The frames' job code comes from the same bytes and differs
-each time. What costs anything (sockets, descriptors) is given only to who has proven itself.
+A proof is HMAC-SHA256 under a key of this pair, over every byte sent so far and the role of the
+sender. A proof covers both nonces, so a replayed conversation fails. A proof also covers the role,
+so that a message cannot be reflected to its sender. The job code of the rail's frames is derived
+from the same bytes and differs each time. Costly resources (sockets, descriptors) are created only
+for an authenticated peer.
 
-Here is no socket: a Talk yields what to send and is sent what came.
+The module uses no socket. A Talk is a generator, the handshake's state machine: it yields messages
+to send, and receives the replies by `send`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ __all__ = ["Said", "Session", "Talk", "call", "fresh_nonce", "listen"]
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """One message: the payload of a HELLO frame, and over Unix sockets descriptors."""
+    """One handshake message: the payload of a HELLO frame, and file descriptors on Unix sockets."""
 
     payload: bytes
     fds: tuple[int, ...] = ()
@@ -40,21 +42,21 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What both ends know when each has proven itself."""
+    """The result of a handshake, after both ends have authenticated themselves."""
 
     job: int
-    """The code that every frame on the rail carries; never 0."""
+    """The job code that every frame on the rail carries; never 0."""
     ours: Terms
     theirs: Terms
     fds: tuple[int, ...]
-    """Descriptors that came with their terms."""
+    """The file descriptors that came with the peer's transport parameters."""
     certificate: bytes
-    """Theirs, in DER; empty without TLS."""
+    """The peer's certificate in DER; empty without TLS."""
 
 
 Talk = Generator[Said, Said, Session]
 OurTerms = Callable[[], tuple[Terms, tuple[int, ...]]]
-"""Makes what the rail needs at this end; called once the peer has proven itself."""
+"""A function that makes this end's transport parameters, called once the peer is authenticated."""
 
 
 def fresh_nonce() -> str:
@@ -62,7 +64,7 @@ def fresh_nonce() -> str:
 
 
 def call(hello: Hello, key: bytes, terms: OurTerms) -> Talk:
-    """The caller's side. Raises LinkError as soon as the other end is not who it should be."""
+    """Run the dialling side of a handshake; raise LinkError if the other end is not the peer."""
     transcript = _Transcript(key)
     reply = yield Said(payload=transcript.say(hello))
     answer = transcript.heard("listener", Answer, reply.payload)
@@ -75,7 +77,7 @@ def call(hello: Hello, key: bytes, terms: OurTerms) -> Talk:
 
 
 def listen(first: bytes, hello: Hello, answer: Answer, key: bytes, terms: OurTerms) -> Talk:
-    """The listener's side, from the moment when the payload `first` was read as `hello`."""
+    """Run the listening side of a handshake, after `first` was received and parsed as `hello`."""
     transcript = _Transcript(key)
     transcript.add(first)
     reply = yield Said(payload=transcript.prove("listener", answer))
@@ -100,7 +102,7 @@ def _session(
 
 
 class _Transcript:
-    """Every byte that was said, under the key of the pair."""
+    """The running HMAC over all messages of a handshake, under the key of the pair."""
 
     def __init__(self, key: bytes) -> None:
         self._mac = hmac.new(key, b"slackline handshake 2", hashlib.sha256)
@@ -114,14 +116,14 @@ class _Transcript:
         return text
 
     def prove(self, role: str, message: Answer | Terms) -> bytes:
-        """The payload of `message` with a proof behind it."""
+        """Return the payload of `message` followed by its proof, and add both to the transcript."""
         text = text_of(message)
         payload = text + self._proof(role, text)
         self.add(payload)
         return payload
 
     def heard(self, role: str, kind: type[Message], payload: bytes) -> Message:
-        """The message in `payload`, if `role` has proven that it knows the key."""
+        """Return the message in `payload`; raise LinkError if its proof by `role` is wrong."""
         text, proof = payload[:-MAC_BYTES], payload[-MAC_BYTES:]
         if not hmac.compare_digest(proof, self._proof(role, text)):
             raise LinkError("the proof is wrong: the other end does not know the job's secret")

@@ -1,7 +1,8 @@
-"""Watches the wires of a group: samples the engine's rails, and tells what is new.
+"""Link health monitors: sample the engine's rails and report changed conditions.
 
-A thread of its own looks four times a second while there is traffic and once while there is none.
-News goes to the logger "slackline.health" and, where there is a directory, to the rank's telemetry.
+A thread takes four samples a second while there is traffic, and one while there is none. Verdicts
+go to the logger "slackline.health" and, if a directory is configured, to the rank's telemetry. Only
+wires are watched: rails over TCP or UDP, not shared memory.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _IDLE_S = 1.0
 
 
 class Status(Protocol):
-    """What is used of the engine's RailStatus."""
+    """The fields of the engine's RailStatus that a monitor reads."""
 
     @property
     def link(self) -> int: ...
@@ -57,14 +58,14 @@ class Status(Protocol):
 
 
 class Rails(Protocol):
-    """What is used of the engine."""
+    """The methods of the engine that a monitor calls."""
 
     def rails(self) -> Sequence[Status]: ...
     def link_alive(self, link: int) -> bool: ...
 
 
 def to_sample(status: Status, rank: int, peer: int, after_ns: int) -> RailSample:
-    """The status as a sample, with the probes that were sent after `after_ns`."""
+    """Return a rail's status as a sample, with the probes that were sent after `after_ns`."""
     return RailSample(
         rank=rank,
         peer=peer,
@@ -87,7 +88,7 @@ _Stillness = tuple[tuple[tuple[int, int, str, int], ...], tuple[int, ...]]
 
 
 def _stillness(wires: Iterable[tuple[int, Status]], ended: Sequence[int]) -> _Stillness | None:
-    """What stays the same while nothing happens; None while something is under way."""
+    """Return a value that any activity of the wires changes; None while bytes are in flight."""
     rails = []
     for _, status in wires:
         if status.queued_bytes or status.unconfirmed_bytes:
@@ -97,7 +98,10 @@ def _stillness(wires: Iterable[tuple[int, Status]], ended: Sequence[int]) -> _St
 
 
 class Monitor:
-    """The health of one group's wires. `start` and `stop` by one thread, the rest by any."""
+    """The health monitor of one group's wires.
+
+    One thread calls `start` and `stop`; other methods may be called from any thread.
+    """
 
     def __init__(
         self,
@@ -108,9 +112,10 @@ class Monitor:
         directory: Path | None = None,
         options: HealthOptions | None = None,
     ) -> None:
-        """`links[i]` is the engine's number of the link to rank i, -1 at `rank` itself.
+        """Create a monitor that does not run yet.
 
-        `directory`: where telemetry goes, if anywhere.
+        `links[i]` is the engine's number of the link to rank i, -1 for `rank` itself. Telemetry is
+        written to `directory`, if given.
         """
         self._engine = engine
         self._rank = rank
@@ -131,7 +136,7 @@ class Monitor:
         return frozenset(self._peers)
 
     def start(self) -> None:
-        """Begin to watch, until `stop`; without a wire there is nothing to watch."""
+        """Start the monitor's thread; do nothing if no link has a wire."""
         if not any(self._wires()):
             return
         self._thread = threading.Thread(
@@ -140,7 +145,7 @@ class Monitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no longer; returns when the engine is no longer looked at."""
+        """Stop the thread and return once the monitor no longer uses the engine."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
@@ -148,20 +153,20 @@ class Monitor:
             self._writer.close()
 
     def judgements(self) -> list[Judgement]:
-        """What each direction of each wire is now, in the order of peers and rails."""
+        """Return the condition of each direction of each wire, in the order of peers and rails."""
         with self._lock:
             return self._board.judgements(time.monotonic_ns())
 
     def look(self, now_ns: int) -> bool:
-        """Takes one sample of every wire and tells what is new; returns whether anything moved.
+        """Sample every wire and report new verdicts; return whether any frames were sent.
 
-        `now_ns` is of CLOCK_MONOTONIC.
+        `now_ns` is CLOCK_MONOTONIC.
         """
         wires = list(self._wires())
         ended = [peer for link, peer in self._peers.items() if not self._engine.link_alive(link)]
         before, self._stillness = self._stillness, _stillness(wires, ended)
         if before is not None and before == self._stillness:
-            return False  # nothing new can be known, and an idle engine costs next to nothing
+            return False  # Without activity the detectors learn nothing, so idle time is cheap.
         samples = []
         frames = 0
         for peer, status in wires:
@@ -179,7 +184,7 @@ class Monitor:
         return moved
 
     def _wires(self) -> Iterator[tuple[int, Status]]:
-        """(peer, status) of every rail that is a wire."""
+        """Yield (peer, status) of every rail that is a wire."""
         for status in self._engine.rails():
             peer = self._peers.get(status.link)
             if peer is not None and status.kind != "shm":
@@ -211,13 +216,13 @@ class Monitor:
 
 
 class Monitors:
-    """The monitors of an engine: each link is watched for the first open group that uses it."""
+    """The monitors of an engine. Only the first open group that uses a link watches it."""
 
     def __init__(self) -> None:
         self._open: list[Monitor] = []
 
     def watch(self, engine: Rails, links: Sequence[int], rank: int) -> Monitor:
-        """Watches the links that nobody watches yet, until `end`."""
+        """Start and return a monitor of those links that no other monitor watches yet."""
         known = {link for monitor in self._open for link in monitor.links}
         mine = [-1 if link in known else link for link in links]
         monitor = Monitor(engine, mine, rank, directory=Environment.read().telemetry)
@@ -226,12 +231,12 @@ class Monitors:
         return monitor
 
     def end(self, monitor: Monitor) -> None:
-        """The group has been closed."""
+        """Stop the monitor of a group that has been closed."""
         if monitor in self._open:
             self._open.remove(monitor)
         monitor.stop()
 
     def close(self) -> None:
-        """The engine is about to be closed, whether or not its groups were."""
+        """Stop all monitors, before the engine is closed."""
         for monitor in list(self._open):
             self.end(monitor)

@@ -1,9 +1,10 @@
-"""Faults that an engine inflicts on what it sends itself, as a plan says: no root, any machine.
+"""Fault injection inside an engine: delays, losses and cuts of its own frames, without root.
 
-Each end of a rail spoils its own direction, so all ranks must have the same plan. Hosts are the
-ranks of the nic's first group; the NICs of a host are its interfaces in their order. Time 0 is when
-that group has its links, before it measures them: ranks begin within milliseconds of each other.
-What befalls ranks (kill, stop, slow) is not the engine's to do.
+Each end of a rail applies the faults of its own sending direction, so all ranks must have the same
+fault plan. Host numbers in a plan are ranks of the nic's first group, and NIC numbers are positions
+in a rank's list of interfaces. Time 0 is when the first group has its links, before the links are
+measured: ranks start within milliseconds of each other. Faults of ranks (kill, stop, slow) are
+ignored here.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ SetFault = Callable[[int, int, "_native.FaultState | None"], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """From this rank to another, over one rail."""
+    """The sending direction of one rail, from this rank to another."""
 
     link: int
     rail: int
-    """WHOLE_LINK for shared memory."""
+    """The index of the rail in its link; WHOLE_LINK for shared memory."""
     peer: str
-    """The engine there."""
+    """The name of the peer's engine."""
     nic_here: int
     nic_there: int
 
 
 def effects_on(plan: Plan, now_ns: int, here: int, there: int, way: Way) -> Effects:
-    """What is wrong with the way from host `here` to host `there`."""
+    """Return the combined faults of link and NICs on a rail from host `here` to host `there`."""
     ports = plan.nics(now_ns)
     effects = plan.pairs(now_ns).get((here, there), NOTHING)
     effects |= ports.get((here, way.nic_here), NOTHING)
@@ -45,7 +46,10 @@ def effects_on(plan: Plan, now_ns: int, here: int, there: int, way: Way) -> Effe
 
 
 class Injector:
-    """Puts a plan in force by `set_fault`. All methods are for the keeper's thread."""
+    """The task that applies a fault plan by calling `set_fault` at each change.
+
+    All methods must be called on the event loop's thread (Keeper).
+    """
 
     def __init__(self, plan: Plan, set_fault: SetFault) -> None:
         self._plan, self._set_fault = plan.of_network, set_fault
@@ -57,7 +61,7 @@ class Injector:
         self._task: asyncio.Task[None] | None = None
 
     def rail_is_up(self, way: Way) -> None:
-        """A new rail knows of no faults yet."""
+        """Register a new rail, which has no faults yet, and apply the present faults to it."""
         key = way.link, way.rail
         self._ways[key] = way
         self._in_force.pop(key, None)
@@ -65,14 +69,15 @@ class Injector:
             self._update(key, time.monotonic_ns() - self._begin_ns)
 
     def forget(self, link: int) -> None:
-        """The link is down."""
+        """Unregister all rails of a link that is down."""
         for key in [key for key in self._ways if key[0] == link]:
             del self._ways[key]
             self._in_force.pop(key, None)
 
     def begin(self, here: int, records: Sequence[Record]) -> None:
-        """The first group has its links; later ones change nothing. Raises UsageError when a fault
-        is about a rank or a NIC that is not there.
+        """Start the plan's clock when the first group has its links; later groups change nothing.
+
+        Raises UsageError for a fault of a rank or NIC that does not exist.
         """
         if self._task is not None or not self._plan:
             return
@@ -99,7 +104,7 @@ class Injector:
         way = self._ways[key]
         there = self._hosts.get(way.peer)
         if there is None:
-            return  # it was not in the first group
+            return  # The peer was not in the first group, so the plan has no number for it.
         effects = effects_on(self._plan, now_ns, self._here, there, way)
         if effects != self._in_force.get(key, NOTHING):
             self._in_force[key] = effects

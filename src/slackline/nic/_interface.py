@@ -1,7 +1,8 @@
-"""What a NIC engine offers, as Protocols: Nic, Group, Transfer and the Store they meet through.
+"""The interface of a NIC engine as Protocols: Nic, Group, Transfer, and the rendezvous Store.
 
-Addresses are integers (a tensor's `data_ptr()`), counts are elements. Whoever posts an operation
-keeps its buffers alive and untouched until its Transfer is done. Nothing here knows torch.
+Addresses are integers (a tensor's `data_ptr()`), and counts are numbers of elements. The caller
+keeps the buffers of a posted operation alive and untouched until its Transfer is done. The module
+does not depend on torch.
 """
 
 from __future__ import annotations
@@ -14,49 +15,56 @@ from slackline.wire import DType, ReduceOp
 
 
 class Store(Protocol):
-    """Where ranks meet before they have links: a key-value store all of them see. torch's stores
-    fit.
+    """A key-value store shared by all ranks, for the rendezvous before links exist.
+
+    The stores of torch.distributed fit this protocol.
     """
 
     def set(self, key: str, value: str, /) -> None:
         """Publish `value` under `key`."""
 
     def get(self, key: str, /) -> bytes:
-        """Return the value under `key`; blocks until somebody has set it."""
+        """Return the value under `key`; block until a rank has set it."""
 
 
 @runtime_checkable
 class Transfer(Protocol):
-    """A posted operation."""
+    """The handle of a posted operation."""
 
     @property
     def source(self) -> int | None:
-        """The rank a finished receive from any source came from; None for every other operation."""
+        """The sender of a finished receive from any source; None for every other operation."""
 
     def done(self) -> bool:
-        """Whether the operation has ended, well or badly. Never blocks."""
+        """Return whether the operation has ended, with success or an error. Never blocks."""
 
     def wait(self, timeout: timedelta | None = None) -> None:
-        """Block (without the GIL) until the operation has ended; raises its `slackline.errors` type
-        if it failed.
+        """Block, without the GIL, until the operation has ended.
 
-        A timeout ends the wait with `slackline.errors.TimeoutError`; the operation goes on.
+        Raises the operation's error, of a type in `slackline.errors`, if the operation failed.
+        Raises `slackline.errors.TimeoutError` after `timeout`; the operation then continues.
         """
 
     def add_done_callback(self, fn: Callable[[BaseException | None], None], /) -> None:
-        """Call `fn(error)` once, on the engine's completion thread, or at once if the operation has
-        ended.
+        """Have `fn(error)` called once when the operation has ended; `error` is None on success.
+
+        The call comes from the engine's completion thread, or from this call if the operation has
+        already ended.
         """
 
 
 @runtime_checkable
 class Group(Protocol):
-    """One life of a group of ranks on an engine.
+    """A group of ranks on an engine, from its rendezvous to its end.
 
-    `tag` None: a collective, matched by the order of the calls. A tag (0 to 2**24 - 1) matches
-    whatever the posting order. `priority`: lower is sent first. `timeout` None: the group's.
-    `blocking`: run in the caller's thread and return a finished Transfer; errors are raised at
-    once.
+    Every operation takes these keywords:
+
+    tag        matches the operation with that of the other ranks: a number from 0 to 2**24 - 1. A
+               collective without a tag (None) is matched by the order of the calls.
+    priority   a lower number is sent first.
+    timeout    the limit of the operation; None takes the group's.
+    blocking   runs the operation in the caller's thread, returns a finished Transfer and raises
+               the operation's error at once.
     """
 
     @property
@@ -65,16 +73,18 @@ class Group(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
+        """The number of ranks in the group."""
 
     @property
     def timeout(self) -> timedelta:
-        """The timeout of operations that say nothing else."""
+        """The timeout of operations that are posted without one."""
 
     @property
     def rank_ordered(self) -> bool:
-        """Whether every element is summed in the order of the ranks, so that its bits do not depend
-        on where in memory it lies, nor on the plan.
+        """Whether every element is summed in the order of the ranks.
+
+        The bits of a sum then depend neither on the element's place in memory nor on the plan (the
+        collective algorithm).
         """
 
     def all_reduce(
@@ -90,8 +100,9 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Reduce `count` elements of every rank's source into every rank's target. They may be the
-        same memory.
+        """Reduce `count` elements of every rank's source into every rank's target.
+
+        Source and target may be the same memory.
         """
 
     def reduce_scatter(
@@ -135,7 +146,7 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Copy the root's memory to the same operation's memory on every rank."""
+        """Copy `count` elements at the root's `address` to `address` of every other rank."""
 
     def reduce(
         self,
@@ -151,7 +162,7 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Reduce every rank's source into the root's target; other targets are left alone."""
+        """Reduce every rank's source into the root's target; other targets are not written."""
 
     def gather(
         self,
@@ -166,8 +177,9 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Put rank i's source (`counts[i]` elements) into the root's `targets[i]`; targets are
-        empty elsewhere.
+        """Put rank i's source (`counts[i]` elements) into the root's `targets[i]`.
+
+        `targets` is empty on every other rank.
         """
 
     def scatter(
@@ -183,8 +195,9 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Put the root's `sources[i]` (`counts[i]` elements) into rank i's target; sources are
-        empty elsewhere.
+        """Put the root's `sources[i]` (`counts[i]` elements) into rank i's target.
+
+        `sources` is empty on every other rank.
         """
 
     def all_to_all(
@@ -200,8 +213,9 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Put `sources[i]` of rank j into `targets[j]` of rank i; the counts of the two sides must
-        agree.
+        """Put `sources[i]` of rank j into `targets[j]` of rank i.
+
+        The counts of sender and receiver must agree.
         """
 
     def barrier(
@@ -212,7 +226,7 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Be done when every rank has posted its barrier."""
+        """Post a barrier, whose Transfer is done once every rank has posted its own."""
 
     def send(
         self,
@@ -226,7 +240,7 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Send to `peer`; the n-th send with a tag meets the n-th receive with it."""
+        """Send to `peer`; the n-th send with a tag matches the n-th receive with that tag."""
 
     def recv(
         self,
@@ -240,41 +254,46 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Receive from `peer`, or from whoever sends first if None; the Transfer's `source` then
-        tells who.
+        """Receive elements from `peer`; None receives from the first rank that sends.
+
+        The Transfer's `source` then is the sending rank.
         """
 
     def allocate(self, nbytes: int) -> int:
-        """Return the address of `nbytes` of registered memory, 64-byte aligned, readable and
-        writable in place.
+        """Return the address of `nbytes` of registered memory, aligned to 64 bytes.
+
+        The caller reads and writes the memory directly, and peers on the same host read it in
+        place, without a copy.
         """
 
     def free(self, address: int) -> None:
-        """Give memory from `allocate` back. No operation may use it any more."""
+        """Free memory from `allocate`; no pending operation may still use the memory."""
 
     def counters(self) -> Mapping[str, int]:
-        """What the group has done so far, by name."""
+        """Return the cumulative counters of the group's engine by name."""
 
     def lost(self) -> frozenset[int]:
-        """The ranks whose processes have ended or cannot be reached any more, whether or not an
-        operation needed them. Never blocks; goes on telling after `close`.
+        """Return the ranks whose processes have ended or cannot be reached any more.
+
+        The result does not depend on pending operations. Never blocks, and works after `close`.
         """
 
     def close(self, timeout: timedelta | None = None) -> None:
-        """End the group in good order: all posted work is done first, or fails after `timeout`.
+        """Complete all posted operations, or fail them after `timeout`, and end the group.
 
-        None: the group's. Further use raises ClosedError.
+        `timeout` None takes the group's. Later operations raise ClosedError.
         """
 
     def abort(self, reason: str) -> None:
-        """End the group now: pending operations here and on the peers fail with an error that gives
-        the reason.
+        """End the group at once and fail all pending operations, here and on the peers.
+
+        The error of each operation contains `reason`.
         """
 
 
 @runtime_checkable
 class Nic(Protocol):
-    """One process's engine: it serves every group the process takes part in."""
+    """The engine of one process, which serves every group that the process takes part in."""
 
     def open_group(
         self,
@@ -285,8 +304,10 @@ class Nic(Protocol):
         timeout: timedelta,
         opening: timedelta | None = None,
     ) -> Group:
-        """Meet the other ranks through `store` and return the group; `timeout` is that of its
-        operations, `opening` that of the meeting (None: the same).
+        """Perform the rendezvous with the other ranks through `store` and return the group.
+
+        `timeout` is the default of the group's operations. `opening` limits the rendezvous; None
+        takes `timeout`.
         """
 
     def close(self) -> None:

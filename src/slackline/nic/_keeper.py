@@ -1,7 +1,7 @@
-"""The thread that makes connections, for as long as the nic lives: an event loop of its own.
+"""The connection manager's thread: an asyncio event loop that runs as long as the nic.
 
-Listening, dialling, handshakes and waiting for the end of a connection are tasks on this loop, so
-that a slow stranger delays nobody. Nothing of a training step happens here.
+Listening, dialling, handshakes and watching for the end of a connection are tasks on this loop, so
+a slow unauthenticated peer delays no other connection. No work of a training step runs here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class Keeper:
-    """An event loop on a thread of its own, from `start` to `stop`."""
+    """The connection manager: an event loop on its own thread, from `start` to `stop`."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -33,7 +33,7 @@ class Keeper:
         self._stopped = False
 
     def start(self) -> None:
-        """Start the thread; until then nothing may be asked of it."""
+        """Start the thread; the other methods need it."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._serve, args=(self._loop,), name="slackline-keeper", daemon=True
@@ -41,7 +41,10 @@ class Keeper:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """What `work` returns or raises. Blocks; for any thread but the keeper's own."""
+        """Run a coroutine on the loop and block until it ends; return or raise its result.
+
+        Must not be called on the loop's own thread. Raises ClosedError once the loop has stopped.
+        """
         with self._lock:
             if self._stopped or self._loop is None:
                 work.close()
@@ -52,23 +55,26 @@ class Keeper:
         except concurrent.futures.CancelledError:
             raise ClosedError("the nic was closed meanwhile") from None
         finally:
-            future.cancel()  # whoever waited may have been interrupted
+            future.cancel()  # The waiting thread may have been interrupted.
 
     def post(self, fn: Callable[..., object], *args: object) -> None:
-        """Have `fn(*args)` called on the loop soon; not at all once it has stopped. Any thread."""
+        """Have the loop call `fn(*args)` soon, from any thread; do nothing once it has stopped."""
         with self._lock:
             if self._loop is not None and not self._stopped:
                 self._loop.call_soon_threadsafe(fn, *args)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a task that nobody waits for. On the keeper's thread."""
+        """Start a background task; log its error, if any. Must be called on the loop's thread."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     def stop(self) -> None:
-        """Cancel every task and end the thread. May be called again; not on the keeper's thread."""
+        """Cancel every task and end the thread; further calls are allowed.
+
+        Must not be called on the loop's own thread.
+        """
         with self._lock:
             already, self._stopped = self._stopped, True
             if self._loop is not None and not already:

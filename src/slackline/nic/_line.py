@@ -1,4 +1,4 @@
-"""A fresh socket during the handshake: dialling, and HELLO frames to and fro, on an event loop."""
+"""The handshake channel: connecting a socket and exchanging HELLO frames, on an event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
 async def ready(sock: socket.socket, *, write: bool = False) -> None:
-    """Return when the socket can be read, or written."""
+    """Wait until the socket is readable, or writable with `write`."""
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
 
@@ -40,7 +40,7 @@ async def dial(
 ) -> socket.socket:
     """Connect to an abstract Unix name, or from `source` to the first address that answers.
 
-    Each attempt may take `timeout_s`. Raises OSError or TimeoutError of the last one.
+    Each attempt may take `timeout_s`. Raises the OSError or TimeoutError of the last attempt.
     """
     loop = asyncio.get_running_loop()
     family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET
@@ -53,7 +53,7 @@ async def dial(
                 sock.bind((source, 0))
             async with asyncio.timeout(timeout_s):
                 await loop.sock_connect(sock, target)
-            sock.getpeername()  # a Unix name whose queue is full only looks connected
+            sock.getpeername()  # fails if a Unix socket's full backlog only pretended a connection
             return sock
         except BaseException as error:
             sock.close()
@@ -63,9 +63,9 @@ async def dial(
 
 
 def control_by(sock: socket.socket, congestion: str) -> None:
-    """Have the kernel's TCP congestion control of that name for the socket.
+    """Set the kernel's TCP congestion control of this name on the socket.
 
-    Raises UsageError, with the names there are, if this process may not have it.
+    Raises UsageError, with the available names, if this process may not use it.
     """
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
@@ -78,7 +78,10 @@ def control_by(sock: socket.socket, congestion: str) -> None:
 
 
 class Line:
-    """Speaks in HELLO frames. Owns the socket and what descriptors came, until `release`."""
+    """A handshake channel: sends and receives HELLO frames over one socket.
+
+    The channel owns the socket and the received file descriptors until `release`.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -86,7 +89,7 @@ class Line:
         self._fds: list[int] = []
         self._released = False
         self.left = False
-        """Whether the other end closed it between two frames, as who changed his mind does."""
+        """Whether the other end closed the connection between two frames, which is no error."""
 
     async def say(self, said: Said, job: int) -> None:
         data, fds = frame(said.payload, job), said.fds
@@ -99,8 +102,9 @@ class Line:
             data, fds = data[sent:], ()
 
     async def hear(self) -> tuple[int, Said]:
-        """The next frame's job code and what it says; raises LinkError or FrameError if it is no
-        HELLO, and never reads further than its end.
+        """Receive the next frame and return its job code and message.
+
+        Reads no byte beyond the frame. Raises LinkError or FrameError if it is no valid HELLO.
         """
         head = await self._read(HEADER_BYTES)
         header = unframe(head)
@@ -110,7 +114,7 @@ class Line:
         return header.job, Said(payload=payload, fds=tuple(self._fds))
 
     def close(self) -> None:
-        """Close what still belongs to the line."""
+        """Close the socket and the received descriptors, unless they were released."""
         if self._released:
             return
         self.sock.close()
@@ -119,7 +123,7 @@ class Line:
         self._fds.clear()
 
     def release(self) -> socket.socket:
-        """The socket; from here on it and the descriptors belong to the caller."""
+        """Return the socket; socket and received descriptors now belong to the caller."""
         self._released = True
         return self.sock
 
@@ -148,7 +152,7 @@ class Line:
 
 
 async def converse(line: Line, talk: Talk, job: int) -> Session:
-    """Carry a talk over the line to its end."""
+    """Run a handshake state machine over the channel to its end; return the session."""
     try:
         said = next(talk)
         while True:

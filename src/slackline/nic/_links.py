@@ -1,7 +1,7 @@
-"""The links of an engine: which exist, how those of a new group are made, and what becomes of them.
+"""The links of an engine to its peers: making those of a new group, and handling their events.
 
-Links outlive the groups that made them. Of a pair, the lower rank of the group that made the link
-calls and the higher one listens, for as long as the link lives.
+A link outlives the group that made it. In the group that makes the link, the lower rank of the pair
+dials and the higher one listens, and the roles stay so as long as the link lives.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["Links"]
 _log = logging.getLogger("slackline.nic")
 
 _GRACE_S = 2.0
-"""How long a group waits for the other rails of a link when it has one."""
+"""The time that a new group waits for the other rails of a link after the first one is up."""
 
 
 class Links:
-    """Links by the identity of the peer's engine."""
+    """The links of an engine, by the identity of the peer's engine."""
 
     def __init__(
         self, site: Site, host: str, options: NicOptions, door: Door, injector: Injector
@@ -45,20 +45,21 @@ class Links:
         self._met: dict[tuple[int, str], Peer] = {}
 
     def connect(self, meeting: Meeting, rank: int, deadline: float) -> tuple[list[int], bool]:
-        """The engine's number of the link to each rank, -1 at `rank` itself; whether all of them
-        are shared memory. Makes those that are missing. Blocks; not on the keeper's thread.
+        """Make the missing links to all ranks; return the links and whether all are shared memory.
 
-        `deadline` is of time.monotonic(). Raises PeerError when a rank goes away, TimeoutError when
-        one does not come, LinkError when no rail leads to it.
+        The links are the engine's numbers, in the order of ranks, with -1 for `rank` itself. Blocks
+        until `deadline` of time.monotonic() at most, and must not be called on the event loop's
+        thread. Raises PeerError if a rank ends meanwhile, TimeoutError if one does not connect in
+        time, and LinkError if no rail can lead to a rank.
         """
         return self._site.keeper.run(self._connect(meeting, rank, deadline))
 
     def start(self) -> None:
-        """Let callers in. On the keeper's thread."""
+        """Begin to accept connections. Must be called on the event loop's thread."""
         self._door.open(self._site.keeper, self._greet)
 
     def happened(self, event: _native.RailEvent) -> None:
-        """What the engine tells about its rails. On the keeper's thread."""
+        """Handle an event of the engine's rails. Must be called on the event loop's thread."""
         if event.what == "abandoned":
             _log.warning(
                 "the aggregator is lost: %s; what it had not done is repeated without it, and all "
@@ -141,7 +142,7 @@ class Links:
         return peer
 
     def _plans(self, caller: Record, listener: Record) -> tuple[RailPlan, ...]:
-        """What two ranks make of their records; the same at both."""
+        """Return the rails between two engines, from their descriptors; equal at both ends."""
         one_host = caller.host == listener.host
         kinds = self._options.rails
         aggregates = caller.aggregates or listener.aggregates
@@ -160,13 +161,13 @@ class Links:
         )
 
     def _checksums(self, record: Record) -> bool:
-        """Whether payloads to this peer carry one; TLS has better ones of its own."""
+        """Return whether payloads to this peer carry a checksum; TLS rails need none."""
         if self._options.checksums == "wire":
             return record.host != self._host and self._options.tls == "off"
         return self._options.checksums == "all"
 
     async def _wait(self, peers: list[Peer], rank: int, deadline: float) -> None:
-        """Until each has a rail, and a little longer for the others."""
+        """Wait until each peer has one rail, and for a short time for the other rails."""
         waits = [asyncio.ensure_future(self._settle(peer)) for peer in peers]
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -202,7 +203,10 @@ class Links:
         return True
 
     def _drop(self, peer: Peer, why: str) -> None:
-        """It stays known: its engine is told why when it calls again."""
+        """Close the link to a peer.
+
+        The peer stays in `_met`, so that a new connection from it is answered with the reason.
+        """
         peer.dismiss(why)
         self._injector.forget(peer.link)
         self._by_link.pop(peer.link, None)

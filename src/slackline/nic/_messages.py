@@ -1,7 +1,7 @@
-"""What two engines say to each other before a rail: HELLO frames whose payload is JSON.
+"""The messages of the handshake before a rail: HELLO frames with a JSON payload.
 
-Whoever reads here may be reading a stranger's bytes: every field is checked for its type and range,
-and whatever is wrong is a LinkError or a FrameError, never another exception.
+The bytes may come from an unauthenticated peer. Therefore every field is checked for its type and
+range, and any error in a message raises LinkError or FrameError, never another exception.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def _require(good: bool, what: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """The caller's opening: who it is, whom it calls, which rail it wants."""
+    """The first message of the connecting engine: both engines' names and the wanted rail."""
 
     engine: str
     peer: str
     rail: int
     kind: str
-    """"shm", "tcp" or "udp"; "knock": no rail, only whether the link still lives."""
+    """The kind of rail: "shm", "tcp" or "udp". "knock" makes no rail and only checks liveness."""
     nonce: str
-    """32 bytes in hexadecimal that were never used before."""
+    """32 fresh random bytes in hexadecimal."""
     certificate: str = ""
-    """The caller's certificate in DER, hexadecimal; empty without TLS."""
+    """The connecting engine's certificate, DER in hexadecimal; empty without TLS."""
 
     def __post_init__(self) -> None:
         _require(self.kind in ("shm", "tcp", "udp", "knock"), "kind of rail")
@@ -63,7 +63,7 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The listener's first word."""
+    """The reply of the listening engine to a Hello."""
 
     engine: str
     nonce: str
@@ -76,16 +76,19 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What the other end must know to use the rail; said only to who has proven itself."""
+    """The transport parameters of one end of a rail, sent only to an authenticated peer."""
 
     port: int = 0
-    """Of the sender's UDP socket; 0 for other rails."""
+    """The port of the sender's UDP socket; 0 for other rails."""
     arena_bytes: int = 0
-    """Size of the sender's arena, whose descriptor comes along; 0 on a wire."""
+    """The size of the sender's arena (registered memory), whose file descriptor is sent too.
+
+    0 for rails over TCP or UDP.
+    """
     ring: int = 0
-    """Offset in the sender's arena of the ring that it reads."""
+    """The offset, in the sender's arena, of the ring buffer that the sender reads from."""
     refusal: str = ""
-    """Why the listener has given the link up; empty while it has not."""
+    """The reason why the listener has closed the link; empty while the link is open."""
 
     def __post_init__(self) -> None:
         _require(0 <= self.port < 1 << 16, "port")
@@ -97,7 +100,7 @@ Message = TypeVar("Message", Hello, Answer, Terms)
 
 
 def parse(kind: type[Message], text: bytes) -> Message:
-    """The message in `text`; raises LinkError when it is none."""
+    """Return the message in `text`; raise LinkError if it is not a valid one of this type."""
     try:
         told = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -112,12 +115,12 @@ def parse(kind: type[Message], text: bytes) -> Message:
 
 
 def text_of(message: Hello | Answer | Terms) -> bytes:
-    """The inverse of parse."""
+    """Return a message as JSON text, the inverse of `parse`."""
     return json.dumps(vars(message), separators=(",", ":")).encode()
 
 
 def frame(payload: bytes, job: int) -> bytes:
-    """`payload` as a HELLO frame."""
+    """Return a HELLO frame with this payload and job code."""
     header = Header(
         kind=FrameKind.HELLO, job=job, length=len(payload), payload_checksum=crc32c(payload)
     )
@@ -125,7 +128,7 @@ def frame(payload: bytes, job: int) -> bytes:
 
 
 def unframe(head: bytes) -> Header:
-    """The header of a HELLO frame; raises FrameError or LinkError when `head` is not one."""
+    """Return the header of a HELLO frame; raise FrameError or LinkError for any other bytes."""
     header = decode(head[:HEADER_BYTES])
     if header.kind is not FrameKind.HELLO:
         raise LinkError(f"the frame is no HELLO but {header.kind.name}")

@@ -1,4 +1,4 @@
-"""One process's native engine: its life, its links, and the groups on it."""
+"""The native engine of one process: start and end, links to peers, and groups."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ _CLOSE_NS = 1_000_000_000
 
 
 class NativeNic:
-    """See slackline.nic.Nic. The engine starts with the first group and serves all groups."""
+    """The native NIC engine of a process; slackline.nic.Nic states the contract.
+
+    The engine starts with the first group and serves all groups.
+    """
 
     def __init__(self, options: NicOptions | None = None) -> None:
         self.options = options or NicOptions()
@@ -55,7 +58,7 @@ class NativeNic:
         self._monitors = Monitors()
         self._closed = False
         self._process = os.getpid()
-        # Its threads must not be in the engine when the interpreter goes away.
+        # The engine's threads must end before the interpreter does.
         atexit.register(self._end)
 
     def open_group(
@@ -124,7 +127,7 @@ class NativeNic:
                     group.use(star)
             group.calibrate()
         except BaseException:
-            group.close(timedelta(0))  # nobody else has it; the peers learn that it is gone
+            group.close(timedelta(0))  # The peers learn that the group does not open.
             raise
         return group
 
@@ -138,7 +141,10 @@ class NativeNic:
         self._end()
 
     def _attach(self, native: _native.Group, meeting: Meeting, name: str) -> Carrier | None:
-        """The device behind a group that nobody else has yet, for the plan of that name."""
+        """Attach a device to a new group for the plan called `name`; None without devices.
+
+        A device is hardware, or its model, that adds in place of the engine.
+        """
         if self._devices is None:
             return None
         plan = generate(Collective.ALL_REDUCE, name, native.size)
@@ -164,7 +170,7 @@ class NativeNic:
     def _end(self) -> None:
         atexit.unregister(self._end)
         if os.getpid() != self._process:
-            return  # forked off: all that could be ended is the parent's
+            return  # In a forked child the engine and its threads are the parent's.
         self._monitors.close()
         if self._engine is not None:
             self._engine.close(_CLOSE_NS)

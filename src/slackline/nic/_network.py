@@ -1,8 +1,10 @@
-"""An engine's connections as a whole: what listens, calls, relays and watches, and its end.
+"""The connections of one engine: listener, links to peers, TLS proxy, and their threads.
 
-Door  ──a caller──>  Links  ──rails──>  engine
-Keeper (thread) runs both and dials    <── events (thread) ── engine: "lost", "down"
-Relay (thread), with TLS
+Door (listener)  ──connection──>  Links  ──rails──>  engine
+Keeper (event loop thread) runs both and dials    <── events (thread) ── engine: "lost", "down"
+Relay (TLS proxy thread), only with TLS
+
+A link is everything between two engines; each link is made of one or more rails (connections).
 """
 
 from __future__ import annotations
@@ -29,11 +31,16 @@ __all__ = ["Network"]
 
 
 class Network:
-    """Listens from the beginning; the rest starts with the engine."""
+    """The connections of one engine.
+
+    The listener is open from the start. Everything else starts with the engine, in `start`.
+    """
 
     def __init__(self, engine_name: str, options: NicOptions, *, key: bytes | None = None) -> None:
-        """Raises UsageError for an interface, a key, a certificate or a congestion control that
-        cannot be had.
+        """Open the listener; raise UsageError if an option cannot be satisfied.
+
+        The checked options are the interfaces, the key file, TLS and the congestion control. `key`
+        replaces the key file.
         """
         self._name, self._options = engine_name, options
         self.host = host_identity()
@@ -50,7 +57,7 @@ class Network:
         self._events: threading.Thread | None = None
 
     def record(self, device_bytes: int = 0) -> Record:
-        """What the other ranks are told."""
+        """Return this engine's endpoint descriptor for the rendezvous with the other ranks."""
         return Record(
             engine=self._name,
             host=self.host,
@@ -62,14 +69,15 @@ class Network:
 
     @property
     def keeper(self) -> Keeper:
-        """Where conversations are held, once it has started."""
+        """The event loop thread on which handshakes run, once `start` was called."""
         return self._keeper
 
     def start(
         self, engine: _native.Engine, heed: Callable[[_native.RailEvent], None] | None = None
     ) -> None:
-        """Let callers in, and follow what becomes of the engine's rails. `heed` is told as well, on
-        a thread of its own.
+        """Begin to accept connections and to handle the events of the engine's rails.
+
+        `heed` gets every event too, on the event thread.
         """
         if self._identity is not None:
             self._relay = Relay()
@@ -94,12 +102,12 @@ class Network:
         self._events.start()
 
     def connect(self, meeting: Meeting, rank: int, deadline: float) -> tuple[list[int], bool]:
-        """See Links.connect."""
+        """Make the missing links to all ranks and wait for them; see Links.connect."""
         assert self._links is not None
         return self._links.connect(meeting, rank, deadline)
 
     def close(self) -> None:
-        """End everything; call it once the engine is closed."""
+        """Close all connections and end their threads; the engine must be closed."""
         if self._events is not None:
             self._events.join()
         if self._relay is not None:

@@ -1,4 +1,4 @@
-"""What can be set about a NIC engine."""
+"""Options of a NIC engine."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +14,7 @@ from slackline.plan.collective import Collective, generate, names
 __all__ = ["NicOptions"]
 
 CHECKSUMS = ("wire", "all", "none")
-_SEVERAL_RANKS = 4  # two ranks have one order, up to the sign of a minimum's zero
+_SEVERAL_RANKS = 4  # With two ranks every plan adds in the same order.
 _DEVICES_PLANS = ("reduce-broadcast", "ring")
 _SMALLEST_SEGMENT = 4096
 _LARGEST_SEGMENT = 16 << 20
@@ -23,69 +23,74 @@ _SMALLEST_ARENA = 16 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class NicOptions:
-    """How an engine works.
+    """Options of a NIC engine.
 
-    Every rank of a job must be given the same, but for `nic`, `nic_check`, `circuit`,
-    `interfaces`, `congestion` and where its `key` lies.
+    All ranks of a job must have the same values, except for `nic`, `nic_check`, `circuit`,
+    `interfaces`, `congestion`, and the path of the `key` file.
     """
 
     order: str = "auto"
-    """"rank": every element is summed in rank order, so its bits depend on nothing else;
-    "any": the fastest; "auto": "rank" where all ranks share memory, which costs nothing there,
-    unless `plan` names one that sums otherwise."""
+    """The order of additions. "rank": every element is summed in rank order, so that the same
+    inputs always give the same bits. "any": the order of the fastest plan. "auto": "rank" where all
+    ranks share memory, since it costs nothing there, unless `plan` sums in another order."""
     plan: str = "auto"
-    """The plan of every all_reduce, or "auto": chosen by measured cost."""
+    """The plan (algorithm) of every all_reduce; "auto" chooses by measured cost."""
     nic: str = "software"
-    """What adds: "software", the engine; "circuit", a ring NIC simulated by Verilator; "twin", the
-    same in Python. The last two need slackline[circuit]. If any rank has one of them, all take the
-    plan "reduce-broadcast" for what circuits add, and sum in rank order."""
+    """The adder. "software": the engine. "circuit": a ring NIC, simulated by Verilator. "twin": the
+    bit-exact Python model of that circuit. The last two need slackline[circuit]. If any rank uses
+    one of them, all ranks use the plan "reduce-broadcast" for the sums that circuits support, and
+    sum in rank order."""
     nic_check: int | None = None
-    """With the nic "twin": of so many operations one is also done by a simulated circuit, behind
-    the twin, and must have the same bits; 0: none. None: one of a thousand, if a ring NIC has been
-    compiled on this machine. Otherwise it means nothing."""
+    """The check interval of the nic "twin": one in this many operations is repeated on the
+    simulated circuit, in the background, and must give identical bits. 0 disables the check. None
+    checks one in a thousand, if a ring NIC has been compiled on this machine. Other nics ignore
+    the option."""
     circuit: str = ""
-    """Sizes of the "circuit", or of its "twin": "lanes=1,slots=2,payload=128,operations=8"; those
-    that are not named are lanes=4 and slots=4 for a circuit, and as RingOptions has them. A group
-    takes the shortest payload (bytes) of its ranks. Otherwise it means nothing."""
+    """Sizes of the "circuit" or "twin", for example "lanes=1,slots=2,payload=128,operations=8". The
+    defaults are those of RingOptions, but lanes=4 and slots=4 for a circuit. A group uses the
+    shortest payload (bytes) of its ranks. The nic "software" ignores the option."""
     aggregator: str = ""
-    """Where a `slackline aggregate` listens, "10.0.0.9:7000": the plan "star" reduces there.
-    Without it, or where a rank cannot reach it, the other plans are used."""
+    """The address of an aggregator (`slackline aggregate`), for example "10.0.0.9:7000", which
+    reduces in the plan "star". Without an aggregator, or if a rank cannot reach it, the other plans
+    are used."""
     rails: tuple[str, ...] = ("shm", "tcp")
-    """Kinds of rails to use: "shm" for ranks of one host, "tcp" and "udp" for the others, and for
-    all where "shm" is not among them."""
+    """The kinds of rails (connections) to use: "shm", shared memory, between ranks of one host;
+    "tcp" and "udp" between other ranks, and between all ranks if "shm" is not listed."""
     timeout: timedelta | None = None
-    """Of an operation; None: what the group is opened with."""
+    """The default timeout of an operation; None takes the timeout that the group is opened with."""
     wire_segment_bytes: int = 128 << 10
-    """Longest payload of a frame on a wire."""
+    """The longest payload of a frame on a TCP or UDP rail, in bytes."""
     memory_segment_bytes: int = 256 << 10
-    """Longest piece that is reduced at once between processes of one host."""
+    """The longest piece that is reduced at once through shared memory, in bytes."""
     eager_bytes: int = 256 << 10
-    """How much of an operation is sent to a peer that has not posted it yet."""
+    """The bytes of an operation that may be sent before the peer has posted the operation."""
     arena_bytes: int = 64 << 30
-    """Limit of registered memory; pages are taken from the system when first touched."""
+    """The limit of registered memory in bytes; a page is allocated when it is first touched."""
     interfaces: tuple[str, ...] = ()
-    """Network interfaces to use, by name, or by address where one has several ("10.0.0.1/24");
-    empty: all that are up. Two ranks get a rail for each subnet that both have an interface in,
-    and its sockets send from that interface's address. Ranks of one host use the loopback
-    interface, unless named ones are given."""
+    """Network interfaces to use, by name, or by address ("10.0.0.1/24") where an interface has
+    several; empty uses all interfaces that are up. Two ranks get a rail for each subnet that both
+    have an interface in, and its sockets send from that interface's address. Ranks of one host use
+    the loopback interface, unless this option names interfaces."""
     connections: int = 1
-    """Rails of each kind over each path."""
+    """The number of rails of each kind over each path (pair of interfaces)."""
     congestion: str = ""
-    """The kernel's TCP congestion control for TCP rails, "reno" or "cubic" for instance; empty: the
-    system's own."""
+    """The kernel's TCP congestion control for TCP rails, for example "reno" or "cubic"; empty takes
+    the system's default."""
     tls: str = "off"
-    """"require": TCP rails are encrypted by TLS 1.3, with certificates made for the engine's life;
-    needs slackline[tls]. Shared memory stays as it is, it leaves no host."""
+    """"off" or "require". "require" encrypts TCP rails by TLS 1.3, with certificates that are made
+    when the engine starts, and needs slackline[tls]. Shared memory is not encrypted, since its data
+    never leave the host."""
     key: Path | None = None
-    """A file that all ranks have and nobody else, of 16 bytes or more. Mixed into the job's secret,
-    so that to know the store is not enough to join the job."""
+    """A file with a secret key of at least 16 bytes that only the ranks have. The key is mixed into
+    the job's secret, so that access to the rendezvous store is not enough to join the job."""
     faults: str = ""
-    """What the engine does to what it sends, to try a job on a bad network: "link 0-1 loss 1%; nic
-    0.1 down from 10s for 2s" (slackline.faults has the grammar). Time begins when the first group
-    has its links; hosts are its ranks. Faults of ranks are left to others."""
+    """Faults that the engine injects into its own frames, to try a job on a bad network: "link 0-1
+    loss 1%; nic 0.1 down from 10s for 2s" (slackline.faults defines the grammar). Time 0 is when
+    the first group has its links, and host numbers are ranks of that group. Faults of ranks (kill,
+    stop, slow) are ignored here."""
     checksums: str = "wire"
-    """Which payloads carry a checksum: "wire", those that leave the host; "all", those of TCP
-    within it as well, though they never leave memory; "none". Headers always carry one."""
+    """The payloads that carry a checksum: "wire", those that leave the host; "all", also those over
+    TCP within a host, which never leave memory; "none". Headers always carry a checksum."""
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -147,7 +152,7 @@ class NicOptions:
 
     @classmethod
     def from_env(cls, environment: Environment) -> Self:
-        """The defaults, changed by what the environment asks for."""
+        """Return the default options, changed by the environment variables that are set."""
         given: dict[str, object] = {
             "order": environment.order,
             "plan": environment.plan,
@@ -169,13 +174,13 @@ class NicOptions:
         return cls(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
 
     def keeps_rank_order(self) -> bool:
-        """Whether the plan asked for sums in rank order whatever the number of ranks."""
+        """Return whether the configured plan sums in rank order for every number of ranks."""
         if self.plan == "auto":
             return True
         return generate(Collective.ALL_REDUCE, self.plan, _SEVERAL_RANKS).rank_ordered
 
     def agreed(self) -> dict[str, object]:
-        """What all ranks must have in common."""
+        """Return the options that must be equal on all ranks, by name."""
         return {
             "order": self.order,
             "plan": self.plan,

@@ -1,7 +1,7 @@
-"""Which ways lead from one rank to another: its interfaces and theirs, matched by subnet.
+"""The paths between two ranks: pairs of their network interfaces, matched by subnet.
 
-Both ends of a link work out the same list from the same two records, so a rail's index needs no
-negotiation:
+Both ends of a link derive the same list of rails from the same two endpoint descriptors, so the
+index of a rail needs no negotiation:
 
     caller                  listener
     eth0 10.0.0.1/24 ------ eth0 10.0.0.2/24        rail 0  tcp
@@ -33,15 +33,15 @@ _LAST_PORT = 65535
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """A way into a host."""
+    """A network interface of a host, with the port that the engine listens on."""
 
     name: str
     address: str
-    """IPv4."""
+    """The IPv4 address."""
     prefix: int
-    """Leading bits of the address that name the subnet."""
+    """The prefix length of the subnet in bits."""
     port: int = 0
-    """TCP port at which the engine listens on this address."""
+    """The TCP port at which the engine listens on this address; 0 before it listens."""
 
     @property
     def subnet(self) -> ipaddress.IPv4Network:
@@ -54,22 +54,22 @@ class Interface:
 
 @dataclass(frozen=True, kw_only=True)
 class RailPlan:
-    """A rail to be: what it is called at both ends, and how the caller reaches the listener."""
+    """A planned rail: its index at both ends, and the addresses that the caller dials."""
 
     index: int
     kind: str
-    """"tcp" or "udp"."""
+    """The kind of rail: "shm", "tcp" or "udp"."""
     source: str
-    """The caller's own address to send from; empty: the system chooses."""
+    """The caller's source address; empty lets the system choose."""
     targets: tuple[tuple[str, int], ...]
-    """Addresses and ports of the listener, to be tried in this order."""
+    """The addresses and ports of the listener, in the order of attempts."""
     caller_nic: int
-    """Which of the caller's interfaces it uses, counted from 0."""
+    """The index of the caller's interface."""
     listener_nic: int
 
     @property
     def name(self) -> str:
-        """For messages: "tcp 10.0.0.1>10.0.0.2"."""
+        """The rail's name in messages, for example "tcp 10.0.0.1>10.0.0.2"."""
         if not self.targets:
             return "shared memory"
         return f"{self.kind} {self.source or 'any'}>{self.targets[0][0]}"
@@ -84,13 +84,13 @@ def plan_rails(
     kinds: Sequence[str],
     connections: int,
 ) -> tuple[RailPlan, ...]:
-    """The rails between two ranks, by index: `connections` times, of each kind, over each path.
+    """Return the rails between two ranks: `connections` of each kind over each path.
 
-    The i-th of the caller's interfaces in a subnet is paired with the i-th of the listener's; where
-    one of them has fewer, they take turns. Addresses that both have are no way between two hosts
-    (each has its own bridge of that name). Ranks of one host use the loopback interface alone,
-    unless either has `chosen` its interfaces. Without a common subnet there is one path: from
-    wherever the system chooses to the first of the listener's addresses that answers.
+    In each subnet, the caller's i-th interface is paired with the listener's i-th; if one end has
+    fewer, its interfaces are used in turn. An address that both hosts have is no path between them,
+    for example that of a local bridge. Ranks of one host use only the loopback interface, unless
+    either user has `chosen` interfaces. Without a common subnet there is one path: from a source
+    that the system chooses to the first of the listener's addresses that answers.
     """
     paths: list[tuple[str, tuple[tuple[str, int], ...], int, int]] = [
         (a.address, ((b.address, b.port),), caller.index(a), listener.index(b))
@@ -117,7 +117,7 @@ def plan_rails(
 def way_back(
     plan: RailPlan, caller: Sequence[Interface], listener: Sequence[Interface], *, one_host: bool
 ) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """The path of `plan` from the listener to the caller's own door: source and targets."""
+    """Return the reverse path of `plan`, from the listener to the caller's listening port."""
     if plan.source == _ANY_ADDRESS:
         return _ANY_ADDRESS, _everywhere(caller, one_host=one_host)
     there = caller[plan.caller_nic]
@@ -125,7 +125,7 @@ def way_back(
 
 
 def _everywhere(interfaces: Sequence[Interface], *, one_host: bool) -> tuple[tuple[str, int], ...]:
-    """All addresses of a rank that may be reached, loopback last."""
+    """Return all addresses of a rank that may be reachable, loopback last."""
     there = [i for i in interfaces if one_host or not i.is_loopback] or interfaces
     return tuple((i.address, i.port) for i in sorted(there, key=lambda i: i.is_loopback))
 
@@ -152,7 +152,7 @@ def _pairs(
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of "10.0.0.9:7000"; raises UsageError that shows what is neither."""
+    """Return host and port of a text like "10.0.0.9:7000"; raise UsageError for any other."""
     host, colon, port = text.rpartition(":")
     if not host or not colon or not (port.isascii() and port.isdigit()) or int(port) > _LAST_PORT:
         raise UsageError(f"an address must be like 10.0.0.9:7000, not {text!r}")
@@ -160,11 +160,11 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def local_interfaces(wanted: Sequence[str]) -> tuple[Interface, ...]:
-    """The interfaces of this host that peers are told of, loopback last.
+    """Return the interfaces of this host that peers may use.
 
-    `wanted`: names, or addresses with their prefix length ("10.0.0.1/24") where one interface has
-    several; empty: all that are up and have an IPv4 address. Raises UsageError that names what is
-    not there.
+    `wanted` lists names, or addresses with a prefix length ("10.0.0.1/24") where an interface has
+    several. An empty list takes all interfaces that are up and have an IPv4 address, loopback last.
+    Raises UsageError that names a missing interface.
     """
     if not wanted:
         found = [i for i in _system_interfaces() if _is_up(i.name)]
@@ -204,7 +204,7 @@ def _system_interfaces() -> list[Interface]:
     for _, name in socket.if_nameindex():
         address, mask = _ask(_SIOCGIFADDR, name), _ask(_SIOCGIFNETMASK, name)
         if address is None or mask is None:
-            continue  # the interface has no IPv4 address
+            continue  # The interface has no IPv4 address.
         prefix = int.from_bytes(mask[4:8], "big").bit_count()
         found.append(Interface(name=name, address=socket.inet_ntoa(address[4:8]), prefix=prefix))
     return found
@@ -218,7 +218,7 @@ def _is_up(name: str) -> bool:
 
 
 def _ask(request: int, name: str) -> bytes | None:
-    """What the kernel answers about the interface, behind its name; None if it has no answer."""
+    """Return the ioctl's answer about an interface, after its name; None on an error."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             return ioctl(probe.fileno(), request, struct.pack("256s", name.encode()[:15]))[16:]

@@ -1,11 +1,11 @@
-"""One peer: the rails that lead to it, made by calling it or by being called, and made again.
+"""One peer engine and the rails (connections) to it: connecting, reconnecting, liveness.
 
-    missing ──dial, handshake──> up ──"lost"──> missing      the caller's side, one task for a rail
-    missing ──called, handshake> up ──"lost"──> missing      the listener's side only waits
+    missing ──dial, handshake────> up ──"lost"──> missing      the caller's side, a task per rail
+    missing ──accept, handshake──> up ──"lost"──> missing      the listener's side waits
 
-A rail that is lost is dialled every 200 ms for as long as the link lives; the listening side knocks
-at the caller's door meanwhile. When nobody listens any more where somebody did, the peer's process
-has ended, and the engine is told so.
+The caller redials a lost rail every 200 ms while the link lives. Meanwhile the listening side makes
+liveness connects to the caller's own listener ("knocks"). A connection that is refused where a
+connect succeeded before means that the peer's process has ended, and the engine is told so.
 """
 
 from __future__ import annotations
@@ -39,41 +39,46 @@ _MOST_CONNECT_S = 1.0
 _TALK_S = 3.0
 _REASON_LETTERS = 500
 _SETTLED_S = 0.5
-"""How long a peer whom nobody has reached yet may seem gone."""
+"""The time after which a peer that was never reached and refuses connections counts as dead."""
 _UNPROVEN_S = 3.0
-"""How long one may whose door was never found open, but who has called: a firewall may refuse."""
+"""The same limit for a peer that has connected to this rank: a firewall may refuse connections in
+the other direction."""
 
 Way = tuple[str, tuple[tuple[str, int], ...]]
-"""Where to dial from, and to."""
+"""A path to dial: the source address, and the targets as (address, port)."""
 
 
 @dataclass(eq=False)
 class _Rail:
-    """What is known of one rail."""
+    """The state of one rail: its path, its connection, and the attempts since it was lost."""
 
     plan: RailPlan
     way: Way
-    """To the peer's door."""
+    """The path to the peer's listener."""
     missing: asyncio.Event = field(default_factory=asyncio.Event)
     carrier: Carrier | None = None
-    """What keeps it up; None while it is missing."""
+    """The handle of the rail's connection; None while the rail is missing."""
     added: int = 0
-    """How many rails of this index the engine was given."""
+    """The number of connections of this rail that were handed to the engine so far."""
     ended: int = 0
-    """How many of them it has given up: the last one as well, if that is the same number."""
+    """The number of those that the engine has given up; the last one too if equal to `added`."""
     tries: int = 0
-    """Calls in vain since it was lost."""
+    """The number of failed attempts to connect since the rail was lost."""
     why: str = "it was not tried yet"
-    """Why the last one was."""
+    """The reason why the last attempt failed, or why the rail was lost."""
     refused: bool = False
-    """Whether nobody listened there at the last one."""
+    """Whether the last attempt was refused because no process listens there."""
     proven_s: float | None = None
-    """How long connecting took when it led to the peer; None: it never did."""
+    """The duration of the last successful connect to the peer; None before the first one."""
     lost_at: float = field(default_factory=time.monotonic)
 
 
 class Peer:
-    """All methods are for the keeper's thread."""
+    """A peer engine: its rails, and the tasks that connect and reconnect them.
+
+    `calls` says that this end dials and the peer listens. All methods must be called on the event
+    loop's thread (Keeper).
+    """
 
     def __init__(
         self,
@@ -95,15 +100,15 @@ class Peer:
         self.rails = {plan.index: _Rail(plan, ways[plan.index]) for plan in plans}
         self._tasks: list[asyncio.Task[None]] = []
         self._gone = ""
-        """Why the link is down here."""
+        """The reason why this end has closed the link; empty while it is open."""
         self.first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done with the first rail; failed when none will come."""
+        """Done when the first rail is up; fails when no rail can be made."""
         self.complete = asyncio.Event()
-        """Set with the last one."""
+        """Set when all rails are up."""
 
     @property
     def shared(self) -> bool:
-        """Whether the link is shared memory."""
+        """Whether the link uses shared memory."""
         return self.rails[0].plan.kind == "shm"
 
     @property
@@ -111,7 +116,7 @@ class Peer:
         return any(rail.carrier for rail in self.rails.values())
 
     def start(self) -> None:
-        """Begin to dial, or to wait for calls."""
+        """Start the tasks that dial the peer, or that check its liveness while waiting."""
         for rail in self.rails.values():
             rail.missing.set()
             if self.calls or not self.shared:
@@ -119,7 +124,7 @@ class Peer:
                 self._tasks[-1].add_done_callback(self._failed)
 
     def dismiss(self, why: str) -> None:
-        """The link is down, or nobody wants it any more."""
+        """Close all rails and stop the tasks, because the link is down or no longer needed."""
         self._gone = why or "it is down"
         for task in self._tasks:
             task.cancel()
@@ -128,14 +133,14 @@ class Peer:
                 rail.carrier.close()
                 rail.carrier = None
         if not self.first.cancel() and not self.first.cancelled():
-            self.first.exception()  # somebody else has told of it
+            self.first.exception()  # Reading it avoids a warning; the error is reported elsewhere.
 
     def lost(self, index: int, reason: str) -> None:
-        """The engine has given the rail up."""
+        """Handle the loss of a rail: close its connection and let its task reconnect."""
         rail = self.rails[index]
         rail.ended += 1
         if rail.carrier is None or rail.ended < rail.added:
-            return  # it was replaced in the meantime
+            return  # A new connection has replaced the lost one already.
         rail.carrier.close()
         rail.carrier, rail.tries, rail.why, rail.refused = None, 0, reason, False
         rail.lost_at = time.monotonic()
@@ -143,13 +148,17 @@ class Peer:
         _log.info("link to rank %d: rail %d (%s) lost: %s", *self._named(rail), reason)
 
     def missing(self) -> str:
-        """The rails that are not there, each with the reason."""
+        """Return a text that lists the missing rails, each with the reason."""
         return "; ".join(
             f"{rail.plan.name}: {rail.why}" for rail in self.rails.values() if not rail.carrier
         )
 
     async def answer(self, line: Line, first: bytes, hello: Hello) -> None:
-        """Take up a call. Raises SlacklineError or OSError when it comes from somebody else."""
+        """Complete the handshake on an accepted connection that began with `hello`.
+
+        Takes over the socket of `line`. Raises SlacklineError or OSError if the other end is not
+        the peer, or the rail is not expected.
+        """
         knocks = hello.kind == "knock"
         rail = self.rails.get(hello.rail)
         if rail is None or knocks != self.calls or (not knocks and rail.plan.kind != hello.kind):
@@ -174,7 +183,7 @@ class Peer:
         return Terms(refusal=self._gone[:_REASON_LETTERS]), ()
 
     def _failed(self, task: asyncio.Task[None]) -> None:
-        """Whoever waits for the peer must not wait for a task that is dead."""
+        """Fail `first` after an unexpected error of a rail's task, so that waiters do not hang."""
         if not task.cancelled() and task.exception() is not None and not self.first.done():
             self.first.set_exception(InternalError("the keeper of links failed", peer=self.rank))
 
@@ -191,7 +200,10 @@ class Peer:
                 await asyncio.sleep(min(_AGAIN_S, _FIRST_AGAIN_S * 2.0 ** min(rail.tries, 8)))
 
     async def _prove(self, rail: _Rail) -> None:
-        """See that the way to the caller's door is open: only then a closed door means anything."""
+        """Connect once to the peer's listener, to learn that the network allows such connects.
+
+        Only then does a refused connect later mean that the peer's process has ended.
+        """
         source, targets = rail.way
         begin = time.monotonic()
         with contextlib.suppress(OSError):
@@ -199,9 +211,9 @@ class Peer:
             rail.proven_s = time.monotonic() - begin
 
     async def _knock(self, rail: _Rail) -> None:
-        """See whether the peer is there; it is its part to call."""
+        """Check by a connect that the peer lives, while waiting for the peer to dial."""
         if not rail.added:
-            await asyncio.sleep(_AGAIN_S)  # it is only beginning
+            await asyncio.sleep(_AGAIN_S)  # The peer may only be starting to dial.
         if rail.missing.is_set():
             async with self._talk(rail, "knock"):
                 raise LinkError("it did not call")
@@ -217,7 +229,11 @@ class Peer:
     async def _talk(
         self, rail: _Rail, kind: str
     ) -> AsyncIterator[tuple[Line, Session, TermsMaker]]:
-        """Dial, and have the handshake; what is done inside belongs to it."""
+        """Connect to the peer and complete the handshake, as a context manager.
+
+        The handshake's time limit covers the body too. The socket is closed on exit unless the
+        body released it.
+        """
         site, plan = self._site, rail.plan
         hello = Hello(
             engine=site.engine_name,
@@ -247,7 +263,7 @@ class Peer:
             line.close()
 
     def _patience(self, rail: _Rail) -> float:
-        """How long connecting may take: little where it is known to be quick."""
+        """Return the time limit of a connect; it is short after a quick connect succeeded."""
         if rail.proven_s is not None:
             return max(_CONNECT_S, 4 * rail.proven_s)
         return min(_MOST_CONNECT_S, _CONNECT_S * 2.0 ** min(rail.tries, 8))
@@ -280,7 +296,7 @@ class Peer:
             self.complete.set()
 
     def _judge(self) -> None:
-        """Look whether the peer's process has ended."""
+        """Report the link as down if failed attempts show that the peer's process has ended."""
         rails = self.rails.values()
         if any(rail.carrier is not None or rail.tries == 0 for rail in rails):
             return

@@ -1,4 +1,4 @@
-"""Which plan an operation runs, and the plans compiled for this rank."""
+"""The choice of a plan (collective algorithm) for each operation, and its compiled form."""
 
 from __future__ import annotations
 
@@ -42,33 +42,34 @@ _FIXED = {
     Collective.SCATTER: "direct",
     Collective.ALL_TO_ALL: "direct",
 }
-"""One message from each rank to each that needs it: nothing to choose."""
+"""Collectives with a fixed plan: one message from each rank to each rank that needs it."""
 _DIRECT_BARRIER = 8
-"""Up to so many ranks everyone tells everyone: by the cost model that is never the slower way, and
-who is missing is named at once."""
+"""The largest group whose barrier is "direct", where every rank sends to every other. The cost
+model finds no faster plan at this size, and the barrier names a missing rank at once."""
 _MODELLED = 64
-"""Up to so many ranks the model has its say on all_reduces; what it counts grows with their square,
-and with 1000 ranks would take minutes."""
+"""The largest group for which the cost model helps to choose an all_reduce. The model's work grows
+with the square of the ranks and would take minutes for 1000."""
 _SMALLEST_CLASS = 1 << 10
 STAR = "star"
-"""The plan that needs an aggregator."""
+"""The plan in which an aggregator (a node that adds for all ranks) reduces."""
 RING, ROTATING_RING = "reduce-broadcast", "ring"
-"""The plans that devices of ranks take part in: if nothing else is asked for, and on request."""
+"""The plans that ring NICs can execute: the default, and the one that runs on request."""
 _OFFLOADED = {
     ReduceOp.SUM: (DType.FLOAT32, DType.INT32, DType.BFLOAT16, DType.FLOAT16),
     ReduceOp.AVG: (DType.FLOAT32,),
 }
-"""What devices add; an average of other types is not its sum, rounded, divided. Half types only in
-rank order: there, as in devices, their sums stay fp32 until the end."""
+"""The operations and types that devices add. AVG is limited to fp32: in other types the average is
+not the rounded sum divided by the ranks. Half types need rank order, where the engine keeps sums in
+fp32 until the end, as devices do."""
 _PIECES = {False: 8, True: 128}
-"""Segments of a chunk that flows, and of one that an aggregator adds: its result is late by one."""
+"""The number of segments of a chunk, without and with an aggregator, whose result lags by one."""
 _LONGEST_SEGMENT = {False: 0, True: 32 << 10}
-"""Bytes; 0: as long as the engine lets them be."""
+"""The longest segment in bytes, without and with an aggregator; 0 is the engine's own limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A plan for one kind of operation, compiled for this rank."""
+    """The chosen plan of an operation, compiled for this rank, with the reason for the choice."""
 
     name: str
     reason: str
@@ -76,7 +77,7 @@ class Selected:
 
 
 class PlanBook:
-    """Chooses and compiles plans for one group; remembers both."""
+    """The plans of one group: chooses and compiles them, and caches both."""
 
     def __init__(
         self,
@@ -88,8 +89,10 @@ class PlanBook:
         one_host: bool,
         device_bytes: int = 0,
     ) -> None:
-        """`all_shared`: all links are shared memory; `one_host`: no rank is on another host;
-        `device_bytes`: the longest payload that the devices of some ranks take, 0: there are none.
+        """Set the group's order of additions; plans are chosen and compiled later.
+
+        `all_shared` says that all links are shared memory, `one_host` that all ranks are on one
+        host. `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
         """
         self.rank = rank
         self.ranks = ranks
@@ -97,11 +100,11 @@ class PlanBook:
         if options.order == "auto":
             self.order = "rank" if all_shared and options.keeps_rank_order() else "any"
         self.device_plan = ROTATING_RING if options.plan == ROTATING_RING else RING
-        """What devices of ranks take part in."""
+        """The plan that ring NICs of the ranks execute."""
         if device_bytes and self.device_plan == RING:
             self.order = "rank"
         longest = min(device_bytes, options.wire_segment_bytes, options.memory_segment_bytes)
-        # A frame of every type is then whole lines of 64 bytes.
+        # With a power of two, a frame of any type consists of whole lines of 64 bytes.
         self._device_bytes = 1 << longest.bit_length() - 1 if longest else 0
         self._offloaded: Selected | None = None
         self._asked = "auto" if options.plan == STAR else options.plan
@@ -116,12 +119,12 @@ class PlanBook:
         self._selected: dict[tuple[Collective, int, bool, int | None], Selected] = {}
 
     def reach_star(self, most_bytes: int) -> None:
-        """From now on there is an aggregator, for operations of up to so many bytes."""
+        """Allow the aggregator for operations of up to `most_bytes` from now on."""
         self._star_limit = most_bytes
         self._selected.clear()
 
     def candidates(self) -> tuple[str, ...]:
-        """The all_reduce plans that keep this group's order."""
+        """Return the names of the all_reduce plans that keep this group's order of additions."""
         every = names(Collective.ALL_REDUCE, helpers=int(self._star_limit > 0))
         if self.order == "any":
             return every
@@ -129,7 +132,7 @@ class PlanBook:
         return tuple(n for n, row in rows.items() if row.rank_ordered or self.ranks == 1)
 
     def learn(self, measured: Sequence[int]) -> None:
-        """Choose by `measured`, the same on every rank, from now on."""
+        """Choose plans by these measured times from now on; they must be equal on all ranks."""
         self._timings = timings_from(self.candidates(), measured)
         self._parameters = parameters_from(
             self._timings, self.ranks, shared_memory=self._all_shared
@@ -137,7 +140,7 @@ class PlanBook:
         self._selected.clear()
 
     def all_reduce(self, nbytes: int, dtype: DType, op: ReduceOp) -> Selected:
-        """The plan for an all_reduce over `nbytes`."""
+        """Return the plan of an all_reduce over `nbytes`, on devices where they can add."""
         narrow = dtype in _HALF_TYPES and self.order != "rank"
         if not self._device_bytes or not nbytes or narrow or dtype not in _OFFLOADED.get(op, ()):
             return self.select(Collective.ALL_REDUCE, nbytes, dtype)
@@ -155,7 +158,7 @@ class PlanBook:
     def select(
         self, collective: Collective, nbytes: int, dtype: DType, root: int | None = None
     ) -> Selected:
-        """The plan for an operation over `nbytes`; sizes are chosen for by powers of two."""
+        """Return the plan of an operation over `nbytes`, rounded up to a power of two."""
         size_class = max(_SMALLEST_CLASS, 1 << (nbytes - 1).bit_length()) if nbytes > 0 else 0
         wide = dtype in _HALF_TYPES and self.order == "rank"
         key = collective, size_class, wide, root
@@ -170,7 +173,7 @@ class PlanBook:
     def program(
         self, collective: Collective, name: str, root: int | None = None
     ) -> _native.Program:
-        """This rank's part of the plan called `name`, compiled."""
+        """Return this rank's part of the plan called `name`, compiled for the engine."""
         key = collective, name, root
         if key not in self._programs:
             mine = part(collective, name, self.ranks, self.rank, root)
@@ -191,7 +194,7 @@ class PlanBook:
         if self._parameters is None:
             return Choice(names(collective)[0], "nothing has been measured yet")
         if collective is Collective.ALL_REDUCE:
-            # Half types keep fp32 partials on a chain in rank order: twice the bytes of the others.
+            # In rank order this plan sends partial sums of half types in fp32, twice the bytes.
             left_out = {"reduce-broadcast"} if wide else set()
             if nbytes > self._star_limit:
                 left_out.add(STAR)
@@ -225,10 +228,10 @@ class PlanBook:
 def compile_program(
     part: Part, *, longest: int = 0, offloads: bool = False, opens: Sequence[int] = ()
 ) -> _native.Program:
-    """A member's part of a plan, for the engine.
+    """Return one member's part of a plan (a rank's or the aggregator's) in the engine's form.
 
-    `longest`: the most bytes of a frame, 0: the plan's own limit; `offloads`: devices may add;
-    `opens`: for each chunk of a plan whose ranks have devices, the rank whose data open it.
+    `longest` is the longest payload of a frame in bytes; 0 takes the plan's own limit. `offloads`
+    lets devices add. `opens` names the starting rank of each chunk, for plans that devices execute.
     """
     chunks, program = part.chunks, part.program
     if part.collective is Collective.ALL_TO_ALL:
@@ -255,7 +258,7 @@ def compile_program(
 
 
 def starts(plan: CollectivePlan) -> list[int]:
-    """For each chunk of a plan that goes round: the rank whose data open it, who receives last."""
+    """Return the starting rank of each chunk of a ring plan; it receives the result last."""
     found: dict[int, int] = {}
     for rank, program in enumerate(plan.programs):
         for chunk in range(plan.chunks):
@@ -266,7 +269,7 @@ def starts(plan: CollectivePlan) -> list[int]:
 
 
 def plan_number(plan: CollectivePlan) -> int:
-    """What frames carry as the plan's id."""
+    """Return the number of the plan in the headers of frames."""
     return _number(plan.collective, plan.name, plan.helpers)
 
 

@@ -1,4 +1,4 @@
-"""How an operation is posted: the keywords that all of them share."""
+"""The keyword arguments that all operations of a group share, and their defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MessagePosting", "Posting", "limit_ns", "nanoseconds", "tag_of"]
 
 
 class MessagePosting(TypedDict, total=False):
-    """How a message is posted; see slackline.nic.Group."""
+    """The keyword arguments of a send or receive; see slackline.nic.Group."""
 
     priority: int
     timeout: timedelta | None
@@ -19,23 +19,23 @@ class MessagePosting(TypedDict, total=False):
 
 
 class Posting(MessagePosting, total=False):
-    """How a collective is posted; see slackline.nic.Group."""
+    """The keyword arguments of a collective; see slackline.nic.Group."""
 
     tag: int | None
 
 
 def nanoseconds(timeout: timedelta) -> int:
-    """`timeout` as the engine counts time."""
+    """Return `timeout` in nanoseconds, which is the unit of the engine."""
     return timeout // timedelta(microseconds=1) * 1000
 
 
 def limit_ns(posting: MessagePosting, default_ns: int) -> int:
-    """Nanoseconds that the operation may take."""
+    """Return the time limit of an operation in nanoseconds; `default_ns` if it has none."""
     timeout = posting.get("timeout")
     return default_ns if timeout is None else nanoseconds(timeout)
 
 
 def tag_of(posting: Posting, rank: int) -> int:
-    """The checked tag, -1 for a collective in call order."""
+    """Return the checked tag, or -1 for a collective that is matched by call order."""
     tag = posting.get("tag")
     return -1 if tag is None else check_tag(rank, tag)

@@ -1,10 +1,11 @@
-"""Between the engine, which speaks plainly, and a TLS connection: one thread for all of them.
+"""The TLS proxy between the engine, which sends plain bytes, and TLS connections: one thread for
+all.
 
     engine <- socket pair -> relay <- TLS over TCP -> the peer's relay
 
-The end of either side is passed on to the other at once. A TCP stream that ends without TLS's own
-farewell counts as its end: frames say themselves where a conversation ends (BYE), so a stream that
-was cut short cannot pass for one that was complete.
+When one side closes, the proxy closes the other at once. A TCP stream that ends without TLS's
+close_notify also counts as closed. A truncated stream is still detected, because the engine's
+protocol marks its end by a BYE frame.
 """
 
 from __future__ import annotations
@@ -27,25 +28,29 @@ _TURN_BYTES = 1 << 20
 _PAIR_BUFFER_BYTES = 1 << 20
 _LAST_WORDS_S = 1.0
 _SILENCE_MS = 2000
-"""The peer's kernel must acknowledge data within this time. The engine, which sees only the socket
-pair, cannot find out by itself that the network swallows everything."""
+"""The time within which the peer's kernel must acknowledge data. The engine sees only the socket
+pair, so the engine cannot notice a network that drops everything."""
 
 Broken = Callable[[str], None]
 
 
 class _Way:
-    """Bytes in one direction that were read and are not written yet."""
+    """The buffer of one direction: bytes that were read and not written yet."""
 
     def __init__(self) -> None:
         self._memory = bytearray(_CHUNK_BYTES)
         self.buffer = memoryview(self._memory)
         self.waiting = self.buffer[:0]
         self.ended = False
-        """The source has nothing more to say."""
+        """Whether the source has closed its sending side."""
 
 
 class _Pump:
-    """One connection. `run` moves what can be moved; then `wants` tells what to wait for."""
+    """One proxied connection.
+
+    `run` moves all bytes that can move without blocking. Then `wants` returns the events to wait
+    for.
+    """
 
     def __init__(self, pair: socket.socket, tls: ssl.SSLSocket, broken: Broken) -> None:
         self.pair, self.tls, self.broken = pair, tls, broken
@@ -53,10 +58,13 @@ class _Pump:
         self._tls_reads_to_write = False
         self._farewell = False
         self.unfinished = False
-        """It stopped to let others have their turn: run it again without waiting."""
+        """Whether `run` stopped at its byte limit and must be called again without waiting."""
 
     def run(self) -> bool:
-        """Whether the connection goes on. Raises OSError when TLS fails."""
+        """Move bytes in both directions; return whether the connection is still open.
+
+        Raises OSError when TLS fails.
+        """
         left = _TURN_BYTES
         while left > 0 and (moved := self._outward() + self._inward()):
             left -= moved
@@ -64,7 +72,7 @@ class _Pump:
         return not (self._out.ended and not self._out.waiting)
 
     def wants(self) -> tuple[int, int]:
-        """Events of the pair and of the TLS socket that let it go on."""
+        """Return the selector events to wait for, of the socket pair and of the TLS socket."""
         pair = 0 if self._out.ended or self._out.waiting else selectors.EVENT_READ
         pair |= selectors.EVENT_WRITE if self._in.waiting else 0
         reads = self._tls_reads_to_write or not (self._in.ended or self._in.waiting)
@@ -74,13 +82,13 @@ class _Pump:
 
     def close(self) -> None:
         if self._out.ended:
-            with contextlib.suppress(OSError):  # it asks for the peer's farewell, too
+            with contextlib.suppress(OSError):  # `unwrap` also waits for the peer's close_notify.
                 self.tls.unwrap()
         self.tls.close()
         self.pair.close()
 
     def _outward(self) -> int:
-        """From the engine to the peer."""
+        """Move bytes from the engine to the peer; return the number sent."""
         way = self._out
         if not way.waiting and not way.ended:
             try:
@@ -88,7 +96,7 @@ class _Pump:
             except BlockingIOError:
                 return 0
             except ConnectionResetError:
-                got = 0  # the engine closed its end without reading everything
+                got = 0  # The engine closed its end with unread bytes.
             way.ended = got == 0
             way.waiting = way.buffer[:got]
         sent = 0
@@ -105,7 +113,7 @@ class _Pump:
         return sent
 
     def _inward(self) -> int:
-        """From the peer to the engine."""
+        """Move bytes from the peer to the engine; return the number sent."""
         way = self._in
         if not way.waiting and not way.ended:
             got = 0
@@ -128,7 +136,7 @@ class _Pump:
         except BlockingIOError:
             return sent
         except (BrokenPipeError, ConnectionResetError):
-            way.ended, way.waiting = True, way.buffer[:0]  # the engine has closed its end
+            way.ended, way.waiting = True, way.buffer[:0]  # The engine closed its end.
             return sent
         if way.ended and not self._farewell:
             self._farewell = True
@@ -138,7 +146,7 @@ class _Pump:
 
 
 class Relay:
-    """The thread; it starts with the first connection."""
+    """The TLS proxy's thread, which serves all connections and starts with the first one."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -152,9 +160,10 @@ class Relay:
         self._selector.register(self._woken, selectors.EVENT_READ, None)
 
     def add(self, tls: ssl.SSLSocket, broken: Broken) -> socket.socket:
-        """A plain socket that leads through `tls`, which becomes the relay's.
+        """Take over a TLS socket and return a plain socket that leads through it.
 
-        `broken(reason)` is called on the relay's thread, before the socket ends, when TLS fails.
+        When TLS fails, `broken(reason)` is called on the proxy's thread before the plain socket is
+        closed.
         """
         ours, theirs = socket.socketpair()
         for sock in (ours, theirs):
@@ -173,7 +182,7 @@ class Relay:
         return theirs
 
     def stop(self) -> None:
-        """Send on what the engine has already written, close everything, end the thread."""
+        """Forward what the engine has already written, then close all and end the thread."""
         self._stopping = True
         if self._thread is not None:
             self._wake.send(b"\0")
@@ -195,7 +204,7 @@ class Relay:
                 pump.close()
 
     def _turn(self, timeout_s: float | None) -> bool:
-        """Wait, then let move what can; whether anything could."""
+        """Wait for events and run the ready connections; return whether there were any."""
         again = {pump for pump in self._pumps if pump.unfinished}
         ready = {key.data for key, _ in self._selector.select(0 if again else timeout_s)} | again
         if None in ready:

@@ -1,4 +1,4 @@
-"""How the ranks of a group find each other: what each publishes in the store, and what follows."""
+"""The rendezvous of a group: each rank publishes an endpoint descriptor in a shared store."""
 
 from __future__ import annotations
 
@@ -23,53 +23,53 @@ _SHORTEST_KEY = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What a rank tells the others about its engine."""
+    """The endpoint descriptor of an engine, which each rank sends to the others."""
 
     engine: str
-    """Unique for the life of the engine."""
+    """The unique name of the engine."""
     host: str
-    """Ranks with the same value may share memory: one kernel, one network namespace, one user."""
+    """The host's identity. Ranks with the same value can share memory."""
     interfaces: tuple[Interface, ...]
-    """Where its listener can be reached."""
+    """The interfaces and ports of the engine's listener."""
     chosen: bool
-    """Whether the user named the interfaces."""
+    """Whether the user has chosen the interfaces."""
     options: dict[str, object]
     device_bytes: int = 0
-    """The longest payload that the device behind its engine takes; 0: it has none."""
+    """The longest payload that the rank's device (a ring NIC or its model) takes; 0 without one."""
     aggregates: bool = False
-    """Whether it is no rank but an aggregator."""
+    """Whether the engine is an aggregator's and not a rank's."""
     protocol: int = _PROTOCOL
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
-    """What all ranks of a new group know after they met."""
+    """The result of a rendezvous, equal on all ranks: a secret and all endpoint descriptors."""
 
     secret: bytes
     records: tuple[Record, ...]
 
     @property
     def device_bytes(self) -> int:
-        """The longest payload that every device of the group takes; 0: no rank has one."""
+        """The longest payload that every device of the group takes; 0 if no rank has a device."""
         return min((r.device_bytes for r in self.records if r.device_bytes), default=0)
 
     @property
     def epoch(self) -> int:
-        """Names this life of the group in every frame; never 0."""
+        """The number of this instance of the group, which every frame carries; never 0."""
         return self._code("epoch") or 1
 
     @property
     def fallback_epoch(self) -> int:
-        """Of the group that does what an aggregator no longer does; never 0."""
+        """The epoch of the fallback group, which replaces a failed aggregator; never 0."""
         return self._code("fallback") or 1
 
     @property
     def code(self) -> int:
-        """Names the meeting to whoever was there, in the open."""
+        """The public number of this rendezvous, by which its members recognize each other."""
         return self._code("meeting")
 
     def key(self, engines: tuple[str, str]) -> bytes:
-        """What two engines prove to each other that they know. Never sent."""
+        """Return the shared key that two engines authenticate with; the key is never sent."""
         text = "rails of " + " and ".join(sorted(engines))
         return hmac.new(self.secret, text.encode(), hashlib.sha256).digest()
 
@@ -79,11 +79,11 @@ class Meeting:
 
 
 def meet(store: Store, rank: int, size: int, record: Record, key: bytes = b"") -> Meeting:
-    """Publish `record`, read everybody's, and check that they fit together.
+    """Publish this rank's descriptor, read those of all ranks, and check that their options agree.
 
-    The secret is what rank 0 put into the store, mixed with `key`, which never gets there. Blocks
-    until all have published (the store's own timeout ends it). Raises UsageError that names the
-    rank and the option that differs.
+    The group's secret is made of a random number that rank 0 stores, and of `key`, which is never
+    stored. Blocks until all ranks have published, limited by the store's own timeout. Raises
+    UsageError that names the rank and the option that differs.
     """
     if rank == 0:
         store.set("slackline/secret", secrets.token_hex(32))
@@ -114,20 +114,23 @@ def meet(store: Store, rank: int, size: int, record: Record, key: bytes = b"") -
 
 
 def to_record(told: dict[str, Any]) -> Record:
-    """The record that somebody made a dict of."""
+    """Return the endpoint descriptor from its dict, the inverse of dataclasses.asdict."""
     interfaces = tuple(Interface(**each) for each in told["interfaces"])
     return Record(**{**told, "interfaces": interfaces})
 
 
 def host_identity() -> str:
-    """Equal for processes that can share memory: same boot, network namespace and user."""
+    """Return the host's identity, equal for processes that can share memory.
+
+    Such processes have boot, network namespace and user in common.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     namespace = os.stat("/proc/self/ns/net").st_ino
     return f"{boot}/{namespace}/{os.getuid()}"
 
 
 def read_key(path: Path | None) -> bytes:
-    """The key in the file, b"" without one; raises UsageError when it is missing or too short."""
+    """Return the key in a file, b"" for None; raise UsageError if it is missing or too short."""
     if path is None:
         return b""
     try:

@@ -1,4 +1,4 @@
-"""The host's side of a ring NIC: what is begun when, kept until it can be, and given up."""
+"""The host's scheduler of a ring NIC: starts, queues and withdraws operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TAG, _CHUNK = (
 
 
 class RingNic(Protocol):
-    """What this room needs of a ring NIC; see slackline.circuit.RingDevice."""
+    """A ring NIC, as far as RingHost uses it; see slackline.circuit.RingDevice."""
 
     def receive(self, frame: bytes) -> None: ...
     def advance(self) -> None: ...
@@ -36,26 +36,29 @@ _Nic = TypeVar("_Nic", bound=RingNic)
 class _Opened(Generic[_Nic]):
     nic: _Nic
     live: dict[Key, int] = field(default_factory=dict)
-    """What it has open, with the rank that it began at."""
+    """The operations open in the NIC, each with its starting rank."""
     stale: set[Key] = field(default_factory=set)
-    """What it has open besides and was given up: nothing more comes for it."""
+    """The operations still open in the NIC that were withdrawn; they get no more frames."""
 
 
 class RingHost(Generic[_Nic]):
-    """Gives a ring NIC as many operations at once as it has room for, the most urgent first.
+    """A scheduler that opens as many operations in a ring NIC as fit, the most urgent first.
 
-    Room is shared out: of the operations that begin at one rank, at most `most // starts` are open
-    here at once. So no two ranks wait for each other for ever. What begins at a rank goes round
-    from there, and the first NIC on the way lets so many in. Each further one hears of an operation
-    by a frame of the one before it, so it is asked for those that the first has open, and holds
-    besides only such as the first has completed. The final values of these are under way, through
-    NICs that have them open: they need nobody's room, and make theirs free. In a common room the
-    NIC of rank 1 might be full of what began at rank 1, and that of rank 2 of what began at rank 2,
-    and each would wait for a place at the other. That a rank limits what it begins itself would not
-    do either: one without a NIC begins whatever is posted.
+    Room is divided by starting rank: of the operations that start at one rank, at most
+    `most // starts` are open in this NIC at once. The division prevents deadlock. Operations that
+    start at rank r travel around the ring from r, and the first NIC on their way admits that many.
+    Every later NIC learns of an operation from a frame of its predecessor. So a later NIC is asked
+    only for operations that the first NIC has open, and holds besides only operations that the
+    first NIC has completed. The final values of the latter are already on their way, through NICs
+    that have them open; these operations need no new room and will free theirs.
 
-    A NIC cannot be told to forget an operation. When one is given up, a fresh NIC takes all that
-    begins from then on, and the old one is closed when the rest of what it has is done.
+    With undivided room, the NIC of rank 1 could be full of operations that start at rank 1, and the
+    NIC of rank 2 full of those that start at rank 2, and each would wait for room in the other. A
+    limit on the operations that a rank starts itself would not help, because a rank without a NIC
+    starts whatever is posted.
+
+    A NIC cannot drop an operation. When an operation is withdrawn, a new NIC takes all operations
+    that start later, and the old NIC is closed once its remaining operations are complete.
     """
 
     def __init__(
@@ -65,24 +68,27 @@ class RingHost(Generic[_Nic]):
         most: int,
         starts: int = 1,
     ) -> None:
-        """`post` opens an operation at the NIC, which has room for `most`, of `starts` ranks."""
+        """Open the first NIC; `post` opens an operation in a NIC.
+
+        A NIC has room for `most` operations, which start at `starts` different ranks.
+        """
         self._open_nic, self._post, self._places = open_nic, post, most // starts
         self._newest: _Opened[_Nic] | None = _Opened(open_nic())
-        """Takes what begins; None: to be opened."""
+        """The NIC that takes new operations; None if one must be opened first."""
         self._nics = [self._newest]
         self._at: dict[Key, _Opened[_Nic]] = {}
-        """Who has what is open and not given up."""
+        """The NIC of each operation that is open and not withdrawn."""
         self._taken = Counter[int]()
-        """Places, by the rank at which operations begin."""
+        """The number of open operations by starting rank."""
         self._waiting = defaultdict[int, list[tuple[int, int, Post]]](list)
         self._early: dict[Key, list[bytes]] = {}
-        """Frames of operations that wait."""
+        """The frames that arrived for operations that still wait for room."""
         self._count = 0
 
     def take(
         self, posts: list[Post], frames: list[tuple[int, bytes]], withdrawn: list[Key]
     ) -> Answer:
-        """See Device."""
+        """Process new operations and frames until no work is left; see Device.take."""
         for post in posts:
             tag, chunk, start, _, _, _, priority, _ = post
             self._count += 1
@@ -108,12 +114,12 @@ class RingHost(Generic[_Nic]):
                 return sent, done, released
 
     def close(self) -> None:
-        """See Device."""
+        """Close all NICs."""
         for opened in self._nics:
             opened.nic.close()
 
     def _begin(self) -> bool:
-        """Whether any operation that waited was given to the NIC."""
+        """Open waiting operations while there is room; return whether any was opened."""
         any_begun = False
         while ready := [
             (waiting[0], start)
@@ -146,7 +152,7 @@ class RingHost(Generic[_Nic]):
         return completed
 
     def _give_up(self, withdrawn: Sequence[Key]) -> list[Key]:
-        """Those of them that no NIC has."""
+        """Withdraw operations; return those that no NIC has open, whose memory is free at once."""
         gone = set(withdrawn)
         for waiting in self._waiting.values():
             waiting[:] = [each for each in waiting if each[2][:2] not in gone]
@@ -164,7 +170,7 @@ class RingHost(Generic[_Nic]):
         return unknown
 
     def _retire(self) -> list[Key]:
-        """What was given up and is forgotten now."""
+        """Close old NICs without live operations; return their withdrawn operations as released."""
         forgotten: list[Key] = []
         for opened in [each for each in self._nics if each is not self._newest and not each.live]:
             opened.nic.close()

@@ -1,4 +1,8 @@
-"""A worker's side of an aggregator: reaching it, agreeing about it, and the group that uses it."""
+"""The worker's side of an aggregator: connecting, agreeing with the other ranks, fallback.
+
+An aggregator is a node that adds for all ranks of a group, which are its workers. The plan that
+uses an aggregator is called "star".
+"""
 
 from __future__ import annotations
 
@@ -26,16 +30,16 @@ __all__ = ["Star", "reach"]
 _log = logging.getLogger("slackline.nic")
 
 _STORE_KEY = "slackline/aggregator/{epoch}"
-"""A store may still hold what an earlier life of the group was offered."""
+"""The store's key of the aggregator's offer. The epoch keeps out offers to earlier groups."""
 _CONNECT_S = 1.0
 _REACH_S = 5.0
 _NO_JOB = 0
 _FALLBACK = "mesh"
-"""Sums in rank order, as an aggregator does, so that its death changes no bit."""
+"""The plan of the fallback group. It sums in rank order like an aggregator: the same bits."""
 
 
 class Star:
-    """The group of the workers and the aggregator, and the one that stands in for it."""
+    """The group of workers and aggregator, and the fallback group of the workers alone."""
 
     def __init__(
         self, group: _native.Group, fallback: _native.Group, link: int, most_bytes: int
@@ -45,7 +49,7 @@ class Star:
         self.run = group.run
 
     def lost(self) -> str:
-        """Why the aggregator is not used any more; empty while it is."""
+        """Return the reason why the aggregator is no longer used; empty while it is."""
         return self._group.broken()
 
     def close(self, timeout_ns: int) -> None:
@@ -57,7 +61,7 @@ class Star:
         self._fallback.abort(reason)
 
     def give_up(self, engine: _native.Engine, reason: str) -> None:
-        """Somebody else cannot reach it."""
+        """Close both groups and the link, because another rank cannot reach the aggregator."""
         self.close(0)
         engine.unreachable(self._link, reason)
 
@@ -73,10 +77,11 @@ def reach(
     options: NicOptions,
     largest: Callable[[int, int], None],
 ) -> Star | None:
-    """The star of the group, or None on every rank, with a logged reason.
+    """Connect this rank to the aggregator and agree with all ranks on its use; a collective call.
 
-    Collective: `largest(address, count)` is an all_reduce to the maximum of 64-bit integers over
-    the group itself.
+    Returns None on every rank, and logs the reason, if any rank cannot reach the aggregator.
+    `largest(address, count)` must be an all_reduce to the maximum of 64-bit integers over the
+    group.
     """
     why, star = "", None
     try:
@@ -102,7 +107,7 @@ def reach(
 
 
 def _offer(network: Network, store: Store, meeting: Meeting, rank: int, where: str) -> Offer:
-    """Rank 0 asks; all hear what was answered."""
+    """Return the aggregator's offer, which rank 0 requests and passes on through the store."""
     key = _STORE_KEY.format(epoch=meeting.epoch)
     if rank == 0:
         try:

@@ -1,8 +1,9 @@
-"""TLS for TCP rails: a certificate for the engine's life, and sockets that pin the peer's.
+"""TLS for TCP rails: one certificate per engine, and sockets that pin the peer's certificate.
 
-Nobody vouches for these certificates but the handshake before: each end sends its own under the
-proof that it knows the job's secret, and TLS accepts exactly that one. The private key is made with
-the engine, never leaves its memory, and every connection agrees on fresh keys of its own.
+The certificates are self-signed and trusted only through the preceding handshake: each end sends
+its certificate together with the proof that it knows the job's secret, and TLS accepts exactly that
+certificate. The private key is made with the engine and never leaves its memory. Each connection
+negotiates session keys of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["Identity", "secure"]
 
 _BEGIN = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 _END = datetime.datetime(2999, 1, 1, tzinfo=datetime.UTC)
-"""It lives and dies with the engine; clocks that differ must not matter."""
+"""The validity covers centuries, because the clocks of hosts may differ."""
 
 
 class Identity:
@@ -29,7 +30,7 @@ class Identity:
         self.certificate, self._pem = _make(engine)
 
     def context(self, peer: bytes, *, server: bool) -> ssl.SSLContext:
-        """What accepts the certificate `peer` (DER) and no other, and shows ours."""
+        """Return a TLS context that presents our certificate and accepts only `peer` (DER)."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False
@@ -53,9 +54,10 @@ class Identity:
 async def secure(
     sock: socket.socket, identity: Identity, peer: bytes, *, server: bool
 ) -> ssl.SSLSocket:
-    """TLS over the connected, non-blocking `sock`, which it takes over also when it fails.
+    """Perform the TLS handshake over a connected, non-blocking socket; return the TLS socket.
 
-    Raises ssl.SSLError or LinkError unless the other end holds the key of the certificate `peer`.
+    Takes ownership of `sock`, also on failure. Raises ssl.SSLError or LinkError unless the other
+    end has the private key of the certificate `peer`.
     """
     try:
         wrapped = identity.context(peer, server=server).wrap_socket(
@@ -82,7 +84,7 @@ async def secure(
 
 
 def _make(engine: str) -> tuple[bytes, bytes]:
-    """A self-signed certificate in DER, and in PEM together with its key."""
+    """Make a self-signed certificate; return it in DER, and in PEM with its private key."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization

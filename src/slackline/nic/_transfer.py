@@ -1,4 +1,4 @@
-"""Posted operations, and the thread that tells of their ends."""
+"""Handles of posted operations, and the thread that runs their completion callbacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Callback = Callable[[BaseException | None], None]
 
 
 class _Done:
-    """The transfer of every operation that ended well within the call that posted it."""
+    """The shared handle of all operations that succeeded within the call that posted them."""
 
     __slots__ = ()
     source: int | None = None
@@ -38,7 +38,7 @@ DONE = _Done()
 
 
 class NativeTransfer:
-    """An operation that the native engine works on."""
+    """The handle of an operation on the native engine; see slackline.nic.Transfer."""
 
     __slots__ = ("_completions", "_job")
 
@@ -53,9 +53,9 @@ class NativeTransfer:
 
     @property
     def ended_ns(self) -> int:
-        """When the engine was done with it, by the monotonic clock; 0 while it is not.
+        """The end of the operation by the monotonic clock; 0 while the operation is pending.
 
-        A callback may run much later: it needs Python.
+        A completion callback may run much later, because it waits for the GIL.
         """
         return self._job.ended_ns()
 
@@ -70,7 +70,7 @@ class NativeTransfer:
             raise error
 
     def error(self) -> errors.SlacklineError | None:
-        """Why it failed; None if it has not."""
+        """Return the error of a failed operation; None for any other."""
         failure = self._job.failure()
         return None if failure is None else to_error(failure)
 
@@ -79,8 +79,10 @@ class NativeTransfer:
 
 
 class Completions:
-    """Runs callbacks on a thread of its own, so that neither the engine waits for Python nor the
-    callbacks for whoever holds the engine. The thread starts with the first callback.
+    """A thread that runs completion callbacks, started with the first callback.
+
+    With a thread of their own, the engine never waits for Python code, and callbacks never wait
+    for the thread that drives the engine.
     """
 
     def __init__(self, engine: _native.Engine) -> None:
@@ -90,7 +92,7 @@ class Completions:
         self._thread: threading.Thread | None = None
 
     def add(self, transfer: NativeTransfer, job: _native.Job, fn: Callback) -> None:
-        """Have `fn(error)` called once `transfer` has ended; at once if it has."""
+        """Have `fn(error)` called when `transfer` has ended; call at once if it already has."""
         key = job.key()
         with self._lock:
             if key in self._watched:
@@ -106,7 +108,7 @@ class Completions:
             self._call(key)
 
     def join(self) -> None:
-        """Wait for the thread; call it once the engine is closed."""
+        """Wait for the end of the thread; the engine must be closed."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -124,5 +126,6 @@ class Completions:
             try:
                 callback(transfer.error())
             except Exception:
-                # Nobody waits for a callback: what it raises is told, and the others still run.
+                # A callback's error is only logged, since no caller could get it, and the others
+                # still run.
                 _log.exception("a callback of a finished operation failed")
