@@ -142,6 +142,7 @@ class Aggregator:
             service.join()
 
     async def _accept(self) -> None:
+        """Accept connections for ever, and serve each by a task of its own."""
         while True:
             await ready(self._socket)
             try:
@@ -155,6 +156,7 @@ class Aggregator:
             self._keeper.spawn(self._welcome(Line(caller), address[0]))
 
     async def _welcome(self, line: Line, whence: str) -> None:
+        """Serve one request within a time limit, and log its failure, if any."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._talk(line, whence)
@@ -167,6 +169,7 @@ class Aggregator:
             line.close()
 
     async def _talk(self, line: Line, whence: str) -> None:
+        """Read the request of a group's rank 0, and answer with an offer or a refusal."""
         _, said = await line.hear()
         theirs = Ask.read(said.payload)
         ours = Ask(nonce=fresh_nonce(), workers=self.options.workers)
@@ -190,6 +193,7 @@ class Aggregator:
         await line.say(Said(payload=proof.seal(offer.write())), _NO_JOB)
 
     def _begin(self, nonces: tuple[str, str], workers: tuple[Record, ...], whence: str) -> Offer:
+        """Start the service of a new group; return the offer, or the refusal on an error."""
         try:
             service = Service(self.options, self._interfaces, workers, self._gone, self._nodes)
         except (SlacklineError, OSError, TypeError, ValueError) as error:
@@ -209,6 +213,7 @@ class Aggregator:
             return len(self._services)
 
     def _gone(self, service: Service) -> None:
+        """Unregister a group's service that has ended."""
         with self._lock:
             self._services.discard(service)
 
@@ -266,6 +271,7 @@ class Service:
         self._over.set()
 
     def join(self) -> None:
+        """Wait for the end of the service."""
         assert self._thread is not None
         self._thread.join()
 
@@ -308,6 +314,7 @@ class Service:
         self.end(f"its {self._options.nic} failed: {why}")
 
     def _heed(self, event: _native.RailEvent) -> None:
+        """End the service when a worker is lost, or when all workers have left the group."""
         if event.what == "down":
             self.end(f"a worker is lost: {event.reason}")
         elif event.what == "left":
@@ -317,7 +324,7 @@ class Service:
 
 
 def _interfaces(host: str) -> tuple[str, ...]:
-    """Return the interfaces option for links: the one with this address, or () for all."""
+    """Return the interfaces that links may use: the one with this address, or () for all."""
     try:
         address = socket.gethostbyname(host)
     except OSError as error:

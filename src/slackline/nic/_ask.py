@@ -35,7 +35,7 @@ _NONCE_LETTERS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """The first message of each end: a nonce and a number of workers."""
+    """The first message of rank 0, and of an aggregator: a nonce and a number of workers."""
 
     nonce: str
     workers: int
@@ -93,7 +93,7 @@ class Offer:
 
 
 class Proof:
-    """The authentication of one conversation's frames: appends proofs and checks them."""
+    """The HMAC authentication of the frames between rank 0 of a group and an aggregator."""
 
     def __init__(self, key: bytes, ours: str, theirs: str, *, calls: bool) -> None:
         nonces = ours + theirs if calls else theirs + ours
@@ -102,13 +102,13 @@ class Proof:
         self._numbers = {self._sent: 0, self._heard: 0}
 
     def seal(self, payload: bytes) -> bytes:
-        """Append a proof to the payload; raise LinkError if the result is too long for a frame."""
+        """Return the payload with its HMAC appended; raise LinkError if both do not fit a frame."""
         if len(payload) + MAC_BYTES > MAX_PAYLOAD:
             raise LinkError(f"{len(payload)} bytes are too long for an aggregator's conversation")
         return payload + self._proof(self._sent, payload)
 
     def open(self, sealed: bytes) -> bytes:
-        """Check and remove a payload's proof; raise LinkError if the peer does not have the key."""
+        """Check and remove the HMAC of a payload; raise LinkError if the peer has another key."""
         payload, proof = sealed[:-MAC_BYTES], sealed[-MAC_BYTES:]
         if not hmac.compare_digest(proof, self._proof(self._heard, payload)):
             raise LinkError("the proof is wrong: the other end does not have the same key")
@@ -122,7 +122,10 @@ class Proof:
 
 
 def meeting_of(key: bytes, offer: Offer, workers: tuple[Record, ...]) -> Meeting:
-    """Return the rendezvous result of workers and aggregator, which each of them derives alike."""
+    """Derive the rendezvous result of workers and aggregator: the secret and all descriptors.
+
+    Each member derives the same result.
+    """
     assert offer.record is not None
     text = "star " + " ".join(offer.nonces)
     secret = hmac.new(key, text.encode(), hashlib.sha256).digest()
@@ -130,6 +133,7 @@ def meeting_of(key: bytes, offer: Offer, workers: tuple[Record, ...]) -> Meeting
 
 
 def write_record(record: Record) -> bytes:
+    """Return an endpoint descriptor as JSON text."""
     return json.dumps(asdict(record)).encode()
 
 

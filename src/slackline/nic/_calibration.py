@@ -124,11 +124,11 @@ class Terms:
 
 
 def mesh_terms(nbytes: int, ranks: int, *, shared_memory: bool) -> Terms:
-    """Return the terms of an all_reduce of `nbytes` by the plan "mesh".
+    """Return the cost terms of an all_reduce of `nbytes` by the plan "mesh".
 
     The terms come from a formula, because the whole plan has 4 n (n - 1) instructions. Rank r sends
     chunk i of its data to each rank i, and the sum of chunk r to every rank. Through shared memory,
-    rank r copies the received chunks once each and stores the sums of the others.
+    rank r copies each chunk that it sends once, and stores the sums that the others send.
     """
     sizes = [size for _, size in split(nbytes, ranks, 1)]
     copied = 2 * (nbytes - min(sizes))

@@ -47,6 +47,7 @@ class Site:
 
     @property
     def certificate(self) -> bytes:
+        """The engine's certificate in DER; empty without TLS."""
         return b"" if self.identity is None else self.identity.certificate
 
 
@@ -59,6 +60,7 @@ class Carrier:
         self._closed = False
 
     def on_close(self, fn: Callable[[], object]) -> None:
+        """Have `close` call `fn`."""
         self._closing = fn
 
     def broke(self, reason: str) -> None:
@@ -97,6 +99,7 @@ class TermsMaker:
             self._udp.close()
 
     def make(self) -> tuple[Terms, tuple[int, ...]]:
+        """Return this end's transport parameters and the file descriptors to send with them."""
         engine = self._engine
         if self._kind == "shm":
             terms = Terms(arena_bytes=engine.arena_bytes, ring=engine.new_ring())
@@ -145,7 +148,7 @@ def carry(
         if plan.kind == "udp":
             rail = terms.take_udp(session.theirs.port)
             line = site.keeper.spawn(_watch_life_line(sock, carrier))
-            line.add_done_callback(lambda _: sock.close())  # also if cancelled before its start
+            line.add_done_callback(lambda _: sock.close())  # The task may never start.
             carrier.on_close(line.cancel)
         elif isinstance(sock, ssl.SSLSocket):
             assert site.relay is not None
@@ -160,6 +163,7 @@ def carry(
 def _carry_memory(
     site: Site, link: int, sock: socket.socket, session: Session, undo: contextlib.ExitStack
 ) -> None:
+    """Hand a shared-memory rail to the engine, with the peer's arena and doorbell."""
     if len(session.fds) != 2:
         raise LinkError(f"{len(session.fds)} descriptors came for shared memory, not 2")
     ours, theirs = session.ours, session.theirs

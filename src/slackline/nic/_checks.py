@@ -26,7 +26,7 @@ def check_reduction(rank: int, count: int, dtype: DType, op: ReduceOp) -> int:
 
 
 def sum_counts(rank: int, size: int, name: str, counts: Sequence[int]) -> int:
-    """Return the sum of `counts`; raise UsageError unless each of `size` ranks has a valid one."""
+    """Return the sum of `counts`; raise UsageError unless each rank has a count of at least 0."""
     if len(counts) != size:
         raise UsageError(
             f"{name} must have an entry for each of {size} ranks, not {len(counts)}", rank=rank

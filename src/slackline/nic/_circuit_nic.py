@@ -31,12 +31,12 @@ _NODE: Mapping[str, int] = {"lanes": 4, "slots": 4, "payload_bytes": 4096}
 """The default sizes of ring NICs and aggregation nodes. A small circuit is compiled and simulated
 faster."""
 _CHECK_EVERY = 1000
-"""The default check interval: one in this many operations of a twin is repeated by a circuit. A
-circuit takes about thirty times the processor time of its twin."""
+"""The default check interval: one in this many operations of a twin (the Python model) is repeated
+by a circuit. A circuit takes about thirty times the processor time of its twin."""
 _MOST_PORTS = 16
 _SOURCE = 0xFFFF
 _CYCLES_A_BEAT = 16
-"""The cycle limit per beat (one word for each adder): a simulated node that is slower hangs."""
+"""The cycle limit per beat (one word for each adder): a simulated node that exceeds it hangs."""
 
 
 def _sizes(text: str) -> dict[str, int]:
@@ -49,7 +49,7 @@ class Devices:
     """A factory of ring NICs for a nic's groups, each a "twin" or a "circuit"."""
 
     def __init__(self, kind: str, check: int | None = None, sizes: str = "") -> None:
-        """Check that devices of this kind work here; raise UsageError if a package or tool misses.
+        """Check that devices of this kind work here; raise UsageError without a package or tool.
 
         `sizes` sets the sizes of the circuit and of its twin; see slackline.env.parse_circuit.
         `check` repeats one in that many operations of a twin on a circuit; 0 repeats none. None
@@ -109,6 +109,7 @@ class Devices:
         return CheckedRing(twin, lambda: _ring_circuit(options, place), place, self._checks)
 
     def _opened_checks(self, check: int | None) -> Checks | None:
+        """Return the checker of twins by a circuit; None if they are not checked."""
         if check == 0:
             return None
         from slackline.circuit import Checks, RingPlace, built, kept_already, missing_tools
@@ -222,6 +223,7 @@ class _Circuit:
 
 
 def _checked(kind: str) -> str:
+    """Return `kind`; raise UsageError if it is unknown or cannot be simulated here."""
     if kind not in NICS or kind == "software":
         raise UsageError(f"a device is one of {', '.join(NICS[1:])}, not {kind!r}")
     from slackline.circuit import missing_tools
@@ -238,6 +240,7 @@ def _ring_circuit(options: RingOptions, place: RingPlace) -> RingDevice:
 
 
 def _post(nic: RingDevice, post: Post) -> None:
+    """Open an operation of the engine in a ring NIC."""
     from slackline.circuit import RingOperation
 
     tag, chunk, start, dtype, total, frame_bytes, _, address = post

@@ -37,8 +37,8 @@ class Device(Protocol):
     ) -> Answer:
         """Process new operations and frames until no work is left; return the output.
 
-        A withdrawn operation has no waiter any more. Its memory stays valid until this call or a
-        later one returns the operation as released.
+        The engine withdraws an operation that has failed. The memory of the operation stays valid
+        until this call or a later one returns the operation as released.
         """
 
     def close(self) -> None:
@@ -127,6 +127,7 @@ class NodeHost:
         self._node.close()
 
     def _pieces(self, frame: bytes) -> list[tuple[Header, bytes]]:
+        """Return a frame cut into frames that fit the node's payload."""
         header, payload = decode(frame), frame[HEADER_BYTES:]
         return [
             (replace(header, offset=header.offset + at, length=len(part)), part)

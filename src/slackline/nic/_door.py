@@ -35,7 +35,7 @@ _TOLD_ALL, _TOLD_EACH = 10, 100
 
 Greet = Callable[[Line, int, bytes, Hello], Awaitable[bool]]
 """A function greet(line, job code, payload, parsed payload) that completes a handshake. The result
-says whether the connection was expected; if so, the function has taken over the line. Raises
+says whether the connection was expected; if so, the function owns the channel `line`. Raises
 SlacklineError when the other end fails to authenticate itself."""
 
 
@@ -81,16 +81,19 @@ class Door:
         self._news = asyncio.Event()
 
     def close(self) -> None:
+        """Close the listening sockets."""
         for sock in self._sockets:
             sock.close()
 
     def _listen_at(self, address: str) -> int:
+        """Listen on a free TCP port of an address and return the port."""
         sock = socket.create_server((address, 0), backlog=_BACKLOG)
         self._sockets.append(sock)
         port: int = sock.getsockname()[1]
         return port
 
     async def _accept(self, keeper: Keeper, listening: socket.socket, greet: Greet) -> None:
+        """Accept connections for ever, and run the admission of each as a task of its own."""
         while True:
             await ready(listening)
             try:
@@ -99,7 +102,7 @@ class Door:
                 continue
             except OSError as error:
                 _log.warning("cannot accept a connection: %s", error)
-                await asyncio.sleep(_BREATH_S)  # usually: no file descriptors are left
+                await asyncio.sleep(_BREATH_S)  # Usually no descriptors are left.
                 continue
             if len(self._guests) >= _MOST_STRANGERS:
                 self._guests.popleft().cancel()
@@ -109,12 +112,14 @@ class Door:
             guest.add_done_callback(partial(self._gone, line))
 
     def _gone(self, line: Line, guest: asyncio.Task[None]) -> None:
+        """Forget an ended admission task and close its connection if the task was cancelled."""
         if guest.cancelled():
             line.close()  # A task cancelled before its start closes nothing.
         with contextlib.suppress(ValueError):  # A newer connection may have displaced it.
             self._guests.remove(guest)
 
     async def _welcome(self, line: Line, greet: Greet) -> None:
+        """Read a connection's HELLO and pass it to `greet` until it is expected or time is up."""
         taken = False
         why = "it did not send a HELLO in time"
         try:
@@ -137,6 +142,7 @@ class Door:
                 line.close()
 
     def _turned_away(self, line: Line, why: str) -> None:
+        """Count a refused connection and log it; only every hundredth is logged after ten."""
         self.strangers += 1
         if self.strangers > _TOLD_ALL and self.strangers % _TOLD_EACH:
             return
@@ -148,4 +154,5 @@ class Door:
 
 
 def unix_name(engine: str) -> str:
+    """Return the abstract Unix name that the engine with this identity listens on."""
     return f"\0slackline-{engine}"

@@ -32,7 +32,7 @@ __all__ = ["Said", "Session", "Talk", "call", "fresh_nonce", "listen"]
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """One handshake message: the payload of a HELLO frame, and file descriptors on Unix sockets."""
+    """A handshake message: the payload of a HELLO frame, and file descriptors on Unix sockets."""
 
     payload: bytes
     fds: tuple[int, ...] = ()
@@ -60,6 +60,7 @@ OurTerms = Callable[[], tuple[Terms, tuple[int, ...]]]
 
 
 def fresh_nonce() -> str:
+    """Return 32 random bytes in hexadecimal."""
     return secrets.token_hex(32)
 
 
@@ -108,9 +109,11 @@ class _Transcript:
         self._mac = hmac.new(key, b"slackline handshake 2", hashlib.sha256)
 
     def add(self, payload: bytes) -> None:
+        """Add a message's payload to the transcript."""
         self._mac.update(len(payload).to_bytes(4, "big") + payload)
 
     def say(self, message: Hello) -> bytes:
+        """Add a message without proof to the transcript and return its text."""
         text = text_of(message)
         self.add(text)
         return text
@@ -131,6 +134,7 @@ class _Transcript:
         return parse(kind, text)
 
     def code(self) -> int:
+        """Return the job code that is derived from the transcript."""
         return int.from_bytes(self._with(b"job")[:4], "little")
 
     def _proof(self, role: str, text: bytes) -> bytes:
@@ -138,5 +142,5 @@ class _Transcript:
 
     def _with(self, more: bytes) -> bytes:
         mac = self._mac.copy()
-        mac.update(b"\xff\xff\xff\xff" + more)  # no message has this length
+        mac.update(b"\xff\xff\xff\xff" + more)  # No message has this length.
         return mac.digest()

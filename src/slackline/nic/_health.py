@@ -196,6 +196,7 @@ class Monitor:
             wait_s = _BUSY_S if self.look(time.monotonic_ns()) else _IDLE_S
 
     def _tell(self, verdict: Verdict) -> None:
+        """Log a verdict and write it to the telemetry."""
         level = logging.INFO if verdict.condition is Condition.BACK else logging.WARNING
         _log.log(level, "%s", verdict.reason)
         if self._writer is not None:

@@ -101,6 +101,7 @@ class Injector:
             self._update(key, now_ns)
 
     def _update(self, key: tuple[int, int], now_ns: int) -> None:
+        """Apply the present faults to one rail, if they have changed."""
         way = self._ways[key]
         there = self._hosts.get(way.peer)
         if there is None:
@@ -112,6 +113,7 @@ class Injector:
 
 
 def _state(effects: Effects) -> _native.FaultState | None:
+    """Return the engine's form of combined faults; None without any."""
     if effects == NOTHING:
         return None
     return _native.FaultState(

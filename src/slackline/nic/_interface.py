@@ -270,7 +270,7 @@ class Group(Protocol):
         """Free memory from `allocate`; no pending operation may still use the memory."""
 
     def counters(self) -> Mapping[str, int]:
-        """Return the cumulative counters of the group's engine by name."""
+        """Return cumulative counters of the work done so far, by name."""
 
     def lost(self) -> frozenset[int]:
         """Return the ranks whose processes have ended or cannot be reached any more.

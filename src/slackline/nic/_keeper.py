@@ -1,4 +1,4 @@
-"""The connection manager's thread: an asyncio event loop that runs as long as the nic.
+"""The connection manager's thread: an asyncio event loop that runs as long as the nic is open.
 
 Listening, dialling, handshakes and watching for the end of a connection are tasks on this loop, so
 a slow unauthenticated peer delays no other connection. No work of a training step runs here.

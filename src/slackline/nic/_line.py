@@ -53,7 +53,7 @@ async def dial(
                 sock.bind((source, 0))
             async with asyncio.timeout(timeout_s):
                 await loop.sock_connect(sock, target)
-            sock.getpeername()  # fails if a Unix socket's full backlog only pretended a connection
+            sock.getpeername()  # A Unix socket with a full backlog only looks connected.
             return sock
         except BaseException as error:
             sock.close()
@@ -92,6 +92,7 @@ class Line:
         """Whether the other end closed the connection between two frames, which is no error."""
 
     async def say(self, said: Said, job: int) -> None:
+        """Send one handshake message as a HELLO frame with job code `job`."""
         data, fds = frame(said.payload, job), said.fds
         while data:
             try:
@@ -166,6 +167,7 @@ async def converse(line: Line, talk: Talk, job: int) -> Session:
 
 
 async def _reply(line: Line, job: int) -> Said:
+    """Receive the reply of a handshake; raise LinkError if its job code is another."""
     code, said = await line.hear()
     if code != job:
         raise LinkError("a HELLO of another job came during the handshake")

@@ -105,6 +105,7 @@ class Links:
     def _add(
         self, meeting: Meeting, mine: Record, other: int, record: Record, *, calls: bool
     ) -> Peer:
+        """Create the link to a peer and start connecting its rails."""
         plans = self._plans(mine, record) if calls else self._plans(record, mine)
         if not plans:
             raise LinkError(
@@ -184,6 +185,7 @@ class Links:
                 wait.cancel()
 
     async def _settle(self, peer: Peer) -> None:
+        """Wait until a peer has one rail, and for a short time until it has all."""
         await asyncio.shield(peer.first)
         try:
             async with asyncio.timeout(_GRACE_S):
@@ -194,6 +196,7 @@ class Links:
             )
 
     async def _greet(self, line: Line, code: int, first: bytes, hello: Hello) -> bool:
+        """Complete the handshake of a connection from a known peer; return False for others."""
         peer = self._met.get((code, hello.engine))
         if peer is None:
             return False
@@ -215,6 +218,7 @@ class Links:
 
 
 def _way(peer: Peer, plan: RailPlan) -> Way:
+    """Return the sending direction of a rail in the form that fault injection uses."""
     here, there = plan.caller_nic, plan.listener_nic
     if not peer.calls:
         here, there = there, here

@@ -161,6 +161,7 @@ class NativeNic:
         return carrier
 
     def _forget(self, monitor: Monitor, carrier: Carrier | None, group: NativeGroup) -> None:
+        """Stop the monitor and the device thread of a group that has been closed."""
         self._groups.discard(group)
         self._monitors.end(monitor)
         if carrier is not None:
@@ -168,6 +169,7 @@ class NativeNic:
             self._carriers.discard(carrier)
 
     def _end(self) -> None:
+        """Close the engine and its connections, at `close` or at the interpreter's exit."""
         atexit.unregister(self._end)
         if os.getpid() != self._process:
             return  # In a forked child the engine and its threads are the parent's.
@@ -181,6 +183,7 @@ class NativeNic:
         self._network.close()
 
     def _start(self, meeting: Meeting) -> _native.Engine:
+        """Return the engine, which starts with the first group."""
         if self._engine is None:
             here = sum(other.host == self._network.host for other in meeting.records)
             crowded = here > len(os.sched_getaffinity(0))

@@ -69,7 +69,7 @@ class Network:
 
     @property
     def keeper(self) -> Keeper:
-        """The event loop thread on which handshakes run, once `start` was called."""
+        """The connection manager: the event loop thread that `start` starts."""
         return self._keeper
 
     def start(
@@ -121,6 +121,7 @@ class Network:
         links: Links,
         heed: Callable[[_native.RailEvent], None] | None,
     ) -> None:
+        """Pass the engine's rail events on until the engine is closed."""
         while (event := engine.next_event()) is not None:
             if heed is not None:
                 heed(event)

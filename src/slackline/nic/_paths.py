@@ -117,7 +117,7 @@ def plan_rails(
 def way_back(
     plan: RailPlan, caller: Sequence[Interface], listener: Sequence[Interface], *, one_host: bool
 ) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """Return the reverse path of `plan`, from the listener to the caller's listening port."""
+    """Return source and targets of the path from the listener back to the caller's listener."""
     if plan.source == _ANY_ADDRESS:
         return _ANY_ADDRESS, _everywhere(caller, one_host=one_host)
     there = caller[plan.caller_nic]
@@ -133,6 +133,7 @@ def _everywhere(interfaces: Sequence[Interface], *, one_host: bool) -> tuple[tup
 def _pairs(
     caller: Sequence[Interface], listener: Sequence[Interface], *, one_host: bool, chosen: bool
 ) -> list[tuple[Interface, Interface]]:
+    """Return the pairs of interfaces that share a subnet and can reach each other."""
     near = one_host and not chosen
 
     def usable(interfaces: Sequence[Interface]) -> list[Interface]:

@@ -1,4 +1,4 @@
-"""One peer engine and the rails (connections) to it: connecting, reconnecting, liveness.
+"""A peer engine and the rails (connections) to it: connecting, reconnecting, liveness.
 
     missing ──dial, handshake────> up ──"lost"──> missing      the caller's side, a task per rail
     missing ──accept, handshake──> up ──"lost"──> missing      the listener's side waits
@@ -113,6 +113,7 @@ class Peer:
 
     @property
     def has_rail(self) -> bool:
+        """Whether at least one rail to the peer is up."""
         return any(rail.carrier for rail in self.rails.values())
 
     def start(self) -> None:
@@ -180,6 +181,7 @@ class Peer:
             self._put_up(rail, self._carry(rail, sock, session, terms))
 
     def _refuse(self) -> tuple[Terms, tuple[int, ...]]:
+        """Return parameters that tell the connecting engine why the link is closed."""
         return Terms(refusal=self._gone[:_REASON_LETTERS]), ()
 
     def _failed(self, task: asyncio.Task[None]) -> None:
@@ -188,6 +190,7 @@ class Peer:
             self.first.set_exception(InternalError("the keeper of links failed", peer=self.rank))
 
     async def _keep(self, rail: _Rail) -> None:
+        """Connect one rail, or check the peer's liveness, whenever the rail is missing."""
         while True:
             await rail.missing.wait()
             try:
@@ -219,6 +222,7 @@ class Peer:
                 raise LinkError("it did not call")
 
     async def _call(self, rail: _Rail) -> None:
+        """Connect one rail as the dialling side and hand it to the engine."""
         async with self._talk(rail, rail.plan.kind) as (line, session, terms):
             sock = line.release()
             if (identity := self._site.identity) is not None and rail.plan.kind == "tcp":
@@ -275,6 +279,7 @@ class Peer:
         return carry(site, self.link, rail.plan, sock, session, terms, checksums=checks)
 
     def _put_up(self, rail: _Rail, carrier: Carrier) -> None:
+        """Register a rail's new connection, replace an old one, and report the rail as up."""
         if rail.carrier is not None:
             rail.carrier.close()
         rail.carrier = carrier
@@ -313,6 +318,7 @@ class Peer:
         self._give_up(f"its process has ended ({self.missing()})")
 
     def _give_up(self, reason: str) -> None:
+        """Fail the waiters for this peer and have the engine close the link."""
         if not self.first.done():
             self.first.set_exception(PeerError(f"rank {self.rank}: {reason}", peer=self.rank))
         self._site.engine.unreachable(self.link, reason)

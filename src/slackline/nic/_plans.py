@@ -53,7 +53,7 @@ _SMALLEST_CLASS = 1 << 10
 STAR = "star"
 """The plan in which an aggregator (a node that adds for all ranks) reduces."""
 RING, ROTATING_RING = "reduce-broadcast", "ring"
-"""The plans that ring NICs can execute: the default, and the one that runs on request."""
+"""The plans that ring NICs can execute: the default one, and the one that a user can ask for."""
 _OFFLOADED = {
     ReduceOp.SUM: (DType.FLOAT32, DType.INT32, DType.BFLOAT16, DType.FLOAT16),
     ReduceOp.AVG: (DType.FLOAT32,),
@@ -62,7 +62,8 @@ _OFFLOADED = {
 not the rounded sum divided by the ranks. Half types need rank order, where the engine keeps sums in
 fp32 until the end, as devices do."""
 _PIECES = {False: 8, True: 128}
-"""The number of segments of a chunk, without and with an aggregator, whose result lags by one."""
+"""The number of segments that a chunk is cut into, without and with an aggregator. The result of an
+aggregator lags by one segment, so its segments are shorter."""
 _LONGEST_SEGMENT = {False: 0, True: 32 << 10}
 """The longest segment in bytes, without and with an aggregator; 0 is the engine's own limit."""
 
@@ -181,6 +182,7 @@ class PlanBook:
         return self._programs[key]
 
     def _choose(self, collective: Collective, nbytes: int, wide: bool, root: int | None) -> Choice:
+        """Return the plan of an operation by options, group size and measured cost."""
         if collective in _FIXED:
             return Choice(_FIXED[collective], "the only one")
         if collective is Collective.BARRIER:
@@ -274,4 +276,5 @@ def plan_number(plan: CollectivePlan) -> int:
 
 
 def _number(collective: Collective, name: str, helpers: int) -> int:
+    """Return the number of a plan in frames: its position in the list of names, from 1."""
     return names(collective, helpers=helpers).index(name) + 1

@@ -3,9 +3,9 @@ all.
 
     engine <- socket pair -> relay <- TLS over TCP -> the peer's relay
 
-When one side closes, the proxy closes the other at once. A TCP stream that ends without TLS's
-close_notify also counts as closed. A truncated stream is still detected, because the engine's
-protocol marks its end by a BYE frame.
+When one side closes, the proxy passes the close on to the other at once. A TCP stream that ends
+without TLS's close_notify also counts as closed. A truncated stream is still detected, because the
+engine's protocol marks its end by a BYE frame.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Way:
 
 
 class _Pump:
-    """One proxied connection.
+    """A proxied connection.
 
     `run` moves all bytes that can move without blocking. Then `wants` returns the events to wait
     for.
@@ -82,7 +82,7 @@ class _Pump:
 
     def close(self) -> None:
         if self._out.ended:
-            with contextlib.suppress(OSError):  # `unwrap` also waits for the peer's close_notify.
+            with contextlib.suppress(OSError):  # `unwrap` fails without the peer's close_notify.
                 self.tls.unwrap()
         self.tls.close()
         self.pair.close()
@@ -220,6 +220,7 @@ class Relay:
         return bool(ready)
 
     def _advance(self, pump: _Pump) -> None:
+        """Run one connection, then wait for its next events or close it."""
         try:
             goes_on = pump.run()
         except OSError as error:
@@ -235,6 +236,7 @@ class Relay:
         pump.close()
 
     def _watch(self, sock: socket.socket, events: int, pump: _Pump) -> None:
+        """Set the events that the selector waits for on a socket; 0 removes the socket."""
         known = self._selector.get_map().get(sock)
         if known is None and events:
             self._selector.register(sock, events, pump)

@@ -28,7 +28,7 @@ class Record:
     engine: str
     """The unique name of the engine."""
     host: str
-    """The host's identity. Ranks with the same value can share memory."""
+    """The host's identity: kernel, network namespace and user. Equal values can share memory."""
     interfaces: tuple[Interface, ...]
     """The interfaces and ports of the engine's listener."""
     chosen: bool
@@ -50,7 +50,7 @@ class Meeting:
 
     @property
     def device_bytes(self) -> int:
-        """The longest payload that every device of the group takes; 0 if no rank has a device."""
+        """The longest payload that all devices (ring NICs) of a group take; 0 without devices."""
         return min((r.device_bytes for r in self.records if r.device_bytes), default=0)
 
     @property

@@ -1,4 +1,7 @@
-"""The host's scheduler of a ring NIC: starts, queues and withdraws operations."""
+"""The host's scheduler of a ring NIC: starts, queues and withdraws operations.
+
+A ring NIC is a circuit that adds its host's data to frames that pass from one rank to the next.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,8 @@ _Nic = TypeVar("_Nic", bound=RingNic)
 
 @dataclass(eq=False)
 class _Opened(Generic[_Nic]):
+    """A ring NIC with the operations that are open in it."""
+
     nic: _Nic
     live: dict[Key, int] = field(default_factory=dict)
     """The operations open in the NIC, each with its starting rank."""
@@ -142,6 +147,7 @@ class RingHost(Generic[_Nic]):
         return any_begun
 
     def _completed(self, opened: _Opened[_Nic]) -> list[Key]:
+        """Return a NIC's completed operations and free their room."""
         completed = opened.nic.completed()
         for key in completed:
             if key in opened.live:

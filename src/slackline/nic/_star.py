@@ -53,10 +53,12 @@ class Star:
         return self._group.broken()
 
     def close(self, timeout_ns: int) -> None:
+        """Close both groups, each within `timeout_ns`."""
         self._group.close(timeout_ns)
         self._fallback.close(timeout_ns)
 
     def abort(self, reason: str) -> None:
+        """Abort both groups."""
         self._group.abort(reason)
         self._fallback.abort(reason)
 
@@ -120,6 +122,7 @@ def _offer(network: Network, store: Store, meeting: Meeting, rank: int, where: s
 
 
 async def _ask(network: Network, meeting: Meeting, where: str) -> Offer:
+    """Send the group's request to the aggregator and return the offer."""
     line = Line(await dial([parse_address(where)], "", _CONNECT_S))
     try:
         async with asyncio.timeout(_REACH_S):
@@ -144,6 +147,7 @@ def _open(
     links: list[int],
     book: PlanBook,
 ) -> Star:
+    """Connect to the aggregator, and open its group and the fallback group."""
     star = meeting_of(network.key, offer, meeting.records)
     all_links, _ = network.connect(star, rank, time.monotonic() + _REACH_S)
     group = engine.open_group(star.epoch, rank, all_links, True)

@@ -126,6 +126,5 @@ class Completions:
             try:
                 callback(transfer.error())
             except Exception:
-                # A callback's error is only logged, since no caller could get it, and the others
-                # still run.
+                # No caller could get the error of a callback; the others must still run.
                 _log.exception("a callback of a finished operation failed")
