@@ -159,6 +159,7 @@ class Executor:
             return None
 
     def _act(self) -> int | None:
+        """Apply the faults of all plans at this moment; return the time of the next change."""
         now_ns = time.monotonic_ns()
         pairs: dict[tuple[int, int], Effects] = {}
         nics: dict[tuple[int, int], Effects] = {}
@@ -191,6 +192,7 @@ class Executor:
         return min(due, default=None)
 
     def _end(self, injection: Injection) -> None:
+        """Continue a plan's stopped processes and mark the plan as over."""
         if injection._ranks is not None:
             injection._ranks.close()
         injection._over.set()

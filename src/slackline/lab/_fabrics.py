@@ -235,6 +235,7 @@ class UserFabric:
             return self._hear()
 
     def _hear(self) -> dict[str, Any]:
+        """Return the next JSON line of the switch process."""
         assert self._process is not None
         assert self._process.stdout is not None
         if not (line := self._process.stdout.readline()):
@@ -243,6 +244,7 @@ class UserFabric:
         return said
 
     def _dead(self) -> InternalError:
+        """Return the error for a switch process that has ended."""
         assert self._process is not None
         return InternalError(f"the lab's switch has ended, with code {self._process.wait()}")
 
@@ -283,6 +285,7 @@ def _paths(pairs: Pairs, nics: Nics, options: LabOptions) -> list[tuple[object, 
 
 
 def _ports(nics: Nics) -> list[tuple[object, ...]]:
+    """Return the rates and downed NICs of NIC faults, as rows for the user switch."""
     return [
         (host, nic, _bytes(effects.rate_bps), effects.down)
         for (host, nic), effects in sorted(nics.items())

@@ -60,6 +60,7 @@ def _leave_the_terminal() -> None:
 
 
 def _serve(lab: Lab, caller: socket.socket) -> None:
+    """Read one request from a connection and answer it."""
     with contextlib.suppress(ConnectionError), caller, caller.makefile("rw") as lines:
         asked = json.loads(lines.readline() or "{}")
         try:
@@ -72,6 +73,7 @@ def _serve(lab: Lab, caller: socket.socket) -> None:
 
 
 def _carry_out(lab: Lab, asked: dict[str, Any], caller: socket.socket, lines: IO[str]) -> None:
+    """Carry out the faults of a request until they end or the caller disconnects."""
     injection = lab.inject(parse_all(asked["fault"]))
     try:
         _say(lines, {"running": True})  # The write may fail: the caller may have left.
@@ -93,12 +95,14 @@ def _until_over(injection: Injection, caller: socket.socket) -> None:
 
 
 def _status(lab: Lab) -> dict[str, Any]:
+    """Return the faults in force and the switch's counters."""
     faults = [str(plan) for plan in lab.plans()]
     paths = [vars(row) for row in lab.counters()] if lab.switch == "user" else []
     return {"faults": faults, "paths": paths}
 
 
 def _say(where: IO[str], what: dict[str, Any]) -> None:
+    """Write one JSON line."""
     where.write(json.dumps(what) + "\n")
     where.flush()
 

@@ -134,6 +134,7 @@ class Lab:
         return executor.inject(plan, processes=processes or self._processes, started=started)
 
     def _processes(self) -> dict[int, list[int]]:
+        """Return the process ids on each host, which are those of the rank with its number."""
         own = os.getpid()
         return {
             host: [pid for pid in namespace_pids(names.namespace(self.name, host)) if pid != own]
@@ -154,6 +155,7 @@ class Lab:
         return self._fabric.counters()
 
     def _up(self) -> Executor:
+        """Return the executor of fault plans; raise UsageError if the lab is not up."""
         if self._executor is None:
             raise UsageError(f"the lab {self.name!r} is not up")
         return self._executor

@@ -68,6 +68,7 @@ class Ranks:
         self._handles.clear()
 
     def _meet(self) -> None:
+        """Open a pidfd for each new process of the ranks."""
         for rank, pids in self._processes().items():
             for pid in pids:
                 if (rank, pid) not in self._handles:

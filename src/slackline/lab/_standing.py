@@ -126,6 +126,7 @@ def take_down(record: Record) -> None:
 
 
 def _ask(record: Record, what: dict[str, Any]) -> IO[str]:
+    """Send a request to the daemon of a persistent lab; return the lines of its answers."""
     if not record.standing:
         raise UsageError(
             f"the lab {record.name!r} belongs to process {record.pid}: only that can do this"
@@ -140,6 +141,7 @@ def _ask(record: Record, what: dict[str, Any]) -> IO[str]:
 
 
 def _answer(record: Record, lines: IO[str]) -> dict[str, Any]:
+    """Return the daemon's next answer; raise UsageError if it is an error."""
     try:
         line = lines.readline()
     except ConnectionError:
@@ -153,4 +155,5 @@ def _answer(record: Record, lines: IO[str]) -> dict[str, Any]:
 
 
 def _gone(record: Record) -> UsageError:
+    """Return the error for a lab whose daemon does not answer."""
     return UsageError(f"the lab {record.name!r} has gone")

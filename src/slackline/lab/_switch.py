@@ -67,6 +67,7 @@ def _before_all_others() -> bool:
 
 
 def _obey(switch: _native.Switch) -> None:
+    """Answer requests from standard input until it closes, then stop the switch."""
     for line in sys.stdin:
         asked = json.loads(line)
         if "counters" in asked:
@@ -81,6 +82,7 @@ def _obey(switch: _native.Switch) -> None:
 
 
 def _say(what: dict[str, Any]) -> None:
+    """Write one JSON line to standard output."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
