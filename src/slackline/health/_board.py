@@ -27,7 +27,7 @@ __all__ = ["Board"]
 
 @dataclass(slots=True)
 class _Known:
-    """The last findings that were reported about a direction."""
+    """The last findings that were reported about one direction of a rail."""
 
     findings: tuple[str, ...]
     since_ns: int
@@ -37,7 +37,7 @@ class Board:
     """The health tracker of every rail of one rank. Only one thread may use the object."""
 
     def __init__(self, start_ns: int, options: HealthOptions | None = None) -> None:
-        """Create a tracker without rails; sentences count seconds from `start_ns`."""
+        """Create a tracker without rails; verdicts count seconds from `start_ns`."""
         self._start_ns = start_ns
         self._options = options or HealthOptions()
         self._rails: dict[tuple[int, int], RailHealth] = {}
@@ -83,10 +83,12 @@ class Board:
         return judge(now_ns, state, start_ns=self._start_ns, alone=self._alone(state))
 
     def _alone(self, state: WayState) -> bool:
+        """Return whether a direction's rail is the only rail of its link."""
         ends = {state.source, state.target}
         return sum(peer in ends for peer, _ in self._rails) == 1
 
     def _news(self, now_ns: int, state: WayState) -> Verdict | None:
+        """Return a verdict if a direction's findings have changed, else None."""
         key = state.source, state.target, state.rail
         findings = latest(state)
         if (state.target, state.rail) not in self._rails:  # The other direction has reported it.
@@ -152,6 +154,7 @@ class Board:
 
 
 def _began_ns(state: WayState) -> int:
+    """Return the time at which the first of a direction's findings began."""
     shifts = (state.latency, state.bandwidth, state.loss)
     began = [shift.since_ns for shift in shifts if shift is not None]
     marks = (state.cut_since_ns, state.silent_since_ns)

@@ -59,4 +59,5 @@ class Change:
 
 
 def _evidence(above: float, clear: float) -> float:
+    """Return a reading's score: -1 at 0, 0 at the threshold, 1 at `clear` thresholds."""
     return above - 1 if above < 1 else (above - 1) / (clear - 1)

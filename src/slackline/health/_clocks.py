@@ -32,7 +32,7 @@ class Clocks:
         return self._level + self.drift * (at_ns - self._at_ns)
 
     def correct(self, at_ns: int, error: float) -> None:
-        """Correct the line: at `at_ns` the true offset was `error` more than `offset(at_ns)`."""
+        """Correct the clock offset, which at `at_ns` was `error` more than `offset(at_ns)`."""
         n = self._comparisons
         level_gain = max(_LEVEL_GAIN, 2 * (2 * n + 1) / ((n + 1) * (n + 2)))
         slope_gain = max(_SLOPE_GAIN, 6 / ((n + 1) * (n + 2)))
@@ -44,7 +44,7 @@ class Clocks:
         self._comparisons = n + 1
 
     def step(self, at_ns: int, error: float) -> None:
-        """Add all of `error` to the offset and keep the drift, after a clock was set."""
+        """Add all of `error` to the clock offset and keep the drift, after a clock was set."""
         self._level = self.offset(at_ns) + error
         self._at_ns = at_ns
         self._comparisons = max(1, min(self._comparisons, 3))

@@ -22,7 +22,7 @@ class Side(StrEnum):
 
 
 class LateRank(NamedTuple):
-    """A rank that explains why several links are slow."""
+    """A late rank, which explains why several of its links are slow."""
 
     rank: int
     side: Side
@@ -46,6 +46,7 @@ def late_ranks(ranks: int, over_ns: Mapping[tuple[int, int], int]) -> list[LateR
 
 
 def _sentence(rank: int, side: Side, over_ns: list[int]) -> str:
+    """Return the sentence that explains why a rank is taken for late."""
     usual = f"{over_ns[len(over_ns) // 2] / 1e6:.1f} ms over the usual"
     if side is Side.ANSWERS:
         return (

@@ -33,7 +33,7 @@ _FOLLOW = 0.05
 """The part of a slow change of the path that the baseline adopts in each window."""
 
 _CLEAR = 5.0
-"""A delay of this many thresholds has the full score of 1; the value is high for long tails."""
+"""The delay, in thresholds, from which a reading scores 1; high, as latencies have long tails."""
 
 _MEMORY = 256
 _EVERY = 16
@@ -120,6 +120,7 @@ class Latency:
             self._compare(probe.sent_ns)
 
     def _held_up_with_last(self, probe: Probe) -> bool:
+        """Return whether this probe and the last one were held up together by a pause."""
         asked_apart = probe.sent_ns - self._last.sent_ns
         return bool(self._recent) and 2 * (probe.back_ns - self._last.back_ns) < asked_apart
 
@@ -154,6 +155,7 @@ class Latency:
     def _judge(
         self, way: Way, fastest: float, explained: float, began_ns: int, usual_ns: int
     ) -> None:
+        """Judge one reading of one direction and update its detector and baseline."""
         options = self._options
         change, usual, runs = way.change, way.usual, way.runs
         way.excess_ns = min(fastest - usual.middle, explained)
@@ -177,7 +179,7 @@ class Latency:
                     runs.take(late=reading - usual.middle >= threshold, told=False)
 
     def _compare(self, now_ns: int) -> None:
-        """End a window: correct clock offset and baseline by the window's fastest probes."""
+        """End a window of probes: correct clock offset and baseline by its fastest probes."""
         there, here = self.there, self.here
         fastest_there = min(x for x, _ in self._window)
         fastest_here = min(x for _, x in self._window)
@@ -213,7 +215,7 @@ class Latency:
             self.clocks.correct(now_ns, error_there)
 
     def _begin_anew(self, now_ns: int, error: float, path: float) -> None:
-        """Restart from this window, after a clock was set or the path became faster."""
+        """Restart baseline and clock offset, after a clock was set or the path became faster."""
         self.there.floor += path
         self.here.floor += path
         self.clocks.step(now_ns, error)
@@ -221,6 +223,7 @@ class Latency:
 
 
 def _way(options: HealthOptions) -> Way:
+    """Create the latency detector of one direction."""
     usual = Usual(
         least=options.learn_probes,
         memory=_MEMORY,

@@ -58,6 +58,7 @@ class Loss:
             self._read(reading, *last)
 
     def _read(self, reading: float, last: float, began_ns: int) -> None:
+        """Judge the lower loss of two consecutive intervals and update the baseline."""
         lower = min(reading, last)
         options = self._options
         if self._usual.known:

@@ -25,10 +25,10 @@ class HealthOptions:
     noise_factor: float = 6.0
     """A change must be this many times the baseline's noise (scaled median deviation)."""
     evidence: float = 3.0
-    """The least number of consecutive clear readings that make a verdict. The number is larger
-    where runs of bad readings are normal."""
+    """The least number of consecutive readings, clearly above the threshold, that make a verdict.
+    More readings are needed where such runs are normal."""
     recovery_evidence: float = 8.0
-    """The number of consecutive clear readings that withdraw a verdict."""
+    """The number of consecutive readings, clearly back to normal, that withdraw a verdict."""
     fastest_of: int = 4
     """The number of probes whose fastest is one reading: jitter delays only some of them."""
     learn_probes: int = 64

@@ -20,7 +20,7 @@ class Queues:
         self._usual = 0.0
 
     def take(self, sample: RailSample, *, calm: bool) -> None:
-        """Add a sample of the rail; `calm` samples also update the baseline."""
+        """Add a sample of the rail; samples without a slowdown (`calm`) update the baseline."""
         if sample.unconfirmed_bytes:
             self._recent.append(sample.queued_bytes)
             if calm:

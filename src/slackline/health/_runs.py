@@ -11,7 +11,7 @@ __all__ = ["Runs"]
 
 _FACTOR = 2
 _FORGET = 0.9995
-"""The decay of the longest run at each reading: the run halves in a minute or two."""
+"""The decay of the longest run of late readings, per reading: half in a minute or two."""
 
 
 class Runs:

@@ -10,18 +10,18 @@ class Probe(NamedTuple):
     """The four timestamps of a probe frame and its answer, each by the local clock of its host."""
 
     sent_ns: int
-    """The probe left this host."""
+    """The time at which the probe left this host."""
     received_ns: int
-    """The probe arrived at the peer."""
+    """The time at which the probe arrived at the peer."""
     answered_ns: int
-    """The answer left the peer."""
+    """The time at which the answer left the peer."""
     back_ns: int
-    """The answer arrived at this host."""
+    """The time at which the answer arrived at this host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RailSample:
-    """The counters of one rail at one of its ends. They only grow until the rail reconnects."""
+    """The counters of one rail at one end, which only grow until the rail reconnects."""
 
     rank: int
     """The rank that took the sample."""
@@ -30,11 +30,11 @@ class RailSample:
     rail: int = 0
     """The index of the rail within its link, the same at both ends."""
     kind: str = "tcp"
-    """"tcp", "udp" or "shm"."""
+    """The kind of rail: "tcp", "udp", or "shm" for shared memory."""
     name: str = ""
     """The rail's name in messages, for example "tcp 10.77.0.1>10.77.0.2"."""
     up: bool = True
-    """False while the engine considers the rail silent and sends nothing over it."""
+    """Whether the rail is in use; False while the engine considers the rail silent."""
     frames_sent: int = 0
     """Frames handed to the rail so far."""
     packets_sent: int = 0

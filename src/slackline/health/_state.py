@@ -38,14 +38,16 @@ class WayState:
     usual_ns: int = 0
     """The baseline one-way latency: half of the baseline round trip."""
     latency: Shift | None = None
-    """Set while the latency is above its baseline."""
+    """The rise of the latency over its baseline; None without one."""
     bandwidth: Shift | None = None
-    """Set while the bandwidth is below its baseline; only the sender can measure it."""
+    """The drop of the bandwidth below its baseline; None without one, and always at the
+    receiver."""
     loss: Shift | None = None
-    """Set while the packet loss is above its baseline; only the sender can measure it."""
+    """The rise of the packet loss over its baseline; None without one, and always at the
+    receiver."""
     queueing: bool | None = None
     """Whether the sender's own send queue has grown; None at the receiver, which cannot see it."""
     silent_since_ns: int | None = None
-    """Set while the peer does not answer on the rail: the time at which the silence was found."""
+    """The time at which the peer was found silent on this rail; None while the peer answers."""
     cut_since_ns: int | None = None
-    """Set once the rail has ended: the time at which the rail was first missing."""
+    """The time at which the ended rail was first missing; None while the rail exists."""

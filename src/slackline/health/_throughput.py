@@ -77,6 +77,7 @@ class Throughput:
             self._read(mean.bit_length() // 2, carried * _NS / busy_ns, before.at_ns)
 
     def _read(self, kind: int, rate: float, began_ns: int) -> None:
+        """Judge a rate against the baseline of frames of this size class (`kind`)."""
         last, last_ns, same = self._last, self._last_ns, kind == self._kind
         self._last, self._last_ns, self._kind = rate, began_ns, kind
         if not last or not same:

@@ -36,7 +36,7 @@ class Usual:
         return len(self._readings) >= self._least
 
     def add(self, reading: float) -> None:
-        """Add a calm reading; a larger reading is a worse one."""
+        """Add a reading from a time without a change; larger readings are worse."""
         self._readings.append(reading)
         self._due -= 1
         if self._due <= 0:

@@ -71,7 +71,7 @@ class Verdict:
 
 
 def judge(now_ns: int, state: WayState, *, start_ns: int = 0, alone: bool = True) -> Judgement:
-    """Return the condition of a direction at `now_ns`, and the sentence that explains it.
+    """Return the condition of a link's direction at `now_ns`, with a sentence that explains it.
 
     The sentence counts seconds from `start_ns`. `alone` says that the rail is the only one of its
     link, so that the sentence does not name the rail.
@@ -111,7 +111,7 @@ def judge(now_ns: int, state: WayState, *, start_ns: int = 0, alone: bool = True
 
 
 def recovered(now_ns: int, state: WayState, since_ns: int, *, start_ns: int, alone: bool) -> str:
-    """Return the sentence for a direction that recovered from a problem since `since_ns`."""
+    """Return the sentence that a direction has recovered from a problem since `since_ns`."""
     usual = f"{_duration(state.usual_ns)} one way" if state.known else "its peer answers"
     lasting = _duration(now_ns - since_ns)
     return (
