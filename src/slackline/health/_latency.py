@@ -179,7 +179,7 @@ class Latency:
                     runs.take(late=reading - usual.middle >= threshold, told=False)
 
     def _compare(self, now_ns: int) -> None:
-        """End a window of probes: correct clock offset and baseline by its fastest probes."""
+        """End a window of probes: correct the clock offset and the baseline latency by it."""
         there, here = self.there, self.here
         fastest_there = min(x for x, _ in self._window)
         fastest_here = min(x for _, x in self._window)

@@ -89,7 +89,7 @@ class Ledger:
             self._lines.append(verdict.reason)
 
     def lines(self, now_ns: int) -> list[str]:
-        """Return the lines that became due by `now_ns`; each line is returned once."""
+        """Return the report lines about problems that became due by `now_ns`, each line once."""
         over = {(e.source, e.target): e.over_ns for e in self._open.values() if e.over_ns}
         late = late_ranks(self._ranks, over)
         blamed = {(each.rank, each.side.value) for each in late}
@@ -111,6 +111,6 @@ class Ledger:
         return lines
 
     def finish(self) -> list[str]:
-        """Return the lines of all reports that still wait, at the end of the job."""
+        """Return the report lines that are still held back, at the end of the job."""
         latest = max((episode.heard_ns for episode in self._open.values()), default=0)
         return self.lines(latest + _HOLD_NS)

@@ -44,7 +44,7 @@ class RailHealth:
         self.queues.take(sample, calm=not slow)
 
     def gone(self, now_ns: int) -> None:
-        """Record that the engine has no such rail at `now_ns`.
+        """Record that the engine no longer has this rail at `now_ns`.
 
         The second consecutive call marks the rail as ended: after the first one the rail may still
         be reconnecting.

@@ -18,7 +18,7 @@ class Runs:
     """The longest normal run of late readings in one direction of a rail."""
 
     def __init__(self, least: float, *, sure: int, most: float) -> None:
-        """Create a record without readings; `least` and `most` bound the evidence for a verdict.
+        """Create an empty record of runs; `least` and `most` bound the evidence for a verdict.
 
         After `sure` readings, twice the longest normal run is enough evidence. Before, the factor
         is larger, because few readings have not shown the longest normal run yet.

@@ -121,7 +121,7 @@ def recovered(now_ns: int, state: WayState, since_ns: int, *, start_ns: int, alo
 
 
 def latest(state: WayState) -> tuple[str, ...]:
-    """Return the names of a direction's findings; a change of these names makes a new verdict."""
+    """Return the names of a direction's findings, such as "latency"; a change makes a verdict."""
     named = {
         "cut": state.cut_since_ns is not None,
         "silent": state.silent_since_ns is not None,
@@ -133,7 +133,7 @@ def latest(state: WayState) -> tuple[str, ...]:
 
 
 def way_name(state: WayState, *, alone: bool, between: str = ">") -> str:
-    """Return the name of a direction in sentences, for example "link 2>3"."""
+    """Return the name of a link's direction for sentences, for example "link 2>3"."""
     link = f"link {state.source}{between}{state.target}"
     return link if alone else f"{link} on rail {state.rail} ({state.name})"
 

@@ -83,7 +83,7 @@ class Executor:
     def inject(
         self, plan: Plan, *, processes: Processes | None = None, started: bool = True
     ) -> Injection:
-        """Begin to carry out a plan and return once its faults of time 0 are in force.
+        """Begin to carry out a fault plan and return once its faults of time 0 are in force.
 
         Unless `started`, the plan's clock waits for Injection.start. Faults of ranks (kill, stop,
         slow) need `processes`, which returns the process ids of each rank.

@@ -285,7 +285,7 @@ def _paths(pairs: Pairs, nics: Nics, options: LabOptions) -> list[tuple[object, 
 
 
 def _ports(nics: Nics) -> list[tuple[object, ...]]:
-    """Return the rates and downed NICs of NIC faults, as rows for the user switch."""
+    """Return a row for the user switch for each NIC with a fault: host, NIC, rate, down."""
     return [
         (host, nic, _bytes(effects.rate_bps), effects.down)
         for (host, nic), effects in sorted(nics.items())

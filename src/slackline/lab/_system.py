@@ -23,7 +23,7 @@ _PATIENCE_S = 30
 
 
 def require() -> None:
-    """Check for Linux, root and iproute2's tools; raise UsageError for what is missing."""
+    """Check that labs can run here: Linux, root, iproute2; raise UsageError otherwise."""
     if sys.platform != "linux":
         raise UsageError(f"a lab needs Linux, not {sys.platform}")
     if os.geteuid() != 0:

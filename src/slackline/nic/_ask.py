@@ -46,7 +46,7 @@ class Ask:
 
     @classmethod
     def read(cls, payload: bytes) -> Ask:
-        """Return the Ask in `payload`; raise LinkError if it is not a valid one."""
+        """Return the request (Ask) in `payload`; raise LinkError if it is not a valid one."""
         told = _object(payload)
         nonce, workers, protocol = (told.get(k) for k in ("nonce", "workers", "protocol"))
         if protocol != PROTOCOL:
@@ -75,7 +75,7 @@ class Offer:
 
     @classmethod
     def read(cls, payload: bytes) -> Offer:
-        """Return the Offer in `payload`; raise LinkError if it is not a valid one."""
+        """Return the response (Offer) in `payload`; raise LinkError if it is not a valid one."""
         told = _object(payload)
         try:
             record = None if told["record"] is None else to_record(told["record"])

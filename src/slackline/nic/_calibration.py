@@ -40,7 +40,7 @@ class Run(Protocol):
 
 
 def measure(names: Sequence[str], run: Run) -> list[int]:
-    """Return the nanoseconds of each plan at each size on the slowest rank.
+    """Time each all_reduce plan at each size; return the nanoseconds of the slowest rank.
 
     The result is the same on all ranks. The plans take turns, so that a burst of noise does not
     fall on one of them alone. The first round only warms up, unless the links are so slow that

@@ -60,7 +60,7 @@ class Carrier:
         self._closed = False
 
     def on_close(self, fn: Callable[[], object]) -> None:
-        """Have `close` call `fn`."""
+        """Set the function that frees the rail's resources; `close` calls the function."""
         self._closing = fn
 
     def broke(self, reason: str) -> None:

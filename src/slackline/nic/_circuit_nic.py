@@ -49,7 +49,7 @@ class Devices:
     """A factory of ring NICs for a nic's groups, each a "twin" or a "circuit"."""
 
     def __init__(self, kind: str, check: int | None = None, sizes: str = "") -> None:
-        """Check that devices of this kind work here; raise UsageError without a package or tool.
+        """Check that ring NICs of this kind work here; raise UsageError otherwise.
 
         `sizes` sets the sizes of the circuit and of its twin; see slackline.env.parse_circuit.
         `check` repeats one in that many operations of a twin on a circuit; 0 repeats none. None
@@ -133,7 +133,7 @@ class Nodes:
     """A factory of aggregation nodes for an aggregator's groups, each a "twin" or a "circuit"."""
 
     def __init__(self, kind: str, workers: int, sizes: str = "") -> None:
-        """Check that nodes of this kind work here; raise UsageError otherwise.
+        """Check that aggregation nodes of this kind work here; raise UsageError otherwise.
 
         A circuit has exactly `workers` ports. A twin has as many ports as its group has workers.
         """

@@ -80,7 +80,7 @@ class Carrier:
 
 
 class Node(Protocol):
-    """An aggregation node, as far as NodeHost uses it."""
+    """The methods of an aggregation node that NodeHost calls."""
 
     def add(self, sets: list[list[bytes]]) -> list[bytes]:
         """Return the reduced frame of each set.

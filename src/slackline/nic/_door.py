@@ -73,7 +73,7 @@ class Door:
             keeper.spawn(self._accept(keeper, sock, greet))
 
     def announce(self) -> None:
-        """Let waiting connections check again whether they are expected.
+        """Check waiting connections again, because a new group may expect them.
 
         Must be called on the event loop's thread.
         """

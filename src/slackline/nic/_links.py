@@ -143,7 +143,7 @@ class Links:
         return peer
 
     def _plans(self, caller: Record, listener: Record) -> tuple[RailPlan, ...]:
-        """Return the rails between two engines, from their descriptors; equal at both ends."""
+        """Derive the rails between two engines from their descriptors; both ends get the same."""
         one_host = caller.host == listener.host
         kinds = self._options.rails
         aggregates = caller.aggregates or listener.aggregates

@@ -63,7 +63,7 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The reply of the listening engine to a Hello."""
+    """The handshake reply of the listening engine to a Hello message."""
 
     engine: str
     nonce: str

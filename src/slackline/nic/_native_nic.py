@@ -183,7 +183,7 @@ class NativeNic:
         self._network.close()
 
     def _start(self, meeting: Meeting) -> _native.Engine:
-        """Return the engine, which starts with the first group."""
+        """Return the engine; the first group's call starts the engine."""
         if self._engine is None:
             here = sum(other.host == self._network.host for other in meeting.records)
             crowded = here > len(os.sched_getaffinity(0))

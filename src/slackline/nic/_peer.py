@@ -125,7 +125,7 @@ class Peer:
                 self._tasks[-1].add_done_callback(self._failed)
 
     def dismiss(self, why: str) -> None:
-        """Close all rails and stop the tasks, because the link is down or no longer needed."""
+        """Close all rails to the peer and stop the tasks, once the link is down or not needed."""
         self._gone = why or "it is down"
         for task in self._tasks:
             task.cancel()

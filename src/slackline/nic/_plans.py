@@ -133,7 +133,7 @@ class PlanBook:
         return tuple(n for n, row in rows.items() if row.rank_ordered or self.ranks == 1)
 
     def learn(self, measured: Sequence[int]) -> None:
-        """Choose plans by these measured times from now on; they must be equal on all ranks."""
+        """Choose plans by `measured` times from now on, which must be equal on all ranks."""
         self._timings = timings_from(self.candidates(), measured)
         self._parameters = parameters_from(
             self._timings, self.ranks, shared_memory=self._all_shared
@@ -260,7 +260,7 @@ def compile_program(
 
 
 def starts(plan: CollectivePlan) -> list[int]:
-    """Return the starting rank of each chunk of a ring plan; it receives the result last."""
+    """Return, for each chunk of a ring plan, the rank that starts it and gets its result last."""
     found: dict[int, int] = {}
     for rank, program in enumerate(plan.programs):
         for chunk in range(plan.chunks):

@@ -23,7 +23,7 @@ _TAG, _CHUNK = (
 
 
 class RingNic(Protocol):
-    """A ring NIC, as far as RingHost uses it; see slackline.circuit.RingDevice."""
+    """The methods of a ring NIC that RingHost calls; see slackline.circuit.RingDevice."""
 
     def receive(self, frame: bytes) -> None: ...
     def advance(self) -> None: ...

@@ -49,16 +49,16 @@ class Star:
         self.run = group.run
 
     def lost(self) -> str:
-        """Return the reason why the aggregator is no longer used; empty while it is."""
+        """Return the reason why the aggregator is no longer used; empty while it is in use."""
         return self._group.broken()
 
     def close(self, timeout_ns: int) -> None:
-        """Close both groups, each within `timeout_ns`."""
+        """Close the aggregator's group and the fallback group, each within `timeout_ns`."""
         self._group.close(timeout_ns)
         self._fallback.close(timeout_ns)
 
     def abort(self, reason: str) -> None:
-        """Abort both groups."""
+        """Abort the aggregator's group and the fallback group."""
         self._group.abort(reason)
         self._fallback.abort(reason)
 
