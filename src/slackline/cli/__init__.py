@@ -1,21 +1,23 @@
-"""The `slackline` command: one file a sub-command, each of which loads what it needs when it runs.
+"""The `slackline` command, with one file for each sub-command.
 
-    __init__.py   the command and its errors
-    run.py        slackline run: a script on several ranks, and a table of what communication cost
-    lab.py        slackline lab: a network on this machine
-    plan.py       slackline plan: print and check plans
-    _pipeline*.py its `pipeline`: input, reports; _gantt.py draws
-    doctor.py     slackline doctor: is a machine or a cluster fit for a run
-    aggregate.py  slackline aggregate: a node that adds for the workers of a group
-    circuit.py    slackline circuit: the circuits as Verilog, what they take of an FPGA
-    _agent.py     the process under `run` that is torchrun
-    _launch.py    a job: its files, its ranks, how it ended
-    _orphans.py   what torchrun leaves behind when it is killed, and its end
-    _screen.py    a job's output on a terminal or in plain lines
-    _report.py    telemetry as progress and as the table per rank
-    _doctor/      what doctor looks at
+    __init__.py   the command and its error handling
+    run.py        `slackline run`: run a script on several ranks and print what communication cost
+    lab.py        `slackline lab`: a virtual network on this machine
+    plan.py       `slackline plan`: print and check plans
+    _pipeline*.py `slackline plan pipeline`: its options and its reports; _gantt.py draws the chart
+    doctor.py     `slackline doctor`: check that a machine or a cluster is fit for a run
+    aggregate.py  `slackline aggregate`: an aggregation node in software
+    circuit.py    `slackline circuit`: the circuits as Verilog, and the FPGA resources they need
+    _agent.py     the process under `slackline run` that runs torchrun
+    _launch.py    a job: its files, its ranks and its exit codes
+    _orphans.py   cleanup of the processes that a killed torchrun leaves behind
+    _screen.py    a job's output on a terminal or as plain lines
+    _report.py    telemetry as a progress line and as a table with a row for each rank
+    _stage.py     the hosts that a job runs on, and the injection of faults there
+    _doctor/      the checks that `slackline doctor` makes
 
-Nothing here imports torch: `slackline --help` answers at once.
+No file here imports torch at its top, and each sub-command imports what it needs when it runs:
+`slackline --help` answers at once.
 """
 
 import sys
@@ -62,7 +64,9 @@ def _common(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; a mistake in the call is one line and code 2."""
+    """Run the command and return its exit code; report a wrong argument in one line with exit code
+    2.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(given or ["--help"], prog_name="slackline", standalone_mode=False)

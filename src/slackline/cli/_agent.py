@@ -1,12 +1,15 @@
-"""The process that runs torchrun for `slackline run` and writes down how each rank ended.
+"""The process that runs torchrun for `slackline run` and records how each rank ended.
 
     python -m slackline.cli._agent PARENT RESULT torchrun-arguments...
 
-PARENT is the process id of the command. RESULT becomes a JSON list of {"rank", "pid", "exitcode",
-"time_s"}, one entry for each rank that did not end with 0 (exitcode is minus the signal's number
-for a killed rank, time_s the Unix time when that was seen). The process ends its ranks when it gets
-SIGTERM, and gets one when its parent dies, so that no rank outlives the command. When this process
-is killed outright, the command adopts the ranks and ends them.
+PARENT is the process id of the `slackline run` command. RESULT is the path of a file to write: a
+JSON list of {"rank", "pid", "exitcode", "time_s"} with one entry for each rank whose exit code is
+not 0. `exitcode` is minus the signal's number for a rank that a signal killed, and `time_s` is the
+Unix time when torchrun saw the end.
+
+On SIGTERM this process ends its ranks. The kernel sends it SIGTERM when its parent dies, so that no
+rank outlives the command. If this process is killed by SIGKILL, the command adopts the orphaned
+ranks and ends them.
 """
 
 import ctypes
@@ -23,11 +26,12 @@ def _die_with(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
     if os.getppid() != parent:
-        sys.exit("the command that asked for this job has ended")  # before it could be a signal
+        # The parent may have died before prctl took effect; then the kernel sends no signal.
+        sys.exit("the command that asked for this job has ended")
 
 
 def main(parent: int, result: Path, arguments: list[str]) -> int:
-    """Run torchrun with `arguments` and return its exit code."""
+    """Run torchrun with `arguments`, write the failed ranks to `result`, and return its code."""
     _die_with(parent)
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.api import SignalException

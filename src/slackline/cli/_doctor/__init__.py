@@ -1,12 +1,12 @@
-"""`slackline doctor`: what it looks at.
+"""The checks that `slackline doctor` makes.
 
 _finding     the result of one check
 _system      processors, memory, descriptors, clocks, versions
-_network     interfaces, sockets, names
-_lab         what a lab needs
+_network     interfaces, sockets, host names
+_lab         the requirements of a lab (a virtual network on this machine)
 _machine     all checks of this machine
-_transfers   the ranks' part: bandwidth and latency between any two
-_matrix      what the transfers found, in sentences
+_transfers   bandwidth and latency between any two ranks, measured by the ranks
+_matrix      the outliers among the measured transfers, as sentences
 _ranks       the program that each rank runs
 _show        findings and matrices on a terminal
 """

@@ -7,7 +7,10 @@ __all__ = ["Finding", "Level"]
 
 
 class Level(StrEnum):
-    """How a finding is meant; only MEND changes the exit code."""
+    """The severity of a finding: WELL, NOTE (may be ignored) or MEND (must be fixed).
+
+    Only MEND changes the exit code of `slackline doctor`.
+    """
 
     WELL = "well"
     NOTE = "note"
@@ -16,18 +19,18 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one check found. `advice` and `command` are empty where all is well."""
+    """The result of one check; `advice` and `command` are empty where the level is WELL."""
 
     name: str
-    """What was looked at."""
+    """The name of the thing that was checked, for example "cores"."""
     value: str
-    """What it is."""
+    """The observed state, for example "8 for 4 ranks"."""
     level: Level = Level.WELL
     advice: str = ""
-    """One sentence: what is wrong, and what mends it."""
+    """One sentence that names the problem and its remedy."""
     command: str = ""
-    """The command to run, where there is one."""
+    """The shell command that applies the advice; empty where there is none."""
 
     def as_json(self) -> dict[str, str]:
-        """The fields by name."""
+        """Return the fields by name, each as a string."""
         return {name: str(value) for name, value in asdict(self).items()}

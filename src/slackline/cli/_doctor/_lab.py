@@ -1,4 +1,7 @@
-"""What a lab needs of this machine. None of it is something to mend: a run needs no lab."""
+"""Checks of the requirements of a lab, a virtual network of namespaces on this machine.
+
+Every problem found here is only a note, because a run needs no lab.
+"""
 
 import os
 import shutil
@@ -13,11 +16,11 @@ _PARTS = {
     "tbf": "rate 1mbit burst 10k latency 50ms",
     "netem": "delay 1ms",
 }
-"""Queueing disciplines and what they are tried with."""
+"""The queueing disciplines that a lab uses, each with the parameters that it is tried with."""
 
 
 def lab_findings() -> list[Finding]:
-    """All checks of this file."""
+    """Return the result of every check in this file."""
     tools = [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]
     root = os.geteuid() == 0
     findings = [permissions(root, tools, tun=_opens("/dev/net/tun"))]
@@ -27,7 +30,7 @@ def lab_findings() -> list[Finding]:
 
 
 def permissions(root: bool, missing_tools: list[str], *, tun: bool) -> Finding:
-    """Whether a lab may make namespaces and devices."""
+    """Check that this process may create the network namespaces and devices of a lab."""
     name = "lab"
     if not root:
         return Finding(
@@ -57,7 +60,10 @@ def permissions(root: bool, missing_tools: list[str], *, tun: bool) -> Finding:
 
 
 def kernel_parts(works: dict[str, bool]) -> Finding:
-    """Which disciplines the kernel has; a lab's own switch stands in for netem."""
+    """Check which queueing disciplines the kernel has; only a missing tbf is reported.
+
+    A missing netem does no harm, because a lab's own switch can delay and drop packets instead.
+    """
     words = {True: "works", False: "is missing"}
     value = ", ".join(f"{part} {words[there]}" for part, there in works.items())
     if works.get("tbf", True):
@@ -80,7 +86,7 @@ def _opens(path: str) -> bool:
 
 
 def _works(part: str) -> bool:
-    """Tried in a namespace that ends with the command."""
+    """Return whether the kernel accepts a queueing discipline, tried in a temporary namespace."""
     command = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", part]
     command += _PARTS[part].split()
     return subprocess.run(command, check=False, capture_output=True, timeout=10).returncode == 0

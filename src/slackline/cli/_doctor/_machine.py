@@ -9,5 +9,8 @@ __all__ = ["machine"]
 
 
 def machine(ranks: int, *, lab: bool = True) -> list[Finding]:
-    """What a job of so many ranks on this machine meets; opens no connection."""
+    """Check this machine for a job of `ranks` ranks on it; open no connection.
+
+    `lab` adds the checks of what a lab (a virtual network on this machine) requires.
+    """
     return [*system_findings(ranks), *network_findings(), *(lab_findings() if lab else [])]

@@ -1,4 +1,4 @@
-"""What the transfers between ranks say: which direction, or which rank, is not like the others."""
+"""Outliers among the measured transfers: directions and ranks that are slower than the others."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,22 @@ from slackline.cli._doctor._transfers import Measured
 __all__ = ["Matrix", "findings", "latency", "rate"]
 
 _SLOW = 0.5
-"""A direction below this part of the median bandwidth is not like the others."""
+"""The share of the median bandwidth below which a direction counts as slow."""
 
 _LATE = 3.0
 _LEAST_LATE_NS = 1_000_000
-"""A latency this many times the median, and this much, is not like the others."""
+"""The limits above which a latency counts as late: a multiple of the median, and an excess in ns.
+
+A latency must exceed both.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """Every direction between `hosts[i]`, where rank i is, over one kind of rail."""
+    """The measured transfers over one kind of rail, a row and a column for each rank.
+
+    `hosts[i]` is the host of rank i. The keys of `measured` are (sending rank, receiving rank).
+    """
 
     rails: str
     hosts: Sequence[str]
@@ -27,9 +33,9 @@ class Matrix:
 
 
 def findings(matrix: Matrix) -> list[Finding]:
-    """What stands out, and one line for the rest.
+    """Report each slow or late direction or rank; if there is none, report the medians.
 
-    Between ranks of one host it is a note, as there is no wire to mend.
+    Between ranks of one host an outlier is only a note, because there is no cable to repair.
     """
     name = f"transfers over {matrix.rails}"
     measured = matrix.measured
@@ -56,7 +62,7 @@ def findings(matrix: Matrix) -> list[Finding]:
 
 
 def rate(bytes_per_second: float) -> str:
-    """In bits, as NICs count: "9.41 Gbit/s"."""
+    """Format a bandwidth in bits per second with a unit, for example "9.41 Gbit/s"."""
     bits = 8 * bytes_per_second
     for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6)):
         if bits >= size:
@@ -65,14 +71,18 @@ def rate(bytes_per_second: float) -> str:
 
 
 def latency(ns: float) -> str:
-    """As people read it: "12.3 us"."""
+    """Format a duration in nanoseconds with a unit, for example "12.3 us"."""
     return f"{ns / 1e3:.3g} us" if ns < 1e6 else f"{ns / 1e6:.3g} ms"
 
 
 def _strange(
     matrix: Matrix, name: str, which: Mapping[tuple[int, int], str], word: str
 ) -> list[Finding]:
-    """One finding for a rank that all its directions blame, and one for each direction left."""
+    """Return one finding for each rank whose links are all affected, and one for each other
+    direction.
+
+    `which` has a sentence for each affected direction; `word` is "slow" or "late".
+    """
     left = dict(which)
     found = []
     ranks = range(len(matrix.hosts))

@@ -1,4 +1,4 @@
-"""Interfaces, socket buffers, segmentation of datagrams, and the host's own name."""
+"""Checks of interfaces, socket buffers, UDP segmentation offload, and the host's own name."""
 
 import socket
 import struct
@@ -29,7 +29,10 @@ _SOL_UDP = 17
 _UDP_SEGMENT = 103
 _UDP_GRO = 104
 _WANTED_BUFFER = 4 << 20
-"""What holds the packets that a fast NIC brings while the engine's thread waits for a core."""
+"""The socket buffer, in bytes, that a UDP rail wants.
+
+The buffer must hold the packets of a fast NIC while the engine's thread waits for a core.
+"""
 
 _MANY_ERRORS = 1e-5
 _FAST = 10**10
@@ -44,19 +47,19 @@ class Interface:
     name: str
     up: bool
     address: str | None
-    """Its first IPv4 address."""
+    """The first IPv4 address of the interface, or None."""
     bits_per_second: int | None
-    """None where it has no speed of its own, as virtual ones."""
+    """The speed of the link; None for an interface without one, such as a virtual interface."""
     mtu: int
     packets: int
     errors: int
-    """Packets that were damaged or not delivered by the device, both ways."""
+    """The packets that the device damaged or failed to deliver, sent and received together."""
     dropped: int
-    """Packets that the kernel had no room for, both ways."""
+    """The packets that the kernel dropped for lack of buffers, sent and received together."""
 
 
 def network_findings() -> list[Finding]:
-    """All checks of this file."""
+    """Return the result of every check in this file."""
     found = interfaces()
     host = socket.gethostname()
     before_ns = time.monotonic_ns()
@@ -72,12 +75,12 @@ def network_findings() -> list[Finding]:
 
 
 def interfaces(root: Path = Path("/sys/class/net")) -> list[Interface]:
-    """Every interface of this network namespace, by name."""
+    """Return every interface of this network namespace, sorted by name."""
     return [_describe(path) for path in sorted(root.iterdir()) if (path / "mtu").exists()]
 
 
 def interface(found: Interface) -> Finding:
-    """What is wrong with one interface."""
+    """Check one interface: its state, its error and drop counts, its MTU."""
     speed = format_rate(found.bits_per_second) if found.bits_per_second else "no speed told"
     state = "up" if found.up else "down"
     value = f"{state}, {speed}, MTU {found.mtu}, {found.address or 'no IPv4 address'}"
@@ -121,7 +124,11 @@ def interface(found: Interface) -> Finding:
 
 
 def chosen(asked: str, found: Sequence[Interface]) -> Finding:
-    """Whether other hosts can reach this one over what SLACKLINE_INTERFACE names."""
+    """Check that the interfaces in SLACKLINE_INTERFACE are up and have an IPv4 address.
+
+    `asked` is the variable's value, names joined by commas. If it is empty, all usable interfaces
+    are reported.
+    """
     usable = [each.name for each in found if each.up and each.address and each.name != "lo"]
     names = asked.split(",") if asked else usable
     missing = [name for name in names if name not in (*usable, "lo")]
@@ -145,9 +152,10 @@ def chosen(asked: str, found: Sequence[Interface]) -> Finding:
 
 
 def own_name(host: str, addresses: Sequence[str], lookup_ns: int, *, outside: bool) -> Finding:
-    """What the host's own name leads to: torchrun tells it to the other hosts.
+    """Check that the host's own name resolves quickly, and to an address other hosts can reach.
 
-    `outside`: the host has an address that others can reach.
+    torchrun tells this name to the other hosts. `outside` is true if the host has an address that
+    others can reach.
     """
     name = "own name"
     if not addresses:
@@ -181,7 +189,10 @@ def own_name(host: str, addresses: Sequence[str], lookup_ns: int, *, outside: bo
 
 
 def buffers(direction: str, limit: int) -> Finding:
-    """Whether a UDP rail may have buffers that outlast a moment without a core."""
+    """Check that the kernel lets a UDP rail have a socket buffer large enough not to lose packets.
+
+    `direction` is "rmem" or "wmem", and `limit` the kernel's maximum in bytes.
+    """
     name = f"socket buffer ({direction})"
     value = f"up to {format_bytes(limit)}"
     if limit >= _WANTED_BUFFER:
@@ -197,7 +208,10 @@ def buffers(direction: str, limit: int) -> Finding:
 
 
 def segmentation(sends: bool, receives: bool) -> Finding:
-    """Whether the kernel cuts and joins datagrams: one call then moves 64 KiB."""
+    """Check that the kernel segments and coalesces UDP datagrams (GSO and GRO).
+
+    With both, one system call moves up to 64 KiB instead of one packet.
+    """
     name = "UDP segmentation"
     if sends and receives:
         return Finding(name=name, value="GSO and GRO")
@@ -236,7 +250,7 @@ def _address(name: str) -> str | None:
         try:
             reply = ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
         except OSError:
-            return None  # it has none
+            return None  # The interface has no IPv4 address.
     return socket.inet_ntoa(reply[20:24])
 
 

@@ -1,6 +1,9 @@
 """The program that each rank of `slackline doctor` runs.
 
-_ranks.py RESULT BUDGET_NS     rank 0 writes what all have found to RESULT, as JSON
+    _ranks.py RESULT BUDGET_NS
+
+The ranks measure for about BUDGET_NS nanoseconds. Then rank 0 writes the measurements of all ranks
+to the file RESULT, as JSON.
 """
 
 import json
@@ -21,10 +24,11 @@ _SENT = "_frames_sent"
 def run(
     budget_ns: int, checks: "Callable[[int], Sequence[Finding]] | None" = None
 ) -> dict[str, Any]:
-    """Measures with all ranks of the job; every rank gets the whole result:
+    """Measure with all ranks of the job, and return the whole result at every rank.
 
-    "rank", "hosts" by rank, "rails" that carried frames, "measured" as `Measured`, and "checks" by
-    host. `checks` is called on each host once, with the number of ranks there.
+    The result has the keys "rank" (of the caller), "hosts" (by rank), "rails" (those that carried
+    frames), "measured" (a list of `Measured` as JSON) and "checks" (a list of findings for each
+    host). `checks` is called once on each host, with the number of ranks there.
     """
     from torch import distributed as dist
 
@@ -57,7 +61,7 @@ def run(
 
 
 def main(result: Path, budget_ns: int) -> None:
-    """What the file's docstring says."""
+    """Measure with all ranks; at rank 0, write the result to the file `result` as JSON."""
     found = run(budget_ns)
     if found["rank"] == 0:
         result.write_text(json.dumps(found))

@@ -1,4 +1,4 @@
-"""Findings and matrices on a terminal."""
+"""Tables of findings and of measured transfers, for a terminal."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,7 @@ _MARKS = {Level.WELL: ("ok", "green"), Level.NOTE: ("note", "yellow"), Level.MEN
 
 
 def findings_table(findings: Sequence[Finding], title: str) -> Table:
-    """A row for each finding."""
+    """Return a table with a row for each finding."""
     table = Table(title=title, title_justify="left", show_header=False)
     for finding in findings:
         word, color = _MARKS[finding.level]
@@ -24,7 +24,7 @@ def findings_table(findings: Sequence[Finding], title: str) -> Table:
 
 
 def matrix_table(matrix: Matrix) -> Table:
-    """Rows send, columns receive."""
+    """Return a table of bandwidth and latency: a row for each sender, a column a receiver."""
     table = Table(
         title=f"over {matrix.rails}: bandwidth and latency, one way",
         title_justify="left",
@@ -46,7 +46,10 @@ def matrix_table(matrix: Matrix) -> Table:
 
 
 def to_mend(found: Mapping[str, Sequence[Finding]]) -> RenderableType:
-    """A sentence for each finding that is not well, and the command to run; `found` by place."""
+    """Return a sentence, and the command to run, for each finding that needs attention.
+
+    The keys of `found` name the places: a host, or "between ranks".
+    """
     lines = []
     for where, finding in ((where, each) for where, those in found.items() for each in those):
         if finding.level is Level.WELL:

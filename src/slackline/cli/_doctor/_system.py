@@ -1,4 +1,7 @@
-"""Processors, memory, descriptors, clocks and versions. The rules are functions of the facts."""
+"""Checks of processors, memory, descriptors, clocks and versions.
+
+Most checks are functions of facts that the caller passes in.
+"""
 
 import mmap
 import os
@@ -30,14 +33,18 @@ _OLDEST_TORCH = (2, 11)
 _ARENA = 64 << 30
 _TRIAL = 64 << 20
 _DESCRIPTORS = 64
-"""What a process has open without any link."""
+"""File descriptors that a process has open without any link."""
 
 _DESCRIPTORS_A_LINK = 5
-"""A shared-memory rail has three, a wire rail one, and its listener's other end one for a while."""
+"""File descriptors that one link may need.
+
+A shared-memory rail has three and a wire rail one. While a connection is set up, its accepted end
+at the listener takes one more.
+"""
 
 
 def system_findings(ranks: int) -> list[Finding]:
-    """All checks of this file, for so many ranks on this machine."""
+    """Return the result of every check in this file, for a job of `ranks` ranks on this machine."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
     overcommit = read_text("/proc/sys/vm/overcommit_memory")
@@ -55,14 +62,14 @@ def system_findings(ranks: int) -> list[Finding]:
 
 
 def read_text(path: str) -> str:
-    """The file's text without the blanks around it; empty where there is no such file."""
+    """Return a file's text without surrounding whitespace; empty if it cannot be read."""
     with suppress(OSError):
         return Path(path).read_text().strip()
     return ""
 
 
 def kernel(system: str, release: str) -> Finding:
-    """Whether this is Linux."""
+    """Check that the operating system is Linux."""
     value = f"{system} {release}"
     if system == "Linux":
         return Finding(name="kernel", value=value)
@@ -75,7 +82,7 @@ def kernel(system: str, release: str) -> Finding:
 
 
 def engine() -> Finding:
-    """Whether the compiled extension loads."""
+    """Check that the compiled extension can be imported."""
     name = "compiled engine"
     try:
         import slackline.nic  # noqa: F401  # loads it
@@ -91,7 +98,10 @@ def engine() -> Finding:
 
 
 def torch_version(installed: str | None = None) -> Finding:
-    """Whether torch is new enough, without importing it."""
+    """Check that the installed torch is new enough, without importing it.
+
+    `installed` is the version string; None looks it up in the installed packages.
+    """
     if installed is None:
         with suppress(metadata.PackageNotFoundError):
             installed = metadata.version("torch")
@@ -113,7 +123,7 @@ def torch_version(installed: str | None = None) -> Finding:
 
 
 def cores(usable: int, ranks: int) -> Finding:
-    """Whether every rank can have a core."""
+    """Check that there is a core for every rank."""
     value = f"{usable} for {ranks} {'rank' if ranks == 1 else 'ranks'}"
     if usable >= ranks:
         return Finding(name="cores", value=value)
@@ -127,7 +137,7 @@ def cores(usable: int, ranks: int) -> Finding:
 
 
 def shared_memory() -> Finding:
-    """Whether registered memory can be made and shared, as the engine does it."""
+    """Check that memory can be shared by memfd_create and mmap, as the engine shares it."""
     name = "shared memory"
     try:
         fd = os.memfd_create("slackline-doctor", os.MFD_CLOEXEC)
@@ -157,7 +167,12 @@ def _available_bytes(meminfo: str) -> int:
 
 
 def arena(address_space: int | None, overcommit: str) -> Finding:
-    """Whether the engine may reserve its 64 GiB of addresses; pages come when first touched."""
+    """Check that an engine may reserve 64 GiB of address space.
+
+    The engine registers memory in that range, and pages are only allocated when first touched.
+    `address_space` is the limit in bytes, None if there is none. `overcommit` is
+    vm.overcommit_memory.
+    """
     name = "address space"
     if address_space is not None and address_space < 2 * _ARENA:
         return Finding(
@@ -181,7 +196,7 @@ def arena(address_space: int | None, overcommit: str) -> Finding:
 
 
 def descriptors(limit: int, ranks: int) -> Finding:
-    """Whether a rank may have a link to every other one."""
+    """Check that the limit of open files lets a rank have a link to every other rank."""
     needed = _DESCRIPTORS + _DESCRIPTORS_A_LINK * ranks
     value = "not limited" if limit < 0 else f"{limit} a process"
     if limit < 0 or limit >= needed:
@@ -196,7 +211,11 @@ def descriptors(limit: int, ranks: int) -> Finding:
 
 
 def clock_source(name: str) -> Finding:
-    """Whether reading the clock is cheap: the engine reads it for every frame."""
+    """Check that reading the clock needs no system call; the engine reads the clock for every
+    frame.
+
+    `name` is the kernel's clock source, empty if unknown.
+    """
     if name in ("", "tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page"):
         return Finding(name="clock", value=name or "unknown")
     return Finding(
@@ -209,7 +228,7 @@ def clock_source(name: str) -> Finding:
 
 
 def crc32c(machine: str, cpuinfo: str) -> Finding:
-    """Whether the processor computes the frames' checksum itself."""
+    """Check that the processor computes CRC32C, the checksum of the frames, in hardware."""
     wanted = "crc32" if machine in ("aarch64", "arm64") else "sse4_2"
     words = set(cpuinfo.replace("\n", " ").split())
     if wanted in words:

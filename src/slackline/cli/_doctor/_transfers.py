@@ -1,7 +1,8 @@
 """Bandwidth and latency between any two ranks, measured with the engine's own messages.
 
-Pairs take turns, so that none disturbs another. In each the lower rank leads: it says what comes
-next, by a message of two numbers, and measures. Rounds grow until one fills the time of its turn.
+Pairs of ranks take turns, so that no measurement disturbs another. In each pair the lower rank
+leads and measures. The leader announces each series in a message of two numbers: the kind of series
+and its length. Series grow until the time of the pair's turn is used.
 """
 
 import ctypes
@@ -19,7 +20,7 @@ __all__ = ["Measured", "measure"]
 
 _MESSAGE = 1 << 20
 _MOST = 256
-"""Messages of a round: they are all posted at once."""
+"""The most messages in one series; all of them are posted at once."""
 
 _PINGS = 16
 _MOST_PINGS = 1 << 14
@@ -29,7 +30,7 @@ _END, _PING, _THERE, _HERE = range(4)
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One direction between two ranks."""
+    """The measured bandwidth and latency of one direction between two ranks."""
 
     source: int
     target: int
@@ -38,16 +39,16 @@ class Measured:
     """Half of the median round trip of a message of eight bytes."""
 
     def as_json(self) -> dict[str, float]:
-        """The fields by name."""
+        """Return the fields by name."""
         return asdict(self)
 
 
 def measure(
     group: "Group", budget_ns: int, clock: Callable[[], int] = time.perf_counter_ns
 ) -> list[Measured]:
-    """Every direction that this rank leads; all ranks of the group call it together.
+    """Measure and return both directions of each pair that this rank leads.
 
-    It takes about `budget_ns` in all.
+    All ranks of the group call this together. The call blocks for about `budget_ns` in all.
     """
     pairs = [(a, b) for a in range(group.size) for b in range(a + 1, group.size)]
     turn_ns = budget_ns // max(1, 3 * len(pairs))
@@ -76,7 +77,7 @@ class _Leader:
         self._clock = clock
 
     def measure(self) -> list[Measured]:
-        """Both directions."""
+        """Measure and return both directions between this rank and its peer."""
         latency_ns = self._latency() // 2
         rates = [self._rate(what, latency_ns) for what in (_THERE, _HERE)]
         _tell(self._group, self._peer, _END, 0)
@@ -87,7 +88,7 @@ class _Leader:
         ]
 
     def _latency(self) -> int:
-        """The median round trip of the last and longest series."""
+        """Return the median round trip, in nanoseconds, of the last and longest series."""
         count = _PINGS
         while True:
             _tell(self._group, self._peer, _PING, count)
@@ -103,7 +104,10 @@ class _Leader:
             count *= 2
 
     def _rate(self, what: int, latency_ns: int) -> float:
-        """Bytes per second of the last and longest series."""
+        """Return the best bandwidth among series of growing length, in bytes per second.
+
+        `what` is the direction: _THERE from this rank to its peer, _HERE back.
+        """
         count, best = 1, 0.0
         deadline = self._clock() + self._turn_ns
         while True:
@@ -113,7 +117,8 @@ class _Leader:
             if what == _THERE:
                 _receive(self._group, self._memory, 8, self._peer)
             now = self._clock()
-            # Besides the bytes: the word that begins the series, or that and the one that ends it.
+            # The time of a series includes two latencies besides the bytes: that of the
+            # announcement, and that of the confirmation or of the first message back.
             best = max(best, count * _MESSAGE * 1e9 / max(1, now - begin - 2 * latency_ns))
             if now >= deadline:
                 return best
