@@ -1,4 +1,4 @@
-"""A pipeline plan as a picture: a bar for each computation, a row for each rank."""
+"""A Gantt chart of a pipeline plan: a row for each rank, a bar for each computation."""
 
 from pathlib import Path
 
@@ -10,11 +10,15 @@ __all__ = ["draw"]
 _COLOURS = {Kind.F: "#4c78a8", Kind.B: "#e45756", Kind.W: "#72b7b2", Kind.BW: "#b279a2"}
 _FORMATS = (".png", ".svg")
 _LABELLED = 700
-"""With more bars the numbers would be too small to read."""
+"""The most bars of a chart that are labelled; with more, the labels would be unreadable."""
 
 
 def draw(plan: PipelinePlan, scenario: Scenario, path: Path) -> None:
-    """Writes the picture; the same plan gives the same SVG."""
+    """Draw a plan as a Gantt chart into `path`, a .png or .svg file.
+
+    The same plan gives the same SVG, byte for byte. Raises UsageError for another suffix, for a
+    path that cannot be written, or if matplotlib is not installed.
+    """
     if path.suffix.lower() not in _FORMATS:
         raise UsageError(f"--plot must end in {' or '.join(_FORMATS)}, not {path.name!r}")
     try:

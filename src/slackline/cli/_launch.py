@@ -1,4 +1,4 @@
-"""A job: one script on several ranks under torchrun, its files, and how it ended."""
+"""A job: one script on several ranks under torchrun, with its files and its exit codes."""
 
 import json
 import os
@@ -26,18 +26,22 @@ __all__ = [
 ]
 
 _SHUTDOWN = timedelta(seconds=5)
-"""How long a rank may take to leave after SIGTERM before it is killed."""
+"""The time that a rank has to exit after SIGTERM before it is killed."""
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Return the number of cores that this process may run on."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def how(exitcode: int) -> str:
-    """How a process ended, to follow its name; a signal's number is negative."""
+    """Describe how a process ended, as a phrase that follows its name, such as "exited with code
+    3".
+
+    `exitcode` is minus the signal's number where a signal killed the process.
+    """
     if exitcode >= 0:
         return f"exited with code {exitcode}"
     try:
@@ -48,14 +52,14 @@ def how(exitcode: int) -> str:
 
 
 class Tail:
-    """Reads a file that another process is writing, each byte once; a missing file is empty."""
+    """A reader of a file that another process is still writing; a missing file counts as empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def read(self) -> bytes:
-        """What was added since the last call."""
+        """Return the bytes added since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -73,28 +77,28 @@ class Failure:
     rank: int
     pid: int
     exitcode: int
-    """Minus the signal's number where a signal ended the rank."""
+    """The rank's exit code; minus the signal's number where a signal ended the rank."""
     time_s: int
-    """Unix time when torchrun saw it."""
+    """The Unix time at which torchrun saw the rank end, in seconds."""
 
     @property
     def reason(self) -> str:
-        """How it ended, to follow the rank's name."""
+        """The end of the rank as a phrase after its name, such as "was killed by SIGKILL"."""
         return how(self.exitcode)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a job ended."""
+    """The outcome of a job: its failed ranks and torchrun's exit code."""
 
     failures: tuple[Failure, ...]
-    """The ranks that failed, the cause first; empty too where torchrun itself failed."""
+    """The ranks that failed, the likely cause first; also empty if torchrun itself failed."""
     torchrun: int
-    """Exit code of torchrun's process; minus the signal's number where a signal ended it."""
+    """The exit code of torchrun's process; minus the signal's number where a signal ended it."""
 
     @property
     def exit_code(self) -> int:
-        """0, the failed rank's own exit code, or 1 for a rank that was killed."""
+        """The command's exit code: 0, the failed rank's own, or 1 if a signal killed the rank."""
         if not self.failures:
             return 0 if self.torchrun == 0 else 1
         return max(self.failures[0].exitcode, 1) if self.failures[0].exitcode > 0 else 1
@@ -102,25 +106,26 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where the processes of a job run, as words of command lines."""
+    """The host that a job's processes run on, as prefixes and options of command lines."""
 
     agent: tuple[str, ...] = ()
-    """Before the command that is torchrun."""
+    """The words before the command that runs torchrun."""
     rendezvous: tuple[str, ...] = ("--standalone",)
-    """How torchrun's ranks meet."""
+    """The torchrun options by which its ranks find each other."""
     program: tuple[str, ...] = ()
-    """Before the script: the module that brings a rank to its place, and its arguments."""
+    """The words before the script: a module that moves a rank to its host, and its arguments."""
 
 
 HERE = Place()
-"""On this machine."""
+"""This machine, outside any lab."""
 
 
 class Job:
-    """A started job. Everything that it writes goes to `directory`, which the caller removes.
+    """A started job, which writes all of its files to `directory`; the caller removes the
+    directory.
 
-    The ranks run in sessions of their own, so a terminal's Ctrl-C reaches the caller alone, which
-    calls `stop`.
+    The ranks run in sessions of their own. A terminal's Ctrl-C therefore reaches the caller alone,
+    and the caller must call `stop`.
     """
 
     def __init__(
@@ -158,27 +163,28 @@ class Job:
 
     @property
     def torchrun_log(self) -> Path:
-        """What torchrun itself said."""
+        """The file with the output of torchrun itself."""
         return self.directory / "torchrun.log"
 
     def output(self, rank: int, stream: str) -> Path | None:
-        """The file that holds a rank's "stdout" or "stderr"; None before the rank has started."""
+        """Return the file with a rank's "stdout" or "stderr"; None before the rank has started."""
         return next(self._output.glob(f"*/attempt_0/{rank}/{stream}.log"), None)
 
     def processes(self) -> dict[int, int]:
-        """The process id of each rank that runs now."""
+        """Return the process id of each rank that is running now, by rank."""
         found: dict[int, int] = {}
         if self._process.returncode is not None:
-            return found  # its number may be another process's
+            return found  # The kernel may have reused the process id.
         for pid in children(self._process.pid):
             if (rank := _environment(pid).get("RANK")) is not None:
                 found[int(rank)] = pid
         return found
 
     def wait(self, timeout: timedelta) -> bool:
-        """Whether the job has ended, after at most `timeout`.
+        """Wait until the job has ended, at most `timeout`, and return whether it has ended.
 
-        What torchrun has left behind is ended too: its ranks, when it was killed itself.
+        Processes that torchrun left behind are ended as well. If torchrun itself was killed, these
+        are its ranks.
         """
         deadline_s = time.monotonic() + timeout.total_seconds()
         self._orphans.reap()
@@ -189,15 +195,15 @@ class Job:
         return self._orphans.gone(timedelta(seconds=max(deadline_s - time.monotonic(), 0)))
 
     def stop(self) -> None:
-        """Ask torchrun to end the ranks, by SIGTERM and after five seconds by SIGKILL.
+        """Ask torchrun to end the ranks: it sends SIGTERM, and SIGKILL five seconds later.
 
-        Returns at once; `wait` follows.
+        The call returns at once; call `wait` afterwards.
         """
         if self._process.poll() is None:
             self._process.terminate()
 
     def ending(self) -> Ending:
-        """How the job ended; only after `wait` has returned True."""
+        """Return the outcome of the job. Call this only after `wait` has returned True."""
         try:
             found = json.loads(self._result.read_text())
         except (FileNotFoundError, ValueError):
@@ -207,7 +213,7 @@ class Job:
         return Ending(failures=cause_first(failures, spoken_ns), torchrun=self._process.returncode)
 
     def last_words(self, rank: int, limit: int) -> list[str]:
-        """The last lines of a rank's stderr, or of its stdout where stderr is empty."""
+        """Return the last `limit` lines of a rank's stderr, or of its stdout if stderr is empty."""
         for stream in ("stderr", "stdout"):
             path = self.output(rank, stream)
             lines = path.read_text(errors="replace").splitlines() if path else []
@@ -221,7 +227,7 @@ class Job:
 
 
 def _environment(pid: int) -> dict[str, str]:
-    """What a process was started with; empty when it has ended."""
+    """Return the environment that a process was started with; empty if the process has ended."""
     try:
         text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -230,9 +236,12 @@ def _environment(pid: int) -> dict[str, str]:
 
 
 def cause_first(failures: Sequence[Failure], spoken_ns: Mapping[int, int]) -> tuple[Failure, ...]:
-    """Orders failures: kills from outside, then by the time of last words, then torchrun's kills.
+    """Sort failures by likely cause: ranks killed from outside, then by last output, then
+    torchrun's.
 
-    torchrun ends the other ranks by SIGTERM, and by SIGKILL those that have not left long after.
+    After the first failure torchrun ends the other ranks by SIGTERM, and by SIGKILL those that have
+    not exited long after. A rank that ended by SIGTERM, or by a late SIGKILL, is therefore not the
+    cause. `spoken_ns` is the time of each rank's last output on stderr.
     """
     first_s = min((failure.time_s for failure in failures), default=0)
 

@@ -1,8 +1,8 @@
-"""Processes that a job leaves behind when torchrun dies: they are adopted, and ended.
+"""Adoption and termination of the processes that a job leaves behind when torchrun dies.
 
 torchrun gives each rank a session of its own, so nothing ends the ranks of a torchrun that is
-killed outright. Linux hands such orphans to the nearest ancestor that asked for them
-(PR_SET_CHILD_SUBREAPER), together with whatever the ranks have started themselves.
+killed outright. Linux makes such orphans children of the nearest ancestor that asked for them by
+PR_SET_CHILD_SUBREAPER. The same holds for processes that the ranks have started themselves.
 """
 
 import ctypes
@@ -22,51 +22,55 @@ _LINUX = sys.platform == "linux"
 
 
 class Orphans:
-    """What descends from one process that this one starts, and has lost its parent.
+    """The orphaned descendants of one process that this process starts.
 
-    Make it before that process starts, which must be in a session of its own: that is how its
-    descendants are told from what this process starts besides. They are this process's children
-    from the moment they are orphans, so their numbers are nobody else's until they are reaped
-    here. Elsewhere than on Linux nothing is adopted. One thread at a time.
+    Create the object before that process starts, and start the process in a session of its own: the
+    session distinguishes its descendants from other children of this process. Orphans become
+    children of this process, so their process ids are not reused until they are reaped here. On
+    systems other than Linux nothing is adopted. The object is for one thread at a time.
     """
 
     def __init__(self, grace: timedelta) -> None:
-        """They get `grace` between SIGTERM and SIGKILL."""
+        """Register this process as the one that adopts orphans.
+
+        `grace` is the time between SIGTERM and SIGKILL for them.
+        """
         self._grace_s = grace.total_seconds()
         self._kill_s: float | None = None
-        """When, once they have been asked to end."""
+        """The time of SIGKILL on the monotonic clock, in seconds; None before SIGTERM was sent."""
         self._asked = set[int]()
         if _LINUX:
             libc = ctypes.CDLL(None, use_errno=True)
             if libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
                 raise OSError(ctypes.get_errno(), "this process cannot adopt orphans")
         self._own = set(children(os.getpid()))
-        """Started before: never an orphan of it."""
+        """Process ids that are never orphans of the started process, such as earlier children."""
 
     def belongs(self, pid: int) -> None:
-        """`pid` is the process that was started; who started it reaps it."""
+        """Exclude `pid`, the started process itself: its starter reaps it."""
         self._own.add(pid)
 
     def reap(self) -> None:
-        """Let those that have ended by themselves go; cheap, to be called now and then."""
+        """Reap the orphans that have ended by themselves; cheap, for periodic calls."""
         while _LINUX:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
             if found is None or not self._is_one(found.si_pid):
-                return  # that child is waited for elsewhere
+                return  # Another part of the program waits for that child.
             os.waitpid(found.si_pid, 0)
 
     def gone(self, timeout: timedelta) -> bool:
-        """Whether none is left, after at most `timeout`; the first call asks all to end.
+        """End all orphans, wait at most `timeout`, and return whether none is left.
 
-        For when the process that was started has ended. Those that come later, as their own
-        parents end, are asked too; the grace is the same for all. One that runs as somebody else,
-        whom this process may not signal, is let be.
+        Call this when the started process has ended. The first call sends SIGTERM to all orphans;
+        orphans that appear later, as their own parents end, get SIGTERM too. The time of SIGKILL is
+        the same for all. An orphan of another user, which this process may not signal, is left
+        alone.
         """
         deadline_s = time.monotonic() + timeout.total_seconds()
-        # Of those that have ended, too: where one is, what it has started may be ours by now.
+        # Include zombies: where one is found, its own children may be orphans by now.
         while found := [pid for pid in children(os.getpid(), ended=True) if self._is_one(pid)]:
             if not (left := [pid for pid in found if self._tell(pid)]):
                 continue
@@ -81,12 +85,17 @@ class Orphans:
     def _is_one(self, pid: int) -> bool:
         if pid in self._own:
             return False
-        with suppress(ProcessLookupError):  # a short command of another thread
+        # The child may be a short command that another thread has started and reaped.
+        with suppress(ProcessLookupError):
             return os.getsid(pid) != os.getsid(0)
         return False
 
     def _tell(self, pid: int) -> bool:
-        """Ask or force it to end; False when it has, and is reaped."""
+        """Ask one orphan to end, or kill it once the grace is over; return whether it is still
+        running.
+
+        An orphan of another user counts as not running: this process may not signal it.
+        """
         if self._kill_s is None:
             self._kill_s = time.monotonic() + self._grace_s
         try:
@@ -102,7 +111,7 @@ class Orphans:
 
 
 def _first_ended(pids: list[int], seconds: float) -> None:
-    """Blocks until one of the children `pids` has ended, or for so long."""
+    """Block until one of the children `pids` has ended, for at most `seconds`."""
     handles = [os.pidfd_open(pid) for pid in pids]
     try:
         ended = select.poll()
@@ -115,16 +124,16 @@ def _first_ended(pids: list[int], seconds: float) -> None:
 
 
 def children(parent: int, *, ended: bool = False) -> list[int]:
-    """The processes that `parent` has started or adopted; empty where there is no /proc.
+    """Return the ids of the processes that `parent` has started or adopted; empty without /proc.
 
-    With `ended` also those that have ended and were not reaped.
+    `ended` also includes zombies, which have ended but were not reaped.
     """
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
+            continue  # The process has ended meanwhile.
         if int(fields[1]) == parent and (ended or fields[0] not in "ZX"):
             found.append(int(stat.parent.name))
     return found

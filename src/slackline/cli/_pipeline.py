@@ -1,4 +1,4 @@
-"""`slackline plan pipeline`: a pipeline's order under memory caps and slow links, in time."""
+"""The command `slackline plan pipeline`: a pipeline's schedule under memory caps and slow links."""
 
 import json
 import math
@@ -27,54 +27,91 @@ __all__ = ["pipeline"]
 
 
 def pipeline(
-    stages: Annotated[int | None, typer.Option("--stages", "-s", help="How many stages.")] = None,
+    stages: Annotated[
+        int | None, typer.Option("--stages", "-s", help="Plan for this many stages.")
+    ] = None,
     microbatches: Annotated[
-        int | None, typer.Option("--microbatches", "-m", help="How many microbatches.")
+        int | None, typer.Option("--microbatches", "-m", help="Plan for this many microbatches.")
     ] = None,
     times: Annotated[
         str | None,
-        typer.Option(help="F,B,W of every stage: 10ms,10ms,10ms; plain numbers are milliseconds."),
+        typer.Option(
+            help="Set the times F,B,W of every stage: 10ms,10ms,10ms; plain numbers are in ms."
+        ),
     ] = None,
     link_delay: Annotated[
         list[str] | None,
-        typer.Option(help="LINK:DELAY, or LINK:FORWARD/BACKWARD; 2:60ms. May be given again."),
+        typer.Option(
+            help="Delay a link: LINK:DELAY or LINK:FORWARD/BACKWARD, such as 2:60ms; plain numbers "
+            "are in ms. May be repeated. Default: no delay."
+        ),
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(help="The cap of every stage, or one each: 8 activations, or 4GiB."),
+        typer.Option(
+            help="Cap the activations of every stage, or a cap for each: 8 (activations), or 4GiB. "
+            "Default: no cap."
+        ),
     ] = None,
     activation: Annotated[
-        str | None, typer.Option(help="An activation's size, where --memory is in bytes: 512MiB.")
+        str | None,
+        typer.Option(help="Set the size of an activation, for a --memory in bytes: 512MiB."),
     ] = None,
     freed_at_backward: Annotated[
-        str | None, typer.Option(help="The share of an activation that B frees: 0.5.")
+        str | None,
+        typer.Option(help="Set the share of an activation that B frees, 0 to 1. Default: 0."),
     ] = None,
-    schedule: Annotated[str, typer.Option(help="One of " + ", ".join(names()) + ".")] = "auto",
+    schedule: Annotated[
+        str, typer.Option(help="Plan by this schedule: " + ", ".join(names()) + ".")
+    ] = "auto",
     scenario: Annotated[
-        Path | None, typer.Option(help="A JSON file in place of the options above.")
+        Path | None,
+        typer.Option(help="Read the scenario from a JSON file, not from the options above."),
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(help="A plan in PyTorch's CSV, in place of --schedule.")
+        Path | None,
+        typer.Option(
+            help="Read the plan from a CSV file of PyTorch's form, in place of --schedule."
+        ),
     ] = None,
     full_backward: Annotated[
-        bool, typer.Option("--full-backward", help="gpipe, 1f1b, interleaved: B and W in one.")
+        bool,
+        typer.Option(
+            "--full-backward", help="Join B and W into one (schedules gpipe, 1f1b, interleaved)."
+        ),
     ] = False,
-    stages_per_rank: Annotated[int, typer.Option(help="interleaved.")] = 2,
-    effort: Annotated[float, typer.Option(help="auto: how long it searches, as a factor.")] = 1.0,
+    stages_per_rank: Annotated[
+        int, typer.Option(help="Place this many stages on each rank (schedule interleaved).")
+    ] = 2,
+    effort: Annotated[
+        float,
+        typer.Option(help="Multiply the length of the search (schedule auto) by this factor."),
+    ] = 1.0,
     time_budget: Annotated[
-        str | None, typer.Option(help="auto: searches for so long, whatever the effort: 5s.")
+        str | None,
+        typer.Option(help="Search for this long, whatever the effort (schedule auto): 5s."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Figures and orders as JSON.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draws the plan: file.png or file.svg.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print figures and orders as JSON.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the plan as a Gantt chart: file.png or file.svg.")
+    ] = None,
     write_csv: Annotated[
-        Path | None, typer.Option(help="Writes the plan as PyTorch's CSV, computations only.")
+        Path | None,
+        typer.Option(help="Write the plan's computations as a CSV file of PyTorch's form."),
     ] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="All schedules side by side.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Compare all schedules in a table.")
+    ] = False,
     curve: Annotated[
-        bool, typer.Option("--memory-curve", help="The time under each cap that makes sense.")
+        bool,
+        typer.Option(
+            "--memory-curve", help="Print the iteration time under each useful memory cap."
+        ),
     ] = False,
 ) -> None:
-    """Print a pipeline's plan in time, what it takes, and what nothing could beat."""
+    """Print a pipeline's plan as a timetable, with its cost and a lower bound of its duration."""
     given = scenario_of(
         Input(
             stages=stages,
@@ -108,7 +145,10 @@ def pipeline(
 
 
 def _limits(effort: float, time_budget: str | None) -> tuple[float, Callable[[], bool] | None]:
-    """The effort, and whether time is up; with a budget only the clock ends the search."""
+    """Return the search's effort and its stop condition.
+
+    With a time budget the effort is infinite, and only the clock ends the search.
+    """
     if time_budget is None:
         return effort, None
     end_ns = time.monotonic_ns() + parse_duration_ns(time_budget)

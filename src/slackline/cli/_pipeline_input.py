@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What was given; None where it was not."""
+    """The values of the command's options; None for an option that was not given."""
 
     stages: int | None
     microbatches: int | None
@@ -30,7 +30,10 @@ class Input:
 
 
 def scenario_of(given: Input) -> Scenario:
-    """The file's scenario or that of the options; raises UsageError that names the wrong value."""
+    """Return the scenario of the file or of the options.
+
+    Raises UsageError that names a wrong value.
+    """
     if given.file is not None:
         return _from_file(given, given.file)
     for name, value in (("--stages", given.stages), ("--microbatches", given.microbatches)):
@@ -111,7 +114,7 @@ def _number(text: str, option: str) -> Fraction:
 
 
 def _picoseconds(text: str) -> int:
-    """A plain number is milliseconds."""
+    """Parse a duration into picoseconds; a number without a unit is in milliseconds."""
     if _NUMBER.fullmatch(text):
         return round(Fraction(text) * PS_PER_MS)
     return parse_duration_ns(text) * _PS_PER_NS

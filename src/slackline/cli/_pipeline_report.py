@@ -1,4 +1,4 @@
-"""What `slackline plan pipeline` says about a plan: as text, as JSON's values, as tables."""
+"""Reports on a pipeline plan for `slackline plan pipeline`: as text, as JSON values, as tables."""
 
 import itertools
 from fractions import Fraction
@@ -25,7 +25,7 @@ Row = dict[str, object]
 
 
 def report(plan: PipelinePlan, scenario: Scenario) -> Row:
-    """Figures and orders, as JSON has them; peaks are per stage, orders per rank."""
+    """Return a plan's figures and orders as JSON values; peaks are per stage, orders per rank."""
     timing = replay(plan, scenario)
     return {
         "schedule": plan.name,
@@ -41,7 +41,11 @@ def report(plan: PipelinePlan, scenario: Scenario) -> Row:
 
 
 def text(plan: PipelinePlan, scenario: Scenario) -> str:
-    """The timetable, the figures, and each link's slack where there is one stage a rank."""
+    """Return a plan's timetable, its figures, and the slack of each link as text.
+
+    The slack of a link is the number of further forwards that the upper stage has in flight. Slack
+    is only reported where each rank has one stage.
+    """
     timing = replay(plan, scenario)
     bound = lower_bound_ps(scenario, plan.placement)
     peaks = ", ".join(f"{float(each):g}" for each in timing.peak_activations)
@@ -58,7 +62,7 @@ def text(plan: PipelinePlan, scenario: Scenario) -> str:
 
 
 def compared(scenario: Scenario, options: Options) -> list[Row]:
-    """A row for each schedule, the shortest first, the ones that do not fit last."""
+    """Return a row for each schedule: the shortest first, those that exceed a memory cap last."""
     rows = []
     for name, schedule in SCHEDULES.items():
         row: Row = {"schedule": name, "ranks": None, "makespan_ms": None, "bubble_share": None}
@@ -87,7 +91,12 @@ def compared(scenario: Scenario, options: Options) -> list[Row]:
 
 
 def memory_curve(scenario: Scenario, options: Options) -> list[Row]:
-    """Auto under every cap from 1 to 3 S activations, or to N; larger caps are never slower."""
+    """Return the makespan of the schedule `auto` under each activation cap, one row per cap.
+
+    The caps run from 1 to 3 activations per stage of the pipeline (3 S for S stages), or to the
+    number of microbatches N if that is smaller. A plan found under a smaller cap also fits a larger
+    one, so the makespan never grows with the cap.
+    """
     rows: list[Row] = []
     best = None
     most = min(3 * scenario.stages, scenario.microbatches)
@@ -107,7 +116,7 @@ def memory_curve(scenario: Scenario, options: Options) -> list[Row]:
 
 
 def table(rows: list[Row]) -> str:
-    """The rows as columns under their keys."""
+    """Format rows as text columns, with their keys as headings."""
     heads = [key.replace("_", " ") for key in rows[0]]
     cells = [heads, *([_cell(key, value) for key, value in row.items()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -118,7 +127,10 @@ def table(rows: list[Row]) -> str:
 
 
 def _slack_lines(plan: PipelinePlan, scenario: Scenario) -> list[str]:
-    """For each link the slack that the plan's warm-up gives it, and what its delay asks for."""
+    """Return a line for each link: the slack that the plan's warm-up gives, and the link's delay.
+
+    The line says which delay the slack absorbs, and whether the link's delay is within that.
+    """
     if plan.ranks < plan.stages or plan.stages == 1:
         return []
     x = [

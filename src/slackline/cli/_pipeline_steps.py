@@ -1,4 +1,4 @@
-"""What a job's telemetry says of its pipelines: a line while it runs, a table at the end."""
+"""Pipeline telemetry of a job: a progress line while the job runs, a table at its end."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ __all__ = ["PipelineTimes", "pace", "pipeline_table", "times_of"]
 
 @dataclass(frozen=True, slots=True)
 class PipelineTimes:
-    """What is kept of one step of one rank."""
+    """The figures that are kept of one pipeline step of one rank."""
 
     wall_ns: int
     computing_ns: int
@@ -23,14 +23,14 @@ class PipelineTimes:
 
 
 def times_of(step: PipelineStep) -> PipelineTimes:
-    """The few figures that are shown."""
+    """Return the few figures of a step that are shown."""
     return PipelineTimes(
         step.wall_ns, step.computing_ns, step.waiting_ns, step.plan, bool(step.change)
     )
 
 
 def pace(recent: Iterable[PipelineTimes]) -> str:
-    """The median step among these, for the line of progress."""
+    """Format the median step among `recent` for the progress line."""
     wall_ns, _, waiting_ns = _median(list(recent))
     return (
         f"{1e9 / max(wall_ns, 1):.1f} steps/s, "
@@ -39,7 +39,7 @@ def pace(recent: Iterable[PipelineTimes]) -> str:
 
 
 def pipeline_table(ranks: Sequence[Sequence[PipelineTimes]]) -> Table | None:
-    """A row per rank; None where no rank was part of a pipeline."""
+    """Return a table with a row for each rank; None if no rank was part of a pipeline."""
     if not any(ranks):
         return None
     table = Table(caption="of the median step; waiting: nothing that the plan allows was ready")
@@ -73,7 +73,10 @@ def pipeline_table(ranks: Sequence[Sequence[PipelineTimes]]) -> Table | None:
 
 
 def _median(steps: Sequence[PipelineTimes]) -> tuple[float, float, float]:
-    """Wall, computing and waiting nanoseconds of the median step, each by itself."""
+    """Return the medians of wall, computing and waiting time over the steps, in nanoseconds.
+
+    Each median is taken by itself.
+    """
     return (
         statistics.median(step.wall_ns for step in steps),
         statistics.median(step.computing_ns for step in steps),

@@ -1,7 +1,7 @@
-"""What a job's telemetry says: one line while it runs, and a table per rank at the end.
+"""A job's telemetry as a progress line while it runs, and as tables at its end.
 
-Rates are those of the median step, so that what a script does between its steps (a test, a
-checkpoint) does not count as training.
+Rates are those of the median step. Work of the script between its steps, such as a test or a
+checkpoint, therefore does not count as training.
 """
 
 import statistics
@@ -31,17 +31,17 @@ from slackline.telemetry import (
 __all__ = ["RankReport", "Report", "decimal_bytes"]
 
 _RECENT = 50
-"""Steps that the line of progress looks back."""
+"""The number of recent steps that the progress line covers."""
 
 _MOST_EPISODES = 20
-"""Rows of the table of links."""
+"""The most rows of the table of links."""
 
 _SENT = "_frames_sent"
-"""What an engine's counter of a rail's frames is called, after the rail."""
+"""The suffix of the engine's counter of frames sent over a rail; the rail's name precedes it."""
 
 
 class RankReport:
-    """One rank's records, read as they are written."""
+    """The telemetry records of one rank, read while the rank writes them."""
 
     def __init__(self, path: Path) -> None:
         self.steps: list[StepSummary] = []
@@ -53,7 +53,7 @@ class RankReport:
         self._unfinished = b""
 
     def update(self) -> None:
-        """Reads the lines that are complete by now; skips what is no record."""
+        """Read the lines that are complete by now; skip lines that are no valid record."""
         *lines, self._unfinished = (self._unfinished + self._tail.read()).split(b"\n")
         for line in lines:
             with suppress(UsageError, UnicodeDecodeError):
@@ -76,7 +76,7 @@ class RankReport:
 
     @property
     def rails(self) -> tuple[str, ...]:
-        """The rails that carried frames, as far as the rank told."""
+        """The rails that carried frames, as far as the rank has reported."""
         if self.run is not None and self.run.rails:
             return self.run.rails
         counted = self.counters.values if self.counters is not None else {}
@@ -87,7 +87,7 @@ class RankReport:
 
 
 class Report:
-    """Reads the telemetry that a job's ranks write into `directory`, as it grows."""
+    """The telemetry that a job's ranks write into `directory`, read while it grows."""
 
     def __init__(self, directory: Path, *, ranks: int) -> None:
         self._start_s = monotonic()
@@ -95,12 +95,15 @@ class Report:
         self._ledger = Ledger(ranks)
 
     def update(self) -> None:
-        """Reads what was added."""
+        """Read the records that the ranks have added since the last call."""
         for rank in self.ranks:
             rank.update()
 
     def news(self, *, ended: bool = False) -> list[str]:
-        """What is new about links and ranks since the last call; `ended`: nothing is held back."""
+        """Return new messages about links and ranks, one line each.
+
+        `ended` also returns messages that would otherwise be held back for a while.
+        """
         now_ns = monotonic_ns()
         for rank in self.ranks:
             for told in rank.verdicts:
@@ -109,7 +112,7 @@ class Report:
         return self._ledger.finish() if ended else self._ledger.lines(now_ns)
 
     def progress(self) -> str:
-        """What the job is doing, in one line."""
+        """Return the job's progress as one line."""
         elapsed = timedelta(seconds=round(monotonic() - self._start_s))
         steps = [_Steps(rank.steps) for rank in self.ranks]
         counts = [each.count for each in steps]
@@ -128,7 +131,7 @@ class Report:
         )
 
     def table(self) -> Table | None:
-        """A row per rank; None where no rank wrote a step."""
+        """Return a table with a row for each rank; None if no rank reported a training step."""
         if not any(rank.steps for rank in self.ranks):
             return None
         table = Table(caption="of the median step; exposed: the training thread stood still")
@@ -139,11 +142,11 @@ class Report:
         return table
 
     def pipelines(self) -> Table | None:
-        """A row per rank; None where there was no pipeline."""
+        """Return a table of pipeline steps, a row for each rank; None if there was no pipeline."""
         return pipeline_table([rank.pipeline for rank in self.ranks])
 
     def links(self) -> Table | None:
-        """A row for each trouble that a link had; None where there was none."""
+        """Return a table with a row for each episode of trouble on a link; None without any."""
         episodes = self._ledger.episodes
         if not episodes:
             return None
@@ -188,10 +191,10 @@ def _row(rank: RankReport) -> tuple[str, ...]:
 
 
 class _Steps:
-    """A rank's training steps, each of which may have several optimizers' steps side by side.
+    """The training steps of one rank, each of which may span steps of several optimizers.
 
-    `count` and the median `wall_ns` are those of the optimizer that has spent the most time;
-    `exposed_ns` is the sum of all optimizers' medians, each for its part of the steps.
+    `count` and the median `wall_ns` are those of the optimizer that has spent the most time.
+    `exposed_ns` is the sum of all optimizers' medians, each weighted by its share of the steps.
     """
 
     def __init__(self, steps: Sequence[StepSummary]) -> None:
@@ -212,7 +215,7 @@ def _share(part_ns: float, whole_ns: float) -> str:
 
 
 def decimal_bytes(count: int) -> str:
-    """A rounded size for people: 1234567 is "1.23 MB"."""
+    """Format a size in decimal units for people: 1234567 is "1.23 MB"."""
     size = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:

@@ -1,7 +1,6 @@
-"""Where a running job shows itself: a terminal with a live line, or plain output that a file can
-keep.
+"""The display of a running job: a live line on a terminal, or plain output that a file can keep.
 
-Rank 0's stdout and stderr go to ours unchanged; everything that the command says itself goes to
+Rank 0's stdout and stderr go to the command's own unchanged. Messages of the command itself go to
 stderr.
 """
 
@@ -20,7 +19,7 @@ __all__ = ["PlainScreen", "Screen", "TerminalScreen", "open_screen"]
 
 
 class Screen(Protocol):
-    """Shows a rank's output, notes of the command, its progress, and tables."""
+    """A display for a rank's output, the command's notes, its progress, and tables."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -31,23 +30,23 @@ class Screen(Protocol):
     ) -> None: ...
 
     def stdout(self, output: bytes) -> None:
-        """Bytes of rank 0's stdout, in order."""
+        """Show bytes of rank 0's stdout; calls arrive in order."""
 
     def stderr(self, output: bytes) -> None:
-        """Bytes of rank 0's stderr, in order."""
+        """Show bytes of rank 0's stderr; calls arrive in order."""
 
     def note(self, text: str) -> None:
-        """One line from the command itself."""
+        """Show one line from the command itself."""
 
     def progress(self, text: str) -> None:
-        """What the job is doing now; replaces what was said before."""
+        """Show the job's progress; the text replaces the previous one."""
 
     def table(self, table: Table) -> None:
-        """A table, at the end."""
+        """Show a table at the end of the job."""
 
 
 class PlainScreen:
-    """No cursor movement: output passes through as it comes, progress is a line now and then."""
+    """A display without cursor movement: output passes through, progress is a line now and then."""
 
     def __init__(self, interval: timedelta = timedelta(seconds=15)) -> None:
         self._console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
@@ -96,13 +95,13 @@ class PlainScreen:
 
 
 class TerminalScreen:
-    """A live line at the bottom of the terminal, with whole lines of output scrolling above it."""
+    """A display with a live line at the bottom of the terminal; output scrolls above it."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._status = Status("starting", console=self._console, refresh_per_second=5)
-        # The live line owns the terminal: what goes there must go through its console. A redirected
-        # stdout does not.
+        # Output to the terminal must go through the console that draws the live line. A redirected
+        # stdout need not.
         self._stdout_is_terminal = sys.stdout.isatty()
         self._unfinished = {"stdout": b"", "stderr": b""}
 
@@ -147,11 +146,11 @@ class TerminalScreen:
             self._print(line)
 
     def _print(self, line: bytes) -> None:
-        # A carriage return overwrites: only what follows the last one is left to see.
+        # A carriage return moves the cursor back: only the text after the last one stays visible.
         text = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
         self._console.print(Text.from_ansi(text), soft_wrap=True)
 
 
 def open_screen() -> Screen:
-    """The screen that fits stderr."""
+    """Return the display that fits stderr: a terminal's if stderr is one, else the plain one."""
     return TerminalScreen() if sys.stderr.isatty() else PlainScreen()

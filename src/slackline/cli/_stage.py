@@ -1,6 +1,7 @@
-"""Where a job of `slackline run` plays: this machine, or the hosts of a lab; and what goes wrong.
+"""The hosts that a job of `slackline run` runs on, and the injection of faults there.
 
-A stage is open before the job starts and closes after it has ended.
+The hosts are this machine, or the hosts of a lab (a virtual network on this machine). A stage is
+opened before the job starts and closed after it has ended.
 """
 
 import uuid
@@ -16,21 +17,24 @@ from slackline.lab import Executor, Injection, Lab, LabOptions
 __all__ = ["Stage", "open_stage"]
 
 _ANY_NICS = 1 << 20
-"""Without a lab nobody here knows how many NICs the ranks use: the engine does."""
+"""The bound on NIC numbers without a lab: only the engine knows how many NICs the ranks use."""
 
 
 @dataclass(kw_only=True)
 class Stage:
-    """A place, and the faults that are carried out there."""
+    """The place that a job runs at, and the faults that are injected there."""
 
     place: Place
     settings: Mapping[str, str] = field(default_factory=dict)
-    """For the environment of the ranks."""
+    """Variables for the environment of the ranks."""
     injection: Injection | None = None
     job: Job | None = None
 
     def watch(self, job: Job) -> None:
-        """To be called now and then: the time of the faults begins when all ranks are there."""
+        """Start the clock of the faults once all ranks of `job` are running.
+
+        Call this periodically.
+        """
         self.job = job
         if self.injection is not None and len(job.processes()) == job.ranks:
             self.injection.start()
@@ -42,10 +46,10 @@ class Stage:
 
 @contextmanager
 def open_stage(options: LabOptions | None, plan: Plan, ranks: int) -> Iterator[Stage]:
-    """A lab with these options and a rank on each host, or, without options, this machine.
+    """Open a lab with these options and a rank on each host or, without options, this machine.
 
-    In a lab all faults happen to real processes and packets. Without one, faults of ranks do, and
-    those of links and NICs are the engine's to inflict on itself.
+    In a lab all faults act on real processes and packets. Without a lab, faults of ranks act on the
+    processes, and the engine simulates faults of links and NICs itself.
     """
     if options is None:
         plan.check(ranks, _ANY_NICS)
@@ -93,7 +97,11 @@ def lab_options(
     rate: int | None,
     switch: str | None,
 ) -> LabOptions | None:
-    """What the options of the command ask for; None without --lab, which the others need."""
+    """Return the lab that the command's options describe; None without --lab.
+
+    Raises UsageError if an option about a lab is given without --lab, or if options contradict each
+    other.
+    """
     given = {"hosts": hosts, "nics": nics, "rate": rate, "switch": switch}
     if not lab:
         for name, value in given.items():
@@ -110,6 +118,6 @@ def lab_options(
 
 
 def _interfaces(lab: Lab) -> dict[str, str]:
-    """What programs that look for their NIC themselves are told."""
+    """Return variables that tell gloo, NCCL and TensorPipe which network interface to use."""
     first = lab.interfaces(0)[0]
     return {"GLOO_SOCKET_IFNAME": first, "NCCL_SOCKET_IFNAME": first, "TP_SOCKET_IFNAME": first}

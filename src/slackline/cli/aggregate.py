@@ -1,4 +1,4 @@
-"""`slackline aggregate`: a node that adds for the workers of a group, until it is interrupted."""
+"""The command `slackline aggregate`: an aggregation node in software, until interrupted."""
 
 import logging
 import signal
@@ -16,30 +16,49 @@ __all__ = ["aggregate"]
 
 def aggregate(
     listen: Annotated[
-        str, typer.Option(help="Address and port to listen at: 10.0.0.9:7000, 0.0.0.0:7000.")
+        str,
+        typer.Option(
+            help="Listen at this address and port: 10.0.0.9:7000, or 0.0.0.0:7000 for all."
+        ),
     ],
-    workers: Annotated[int, typer.Option(help="How many workers a group may have.")],
-    groups: Annotated[int, typer.Option(help="How many groups are served at a time.")] = 32,
+    workers: Annotated[int, typer.Option(help="Accept up to this many workers in a group.")],
+    groups: Annotated[int, typer.Option(help="Serve up to this many groups at a time.")] = 32,
     memory: Annotated[
-        str, typer.Option(help="For each group's results under way; half of it for one operation.")
+        str,
+        typer.Option(
+            help="Reserve this many bytes for the pending results of each group; one operation "
+            "gets at most half."
+        ),
     ] = "1GiB",
     onset: Annotated[
         int,
-        typer.Option(help="Segments of every worker before reduction starts; 0: whole messages."),
+        typer.Option(
+            help="Start to reduce when this many segments of every worker are there; 0 waits for "
+            "whole messages."
+        ),
     ] = 1,
-    nic: Annotated[str, typer.Option(help="What adds: software, twin or circuit.")] = "software",
+    nic: Annotated[
+        str, typer.Option(help="Reduce by software, twin (circuit model) or circuit (simulated).")
+    ] = "software",
     circuit: Annotated[
         str,
-        typer.Option(metavar="SIZES", help="Of a twin or circuit: lanes=4,slots=4,payload=4096."),
+        typer.Option(
+            metavar="SIZES",
+            help="Size the twin or the circuit: lanes=4,slots=4,payload=4096 (payload in bytes).",
+        ),
     ] = "",
     congestion: Annotated[
-        str, typer.Option(help="TCP congestion control, as SLACKLINE_CONGESTION.")
+        str,
+        typer.Option(help="Use this TCP congestion control, such as reno. Default: the system's."),
     ] = "",
     key: Annotated[
-        Path | None, typer.Option(help="A file that the workers have too, as SLACKLINE_KEY.")
+        Path | None,
+        typer.Option(
+            help="Authenticate workers by this key file, as SLACKLINE_KEY does. Default: none."
+        ),
     ] = None,
 ) -> None:
-    """Reduce for the workers that name this address in SLACKLINE_AGGREGATOR. Ctrl-C ends it."""
+    """Reduce for the workers that name this address in SLACKLINE_AGGREGATOR, until Ctrl-C."""
     from slackline.nic._aggregator import Aggregator, AggregatorOptions
     from slackline.nic._paths import parse_address
 

@@ -1,4 +1,4 @@
-"""`slackline circuit`: the circuits as Verilog, and what they take of an FPGA."""
+"""The command `slackline circuit`: the circuits as Verilog, and the FPGA resources they need."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Circuits that reduce.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Export the circuits that reduce, or count their FPGA resources.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
-Lanes = Annotated[int, typer.Option(help="Words of 32 bits in a beat.")]
-Ports = Annotated[int, typer.Option(help="Ranks around the node.")]
-Slots = Annotated[int, typer.Option(help="Frames in a port's buffer.")]
-Payload = Annotated[str, typer.Option(help="The longest payload of a frame.")]
+Lanes = Annotated[int, typer.Option(help="Move this many words of 32 bits in a beat.")]
+Ports = Annotated[int, typer.Option(help="Connect this many ranks to the aggregation node.")]
+Slots = Annotated[int, typer.Option(help="Buffer this many frames per port.")]
+Payload = Annotated[str, typer.Option(help="Accept frames with payloads up to this size, bytes.")]
 
 
 @app.callback()
@@ -31,17 +35,23 @@ def _group() -> None: ...
 
 @app.command()
 def verilog(
-    out: Annotated[Path, typer.Option(help="The folder to write to.")],
+    out: Annotated[Path, typer.Option(help="Write the files to this folder.")],
     lanes: Lanes = 16,
     ports: Ports = 4,
     slots: Slots = 4,
     payload: Payload = "8KiB",
     ahead: Annotated[
         int,
-        typer.Option(help="Beats that a ring NIC reads ahead; 0: of four of the longest frames."),
+        typer.Option(
+            help="Let a ring NIC read this many beats ahead; 0 reads four of the longest frames."
+        ),
     ] = 0,
 ) -> None:
-    """Write node, ring NIC, lanes and Ethernet port behind AXI, with registers in C and tables."""
+    """Write the circuits as Verilog, with register tables and a C header.
+
+    The circuits are the aggregation node, the ring NIC, the lanes (adders) and an Ethernet port,
+    each behind AXI interfaces.
+    """
     from slackline import circuit
 
     options = circuit.NodeOptions(
@@ -52,7 +62,7 @@ def verilog(
 
 
 def _ring(options: NodeOptions, ahead: int = 0) -> RingOptions:
-    """A ring NIC as wide as a node, with as many slots for frames of the same size."""
+    """Return options of a ring NIC as wide as the node, with slots of the same frame size."""
     from slackline import circuit
 
     return circuit.RingOptions(
@@ -66,16 +76,22 @@ def _ring(options: NodeOptions, ahead: int = 0) -> RingOptions:
 @app.command()
 def report(
     circuits: Annotated[
-        str, typer.Option("--circuits", help="Of adder, lanes, node, ring, with commas.")
+        str,
+        typer.Option("--circuits", help="Count these, joined by commas: adder, lanes, node, ring."),
     ] = "adder,lanes",
-    families: Annotated[str, typer.Option(help="Of xcup, xc7, ecp5, with commas.")] = "xcup,xc7",
-    clock: Annotated[bool, typer.Option(help="Place and route on an ECP5 too.")] = True,
+    families: Annotated[
+        str, typer.Option(help="Count for these FPGA families, joined by commas: xcup, xc7, ecp5.")
+    ] = "xcup,xc7",
+    clock: Annotated[
+        bool,
+        typer.Option(help="Also place and route adder and lanes on an ECP5, for the clock rate."),
+    ] = True,
     lanes: Lanes = 16,
     ports: Ports = 4,
     slots: Slots = 4,
     payload: Payload = "8KiB",
 ) -> None:
-    """Count what circuits take of an FPGA; wide ones take Yosys minutes."""
+    """Count the FPGA resources of circuits with Yosys; wide circuits take minutes."""
     from slackline import circuit
 
     options = circuit.NodeOptions(

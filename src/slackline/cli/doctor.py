@@ -1,12 +1,13 @@
-"""`slackline doctor`: is this machine, or this cluster, fit for a run, and what is to be mended.
+"""The command `slackline doctor`: checks whether a machine or a cluster is fit for a run.
 
-    slackline doctor                this machine; imports no torch
-    slackline doctor --ranks 4      and 4 ranks on it: bandwidth and latency of each link
+    slackline doctor                check this machine; imports no torch
+    slackline doctor --ranks 4      also start 4 ranks and measure bandwidth and latency
     torchrun --nnodes 2 --nproc-per-node 1 ... --no-python slackline doctor --cluster
-                                    every host of the job, and the links between its ranks
+                                    check every host of the job, and the links between its ranks
 
-Exit code: 0 when all is well, notes included; 1 when something is to be mended or a transfer
-failed; 2 for a mistake in the call. Under torchrun it is torchrun's, 1 likewise.
+Exit codes: 0 if nothing must be fixed (there may be notes); 1 if something must be fixed or a
+transfer failed; 2 for a wrong argument. Under torchrun the exit code is torchrun's own, which is 1
+as well if something must be fixed or a transfer failed.
 """
 
 import json
@@ -37,7 +38,7 @@ __all__ = ["doctor"]
 _MOST_RANKS = 64
 _LEAST_NS = 100_000_000
 _PATIENCE = timedelta(seconds=60)
-"""What the ranks get to start and to end, besides the time of their transfers."""
+"""The time that the ranks have to start and to end, besides the time of their transfers."""
 
 _LAST_WORDS = 20
 
@@ -45,14 +46,20 @@ _LAST_WORDS = 20
 def doctor(
     ranks: Annotated[
         int | None,
-        typer.Option("--ranks", "-n", help="Start so many ranks here and measure their links."),
+        typer.Option(
+            "--ranks",
+            "-n",
+            help="Start this many ranks here and measure their links. Default: none.",
+        ),
     ] = None,
     rails: Annotated[
-        str, typer.Option(help="Kinds of rails to measure, each by itself.")
+        str, typer.Option(help="Measure these kinds of rails, joined by commas, each by itself.")
     ] = ",".join(RAILS),
-    seconds: Annotated[str, typer.Option(help="How long to measure each kind of rail.")] = "4s",
+    seconds: Annotated[
+        str, typer.Option(help="Measure each kind of rail for this long, with a unit.")
+    ] = "4s",
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="Be a rank of a job that torchrun has started.")
+        bool, typer.Option("--cluster", help="Run as one rank of a job that torchrun has started.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> int:
@@ -78,7 +85,7 @@ def doctor(
 
 
 def _one_of_many(budget_ns: int, *, as_json: bool) -> int:
-    """One rank of torchrun's job: measures with the others; rank 0 prints what all have found."""
+    """Measure as one rank of torchrun's job and return the exit code; rank 0 prints the results."""
     from torch import distributed as dist
 
     if not dist.is_torchelastic_launched():
@@ -108,7 +115,10 @@ def _check(ranks: int | None, kinds: Sequence[str], seconds: str) -> int:
 
 
 def _measure(ranks: int, kind: str, budget_ns: int) -> Matrix | Finding:
-    """A job of its own, so that every rank has this kind of rail alone."""
+    """Measure one kind of rail in a job of its own, whose ranks have no other rails.
+
+    Return the measurements, or a finding if the job failed.
+    """
     directory = Path(tempfile.mkdtemp(prefix="slackline-doctor-"))
     result = directory / "measured.json"
     settings = {"SLACKLINE_RAILS": kind, "OMP_NUM_THREADS": "1"}

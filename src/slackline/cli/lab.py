@@ -1,10 +1,10 @@
-"""`slackline lab`: a network on this machine, which stays until it is taken down.
+"""The command `slackline lab`: a virtual network on this machine, which stays until removed.
 
-slackline lab up --hosts 4 --nics 2 --rate 1Gbit --switch user     make it
-slackline lab exec 2 -- ping -c 1 10.77.0.1                        run a program on a host
-slackline lab fault "link 2-3 delay 30ms for 5s"                   carry out faults, and wait
-slackline lab status                                               what there is
-slackline lab down                                                 take it down
+slackline lab up --hosts 4 --nics 2 --rate 1Gbit --switch user     create it
+slackline lab exec 2 -- ping -c 1 10.77.0.1                        run a program on host 2
+slackline lab fault "link 2-3 delay 30ms for 5s"                   inject faults, and wait
+slackline lab status                                               list labs and their faults
+slackline lab down                                                 remove it
 """
 
 import os
@@ -19,32 +19,43 @@ from slackline.units import format_rate, parse_bytes, parse_rate
 
 __all__ = ["HELP", "app"]
 
-HELP = "A network on this machine: hosts as network namespaces, rates, delays, faults."
+HELP = "Run a network on this machine: hosts as network namespaces, with rates, delays and faults."
 
 app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False)
 
 _Name = Annotated[
-    str | None, typer.Option("--name", help="Which lab; needless when there is only one.")
+    str | None,
+    typer.Option("--name", help="Choose the lab by name. Default: the only lab there is."),
 ]
 
 
 @app.command()
 def up(
-    hosts: Annotated[int, typer.Option(help="How many hosts.")] = 4,
-    nics: Annotated[int, typer.Option(help="NICs of each host.")] = 1,
+    hosts: Annotated[int, typer.Option(help="Create this many hosts.")] = 4,
+    nics: Annotated[int, typer.Option(help="Give each host this many NICs.")] = 1,
     rate: Annotated[
-        str | None, typer.Option(help="Of each NIC in each direction: 1Gbit. Default: unlimited.")
+        str | None,
+        typer.Option(
+            help="Limit each NIC in each direction to this rate: 1Gbit. Default: unlimited."
+        ),
     ] = None,
     burst: Annotated[
-        str | None, typer.Option(help="Sent ahead of the rate: 32KiB. Default: by the rate.")
+        str | None,
+        typer.Option(
+            help="Let a NIC send this much ahead of its rate: 32KiB. Default: by the rate."
+        ),
     ] = None,
-    mtu: Annotated[int, typer.Option(help="Bytes of the largest packet.")] = 1500,
+    mtu: Annotated[int, typer.Option(help="Set the MTU of each NIC, in bytes.")] = 1500,
     switch: Annotated[
-        str, typer.Option(help="kernel, or user for faults of links; auto is kernel.")
+        str,
+        typer.Option(
+            help="Join the hosts by kernel (its bridge) or user (can delay and drop packets); auto "
+            "is kernel."
+        ),
     ] = "auto",
-    name: Annotated[str, typer.Option(help="What the lab is called.")] = "lab",
+    name: Annotated[str, typer.Option(help="Name the lab.")] = "lab",
 ) -> None:
-    """Make a lab. It stays until `slackline lab down`."""
+    """Create a lab, a virtual network on this machine. It stays until `slackline lab down`."""
     from slackline import lab
 
     options = lab.LabOptions(
@@ -64,7 +75,7 @@ def up(
 
 @app.command()
 def status(name: _Name = None) -> None:
-    """Show the labs of this machine, and the faults that are there."""
+    """Show the labs of this machine, with the faults and packet counts of each."""
     from slackline import lab
 
     found = [lab.find(name)] if name is not None else list(lab.records())
@@ -95,11 +106,15 @@ _ENDS = ("source", "target", "nic")
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
 )
 def exec_(
-    host: Annotated[int, typer.Argument(metavar="HOST", help="The host's number, from 0.")],
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.")],
+    host: Annotated[int, typer.Argument(metavar="HOST", help="Choose the host by number, from 0.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="Run this command on the host.")
+    ],
     name: _Name = None,
 ) -> None:
-    """Run a program on a host, in place of this one: its signals and exit code are its own."""
+    """Run a program on a host of a lab. It replaces this process: signals and exit code are its
+    own.
+    """
     from slackline import lab
 
     program = command[1:] if command[0] == "--" else command
@@ -112,14 +127,18 @@ def exec_(
 @app.command()
 def fault(
     faults: Annotated[
-        list[str], typer.Argument(metavar="FAULT...", help='Like "link 2-3 delay 30ms for 5s".')
+        list[str],
+        typer.Argument(
+            metavar="FAULT...", help='Inject faults such as "link 2-3 delay 30ms for 5s".'
+        ),
     ],
     name: _Name = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Do not wait; what has no end stays with the lab.")
+        bool,
+        typer.Option("--detach", help="Return at once; a fault without an end stays with the lab."),
     ] = False,
 ) -> int:
-    """Carry out faults in a lab and return at their end. Ctrl-C takes them back."""
+    """Inject faults into a lab and return when they end. Ctrl-C removes the faults."""
     from slackline import lab
 
     plan = parse_all(faults)
@@ -137,10 +156,11 @@ def fault(
 def down(
     name: _Name = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All labs, also what dead programs left behind.")
+        bool,
+        typer.Option("--all", help="Remove all labs, and remains of labs whose program has died."),
     ] = False,
 ) -> None:
-    """Take a lab down, and end what runs in it."""
+    """Remove a lab, and end the processes that run in it."""
     from slackline import lab
 
     if not everything:

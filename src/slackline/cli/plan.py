@@ -1,6 +1,7 @@
-"""`slackline plan`: the plans as text, checked, with what they cost in steps and bytes, or in time.
+"""The command `slackline plan`: plans as text, checked, with their cost in steps, bytes or time.
 
-A collective's bytes and messages are those of the busiest rank; pipelines are in `_pipeline.py`.
+A collective's bytes and messages are those of the busiest rank. The sub-command for pipelines is in
+`_pipeline.py`.
 """
 
 from collections.abc import Sequence
@@ -25,10 +26,14 @@ from slackline.units import format_bytes, parse_bytes
 
 __all__ = ["app", "run"]
 
-app = typer.Typer(help="Print and check plans.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Print and check the plans of collectives and pipelines.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 _COUNT_ONLY = CostParameters(latency_ns=0, bytes_per_second=1, reduce_bytes_per_second=1)
-"""For the terms that depend on no machine."""
+"""Cost parameters for figures that depend on no machine: steps, messages, bytes."""
 
 
 app.command()(pipeline)
@@ -40,19 +45,23 @@ def _group() -> None: ...
 
 @app.command()
 def collective(
-    ranks: Annotated[int, typer.Option("--ranks", "-n", help="How many ranks.")],
+    ranks: Annotated[int, typer.Option("--ranks", "-n", help="Plan for this many ranks.")],
     plan: Annotated[
-        str | None, typer.Option(help="The plan's name; without it, all are compared.")
+        str | None, typer.Option(help="Print the plan of this name. Default: compare all plans.")
     ] = None,
-    collective: Annotated[str, typer.Option(help="all_reduce, broadcast, ...")] = "all_reduce",
+    collective: Annotated[
+        str, typer.Option(help="Plan this collective: all_reduce, broadcast, ...")
+    ] = "all_reduce",
     size: Annotated[
-        str | None, typer.Option(help="The whole buffer, to count bytes: 1MiB.")
+        str | None,
+        typer.Option(help="Count bytes for a buffer of this size: 1MiB. Default: count no bytes."),
     ] = None,
     root: Annotated[
-        int | None, typer.Option(help="The root, where the collective has one.")
+        int | None,
+        typer.Option(help="Use this rank as the root of a collective that has one. Default: 0."),
     ] = None,
 ) -> None:
-    """Print a collective's plan as a grid, or compare all of its plans."""
+    """Print a collective's plan as a grid, or compare all plans of the collective."""
     known = _collective(collective)
     if known.rooted and root is None:
         root = 0
@@ -70,7 +79,10 @@ def collective(
 
 
 def run(argv: Sequence[str]) -> int:
-    """`slackline plan ARGV`: prints, and returns the exit code; UsageError names a wrong value."""
+    """Run `slackline plan` with the arguments `argv` and return the exit code.
+
+    Raises UsageError that names a wrong value.
+    """
     code = app(list(argv), prog_name="slackline plan", standalone_mode=False)
     return code if isinstance(code, int) else 0
 
@@ -103,7 +115,10 @@ def _head(nbytes: int | None) -> tuple[str, ...]:
 
 
 def _figures(plan: CollectivePlan, nbytes: int | None) -> tuple[str, ...]:
-    """What the plan costs, in the order of `_head`; of messages and bytes, the busiest rank's."""
+    """Return a plan's cost as text, in the order of `_head`.
+
+    Messages and bytes are those of the busiest rank.
+    """
     cost = estimate(plan, nbytes or 0, _COUNT_ONLY)
     figures = (str(cost.steps), str(cost.messages), "yes" if plan.rank_ordered else "no")
     if nbytes is None:

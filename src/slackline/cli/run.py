@@ -1,10 +1,10 @@
-"""`slackline run`: a script on several ranks of this machine, and a table of what communication
-cost.
+"""The command `slackline run`: run a script on several ranks and print what communication cost.
 
-torchrun starts and watches the ranks. Rank 0's output is shown as it comes; the other ranks' is
-kept and shown when they fail. Exit code: 0; 2 for a mistake in the call; a failed rank's own code;
-1 for a rank that a signal killed; 128 + n when the command itself was ended by signal n (130 for
-Ctrl-C).
+torchrun starts and watches the ranks. Rank 0's output is shown as it is written. The output of the
+other ranks is stored, and shown if they fail.
+
+Exit codes: 0; 2 for a wrong argument; a failed rank's own code; 1 for a rank that a signal killed;
+128 + n if signal n ended the command itself (130 for Ctrl-C).
 """
 
 import os
@@ -32,76 +32,102 @@ from slackline.units import parse_rate
 __all__ = ["SETTINGS", "run"]
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
-"""How the command line is read: what follows the script belongs to the script."""
+"""Parser settings: all words after the script are arguments of the script."""
 
 _MOST_RANKS = 1024
 _TICK = timedelta(milliseconds=100)
 _PATIENCE = timedelta(minutes=1)
-"""What torchrun gets to end the ranks when the command itself fails; it needs five seconds."""
+"""The time that torchrun has to end the ranks if the command itself fails; it needs 5 seconds."""
 
 _LAST_WORDS = 30
-"""Lines of a failed rank's output that are shown."""
+"""The number of lines that are shown of a failed rank's output."""
 
 
 def run(
     script: Annotated[
-        Path, typer.Argument(metavar="SCRIPT", help="The Python script that each rank runs.")
+        Path, typer.Argument(metavar="SCRIPT", help="Run this Python script on each rank.")
     ],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ARGUMENTS]...", help="Handed to the script as they are."),
+        typer.Argument(metavar="[ARGUMENTS]...", help="Pass these to the script unchanged."),
     ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option("--ranks", "-n", help="How many processes to start on this machine; 4."),
+        typer.Option("--ranks", "-n", help="Start this many ranks on this machine. Default: 4."),
     ] = None,
     timeout: Annotated[
         str | None,
-        typer.Option(help="How long an operation may take before its rank gives up: 30s."),
+        typer.Option(
+            help="Fail an operation that takes longer than this: 30s. Default: the process group's."
+        ),
     ] = None,
     nic: Annotated[
         str | None,
-        typer.Option(help="What adds for each rank: software, twin or circuit."),
+        typer.Option(
+            help="Reduce for each rank by software, twin (circuit model) or circuit (simulated). "
+            "Default: SLACKLINE_NIC, else software."
+        ),
     ] = None,
     nic_check: Annotated[
         str | None,
-        typer.Option(metavar="K", help="A circuit does every K-th operation of a twin again; 0."),
+        typer.Option(
+            metavar="K",
+            help="Check every K-th operation of a twin on the simulated circuit; 0 checks none. "
+            "Default: SLACKLINE_NIC_CHECK, else 0.",
+        ),
     ] = None,
     circuit: Annotated[
         str | None,
-        typer.Option(metavar="SIZES", help="Of the circuit, or its twin: lanes=4,slots=4."),
+        typer.Option(metavar="SIZES", help="Size the circuit or its twin: lanes=4,slots=4."),
     ] = None,
     serve: Annotated[
         str | None,
         typer.Option(
             "--as",
             metavar="BACKEND",
-            help="Serve the groups that SCRIPT asks of this backend on CPUs: gloo.",
+            help="Serve the CPU groups that SCRIPT asks of this backend: gloo. Default: none.",
         ),
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option(help="Directory to keep every rank's output and telemetry in."),
+        typer.Option(
+            help="Keep every rank's output and telemetry in this empty or new directory. "
+            "Default: keep them only if the job fails."
+        ),
     ] = None,
     faults: Annotated[
         list[str] | None,
-        typer.Option("--fault", help='What goes wrong: "rank 2 stop from 5s for 1s".'),
+        typer.Option(
+            "--fault",
+            help='Inject this fault: "rank 2 stop from 5s for 1s". May be repeated. Default: none.',
+        ),
     ] = None,
     lab: Annotated[
         bool, typer.Option("--lab", help="Give each rank a host of its own in a lab (root).")
     ] = False,
-    hosts: Annotated[int | None, typer.Option(help="Hosts of the lab, one rank each; 4.")] = None,
-    nics: Annotated[int | None, typer.Option(help="NICs of each host in the lab; 1.")] = None,
+    hosts: Annotated[
+        int | None, typer.Option(help="Give the lab this many hosts, one rank each. Default: 4.")
+    ] = None,
+    nics: Annotated[
+        int | None, typer.Option(help="Give each host of the lab this many NICs. Default: 1.")
+    ] = None,
     rate: Annotated[
-        str | None, typer.Option(help="Of each NIC of the lab in each direction: 1Gbit.")
+        str | None,
+        typer.Option(
+            help="Limit each NIC of the lab in each direction: 1Gbit. Default: unlimited."
+        ),
     ] = None,
     switch: Annotated[
-        str | None, typer.Option(help="Of the lab: kernel, user, or auto by the faults.")
+        str | None,
+        typer.Option(
+            help="Join the lab's hosts by kernel (its bridge), user (can delay and drop packets) "
+            "or auto (by the faults). Default: auto."
+        ),
     ] = None,
 ) -> int:
-    """Run SCRIPT on several ranks of this machine and say what communication cost.
+    """Run SCRIPT on several ranks of this machine and print what communication cost.
 
-    Options for slackline stand before the script, options for the script after it.
+    Options of slackline precede the script; options of the script follow it.
     """
     options = lab_options(
         lab=lab,
@@ -127,7 +153,7 @@ def run(
                 screen.note(
                     "at its first use on a machine the circuit is compiled, for half a minute"
                 )
-            # A mistake is told once, not by every rank.
+            # Check the devices here, so that a wrong value is reported once and not by every rank.
             Devices(chosen.nic, chosen.nic_check, chosen.circuit or "")
         directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
         telemetry = directory / "telemetry"
@@ -185,7 +211,10 @@ def _check(script: Path, ranks: int, keep: Path | None) -> None:
 
 
 def _asked(**options: str | None) -> dict[str, str]:
-    """The options for the ranks' engines, as their environment; refused before any rank starts."""
+    """Return the options for the ranks' engines as environment variables.
+
+    Raises UsageError for a wrong value, before any rank starts.
+    """
     asked: dict[str, str] = {}
     for option, given in options.items():
         if given is None:
@@ -202,7 +231,7 @@ def _asked(**options: str | None) -> dict[str, str]:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Collects the signals that ask the command to end, instead of being ended by them."""
+    """Collect the signals that ask the command to end, so that they do not end it directly."""
     received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -218,7 +247,7 @@ def _signals() -> Iterator[list[int]]:
 
 
 def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: list[int]) -> None:
-    """Shows what the job writes until it has ended; stops it at the first signal."""
+    """Show the job's output and progress until it has ended; stop the job at the first signal."""
     tails: dict[str, Tail] = {}
     ended = stopping = False
     while not ended:
@@ -239,7 +268,7 @@ def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: li
 
 
 def _explain(job: Job, ending: Ending, screen: Screen) -> None:
-    """Names the rank that failed first, and shows its output unless it was shown as rank 0's."""
+    """Report the rank that failed first, and show its output unless rank 0 has shown the same."""
     if not ending.failures:
         ended = "; its ranks have been ended" if ending.torchrun < 0 else ""
         said = job.torchrun_log.read_bytes()
