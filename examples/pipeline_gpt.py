@@ -1,12 +1,13 @@
-r"""Train a small GPT on Python's own sources, in a pipeline of one stage a rank.
+r"""Train a small GPT on Python's own sources, in a pipeline with one stage on each rank.
 
     slackline run --ranks 4 --fault "link 1-2 delay 30ms" examples/pipeline_gpt.py
     slackline run --ranks 4 --fault "link 1-2 delay 30ms" examples/pipeline_gpt.py \\
         --schedule 1f1b --policy fixed
 
 The text is the standard library's argparse, byte by byte. Rank 0 has the embedding, the last rank
-the head and the loss, and each a part of the blocks. With --check rank 0 then trains the same
-network in one process, microbatch after microbatch: all losses are equal, to the bit.
+has the head and the loss, and each rank has a part of the blocks. With --check, rank 0 then trains
+the same network in one process, microbatch after microbatch, and compares the losses: all must have
+equal bits.
 """
 
 import argparse
@@ -26,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each around a shortcut."""
+    """A transformer block: attention and a perceptron, each with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -47,7 +48,7 @@ class Block(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Bytes and their places."""
+    """An embedding of bytes and of their positions in the text."""
 
     def __init__(self, width: int, length: int) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class Embedding(nn.Module):
 
 
 def part(stage: int, stages: int, given: argparse.Namespace) -> nn.Sequential:
-    """One stage; the same wherever it is made."""
+    """Return the layers of one stage, with the same initial weights at every rank."""
     torch.manual_seed(stage)
     layers: list[nn.Module] = [Embedding(given.width, given.length)] if stage == 0 else []
     layers += [Block(given.width, 4) for _ in range(given.blocks)]
@@ -69,12 +70,12 @@ def part(stage: int, stages: int, given: argparse.Namespace) -> nn.Sequential:
 
 
 def loss_of(logits: Tensor, target: Tensor) -> Tensor:
-    """Of the next byte."""
+    """Return the cross entropy of predictions of the next byte."""
     return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
 
 
 def batch(text: Tensor, step: int, given: argparse.Namespace) -> tuple[Tensor, Tensor]:
-    """Pieces of the text and what follows each byte."""
+    """Return pieces of the text, and for each byte in them the byte that follows it."""
     generator = torch.Generator().manual_seed(step)
     starts = torch.randint(len(text) - given.length - 1, (given.batch,), generator=generator)
     pieces = torch.stack([text[start : start + given.length + 1] for start in starts.tolist()])
@@ -82,7 +83,7 @@ def batch(text: Tensor, step: int, given: argparse.Namespace) -> tuple[Tensor, T
 
 
 def in_a_pipeline(text: Tensor, given: argparse.Namespace) -> list[list[float]]:
-    """Each step's losses, microbatch by microbatch."""
+    """Train in a pipeline and return each step's losses, one for each microbatch."""
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     module = part(rank, ranks, given)
     optimizer = AdamW(module.parameters(), lr=3e-3)
@@ -119,7 +120,7 @@ def in_a_pipeline(text: Tensor, given: argparse.Namespace) -> list[list[float]]:
 
 
 def alone(text: Tensor, stages: int, given: argparse.Namespace) -> list[list[float]]:
-    """The same in this process."""
+    """Train the whole network in this process, on the same batches, and return the same losses."""
     model = nn.Sequential(*(part(stage, stages, given) for stage in range(stages)))
     optimizer = AdamW(model.parameters(), lr=3e-3)
     found = []
@@ -144,19 +145,27 @@ def alone(text: Tensor, stages: int, given: argparse.Namespace) -> list[list[flo
 
 
 def main() -> int:
-    """Trains as the arguments say."""
+    """Train as the command line says; return 1 if --check finds different losses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--microbatches", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=24)
-    parser.add_argument("--length", type=int, default=64)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--blocks", type=int, default=1, help="of each stage")
-    parser.add_argument("--memory", type=int, help="activations that a stage may hold")
-    parser.add_argument("--schedule", default="auto")
-    parser.add_argument("--policy")
-    parser.add_argument("--report", action="store_true", help="what happened on rank 0")
-    parser.add_argument("--check", action="store_true", help="train it in one process as well")
+    parser.add_argument("--steps", type=int, default=20, help="train for this many steps (20)")
+    parser.add_argument(
+        "--microbatches", type=int, default=12, help="split a batch into this many parts (12)"
+    )
+    parser.add_argument("--batch", type=int, default=24, help="take this many texts a step (24)")
+    parser.add_argument("--length", type=int, default=64, help="cut texts of this many bytes (64)")
+    parser.add_argument("--width", type=int, default=128, help="use vectors of this width (128)")
+    parser.add_argument(
+        "--blocks", type=int, default=1, help="give each stage this many blocks (1)"
+    )
+    parser.add_argument(
+        "--memory", type=int, help="let a stage hold this many activations (default: no cap)"
+    )
+    parser.add_argument("--schedule", default="auto", help="plan by this schedule (auto)")
+    parser.add_argument("--policy", help="follow this policy (default: the schedule's)")
+    parser.add_argument("--report", action="store_true", help="print what happened on rank 0")
+    parser.add_argument(
+        "--check", action="store_true", help="train in one process as well, compare"
+    )
     given = parser.parse_args()
     torch.set_num_threads(1)
     text = torch.frombuffer(bytearray(Path(argparse.__file__).read_bytes()), dtype=torch.uint8)

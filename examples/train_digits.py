@@ -4,19 +4,25 @@
     slackline run --ranks 4 examples/train_digits.py --compare slackline gloo    and DDP beside it
     slackline run --ranks 4 examples/train_digits.py --backend gloo --method ddp
 
-What is trained does not depend on the number of ranks: the images of a batch are dealt out evenly,
-and the network normalises with GroupNorm, whose statistics come from one image. BatchNorm's come
-from a rank's share of the batch, so with it four ranks would train another network than one.
+PCCO is the method of slackline.overlap: gradients are reduced during the backward pass, and the
+next forward pass waits only for the parameters that it needs. DDP is torch's
+DistributedDataParallel.
 
-What is measured. Rounds of an epoch take turns: one of each contestant, then one of the same
-network that trains alone, without any communication, because a shared machine is never twice
-equally busy. All ranks begin a round together. The first four rounds only warm up: in them PCCO
-finds by trial how many gradients are best reduced together.
+The trained network does not depend on the number of ranks. The images of a batch are split evenly,
+and the network normalises with GroupNorm, whose statistics come from one image. BatchNorm's
+statistics come from a rank's share of the batch, so with it four ranks would train a different
+network than one.
 
-    step      a round's time over its steps, at the slowest rank
-    exposed   step less the same turn's step alone: what communication cost, wherever it hides
-    blocked   measured at rank 0: the training thread stood still. DDP's wait is the time from the
-              last gradient of the own backward pass to the end of `backward`; PCCO counts its own
+Rounds of one epoch take turns: a round of each contestant, then a round of the same network that
+trains alone, without communication. Turns are needed because the load of a shared machine changes.
+All ranks begin a round together. The first four rounds only warm up: in them PCCO finds by trial
+how many gradients are best reduced together. The figures are:
+
+    step      time of a round divided by its steps, at the slowest rank
+    exposed   step less the same turn's step alone: the cost of communication, wherever it hides
+    blocked   time that rank 0's training thread waited. For DDP this is the time from the last
+              gradient of the rank's own backward pass to the end of `backward`; PCCO counts its
+              own waits
 """
 
 import argparse
@@ -41,7 +47,7 @@ import slackline
 
 TIMEOUT = timedelta(minutes=1)
 WARM_UP = 4
-"""Rounds that are not timed; fewer where less than two would be left."""
+"""The rounds that are not timed; fewer if less than two timed rounds would be left."""
 METHODS = ("pcco", "ddp")
 BACKENDS = ("slackline", "gloo")
 
@@ -49,7 +55,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions around a shortcut."""
+    """A residual block: two 3x3 convolutions with a shortcut around them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -67,7 +73,7 @@ class Block(nn.Module):
 
 
 def resnet(seed: int) -> nn.Module:
-    """A residual network for 8x8 images in ten classes; the seed gives its weights."""
+    """Return a residual network for 8x8 images in ten classes; the seed determines its weights."""
     torch.manual_seed(seed)
     return nn.Sequential(
         nn.Conv2d(1, 32, 3, padding=1, bias=False),
@@ -83,7 +89,7 @@ def resnet(seed: int) -> nn.Module:
 
 
 class Digits:
-    """The 1,797 images; a fifth is kept for the test, the same one for every seed."""
+    """The data set of 1,797 images; a fifth is kept for the test, the same for every seed."""
 
     def __init__(self, batch: int, seed: int) -> None:
         images, labels = load_digits(return_X_y=True)
@@ -94,7 +100,10 @@ class Digits:
         self.batch, self.seed, self.steps = batch, seed, len(y) // batch
 
     def epoch(self, number: int, rank: int, ranks: int) -> list[Batch]:
-        """This rank's share of every batch; the order depends on the seed and the epoch alone."""
+        """Return one rank's share of every batch of an epoch, as (images, labels).
+
+        The order of the images depends on the seed and the epoch alone.
+        """
         generator = torch.Generator().manual_seed(self.seed * 10_000 + number)
         order = torch.randperm(len(self.y), generator=generator)
         batches = order[: self.steps * self.batch].view(self.steps, ranks, -1)[:, rank]
@@ -107,7 +116,7 @@ class Digits:
 
 
 def digest(model: nn.Module) -> str:
-    """The same on two ranks, or in two runs, exactly if all parameters have the same bits."""
+    """Return a hash of all parameters, which is equal exactly if all bits are equal."""
     found = hashlib.sha256()
     for tensor in model.state_dict().values():
         found.update(tensor.numpy().tobytes())
@@ -115,17 +124,17 @@ def digest(model: nn.Module) -> str:
 
 
 def pcco(model: nn.Module, optimizer: Optimizer, group: object) -> nn.Module:
-    """The one line of PCCO."""
+    """Wrap a model for data-parallel training by PCCO (slackline.overlap), in one line."""
     return slackline.overlap.DataParallel(model, optimizer, process_group=group)
 
 
 def ddp(model: nn.Module, optimizer: Optimizer, group: object) -> nn.Module:
-    """The one line of torch's own DDP."""
+    """Wrap a model for data-parallel training by torch's own DDP, in one line."""
     return DistributedDataParallel(model, process_group=group)
 
 
 class LastGradient:
-    """A parameter's hook that keeps the time."""
+    """A gradient hook that records the time of the last gradient."""
 
     time_s = 0.0
 
@@ -134,7 +143,7 @@ class LastGradient:
 
 
 class Contestant:
-    """A network in training and what its rounds took."""
+    """A network in training, with the times of its rounds."""
 
     def __init__(self, name: str, seed: int, wrap: Callable[..., nn.Module], group: object) -> None:
         self.name = name
@@ -149,7 +158,7 @@ class Contestant:
             parameter.register_post_accumulate_grad_hook(self.last_gradient)
 
     def round(self, batches: list[Batch]) -> None:
-        """Trains on the batches and notes the time of a step."""
+        """Train on the batches, and record the time of a step and the time spent waiting."""
         counted_s = self._counted_s()
         waited_s = 0.0
         distributed.barrier()
@@ -180,26 +189,29 @@ class Contestant:
 
 
 def quantiles_ms(seconds: list[float]) -> dict[str, float]:
-    """Median and the two deciles at the ends, in milliseconds."""
+    """Return the median, the 10th and the 90th percentile of durations, in milliseconds."""
     milliseconds = [1e3 * value for value in seconds]
     tenths = statistics.quantiles(milliseconds, n=10, method="inclusive")
     return {"median": statistics.median(milliseconds), "p10": tenths[0], "p90": tenths[-1]}
 
 
 def timed(per_round: list[float]) -> list[float]:
-    """Return the values of the rounds that count."""
+    """Return the values of the timed rounds, without those that warm up."""
     return per_round[min(WARM_UP, len(per_round) - 2) :]
 
 
 def slowest(step_s: list[float]) -> list[float]:
-    """Each round's time of a step at the slowest rank, without the rounds that warm up."""
+    """Return each timed round's time of a step at the slowest rank, in seconds.
+
+    All ranks call this together.
+    """
     by_rank: list[list[float]] = [[] for _ in range(distributed.get_world_size())]
     distributed.all_gather_object(by_rank, step_s)
     return timed([max(times) for times in zip(*by_rank, strict=True)])
 
 
 def measure(contestant: Contestant, alone_s: list[float], digits: Digits) -> dict[str, object]:
-    """What the table and the JSON say of a contestant; all ranks call it together."""
+    """Return a contestant's figures for the table and the JSON; all ranks call this together."""
     digests: list[str] = [""] * distributed.get_world_size()
     distributed.all_gather_object(digests, contestant.digest())
     if len(set(digests)) > 1:
@@ -217,14 +229,14 @@ def measure(contestant: Contestant, alone_s: list[float], digits: Digits) -> dic
 
 
 def ratios(results: list[dict]) -> str:
-    """Return how many times as fast as the others the first contestant takes a step."""
+    """Return a sentence that compares the first contestant's step time with the others'."""
     first, *others = ((each["name"], each["step_ms"]["median"]) for each in results)
     told = ", ".join(f"{time / first[1]:.2f}x as fast as {name}" for name, time in others)
     return f"{first[0]} takes a step {told}"
 
 
 def show(results: list[dict], alone: dict[str, float], groups: str) -> None:
-    """The contestants side by side, how the first compares with the others, and why."""
+    """Print the contestants side by side, how they compare, and the groups found by trial."""
 
     def row(label: str, *cells: str) -> None:
         print(f"{label:>14}" + "".join(f"{cell:>26}" for cell in cells))
@@ -245,16 +257,30 @@ def show(results: list[dict], alone: dict[str, float], groups: str) -> None:
 
 
 def options() -> argparse.Namespace:
-    """The command line; a mistake in it ends with code 2 before any rank waits for another."""
+    """Parse the command line; a mistake exits with code 2 before any rank waits for another."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
-    parser.add_argument("--backend", choices=BACKENDS, default="slackline")
-    parser.add_argument("--method", choices=METHODS, default="pcco")
     parser.add_argument(
-        "--compare", choices=BACKENDS, nargs="+", default=[], help="DDP over these, in turns"
+        "--backend", choices=BACKENDS, default="slackline", help="communicate by this (slackline)"
     )
-    parser.add_argument("--epochs", type=int, default=15, help="rounds; at least 3 (default: 15)")
-    parser.add_argument("--batch", type=int, default=128, help="images a step, over all ranks")
-    parser.add_argument("--seed", type=int, default=0, help="weights and order of the images")
+    parser.add_argument(
+        "--method", choices=METHODS, default="pcco", help="train in parallel by this method (pcco)"
+    )
+    parser.add_argument(
+        "--compare",
+        choices=BACKENDS,
+        nargs="+",
+        default=[],
+        help="also train by DDP over these, in turns (default: none)",
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=15, help="train for this many rounds, at least 3 (15)"
+    )
+    parser.add_argument(
+        "--batch", type=int, default=128, help="take this many images a step, over all ranks (128)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed the weights and the order of the images (0)"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--bits", action="store_true", help="print rank 0's losses as float.hex()")
     given = parser.parse_args()
@@ -267,7 +293,9 @@ def options() -> argparse.Namespace:
 
 def main() -> None:
     given = options()
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))  # known before any rank waits for another
+    # The environment gives the number of ranks, so a mistake is found before any rank waits for
+    # another.
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if given.batch % ranks:
         raise SystemExit(f"--batch must be a multiple of the {ranks} ranks, not {given.batch}")
     distributed.init_process_group(given.backend, timeout=TIMEOUT)

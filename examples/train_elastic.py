@@ -4,15 +4,15 @@ Restart: torchrun starts all ranks again, at the step after the last one that an
 
     torchrun --standalone --nproc-per-node=4 --max-restarts=3 examples/train_elastic.py saved/
 
-Shrink: the ranks that are left go on in their own processes. Each rank needs an agent of its own,
-because torchrun ends all ranks of an agent when one of them dies. In four terminals:
+Shrink: the remaining ranks continue in their own processes. Each rank needs a torchrun agent of its
+own, because torchrun ends all ranks of an agent when one of them dies. In four terminals:
 
     for NODE in 0 1 2 3:
     torchrun --nnodes=4 --nproc-per-node=1 --node-rank=$NODE --master-addr=127.0.0.1 \
         --master-port=29500 examples/train_elastic.py saved/ --shrink
 
-A batch is dealt out to whatever ranks there are, so that a step is the same step for any number of
-them that divides it; 120 suits one to six.
+A batch is split over the ranks that there are, so a step has the same result for any number of
+ranks that divides the batch. A batch of 120 suits one to six ranks.
 """
 
 import argparse
@@ -31,20 +31,20 @@ from slackline.backend import ElasticState
 
 
 class Steps:
-    """The digits by the number of the step: what to train on depends on nothing else."""
+    """The training data by step number; a step's data depends on nothing else."""
 
     def __init__(self, batch: int, seed: int) -> None:
         self._digits = Digits(batch, seed)
         self._epoch = lru_cache(maxsize=1)(self._digits.epoch)
 
     def share(self, step: int, rank: int, ranks: int) -> Batch:
-        """This rank's part of the step's batch."""
+        """Return one rank's part of the batch of a step, as (images, labels)."""
         epoch, index = divmod(step, self._digits.steps)
         return self._epoch(epoch, rank, ranks)[index]
 
 
 class Diary:
-    """What this process has done, line by line, in a file of its own; nothing without a folder."""
+    """A log of this process's steps, in a file of its own; without a folder nothing is written."""
 
     def __init__(self, folder: Path | None) -> None:
         self._file = None
@@ -65,7 +65,7 @@ def train(
     last: int,
     diary: Diary,
 ) -> None:
-    """From the step that the state has reached to the last one, with the ranks that there are."""
+    """Train from the step that the state has reached to the last step, with the present ranks."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     diary("ranks", ranks, "rank", rank, "from", state.step)
     if rank == 0:
@@ -82,14 +82,24 @@ def train(
 
 
 def options() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
-    parser.add_argument("saved", type=Path, help="where steps are saved and looked for")
-    parser.add_argument("--shrink", action="store_true", help="go on in this process if possible")
-    parser.add_argument("--steps", type=int, default=110, help="how many there are in all")
-    parser.add_argument("--batch", type=int, default=120, help="images a step, over all ranks")
-    parser.add_argument("--seed", type=int, default=0, help="weights and order of the images")
-    parser.add_argument("--diary", type=Path, help="folder for a file of each process's steps")
+    parser.add_argument("saved", type=Path, help="save steps to this folder, and resume from it")
+    parser.add_argument(
+        "--shrink", action="store_true", help="continue in this process if possible"
+    )
+    parser.add_argument("--steps", type=int, default=110, help="take this many steps in all (110)")
+    parser.add_argument(
+        "--batch", type=int, default=120, help="take this many images a step, over all ranks (120)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed the weights and the order of the images (0)"
+    )
+    parser.add_argument(
+        "--diary",
+        type=Path,
+        help="log each process's steps to a file in this folder (default: none)",
+    )
     return parser.parse_args()
 
 

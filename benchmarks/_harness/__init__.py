@@ -1,14 +1,15 @@
-"""What every benchmark shares.
+"""The code that all benchmarks share.
 
-machine   what was measured on: processor, kernel, versions, date, commit; counters of the kernel
+machine   description of the machine: processor, kernel, versions, date, commit; kernel counters
 summary   median, 10th and 90th percentile of a sample
-report    rows, targets (met is computed), JSON and tables
-ranks     rank processes, here or on the hosts of a lab, that do what the benchmark asks, and end
-          with the first one's error
-programs  programs in C or C++ in the place of ranks; their side is turns.h
+report    rows, targets (whether one is met is computed), JSON and tables
+ranks     rank processes, here or on the hosts of a lab (a virtual network on this machine)
+programs  programs in C or C++ as ranks; turns.h is their side of the protocol
 openmpi   OpenMPI as such a program, here or on the hosts of a lab
 usage     processor time and context switches of a process
 rounds    the order in which contestants take turns
-pattern   contents that show after any number of calls whether each of them was right
-options   --quick, --json, and what is left out
+pattern   buffer contents that show after any number of calls whether each call was right
+ideal     the shortest times that a wire allows
+groups    a rank's process groups
+options   the command line: --quick, --json, and the choice of parts and contestants
 """

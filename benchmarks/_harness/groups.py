@@ -1,4 +1,4 @@
-"""A rank's groups in torch.distributed."""
+"""Process groups of torch.distributed for a benchmark's ranks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from _harness.ranks import Place
 
 
 def join(place: Place, timeout: timedelta, backend: str = "slackline") -> dist.ProcessGroup:
-    """Make this process, computing on one thread, a rank of a group of `backend`; return the group.
+    """Make this process a rank of a default process group of `backend`, and return the group.
 
-    It is the process's default group.
+    The process computes on one thread from then on.
     """
     torch.set_num_threads(1)
-    # Torch exports it at run time, but not to the type checker.
+    # FileStore exists at run time, but torch's types do not export it.
     store = dist.FileStore(  # type: ignore[attr-defined]
         str(place.store), place.size
     )

@@ -1,54 +1,58 @@
-"""What the wire allows: the arithmetic behind every percentage. Pure.
+"""The shortest times that the wire allows: the arithmetic behind every percentage, without I/O.
 
 A NIC of `rate` bits a second carries Ethernet frames. TCP with time stamps puts 1448 bytes of
-payload into a frame of 1514, so 1448/1514 of the rate is what a program can get at best; the
-token buckets of a lab count the same 1514 bytes. In an allreduce every rank has to send, and to
-receive, 2(n-1)/n times its buffer, whatever the plan.
+payload into a frame of 1514, so a program can get at most 1448/1514 of the rate. The token buckets
+of a lab count the same 1514 bytes. In an allreduce every rank has to send, and to receive, 2(n-1)/n
+times its buffer, whatever the plan.
 """
 
 from __future__ import annotations
 
 PAYLOAD_BYTES = 1448
-"""Of a full frame: 1500 bytes less 20 of IP, 20 of TCP and 12 of TCP's time stamp."""
+"""The payload of a full frame in bytes: 1500 less 20 of IP, 20 of TCP and 12 of its time stamp."""
 FRAME_BYTES = 1514
-"""The same with Ethernet's header."""
+"""The size of a full frame in bytes, with Ethernet's header of 14 bytes."""
 
 
 def goodput_bps(rate_bps: int) -> float:
-    """Bits of payload a second, each way, of a NIC of `rate_bps`."""
+    """Return the bits of payload that a NIC of `rate_bps` carries in a second, each way."""
     return rate_bps * PAYLOAD_BYTES / FRAME_BYTES
 
 
 def sent_bytes(nbytes: int, ranks: int) -> float:
-    """What each rank sends, and receives, in an allreduce of `nbytes`."""
+    """Return the bytes that each rank sends, and receives, in an allreduce of `nbytes`."""
     return 2 * (ranks - 1) / ranks * nbytes
 
 
 def allreduce_seconds(nbytes: int, ranks: int, rate_bps: int, nics: int = 1) -> float:
-    """The shortest time of an allreduce: all NICs of every rank busy both ways throughout."""
+    """Return the shortest time of an allreduce: all NICs of every rank are busy both ways
+    throughout.
+    """
     return sent_bytes(nbytes, ranks) * 8 / (goodput_bps(rate_bps) * nics)
 
 
 def percent_of_wire(
     nbytes: int, calls: int, seconds: float, ranks: int, rate_bps: int, nics: int = 1
 ) -> float:
-    """How much of the wire `calls` allreduces of `nbytes` used that took `seconds` together."""
+    """Return the percentage of the wire that `calls` allreduces of `nbytes` used.
+
+    The allreduces took `seconds` together.
+    """
     return 100 * calls * allreduce_seconds(nbytes, ranks, rate_bps, nics) / seconds
 
 
 def seconds_with_cut(
     nbytes: int, ranks: int, rate_bps: int, nics: int, cut_seconds: float
 ) -> float:
-    """The shortest time of an allreduce during which one rank loses one of its NICs.
+    """Return the shortest time of an allreduce during which one rank loses one of its NICs.
 
-    Until the cut, `cut_seconds` after the start, every rank moves nics * goodput; from then on the
-    rank with the cut has nics - 1 left, and all others wait for it: each of them owes it a part of
-    the sum and is owed one. So
+    Until the cut, `cut_seconds` after the start, every rank moves nics * goodput. From then on the
+    rank with the cut has nics - 1 NICs left. All other ranks wait for it, because each of them
+    sends it a part of the sum and receives one from it. The time is therefore
 
         cut + (sent_bytes - nics * goodput * cut) / ((nics - 1) * goodput)
 
-    where nothing that was under way at the cut has to be sent again and nobody needs a moment to
-    notice.
+    if nothing that was under way at the cut has to be sent again, and the cut is noticed at once.
     """
     per_second = goodput_bps(rate_bps) / 8
     left = sent_bytes(nbytes, ranks) - nics * per_second * cut_seconds

@@ -1,4 +1,4 @@
-"""A rank on a host of a lab: the program that LabRanks starts. Its argument is a descriptor."""
+"""The program that LabRanks starts on a lab's host; its argument is a connection's descriptor."""
 
 import sys
 from multiprocessing.connection import Connection

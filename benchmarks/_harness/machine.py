@@ -1,4 +1,4 @@
-"""What a figure was measured on: the machine, the versions, the commit."""
+"""A description of the machine that a figure was measured on: hardware, versions, commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def describe_machine() -> dict[str, str | int | float]:
-    """The machine as JSON values; names neither the host nor a path."""
+    """Return a description of the machine as JSON values; host name and paths are left out."""
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -27,31 +27,36 @@ def describe_machine() -> dict[str, str | int | float]:
 
 
 def busy_seconds() -> float:
-    """Processor time that everything on this machine has used since it booted, of all cores."""
+    """Return the processor time that all cores of this machine have used since it booted, in
+    seconds.
+    """
     user, nice, system, _idle, _waiting, hard, soft = _processor_seconds()
     return user + nice + system + hard + soft
 
 
 def softirq_seconds() -> float:
-    """Return the time that all cores have spent in soft interrupts since the machine booted.
+    """Return the time that all cores have spent in soft interrupts since boot, in seconds.
 
-    The kernel counts it in steps of 10 ms. Where it has no precise accounting of interrupts, what
-    interrupts a process is counted in that process's system time as well.
+    The kernel counts this time in steps of 10 ms. Where the kernel does not account interrupts
+    precisely, the time of an interrupt is also counted as system time of the interrupted process.
     """
     return _processor_seconds()[6]
 
 
 def _processor_seconds() -> tuple[float, ...]:
-    """Return user, nice, system, idle, waiting, hard and soft interrupts, of all cores."""
+    """Return the seconds of user, nice, system, idle, I/O wait, hard and soft interrupt, of all
+    cores.
+    """
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     return tuple(int(field) / os.sysconf("SC_CLK_TCK") for field in fields)
 
 
 def sent_packets(pid: int, interface: str) -> int:
-    """Return the packets that an interface has sent, of the host or namespace of process `pid`.
+    """Return the packets that an interface has sent, on the host or in the namespace of process
+    `pid`.
 
-    Packets that the kernel cuts or joins later count once. Raises KeyError where there is no such
-    interface.
+    Packets that the kernel segments or coalesces later count once. Raises KeyError if there is no
+    such interface.
     """
     lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
     counters = {name.strip(): line.split() for name, line in (row.split(":", 1) for row in lines)}
@@ -59,7 +64,7 @@ def sent_packets(pid: int, interface: str) -> int:
 
 
 def commit() -> str:
-    """The checkout's short commit, "-dirty" behind it when tracked files differ from it."""
+    """Return the checkout's short commit, with "-dirty" behind it if tracked files differ."""
     head = _git("rev-parse", "--short", "HEAD")
     if head is None:
         return "unknown"

@@ -1,6 +1,6 @@
-/* OpenMPI's side of a benchmark: turns of MPI_Allreduce, as turns.h says.
+/* OpenMPI's ranks in a benchmark: turns of MPI_Allreduce by the protocol in turns.h.
  *
- * mpirun -n N mpi_allreduce FOLDER
+ *     mpirun -n N mpi_allreduce FOLDER
  */
 #include <mpi.h>
 

@@ -13,12 +13,12 @@ from slackline.lab import Lab
 
 SOURCE = Path(__file__).with_name("mpi_allreduce.c")
 BYTE_TRANSFER = {"tcp": "self,tcp", "shm": "self,vader"}
-"""OpenMPI's transports beside our rails; vader is its shared memory."""
+"""The OpenMPI transports that correspond to slackline's rails; vader is OpenMPI's shared memory."""
 POLITE = ["--mca", "mpi_yield_when_idle", "1"]
 
 
 def missing() -> str | None:
-    """Return why OpenMPI cannot take part, or None where it can."""
+    """Return the reason why OpenMPI cannot take part; None if it can."""
     for program in ("mpirun", "mpicc"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
@@ -27,10 +27,10 @@ def missing() -> str | None:
 
 @contextmanager
 def on_this_host(size: int, rails: str, *, polite: bool = False) -> Iterator[Programs]:
-    """Start `size` ranks on this host that greet first; `rails` is "tcp" or "shm".
+    """Start `size` OpenMPI ranks on this host; call `greet` first. `rails` is "tcp" or "shm".
 
-    OpenMPI waits by polling. `polite` ranks leave their cores to others meanwhile; those that are
-    not do so only where OpenMPI finds more ranks than cores.
+    OpenMPI waits by polling. `polite` ranks yield their cores while they wait. Other ranks only do
+    so if OpenMPI finds more ranks than cores.
     """
     with Programs("mpirun", size) as programs:
         options = ["--oversubscribe", "--mca", "btl_tcp_if_include", "lo"]
@@ -41,9 +41,10 @@ def on_this_host(size: int, rails: str, *, polite: bool = False) -> Iterator[Pro
 
 @contextmanager
 def on_hosts(lab: Lab) -> Iterator[Programs]:
-    """Start a polite rank on each host of a lab, over TCP; they greet first.
+    """Start an OpenMPI rank on each host of a lab, over TCP; call `greet` first.
 
-    OpenMPI does not know that the hosts share their cores.
+    Ranks yield their cores while they wait, because OpenMPI does not know that the hosts share
+    their cores.
     """
     size = lab.options.hosts
     with Programs("mpirun", size) as programs:
@@ -69,9 +70,9 @@ def _mpirun(folder: Path, size: int, rails: str, options: list[str]) -> list[str
 
 
 def _remote_shell(lab: Lab, folder: Path) -> str:
-    """Return a script that stands for ssh: `agent ADDRESS COMMAND...`.
+    """Return a shell script that takes the place of ssh for mpirun: `agent ADDRESS COMMAND...`.
 
-    Hosts share this machine's files, so each has a folder of its own for OpenMPI's sessions.
+    Hosts share this machine's files, so each host gets a folder of its own for OpenMPI's sessions.
     """
     cases = []
     for host in range(lab.options.hosts):

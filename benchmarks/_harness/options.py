@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a benchmark was called."""
+    """The options that a benchmark was called with."""
 
     quick: bool
-    """Fewer rounds: ends within 50 seconds on two cores; the figures are rougher."""
+    """Run fewer rounds, within 50 seconds on two cores; the figures are rougher."""
 
     json: bool
     """Print one JSON object instead of tables."""
 
     part: str | None = None
-    """The only part to run; None is all of them."""
+    """The only part to run; None runs all parts."""
 
     contestants: tuple[str, ...] = ()
-    """The only contestants; empty is all of them."""
+    """The only contestants to measure; empty for all of them."""
 
 
 def parse(
@@ -31,13 +31,15 @@ def parse(
     parts: Sequence[str] = (),
     contestants: Sequence[str] = (),
 ) -> Options:
-    """The options in `arguments` (the process's own where None); a wrong one ends the process.
+    """Parse `arguments`, or the process's own if None; a wrong argument ends the process.
 
-    `parts`: the names of what can be run alone. `contestants`: the names of those that can be
-    left out.
+    `parts` are the names of the parts that can be run alone. `contestants` are the names of the
+    contestants that can be measured alone.
     """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="few rounds, under 50 s on two cores")
+    parser.add_argument(
+        "--quick", action="store_true", help="run few rounds, under 50 s on two cores"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     if parts:
         parser.add_argument("--part", choices=parts, help="run this part only")

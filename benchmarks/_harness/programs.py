@@ -1,7 +1,7 @@
-"""Programs in C and C++ as contestants: compiled on the spot and kept waiting between turns.
+"""Programs in C and C++ as contestants: compiled at the start, and kept waiting between turns.
 
-Each rank is a process that takes turns as turns.h says. A program that ends, gives a wrong result
-or does not answer in time ends the benchmark with its own words.
+Each rank is a process that takes turns by the protocol in turns.h. A program that exits, gives a
+wrong result or does not answer in time ends the benchmark with the program's own error output.
 """
 
 from __future__ import annotations
@@ -22,28 +22,30 @@ from _harness.usage import Usage
 
 TURN_TIMEOUT = timedelta(minutes=2)
 GRACE_S = 5.0
-"""How long a process may take to leave."""
+"""The seconds that a process has to exit before it is forced to."""
 HERE = Path(__file__).parent
 
 
 class ProgramError(RuntimeError):
-    """A compiler or a program failed, gave a wrong result, or did not answer in time."""
+    """An error of a compiler or a program: it failed, gave a wrong result, or did not answer in
+    time.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Greeting:
-    """The first words of a rank."""
+    """The first message of a rank."""
 
     pid: int
     port: int
-    """The port it listens on; 0 where it does not."""
+    """The TCP port that the rank listens on; 0 if it does not listen."""
 
 
 def compile_program(command: Sequence[str], source: Path, program: Path) -> None:
-    """Compile `source` to `program`; raise ProgramError with the compiler's words where it fails.
+    """Compile `source` to `program`; raise ProgramError with the compiler's output if that fails.
 
-    `command`: the compiler and its options. Libraries stand behind the source, so `-lm` is added
-    there.
+    `command` is the compiler with its options. Libraries must follow the source, so `-lm` is added
+    at the end.
     """
     whole = [*command, f"-I{HERE}", str(source), "-o", str(program), "-lm"]
     result = subprocess.run(whole, capture_output=True, text=True, check=False)
@@ -58,7 +60,10 @@ class Programs:
         self._name = name
         self._temporary = tempfile.TemporaryDirectory(prefix="slackline-program-")
         self.folder = Path(self._temporary.name)
-        """The folder that each program is told; for files of its own, too."""
+        """The folder that each program gets as an argument.
+
+        It may also hold files of the program.
+        """
         self._errors = self.folder / "errors"
         self._asks = [self._pipe(f"ask.{rank}") for rank in range(size)]
         self._answers = [self._pipe(f"answer.{rank}") for rank in range(size)]
@@ -75,19 +80,20 @@ class Programs:
             )
 
     def greet(self) -> list[Greeting]:
-        """Wait for the first words of all ranks. Call it once, before anything is asked."""
+        """Wait for the first message of each rank. Call this once, before any question."""
         words = [answer.split() for answer in self._collect("start")]
         return [Greeting(pid=int(pid), port=int(port)) for _, pid, port in words]
 
     def say(self, lines: Sequence[str]) -> None:
-        """Send each rank its line; for what has no answer."""
+        """Send each rank its line; for lines that have no answer."""
         for ask, line in zip(self._asks, lines, strict=True):
             os.write(ask, f"{line}\n".encode())
 
     def turn(self, count: int, calls: int, warm_up: int, salt: int) -> list[Usage]:
-        """Return by rank what one of `calls` all_reduces of `count` elements took; checked.
+        """Measure one turn, check the results, and return the usage of one all_reduce by rank.
 
-        `warm_up` calls go before those that are measured; less than 100 of them.
+        A turn has `calls` all_reduces of `count` elements. Before them come `warm_up` unmeasured
+        calls, less than 100.
         """
         question = f"turn {count} {calls} {warm_up} {salt}"
         self.say([question] * len(self._asks))
@@ -110,11 +116,14 @@ class Programs:
     def _pipe(self, name: str) -> int:
         path = self.folder / name
         os.mkfifo(path)
-        # Open for both ways, so that opening does not wait for a rank.
+        # Open for reading and writing, so that opening does not wait for a rank.
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def _collect(self, question: str) -> list[str]:
-        """Return a line of every rank."""
+        """Return one line from each rank.
+
+        Raise ProgramError if a rank exits or does not answer in time.
+        """
         lines: dict[int, str] = {}
         ends = {os.pidfd_open(process.pid): process for process in self._processes}
         deadline = time.monotonic() + TURN_TIMEOUT.total_seconds()
@@ -153,17 +162,17 @@ class Programs:
         for pipe in (*self._asks, *self._answers):
             os.close(pipe)
         for process in self._processes:
-            # A rank whose pipe is closed leaves by itself, unless an error left it in a call.
+            # A rank exits by itself when its pipe is closed, unless an error left it inside a call.
             _end(process, GRACE_S if error is None else 0.0)
         self._temporary.cleanup()
 
 
 def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
-    """Wait for a process; after `patience_s` ask it to end, and in the end kill it."""
+    """Wait for a process; send SIGTERM after `patience_s` seconds, and SIGKILL in the end."""
     try:
         process.wait(timeout=patience_s)
     except subprocess.TimeoutExpired:
-        # mpirun ends its ranks when it is asked to.
+        # On SIGTERM mpirun ends its ranks as well.
         process.terminate()
         try:
             process.wait(timeout=GRACE_S)

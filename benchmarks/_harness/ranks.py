@@ -1,9 +1,10 @@
-"""Rank processes that do what the benchmark asks, and end with the first one's error.
+"""Rank processes that answer a benchmark's questions.
 
-Ranks are processes of this host, or of the hosts of a lab. The benchmark's own process conducts:
-it asks all ranks for one thing, waits for all answers, asks for the next. Between two questions a
-rank sleeps in a pipe and takes no processor time from whatever else is measured, another program
-included.
+Ranks are processes of this host, or of the hosts of a lab (a virtual network on this machine). The
+benchmark's own process, the conductor, sends all ranks one question (a method call), waits for all
+answers, and sends the next. Between two questions a rank sleeps on a pipe, so that it takes no
+processor time from other contestants that are being measured. If a rank fails, the benchmark ends
+with the error of the rank that failed first.
 """
 
 from __future__ import annotations
@@ -29,38 +30,41 @@ from slackline.lab import Lab
 
 ANSWER_TIMEOUT = timedelta(minutes=2)
 GRACE = timedelta(seconds=1)
-"""How long the other ranks may still answer after the first failed: their errors tell more."""
+"""The time that other ranks may still answer after the first failure: their errors help too."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Who a rank process is."""
+    """The identity of a rank process within its group."""
 
     rank: int
     size: int
     store: Path
-    """A file for torch's FileStore, the same for all ranks, new for each `Ranks`."""
+    """A file for torch's FileStore, the same for all ranks, and new for each `Ranks`."""
 
 
 class RankFailedError(RuntimeError):
-    """A rank raised, died or did not answer in time. All ranks of its group are stopped."""
+    """An error at a rank: it raised, died or did not answer in time.
+
+    All ranks of its group are stopped.
+    """
 
 
 class Member(Protocol):
-    """A rank's process as its conductor knows it."""
+    """The process of a rank, seen from the conductor."""
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         ...
 
     def end(self, patience: timedelta) -> int | None:
-        """Its exit code; a process that has not left after `patience` is killed."""
+        """Wait for the process and return its exit code; kill it after `patience`."""
         ...
 
 
 class Conductor:
-    """Asks ranks; leaving its context stops every process."""
+    """A caller of methods at all ranks; leaving its context stops every rank process."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="slackline-benchmark-")
@@ -68,7 +72,7 @@ class Conductor:
         self._members: list[Member] = []
 
     def place(self, rank: int, size: int) -> Place:
-        """What rank `rank` is told about itself."""
+        """Return the identity that rank `rank` of `size` ranks is given."""
         return Place(rank=rank, size=size, store=Path(self._folder.name, "store"))
 
     @property
@@ -77,16 +81,17 @@ class Conductor:
         return [member.pid for member in self._members]
 
     def ask(self, method: str, *arguments: object) -> list[Any]:
-        """What `method(*arguments)` returned at each rank, in rank order.
+        """Call `method(*arguments)` at each rank and return the answers, in rank order.
 
-        Raises RankFailedError with the tracebacks of the ranks that failed, the first one's first;
-        it does not wait for the others, which may be waiting for the one that failed.
+        Raises RankFailedError with the tracebacks of the ranks that failed, that of the first
+        failure first. The call does not wait for the other ranks, which may be waiting for the one
+        that failed.
         """
         answers: dict[int, Any] = {}
         failures: list[str] = []
         waiting = set(range(len(self._connections)))
         for connection in self._connections:
-            # A dead rank's pipe is broken; reading from it below tells how it died.
+            # The pipe of a dead rank is broken; the read below finds out how the rank died.
             with suppress(OSError):
                 connection.send((method, arguments))
         deadline = time.monotonic() + ANSWER_TIMEOUT.total_seconds()
@@ -113,7 +118,7 @@ class Conductor:
         return [answers[rank] for rank in sorted(answers)]
 
     def _receive(self, rank: int) -> tuple[bool, Any]:
-        """Whether the rank failed, and its answer or what happened to it."""
+        """Return whether the rank failed, and its answer or a description of the failure."""
         try:
             failed, answer = self._connections[rank].recv()
         except (EOFError, OSError):
@@ -131,7 +136,7 @@ class Conductor:
     ) -> None:
         for connection in self._connections:
             connection.close()
-        # A rank whose pipe is closed leaves by itself, unless an error left it inside a call.
+        # A rank exits by itself when its pipe is closed, unless an error left it inside a call.
         patience = timedelta(seconds=5 if error is None else 0)
         for member in self._members:
             member.end(patience)
@@ -139,9 +144,9 @@ class Conductor:
 
 
 class Ranks(Conductor):
-    """`size` processes of this host, each holding one `performer(place)`.
+    """A group of `size` processes of this host, each with an object `performer(place)`.
 
-    Use as a context manager. `performer` is a class or function of an importable module;
+    Use as a context manager. `performer` is a class or function of an importable module.
     `environment` is set in each process before `performer` is called.
     """
 
@@ -154,7 +159,7 @@ class Ranks(Conductor):
     ) -> None:
         super().__init__()
         context = multiprocessing.get_context("forkserver")
-        # One import of torch for all ranks; the server itself never opens a group.
+        # The fork server imports torch once for all ranks; it never creates a process group itself.
         context.set_forkserver_preload(["torch.distributed"])
         for rank in range(size):
             ours, theirs = context.Pipe()
@@ -169,10 +174,11 @@ class Ranks(Conductor):
 
 
 class LabRanks(Conductor):
-    """One process on each host of a lab, each holding one `performer(place)`.
+    """A group of one process on each host of a lab, each with an object `performer(place)`.
 
-    Use as a context manager, within the lab's. `performer` and `environment` as for `Ranks`; the
-    processes start with that environment. `hosts`: only on the first so many.
+    Use as a context manager, within that of the lab. `performer` and `environment` are as for
+    `Ranks`, and the processes start with that environment. `hosts` restricts the group to the first
+    so many hosts.
     """
 
     def __init__(
@@ -194,7 +200,8 @@ class LabRanks(Conductor):
                     pass_fds=[theirs.fileno()],
                     env={**os.environ, **environment},
                 )
-            # The path first: it is what makes the performer's module known.
+            # The import path must come first: without it the rank cannot import the performer's
+            # module.
             ours.send(sys.path)
             ours.send((performer, self.place(rank, size)))
             self._connections.append(ours)
@@ -203,7 +210,7 @@ class LabRanks(Conductor):
 
 @dataclass(frozen=True)
 class _Forked:
-    """A process of multiprocessing."""
+    """A rank process of multiprocessing, on this host."""
 
     process: BaseProcess
 
@@ -222,7 +229,7 @@ class _Forked:
 
 @dataclass(frozen=True)
 class _Started:
-    """A program on a host of a lab."""
+    """A rank process on a host of a lab."""
 
     process: subprocess.Popen[bytes]
 
@@ -244,10 +251,10 @@ def serve(
     environment: Mapping[str, str],
     connection: Connection,
 ) -> None:
-    """Answer the conductor's questions until it closes the pipe."""
+    """Call methods of `performer(place)` for the conductor until it closes the pipe."""
     os.environ.update(environment)
     subject: Any = None
-    # An ended conductor ends its ranks, whatever they were about to say.
+    # The end of the conductor ends its ranks, even if they have an answer to send.
     with suppress(EOFError, ConnectionError):
         while True:
             method, arguments = connection.recv()

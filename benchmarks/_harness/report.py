@@ -1,4 +1,4 @@
-"""What a benchmark found: rows, targets, and how both are printed."""
+"""A benchmark's results: rows, targets, and their output as JSON or tables."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Scalar = str | int | float
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One thing measured, or the reason why it was not."""
+    """One measurement, or the reason why it was not made."""
 
     labels: Mapping[str, Scalar]
-    """What was measured: `{"ranks": 2, "bytes": 4096, ...}`."""
+    """The labels of the measurement: `{"ranks": 2, "bytes": 4096, ...}`."""
 
     values: Mapping[str, Scalar] = field(default_factory=dict)
-    """What came out; the unit is in the name (`median_us`). Empty where skipped."""
+    """The measured values; the unit is in the name (`median_us`). Empty if skipped."""
 
     skipped: str | None = None
-    """Why nothing was measured ("mpirun is not installed"), or None."""
+    """The reason why nothing was measured ("mpirun is not installed"), or None."""
 
     def __post_init__(self) -> None:
         if bool(self.values) == (self.skipped is not None):
@@ -40,18 +40,18 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A bound on one measured number. Whether it is met is computed, never given."""
+    """A bound on one measured number; whether the bound is met is computed, never given."""
 
     name: str
     target: float
     measured: float | None
-    """None where its row was skipped."""
+    """The measured number; None if its row was skipped."""
 
     bound: Literal["at least", "at most"] = "at least"
 
     @property
     def met(self) -> bool | None:
-        """None where nothing was measured."""
+        """Whether the bound is met; None if nothing was measured."""
         if self.measured is None:
             return None
         if self.bound == "at least":
@@ -70,16 +70,16 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A benchmark's whole result."""
+    """The whole result of a benchmark."""
 
     rows: Sequence[Row]
     targets: Sequence[Target]
     machine: Mapping[str, Scalar]
-    """`describe_machine()`, called before anything ran: the load it names is the others'."""
+    """The result of `describe_machine()`, taken before the benchmark loads the machine."""
     commit: str = field(default_factory=commit)
 
     def as_json(self) -> str:
-        """One JSON object on one line."""
+        """Return the whole result as one JSON object on one line."""
         return json.dumps(
             {
                 "machine": dict(self.machine),
@@ -90,11 +90,12 @@ class Report:
         )
 
     def print(self, tables: Sequence[Table], options: Options, notes: Sequence[str] = ()) -> None:
-        """To standard output: JSON, or the machine, `tables`, the targets and `notes`."""
+        """Print to standard output: JSON, or the machine, `tables`, the targets and `notes`."""
         if options.json:
             print(self.as_json())
             return
-        # Wide enough for every table: a narrow terminal wraps lines instead of cutting figures.
+        # The console is wide enough for every table; a narrow terminal wraps lines and cuts no
+        # figures.
         console = Console(width=160, soft_wrap=True)
         facts = ", ".join(f"{name} {value}" for name, value in self.machine.items())
         console.print(f"{facts}; commit {self.commit}", highlight=False)

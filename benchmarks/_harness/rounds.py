@@ -1,4 +1,4 @@
-"""Rounds in which contestants take turns."""
+"""The order in which contestants take turns."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ T = TypeVar("T")
 
 
 def in_turns(contestants: Sequence[T], number: int) -> list[T]:
-    """Return the order of round `number`: reversed in every other one."""
+    """Return the contestants in the order of round `number`: reversed in every other round."""
     return list(contestants) if number % 2 == 0 else list(reversed(contestants))

@@ -1,4 +1,4 @@
-"""A sample of durations in three numbers."""
+"""A summary of a sample of durations in three numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Self
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Median, 10th and 90th percentile of a sample, in microseconds."""
+    """The median, 10th and 90th percentile of a sample, in microseconds."""
 
     median_us: float
     p10_us: float
@@ -19,7 +19,7 @@ class Summary:
 
     @classmethod
     def of_seconds(cls, seconds: Sequence[float]) -> Self:
-        """The summary of at least one duration in seconds."""
+        """Return the summary of one or more durations in seconds."""
         return cls(
             median_us=round(percentile(seconds, 50) * 1e6, 2),
             p10_us=round(percentile(seconds, 10) * 1e6, 2),
@@ -28,7 +28,7 @@ class Summary:
         )
 
     def values(self) -> dict[str, float]:
-        """The numbers by name, as a row of a report takes them."""
+        """Return the numbers by name, as the values of a report's row."""
         return {
             "median_us": self.median_us,
             "p10_us": self.p10_us,
@@ -37,14 +37,14 @@ class Summary:
         }
 
     def __str__(self) -> str:
-        """Median with the spread behind it: "12.1 us (11.8-13.0)"."""
+        """Return the median with the spread behind it: "12.1 us (11.8-13.0)"."""
         unit, scale = ("ms", 1e3) if self.median_us >= 10_000 else ("us", 1.0)
         median, low, high = (us / scale for us in (self.median_us, self.p10_us, self.p90_us))
         return f"{median:.1f} {unit} ({low:.1f}-{high:.1f})"
 
 
 def percentile(sample: Sequence[float], percent: float) -> float:
-    """The value below which `percent` of the sample lies, linear between neighbours."""
+    """Return the value below which `percent` of the sample lies, linear between neighbours."""
     if not sample:
         raise ValueError("a percentile needs at least one value, not 0")
     ordered = sorted(sample)

@@ -1,10 +1,12 @@
-/* The turns of a program in C or C++ that all_reduces float32 with SUM; programs.py conducts them.
+/* The protocol of turns for a program in C or C++ that all_reduces float32 with SUM.
  *
- * Each rank reads its questions from the pipe FOLDER/ask.RANK, answers them in FOLDER/answer.RANK
- * and sleeps between them, so that it takes no processor time from the other contestants. It says
- * "ready PID PORT" first (PORT is what it listens on, 0 where it does not). The question "turn
- * COUNT CALLS WARM_UP SALT" has the answer "NANOSECONDS USER_NS SYSTEM_NS VOLUNTARY INVOLUNTARY",
- * what CALLS calls took and used at this rank, or "wrong". The end of the pipe ends the program.
+ * programs.py is the other side. Each rank reads questions from the pipe FOLDER/ask.RANK, writes
+ * answers to FOLDER/answer.RANK and sleeps between questions, so that it takes no processor time
+ * from other contestants. Its first message is "ready PID PORT", where PORT is the TCP port that
+ * it listens on, or 0. The question "turn COUNT CALLS WARM_UP SALT" has the answer "NANOSECONDS
+ * USER_NS SYSTEM_NS VOLUNTARY INVOLUNTARY": the wall time, processor time and context switches of
+ * CALLS calls at this rank. If a result is wrong, the answer is "wrong". The end of the question
+ * pipe ends the program.
  */
 #ifndef SLACKLINE_BENCHMARKS_TURNS_H
 #define SLACKLINE_BENCHMARKS_TURNS_H
@@ -19,7 +21,7 @@
 
 typedef struct {
     int rank, size;
-    /* Both act on the ranks of this program; SELF is theirs. */
+    /* Both functions act on all ranks of this program and get SELF as their first argument. */
     void (*reduce)(void *self, float *buffer, int count);
     void (*barrier)(void *self);
     void *self;
@@ -34,16 +36,16 @@ typedef struct {
     long voluntary, involuntary;
 } Used;
 
-/* The arithmetic of pattern.py. */
+/* The constants of the pattern; pattern.py has the same arithmetic. */
 enum { BIAS = 110, MODULUS = 2039, STEP = 7, RANK_STEP = 331 };
-/* Most calls after which the values of a buffer are still exact, with up to four ranks. */
+/* The most calls after which the values of a buffer are still exact, with up to four ranks. */
 enum { MOST_CALLS = 100 };
 
 static float contribution(int rank, int index) {
     return (float)((index * STEP + rank * RANK_STEP) % MODULUS + 1);
 }
 
-/* Both the start and the result repeat after MODULUS elements. */
+/* The start and the result both repeat after MODULUS elements, so one period is computed. */
 static void fill(float *buffer, int count, int rank, int salt) {
     float period[MODULUS];
     for (int i = 0; i < MODULUS; i++) period[i] = ldexpf(contribution(rank, i), salt - BIAS);
@@ -64,7 +66,7 @@ static int right(const float *buffer, int count, int size, int calls, int salt) 
     }
     for (int i = 0; i < count; i += MODULUS) {
         const int left = count - i;
-        /* No value is a zero or no number, so equal values have equal bits. */
+        /* No value is zero or NaN, so equal values have equal bits. */
         const size_t bytes = sizeof(float) * (size_t)(left < MODULUS ? left : MODULUS);
         if (memcmp(buffer + i, period, bytes) != 0) return 0;
     }
@@ -85,9 +87,10 @@ static Used now(void) {
     return used;
 }
 
-/* Calls on one filling of the buffer; adds what they used to TOTAL. Returns whether they are right.
+/* Makes CALLS measured calls on one filling of the buffer and adds their usage to TOTAL. Returns
+ * whether the result is right.
  *
- * The clock stops before the last barrier; the counters go on until no rank needs this one. */
+ * The clock stops before the last barrier. The other counters run until no rank needs this one. */
 static int block(const Contestant *all, float *buffer, int count, int calls, int warm_up, int salt,
                  Used *total) {
     fill(buffer, count, all->rank, salt);
@@ -128,7 +131,7 @@ static void turn(const Contestant *all, FILE *answers, int count, int calls, int
     fflush(answers);
 }
 
-/* Opens a rank's pipes; ends the program where that fails. */
+/* Opens a rank's two pipes and sends the first message; exits if a pipe cannot be opened. */
 static Conductor meet(const char *folder, int rank, int port) {
     char path[4096];
     Conductor conductor;
@@ -147,7 +150,7 @@ static Conductor meet(const char *folder, int rank, int port) {
     return conductor;
 }
 
-/* Takes turns until the conductor closes the pipe. */
+/* Takes turns until the conductor closes the question pipe. */
 static void serve(const Contestant *all, const Conductor *conductor) {
     int count, calls, warm_up, salt;
     while (fscanf(conductor->questions, " turn %d %d %d %d", &count, &calls, &warm_up, &salt) == 4)

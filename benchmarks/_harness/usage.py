@@ -1,4 +1,4 @@
-"""The cost of operations at one process: wall time, processor time, context switches."""
+"""The cost of operations in one process: wall time, processor time, context switches."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """An operation's share of what one process has used, all of its threads."""
+    """The resources that one process, with all of its threads, has used for an operation."""
 
     seconds: float
-    """Wall time."""
+    """The wall time in seconds."""
     user_s: float
     system_s: float
     voluntary: float
-    """Context switches of threads that had to wait."""
+    """The number of context switches of threads that had to wait."""
     involuntary: float
-    """Context switches of threads that had to leave their core to others."""
+    """The number of context switches of threads that were preempted."""
 
     def over(self, operations: int) -> Usage:
-        """Return the share of one of `operations` operations."""
+        """Return the usage divided by a number of operations."""
         return Usage(
             seconds=self.seconds / operations,
             user_s=self.user_s / operations,
@@ -31,7 +31,7 @@ class Usage:
         )
 
     def __add__(self, other: Usage) -> Usage:
-        """Return what two spans used together."""
+        """Return the sum of two usages."""
         return Usage(
             seconds=self.seconds + other.seconds,
             user_s=self.user_s + other.user_s,
@@ -43,7 +43,7 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The process's counters at one moment."""
+    """The process's resource counters at one moment."""
 
     time_s: float
     user_s: float
@@ -53,7 +53,7 @@ class Reading:
 
     @classmethod
     def now(cls) -> Reading:
-        """Read the counters."""
+        """Read the counters of this process."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return cls(
             time_s=time.perf_counter(),
@@ -64,7 +64,7 @@ class Reading:
         )
 
     def since(self, before: Reading, operations: int) -> Usage:
-        """Return the share of one of the `operations` operations since `before`."""
+        """Return the usage of one of `operations` operations, made since the reading `before`."""
         used = Usage(
             seconds=self.time_s - before.time_s,
             user_s=self.user_s - before.user_s,
