@@ -1,4 +1,7 @@
-"""What is measured, what is asked of it, and what the wire allows at best. Pure."""
+"""The sizes and systems that are measured, their targets, and the bounds that the wire sets.
+
+No function here has side effects.
+"""
 
 from __future__ import annotations
 
@@ -8,39 +11,42 @@ from _harness.ideal import goodput_bps
 
 WORKERS = 4
 NODE = WORKERS
-"""The host after the workers'."""
+"""The number of the aggregation node's host, after the workers' hosts."""
 GBIT = 10**9
 RATES = {
     "1 Gbit/s": (GBIT, 96 << 10),
     "500 Mbit/s": (GBIT // 2, 48 << 10),
     "200 Mbit/s": (GBIT // 5, 32 << 10),
 }
-"""Of a worker's port, and the bytes that may leave it at once: less needs timers that two cores do
-not serve for five hosts."""
+"""The networks by name: the rate of a worker's port in bits per second, and its burst in bytes.
+
+A burst leaves the port at once. Smaller bursts would need timers that two cores cannot serve for
+five hosts.
+"""
 ITEM_BYTES = 4
 
 STAR, STORE, RING, MESH, GLOO = "star", "star, store-and-forward", "ring", "mesh", "gloo"
 SYSTEMS = (STAR, STORE, RING, MESH, GLOO)
 LEAST_SHARE = 95.0
-"""Percent of the star's own bound, from 1 MiB on."""
+"""The target for measured throughput: percent of the star's own bound, for sizes from 1 MiB on."""
 TARGET_FROM = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Blocking all_reduces of float32 with SUM."""
+    """The blocking all_reduces of float32 with SUM that are measured for one size."""
 
     name: str
     nbytes: int
     calls: int
-    """In a turn of one at a time."""
+    """The number of calls in a turn in which one call follows the other."""
     outstanding: int
-    """Under way at once in a turn of streamed ones."""
+    """The number of operations that are under way at once in a turn of streamed operations."""
     buffers: int
     passes: int
 
     def less(self) -> Size:
-        """For a quick look."""
+        """Return the same size with fewer calls, for a quick run."""
         return replace(self, calls=max(2, self.calls // 4), passes=1)
 
     @property
@@ -57,10 +63,13 @@ SIZES = (
 
 
 def wire_seconds(nbytes: int, rate: int) -> float:
-    """S bytes through a worker's port, at what TCP can get of it."""
+    """Return the seconds that `nbytes` take through a worker's port at TCP's best goodput."""
     return nbytes * 8 / goodput_bps(rate)
 
 
 def ring_seconds(nbytes: int, rate: int) -> float:
-    """The bound of workers among themselves, whatever the plan: 2 (n - 1) / n S."""
+    """Return the shortest time of an all_reduce without a node, in seconds: 2 (n - 1) / n S.
+
+    S is the size of the buffer over the rate. The bound holds for every plan of n workers.
+    """
     return 2 * (WORKERS - 1) / WORKERS * wire_seconds(nbytes, rate)

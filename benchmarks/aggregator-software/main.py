@@ -1,6 +1,7 @@
-"""All_reduces through an aggregation node in software: four workers at 1 Gbit/s and a node.
+"""Measure all_reduces through an aggregation node in software: four workers and a node in a lab.
 
-Cut-through beside store-and-forward, the ring, the mesh and gloo, each beside what the wire allows.
+Cut-through forwarding is compared with store-and-forward, and the star plan with the ring, the mesh
+and gloo. Each time stands beside the bound that the wire sets.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from slackline.lab import Lab, LabOptions
 ROUNDS, QUICK_ROUNDS = 3, 1
 QUICK_SIZE = SIZES[1]
 CONGESTION = "reno"
-"""Of TCP in the whole lab: without timers of its own for each connection."""
+"""The TCP congestion control of the whole lab; reno needs no timers for each connection."""
 HOP_CALLS = 200
 _CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 _COMMAND = "from slackline.cli import main; raise SystemExit(main())"
@@ -50,7 +51,7 @@ _COMMAND = "from slackline.cli import main; raise SystemExit(main())"
 
 @contextmanager
 def node(lab: Lab, onset: int) -> Iterator[str]:
-    """An aggregation node on the host after the workers'; its address."""
+    """Run an aggregation node on the host after the workers'; yield its address."""
     argv = [sys.executable, "-c", _COMMAND, "aggregate", "--listen", f"{lab.address(NODE)}:0"]
     argv += ["--workers", str(WORKERS), "--onset", str(onset)]
     with subprocess.Popen(
@@ -69,7 +70,7 @@ def node(lab: Lab, onset: int) -> Iterator[str]:
 
 @contextmanager
 def crew(lab: Lab, *, gloo: bool = False, **environment: str) -> Iterator[LabRanks]:
-    """Workers with these variables of slackline."""
+    """Run workers with these variables of slackline, given without their prefix."""
     variables = {f"SLACKLINE_{name}": value for name, value in environment.items()}
     variables |= {"SLACKLINE_RAILS": "tcp", "SLACKLINE_INTERFACE": "eth0"}
     others = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
@@ -81,9 +82,9 @@ def crew(lab: Lab, *, gloo: bool = False, **environment: str) -> Iterator[LabRan
 
 
 def measure(results: Results, options: Options) -> None:
-    """Every system in turns, size by size."""
+    """Measure every system at one rate, in turns, size by size."""
     rate, burst = results.rate, results.burst
-    # The node has a port for each worker: four times the rate of theirs.
+    # The node has one port for four workers, so its rate is four times the rate of theirs.
     narrow = "; ".join(f"nic {host}.0 rate {rate}bit" for host in range(WORKERS))
     with ExitStack() as stack:
         lab = stack.enter_context(
@@ -107,15 +108,17 @@ def measure(results: Results, options: Options) -> None:
         if options.quick:
             turns(crews, QUICK_SIZE, QUICK_SIZE.less(), results, QUICK_ROUNDS)
             return
-        for size in SIZES if rate == GBIT else SIZES[:-1]:  # 100 MB take minutes
+        # A lower rate leaves out 100 MB, which would take minutes.
+        for size in SIZES if rate == GBIT else SIZES[:-1]:
             turns(crews, size, size if rate == GBIT else size.less(), results, ROUNDS)
 
 
 def turns(crews: dict[str, LabRanks], size: Size, how: Size, results: Results, rounds: int) -> None:
-    """Each system one at a time, then streamed, as often as `how` says; in turns."""
+    """Measure each system in turns: one call at a time, then streamed, as often as `how` says."""
     for ranks in {id(ranks): ranks for ranks in crews.values()}.values():
         ranks.ask("prepare", size.count, size.buffers)
-    for system, ranks in crews.items():  # what is done for the first time touches fresh memory
+    # Run each system once before the clock starts: the first run touches fresh memory.
+    for system, ranks in crews.items():
         ranks.ask("streamed", "gloo" if system == GLOO else "slackline", 1, how.outstanding, 0)
     for number in range(rounds):
         known = [system for system in SYSTEMS if system in crews]

@@ -1,4 +1,4 @@
-"""What one worker does: all_reduces, one at a time or several under way."""
+"""The work of one worker: all_reduces, one at a time or several under way."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ class Performer:
         self._groups["gloo"] = dist.new_group(backend="gloo", timeout=TIMEOUT)
 
     def prepare(self, count: int, buffers: int) -> None:
-        """Allocate `buffers` tensors of `count` elements; what was there before is freed."""
+        """Allocate `buffers` tensors of `count` elements; free the previous ones."""
         self._buffers = []
         self._contribution = pattern.contribution(self._place.rank, count)
         self._total = pattern.total(self._place.size, count)
         self._buffers = [torch.empty(count) for _ in range(buffers)]
 
     def one_at_a_time(self, group: str, calls: int, salt: int) -> list[float]:
-        """Seconds of each of `calls` all_reduces of the first buffer; raises where one is wrong."""
+        """Return the seconds of each of `calls` all_reduces of the first buffer.
+
+        Raises ArithmeticError if a result is wrong.
+        """
         where, buffer, taken = self._groups[group], self._buffers[0], list[float]()
         while len(taken) < calls:
             # The contents of a buffer stay exact for a limited number of calls.
@@ -51,8 +54,10 @@ class Performer:
         return taken
 
     def streamed(self, group: str, passes: int, outstanding: int, salt: int) -> tuple[float, float]:
-        """Seconds of `passes` times an all_reduce of each buffer, and how many cores of this
-        machine were busy meanwhile, with whatever; raises where a result is wrong.
+        """Reduce every buffer `passes` times, at most `outstanding` operations under way.
+
+        Return the seconds of all of them, and the average number of cores of this machine that were
+        busy meanwhile, with any work. Raises ArithmeticError if a result is wrong.
         """
         where = self._groups[group]
         for buffer in self._buffers:

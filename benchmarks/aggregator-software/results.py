@@ -1,4 +1,4 @@
-"""What came out: rows for JSON, targets, and the tables for people."""
+"""The results of a run: rows for JSON, targets, and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -22,45 +22,50 @@ from rich.table import Table
 
 @dataclass(kw_only=True)
 class Results:
-    """Everything measured at one rate, in seconds."""
+    """The measurements at one rate; all times are in seconds."""
 
     name: str
-    """Of the rate, for people."""
+    """The name of the rate in tables, for example "1 Gbit/s"."""
     rate: int
     burst: int
-    """Bytes that an idle port lets go at once."""
+    """The number of bytes that an idle port sends at once."""
     hops: list[float] = field(default_factory=list)
-    """All_reduces of one element through the node: two hops."""
+    """The times of all_reduces of one element through the node: two hops each."""
     single: dict[tuple[Size, str], list[float]] = field(default_factory=dict)
-    """Of one call, the slowest worker's."""
+    """The times of single calls at the slowest worker, by size and system."""
     stream: dict[tuple[Size, str], list[float]] = field(default_factory=dict)
-    """Of one operation in a stream: all time over all operations."""
+    """The times of one operation in a stream, by size and system: all time over all operations."""
     busy: dict[tuple[Size, str], list[float]] = field(default_factory=dict)
-    """Cores of the machine that worked during a stream."""
+    """The number of busy cores of the machine during a stream, by size and system."""
     skipped: str = ""
-    """Why nothing was measured."""
+    """The reason why nothing was measured; empty if it was."""
 
     @property
     def two_hops(self) -> float:
         return percentile(self.hops, 50)
 
     def bound(self, size: Size) -> float:
-        """The star's: S bytes at the rate."""
+        """Return the star's shortest time of an operation in a stream: its bytes at the port's
+        rate.
+        """
         return wire_seconds(size.nbytes, self.rate)
 
     def single_bound(self, size: Size) -> float:
-        """Of a call while nothing else goes on: what is not in the burst, to the node and back."""
+        """Return the shortest time of a call by itself, in seconds.
+
+        The burst leaves at once; the other bytes go at the rate, and two hops are added.
+        """
         return wire_seconds(max(0, size.nbytes - self.burst), self.rate) + self.two_hops
 
     def share(self, size: Size, system: str) -> float | None:
-        """Percent of the star's bound, one call at a time."""
+        """Return the percentage of the star's bound that a system reaches, one call at a time."""
         sample = self.single.get((size, system))
         if not sample:
             return None
         return 100 * self.single_bound(size) / percentile(sample, 50)
 
     def stream_share(self, size: Size, system: str) -> float | None:
-        """Percent of the rate at which a worker's port could carry operation after operation."""
+        """Return the percentage of a port's rate that a system reaches in a stream."""
         sample = self.stream.get((size, system))
         return 100 * self.bound(size) / percentile(sample, 50) if sample else None
 

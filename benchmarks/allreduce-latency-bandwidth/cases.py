@@ -1,4 +1,4 @@
-"""What is measured and what is asked of it: two tables."""
+"""The sizes and transports that are measured, and the targets of their ratios."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 ITEM_BYTES = 4
-"""float32."""
+"""The size of an element: float32."""
 
 
 class Transport(StrEnum):
-    """How the bytes travel, and in whose memory they lie."""
+    """The rails that carry the bytes, and the kind of memory that the tensors are in."""
 
     TCP = "tcp rails"
     PRIVATE = "shm private"
-    """Shared memory rings; the tensors are ordinary ones."""
+    """Shared-memory rings between the ranks; the tensors are ordinary ones."""
     REGISTERED = "shm registered"
-    """Peers read the tensors in place: `slackline.backend.empty` allocated them."""
+    """Tensors that peers read in place, because `slackline.backend.empty` allocated them."""
 
     @property
     def rails(self) -> str:
-        """The value of SLACKLINE_RAILS."""
+        """The value of SLACKLINE_RAILS for this transport."""
         return "tcp" if self is Transport.TCP else "shm"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """An all_reduce of float32 with SUM."""
+    """An all_reduce of float32 with SUM, of one size and number of ranks."""
 
     ranks: int
     name: str
     nbytes: int
     calls: int
-    """Calls in one timed turn. Values grow by `ranks` at each call: see `pattern`."""
+    """The number of calls in a timed turn. Values grow by `ranks` at each call: see `pattern`."""
     warm_up: int
     rounds: int
     quick_rounds: int
@@ -50,7 +50,7 @@ CASES = (
     Case(ranks=4, name="100 MB", nbytes=10**8, calls=4, warm_up=1, rounds=11, quick_rounds=3),
 )
 
-# gloo's time over ours, at least; one row a case, in the order of CASES.
+# Targets: gloo's time over slackline's is at least this, one row a case in the order of CASES.
 GLOO_OVER_OURS = {
     (2, "4 KiB"): {Transport.TCP: 10.0, Transport.PRIVATE: 18.0, Transport.REGISTERED: 18.0},
     (2, "64 KiB"): {Transport.TCP: 12.0, Transport.PRIVATE: 18.0, Transport.REGISTERED: 25.0},
@@ -59,18 +59,19 @@ GLOO_OVER_OURS = {
     (4, "100 MB"): {Transport.TCP: 1.3, Transport.PRIVATE: 2.6, Transport.REGISTERED: 7.0},
 }
 
-# OpenMPI's time over ours, at least.
+# Targets: OpenMPI's time over slackline's is at least this.
 OPENMPI_OVER_OURS = {(4, "100 MB"): {Transport.PRIVATE: 2.0}}
 
 IDLE_RANKS = 4
 IDLE_MS_PER_SECOND = 1.0
-"""Processor time that an engine with nothing to do may take in a second, in milliseconds."""
+"""The processor time that an idle engine may use in a second, in milliseconds."""
 
 
 def seat(contestant: str, transport: Transport) -> str:
-    """Who takes the turn that measures `contestant` over `transport`.
+    """Return the name of the turn that measures a contestant over a transport.
 
-    gloo and OpenMPI know one kind of memory: their turn stands beside both of ours.
+    gloo and OpenMPI have one kind of memory, so one turn of theirs is compared with both of
+    slackline's.
     """
     if contestant in ("gloo", "openmpi"):
         return contestant

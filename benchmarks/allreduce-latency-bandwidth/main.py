@@ -1,7 +1,7 @@
-"""all_reduce of float32: slackline beside gloo, the bare engine and OpenMPI, turn by turn.
+"""Measure all_reduces of float32: slackline beside gloo, the bare engine and OpenMPI.
 
-All contestants of a case are alive at the same time and take turns; the order is reversed from
-round to round, so that whatever else the machine does falls on all of them.
+All contestants of a case are alive at the same time and take turns. The order is reversed from
+round to round, so that other load on the machine falls on all of them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from performer import Performer
 from results import Results
 
 Turn = Callable[[int, int, int, int], float]
-"""(elements, calls, warm-up calls, salt) -> seconds a call, at the slowest rank."""
+"""A function of (elements, calls, warm-up calls, salt): seconds a call, at the slowest rank."""
 
 IDLE_SECONDS = 1.0
 QUICK_CASE_SECONDS = 3.0
-"""After this long no further round of a case is started: a busy machine gets fewer rounds."""
+"""The time after which a quick run starts no further round: a busy machine gets fewer rounds."""
 
 
 def measure(results: Results, ranks: int, rails: str, *, quick: bool) -> None:
-    """Every case of `ranks` ranks over `rails`, and the idle engine."""
+    """Measure every case of `ranks` ranks over `rails`, and the idle engine."""
     environment = {
         "SLACKLINE_RAILS": rails,
         "OMP_NUM_THREADS": "1",
@@ -49,7 +49,8 @@ def measure(results: Results, ranks: int, rails: str, *, quick: bool) -> None:
         if without_mpi is None:
             mpi = stack.enter_context(openmpi.on_this_host(ranks, rails))
             mpi.greet()
-        # Before there is a gloo group: gloo's threads wake up a hundred times a second.
+        # Measure the idle engine before there is a gloo group: gloo's threads wake up 100 times a
+        # second.
         if ranks == IDLE_RANKS:
             results.idle_ms[rails] = group.ask("idle", IDLE_SECONDS)
         group.ask("open_gloo")
@@ -62,7 +63,7 @@ def measure(results: Results, ranks: int, rails: str, *, quick: bool) -> None:
 
 
 def _turns(group: Ranks, mpi: Programs | None, transports: list[Transport]) -> dict[str, Turn]:
-    """Who takes turns, by seat."""
+    """Return the turns of all contestants, by name."""
 
     def ranks_turn(seat: str, _: int, calls: int, warm_up: int, salt: int) -> float:
         seconds: list[float] = group.ask("turn", seat, calls, warm_up, salt)
@@ -80,7 +81,7 @@ def _mpi_turn(mpi: Programs, count: int, calls: int, warm_up: int, salt: int) ->
 
 
 def _play(case: Case, turns: dict[str, Turn], *, quick: bool) -> dict[str, list[float]]:
-    """The sample of each seat: one value a round."""
+    """Run the rounds of a case and return each turn's times: one value a round, in seconds."""
     samples: dict[str, list[float]] = {name: [] for name in turns}
     started = time.monotonic()
     for number in range(case.quick_rounds if quick else case.rounds):

@@ -1,6 +1,7 @@
-"""What one rank does: the same turn with each of the contestants.
+"""The work of one rank: the same turn with each of the contestants.
 
-Both torch groups and the bare engine live in this process; the conductor calls them in turn.
+Both torch groups and the bare engine live in this process. The conductor, the benchmark's main
+process, calls them in turn.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ from slackline.wire import DType, ReduceOp
 
 TIMEOUT = timedelta(seconds=30)
 IDLE_COUNT = 1 << 18
-"""Elements reduced before the idle time: enough to wake every thread that the engine has."""
+"""The elements reduced before the idle time: enough to wake every thread of the engine."""
 IDLE_SETTLING_SECONDS = 1.0
-"""Between the work and the idle time: whoever spins a little sleeps by then, and the health of the
-wires has been looked at for the last time."""
+"""The pause between the work and the idle time.
+
+In this pause spinning threads go to sleep, and the last check of the links' health takes place.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contestant:
-    """One way to reduce one buffer in place, and the barrier that belongs to it."""
+    """One way to reduce one buffer in place, with the barrier that belongs to it."""
 
     buffer: torch.Tensor
     all_reduce: Callable[[], object]
@@ -47,11 +50,11 @@ class Performer:
         self._contestants: dict[str, Contestant] = {}
 
     def open_gloo(self) -> None:
-        """Join the gloo group; before `prepare`."""
+        """Join the gloo group; call this before `prepare`."""
         self._gloo = dist.new_group(backend="gloo", timeout=TIMEOUT)
 
     def prepare(self, count: int, registered: bool) -> None:
-        """Allocate for tensors of `count` elements; what was there before is freed."""
+        """Allocate tensors of `count` elements for all contestants; free the previous ones."""
         self._contestants.clear()
         self._contribution = pattern.contribution(self._place.rank, count)
         self._total = pattern.total(self._place.size, count)
@@ -62,7 +65,10 @@ class Performer:
             self._add_ours("registered", slackline.backend.empty(count))
 
     def turn(self, name: str, calls: int, warm_up: int, salt: int) -> float:
-        """Seconds a call of `name`, over `calls` calls; raises where a result is wrong."""
+        """Return the seconds of one all_reduce of contestant `name`, averaged over `calls` calls.
+
+        Raises ArithmeticError if a result is wrong.
+        """
         contestant = self._contestants[name]
         pattern.fill(contestant.buffer, self._contribution, salt)
         for _ in range(warm_up):
@@ -72,15 +78,17 @@ class Performer:
         for _ in range(calls):
             contestant.all_reduce()
         seconds = time.perf_counter() - started
-        # No rank checks, and takes processor time, while another is still being timed.
+        # All ranks wait here, so that no check takes processor time while another rank is still
+        # timed.
         contestant.barrier()
         pattern.check(contestant.buffer, self._total, self._place.size, warm_up + calls, salt)
         return seconds / calls
 
     def idle(self, seconds: float) -> float:
-        """Milliseconds of processor time that this process takes in a second without work.
+        """Return the milliseconds of processor time that this process uses in a second without
+        work.
 
-        The engine has worked before; there is no gloo group yet.
+        The engine has worked before. There must be no gloo group yet.
         """
         worked = torch.ones(IDLE_COUNT)
         for _ in range(10):
@@ -104,7 +112,7 @@ class Performer:
         )
 
     def _add_ours(self, memory: str, buffer: torch.Tensor) -> None:
-        """The contestants on `buffer`: through torch.distributed, and the bare engine."""
+        """Add the contestants on `buffer`: through torch.distributed, and the bare engine."""
         engine, address, count = self._engine, buffer.data_ptr(), buffer.numel()
         float32, addition = DType.FLOAT32, ReduceOp.SUM
         self._contestants[f"slackline {memory}"] = self._through_torch(buffer, self._ours)

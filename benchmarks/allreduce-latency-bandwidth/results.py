@@ -1,4 +1,4 @@
-"""What came out: rows for JSON, targets, and the table for people."""
+"""The results of a run: rows for JSON, targets, and a table for the terminal."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from cases import (
 from rich.table import Table
 
 CONTESTANTS = ("slackline", "engine", "gloo", "openmpi")
-"""slackline through torch.distributed, its bare engine, gloo through torch.distributed, OpenMPI."""
+"""The contestants: slackline and gloo through torch.distributed, the bare engine, OpenMPI."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """Whose time it is."""
+    """The case, transport and contestant that a time belongs to."""
 
     case: Case
     transport: Transport
@@ -35,12 +35,12 @@ class Key:
 
 @dataclass(kw_only=True)
 class Results:
-    """Everything measured so far."""
+    """The measurements so far."""
 
     times: dict[Key, Summary | str] = field(default_factory=dict)
-    """A summary, or why there is none."""
+    """A summary of the times, or the reason why there is none."""
     idle_ms: dict[str, list[float]] = field(default_factory=dict)
-    """By rails: each rank's processor time in a second, in milliseconds."""
+    """The processor time of each idle rank in a second, in milliseconds, by rails."""
 
     def record(
         self,
@@ -49,7 +49,10 @@ class Results:
         samples: Mapping[str, Sequence[float]],
         missing: Mapping[str, str | None],
     ) -> None:
-        """Take in the `samples` of a case by seat; `missing` says why a contestant has none."""
+        """Store the `samples` of a case; `missing` gives the reason why a contestant has none.
+
+        The keys of `samples` are the names of turns (see `seat`).
+        """
         for transport in transports:
             for contestant in CONTESTANTS:
                 key = Key(case=case, transport=transport, contestant=contestant)
@@ -91,7 +94,7 @@ class Results:
     def ratio(
         self, case: Case, transport: Transport, other: str, of: str = "median_us"
     ) -> float | None:
-        """The time of `other` over slackline's; None where one was skipped."""
+        """Return the time of `other` over slackline's; None if one of them was skipped."""
         theirs, ours = (
             self.times.get(Key(case=case, transport=transport, contestant=contestant))
             for contestant in (other, "slackline")
@@ -101,7 +104,7 @@ class Results:
         return round(theirs.values()[of] / ours.values()[of], 2)
 
     def table(self) -> Table:
-        """One line a case and transport: median (10th-90th percentile)."""
+        """Return a table with a line for each case and transport: median (10th-90th percentile)."""
         table = Table(
             *("ranks", "bytes", "transport", *CONTESTANTS),
             *("gloo / slackline", "of the p10", "target"),
@@ -123,7 +126,7 @@ class Results:
         return table
 
     def notes(self) -> list[str]:
-        """Why contestants were skipped, once each."""
+        """Return the reasons why contestants were skipped, once each."""
         reasons = {(k.contestant, v) for k, v in self.times.items() if isinstance(v, str)}
         return [f"{contestant} skipped: {reason}" for contestant, reason in sorted(reasons)]
 

@@ -1,4 +1,7 @@
-"""An all-reduce over several simulated ring NICs, once round from rank 0 or rotating."""
+"""All-reduces over several simulated ring NICs (a circuit that adds its host's part in passing).
+
+The tensor goes round once from rank 0, or rotates: then each chunk starts at another rank.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +26,28 @@ from slackline.wire import DType
 
 RANKS = 4
 WIRES = {"a beat a cycle": 0.0, "100 Gb/s": 1 - 100e9 / (512 * 322.27e6)}
-"""The share of cycles in which a link takes nothing: of 512 bits at a 100 GbE MAC's clock."""
+"""The share of cycles in which a link takes nothing, by the name of the wire.
+
+A link has 512 bits at the clock of a 100 GbE MAC.
+"""
 _WIRE = 16
-"""Cycles of a wire, either way."""
+"""The latency of a wire in cycles, each way."""
 _LONGEST = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Tensor:
-    """A rank's part, which becomes the sum, and what is posted of it."""
+    """The tensor of one rank, which becomes the sum, with the operations that reduce it."""
 
     memory: np.ndarray
     operations: tuple[RingOperation, ...]
 
 
 class AllReduceBench:
-    """NICs in a ring; each beat that leaves one is at the next some cycles later."""
+    """A ring of simulated NICs.
+
+    Each beat that leaves one NIC reaches the next some cycles later.
+    """
 
     def __init__(self, options: RingOptions) -> None:
         self.options = options
@@ -53,9 +62,10 @@ class AllReduceBench:
         self._stack.close()
 
     def run(self, size: int, payload: int, *, rotating: bool, withheld: float = 0) -> int:
-        """Cycles from the doorbells to the last completion; every sum is compared.
+        """Return the cycles from the doorbells to the last completion; compare every sum.
 
-        `withheld`: the share of cycles in which a link takes no beat.
+        `withheld` is the share of cycles in which a link takes no beat. Raises AssertionError if a
+        sum is wrong.
         """
         for rank, nic in enumerate(self._nics):
             nic.stall(RING_STREAMS["tx"], withheld, rank + 1, output=True)
@@ -86,7 +96,7 @@ class AllReduceBench:
         return took
 
     def bound(self, size: int, payload: int, *, rotating: bool) -> float:
-        """Cycles of the busiest link, headers included."""
+        """Return the cycles that the busiest link needs for the frames, headers included."""
         frame = (64 + payload) / self.options.beat_bytes
         times = 2 * (RANKS - 1) / RANKS if rotating else 2
         return times * size / payload * frame
@@ -99,7 +109,10 @@ class AllReduceBench:
         return driver
 
     def _step(self) -> None:
-        """All NICs, and then what they gave is at the others'."""
+        """Advance all NICs by the latency of a wire.
+
+        Then move each NIC's output to its neighbours.
+        """
         for nic in self._nics:
             nic.step(_WIRE)
         for rank, nic in enumerate(self._nics):
@@ -117,7 +130,10 @@ def allreduce_rows(
     messages: Sequence[tuple[int, int]],
     wires: Mapping[str, float] = WIRES,
 ) -> list[Row]:
-    """Both rings, for each (size, payload of a frame) over each wire, beside its own time."""
+    """Measure both kinds of ring, and return the cycles beside those that the link alone needs.
+
+    `messages` are pairs of a size and a frame's payload, in bytes. Each is measured over each wire.
+    """
     rows = []
     for wire, withheld in wires.items():
         for size, payload in messages:
@@ -146,7 +162,7 @@ def _tensor(memory: np.ndarray, payload: int, *, rotating: bool) -> _Tensor:
 
 
 def _sum(parts: Sequence[np.ndarray], tensor: _Tensor) -> np.ndarray:
-    """Each chunk's from its start on."""
+    """Return the sum in the order of the ring: each chunk is added from its starting rank on."""
     total = np.empty_like(parts[0])
     for operation in tensor.operations:
         first = (operation.source - tensor.memory.ctypes.data) // 4

@@ -1,4 +1,4 @@
-"""Lanes and the aggregation node, simulated: cycles a beat, latency, onset thresholds, jitter."""
+"""Simulate lanes, the aggregation node and the ring NIC: cycles a beat, latency, onset, jitter."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from slackline.circuit import Element, NodeOptions, RingOptions
 FULL = tuple(NodeOptions(ports=ports, lanes=16, slots=64, payload_bytes=1024) for ports in (4, 8))
 QUICK = (NodeOptions(ports=2, lanes=2, slots=64, payload_bytes=128),)
 MESSAGES = (1, 4, 16, 64)
-"""Frames in a message; the last fills the buffers."""
+"""The numbers of frames in a message; the last one fills the buffers."""
 THRESHOLDS = (1, 2, 4, 8, 16)
 JITTERS = (0, 4, 16)
-"""The latest that a frame may be, in frames."""
+"""The most that a frame may be late, in times of a frame."""
 SEEDS = 5
 KEEPS_UP, STORED_OVER_CUT = 1 / 0.98, 1.8
-"""Cycles a beat, at most; store-and-forward over cut-through, at least."""
+"""Targets: cycles a beat at most, and store-and-forward over cut-through at least."""
 BEATS = 2000
 RING_FULL = RingOptions(lanes=16, slots=8, payload_bytes=8192)
 RING_QUICK = RingOptions(lanes=1, slots=8, payload_bytes=256, operations=8)
 RING_AHEAD = RingOptions(lanes=16, slots=64, payload_bytes=1024, ahead_beats=512)
-"""Built for short frames and memory that is far away."""
+"""The options of a ring NIC built for short frames and for memory with a long latency."""
 RING_PAYLOADS = (64, 256, 1024, 8192)
 RING_FRAMES = 64
 RING_MEMORY = 300
-"""Cycles until far memory answers: about a microsecond at the clock of a 100 Gb/s MAC."""
+"""The latency of distant memory in cycles: about 1 us at the clock of a 100 Gb/s MAC."""
 KIB = 1 << 10
 RING_MESSAGES = (
     *((size * KIB, KIB) for size in (4, 16, 64, 256)),
     *((size * KIB, 8 * KIB) for size in (64, 256, 1024)),
 )
-"""Of all-reduces: bytes, and bytes of payload in a frame."""
+"""The messages of all-reduces: their bytes, and the bytes of payload in a frame."""
 RING_MESSAGES_QUICK = ((4 * KIB, 256),)
 OVER_LINK = 1.05
-"""Of what the link takes alone, at most, for the longest message at the pace of 100 Gb/s."""
+"""The target for the longest message at 100 Gb/s: at most this multiple of the link's own time."""
 NOTES = (
     "All of this is counted in cycles of a simulation; no board has run the circuit.",
     "Ports are fed a beat a cycle. What a cycle takes depends on the device and on timing closure.",
@@ -55,7 +55,7 @@ NOTES = (
 
 
 def lane_rows(counts: tuple[int, ...]) -> list[Row]:
-    """Bare lanes: pairs of beats in, sums out."""
+    """Measure bare lanes (adders): pairs of beats in, sums out."""
     rows = []
     for count in counts:
         verilog = circuit.convert("lanes", circuit.Lanes(count))
@@ -78,7 +78,7 @@ def lane_rows(counts: tuple[int, ...]) -> list[Row]:
 
 
 def size_rows(bench: NodeBench) -> list[Row]:
-    """Cut-through against store-and-forward."""
+    """Measure a node's cut-through forwarding against store-and-forward."""
     rows = []
     for frames in MESSAGES:
         cut, stored = (bench.run(frames, threshold=each) for each in (1, 0))
@@ -97,7 +97,10 @@ def size_rows(bench: NodeBench) -> list[Row]:
 
 
 def jitter_rows(bench: NodeBench) -> list[Row]:
-    """Onset thresholds against senders whose frames are late at random."""
+    """Measure onset thresholds against senders whose frames are late at random.
+
+    An onset threshold is the number of frames buffered per port before reduction starts.
+    """
     rows = []
     for latest in JITTERS:
         for threshold in THRESHOLDS:
@@ -120,9 +123,9 @@ def jitter_rows(bench: NodeBench) -> list[Row]:
 
 
 def ring_rows(bench: RingBench) -> list[Row]:
-    """Frames of growing size through a ring NIC, alone, one behind the other, of both kinds."""
+    """Measure a ring NIC with frames of growing size: alone, in a message, and of both kinds."""
     rows = []
-    # More than the slots hold.
+    # The number of frames exceeds the slots, so that slots must be reused.
     frames = max(RING_FRAMES, 2 * bench.options.slots)
     for payload in RING_PAYLOADS:
         if not bench.options.beat_bytes <= payload <= bench.options.payload_bytes:
@@ -148,14 +151,17 @@ def ring_rows(bench: RingBench) -> list[Row]:
 
 
 def speed_rows(bench: RingBench) -> list[Row]:
-    """How fast a ring NIC is simulated; the one figure that is this machine's."""
+    """Measure how fast this machine simulates a ring NIC.
+
+    No other figure depends on the machine.
+    """
     frames, cycles = bench.speed(RING_FRAMES)
     labels = {"lanes": bench.options.lanes, "payload_bytes": bench.options.payload_bytes}
     return [Row(labels=labels, values={"frames_per_s": frames, "cycles_per_s": cycles})]
 
 
 def table(title: str, rows: list[Row]) -> Table:
-    """The rows, a column a key."""
+    """Return a table of the rows, with a column for each key."""
     keys = list(rows[0].as_json())
     made = Table(*(key.replace("_", " ") for key in keys), title=title)
     for row in rows:
@@ -165,12 +171,12 @@ def table(title: str, rows: list[Row]) -> Table:
 
 
 def text(value: object) -> str:
-    """A figure as the tables show it."""
+    """Format a figure as the tables show it."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def node_targets(rows: list[Row]) -> list[Target]:
-    """Of the longest message, for each number of ports."""
+    """Return the targets of the longest message, for each number of ports."""
     targets = []
     for row in (each for each in rows if each.labels["frames"] == MESSAGES[-1]):
         ports = f"{row.labels['ports']} ports"
@@ -186,7 +192,7 @@ def node_targets(rows: list[Row]) -> list[Target]:
 
 
 def ring_targets(rows: list[Row]) -> list[Target]:
-    """Of the longest frames."""
+    """Return the targets of the longest frames through a ring NIC."""
     names = {
         "cycles_per_beat": "ring NIC: cycles a beat, headers included, longest frames",
         "cycles_per_beat_both": "ring NIC: the same for partials and sums in turns",
@@ -195,7 +201,9 @@ def ring_targets(rows: list[Row]) -> list[Target]:
 
 
 def allreduce_targets(rows: list[Row]) -> list[Target]:
-    """Of the longest message over the slower wire, which adders keep up with."""
+    """Return the targets of the longest message over the slower wire, which the adders keep up
+    with.
+    """
     last = rows[-1]
     if last.labels["wire"] != "100 Gb/s":
         return []
@@ -209,12 +217,12 @@ def allreduce_targets(rows: list[Row]) -> list[Target]:
 
 
 def at_most(name: str, row: Row, key: str, most: float = KEEPS_UP) -> Target:
-    """That a stream keeps up."""
+    """Return a target that a row's value is at most `most`; by default, that a stream keeps up."""
     return Target(name=name, target=most, measured=float(row.values[key]), bound="at most")
 
 
 def main() -> None:
-    """Simulate and print."""
+    """Run the simulations and print the report."""
     options = parse(__doc__ or "")
     machine = describe_machine()
     reason = circuit.missing_tools()

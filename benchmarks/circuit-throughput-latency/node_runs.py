@@ -1,4 +1,4 @@
-"""One message through a simulated aggregation node, and when its sums left."""
+"""A message through a simulated aggregation node, and the cycles at which its sums leave."""
 
 from __future__ import annotations
 
@@ -20,29 +20,32 @@ from slackline.wire import Collective, DType, FrameKind, Header, ReduceOp, encod
 
 @dataclass(frozen=True, kw_only=True)
 class Jitter:
-    """Each frame is late by a random time, of every sender for itself."""
+    """A random delay of each frame, independent for every sender."""
 
     frames: int = 0
-    """The latest, in the time that a frame takes."""
+    """The longest delay, in multiples of the time that a frame takes."""
     seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Cycles from the first beat in."""
+    """The result of a run; cycles count from the first beat in."""
 
     first: int
-    """To the first beat of sums."""
+    """The cycle of the first beat of sums."""
     last: int
-    """To the last one."""
+    """The cycle of the last beat of sums."""
     cycles_per_beat: float
-    """Of the stream of sums, headers included."""
+    """The cycles a beat of the stream of sums, headers included."""
     starved: int
-    """In which reduction had begun and waited for data."""
+    """The cycles in which reduction had begun and waited for data."""
 
 
 class NodeBench:
-    """A node that is opened anew for every run; every sum is compared with the twin's."""
+    """A simulated node that is reset for every run; every sum is compared with the twin's.
+
+    The twin is the circuit's function in Python.
+    """
 
     def __init__(self, options: NodeOptions) -> None:
         self.options = options
@@ -64,9 +67,11 @@ class NodeBench:
         payload: int | None = None,
         cycles_a_frame: float = 0,
     ) -> Run:
-        """Every port sends `frames` frames of float32, of `payload` bytes or the longest there are.
+        """Send `frames` frames of float32 into every port, and return when the sums leave.
 
-        They come at a beat a cycle or, if that is slower, every `cycles_a_frame`; less the jitter.
+        `payload` is a frame's payload in bytes; the default is the longest that the node takes.
+        Frames come at a beat a cycle or, if that is slower, every `cycles_a_frame`; jitter delays
+        them further. Raises AssertionError if a sum differs from the twin's.
         """
         jitter = jitter or Jitter()
         options, simulation = self.options, self._simulation

@@ -1,4 +1,4 @@
-"""A simulated ring NIC in the middle of a ring: when frames leave, and how fast it is simulated."""
+"""A simulated ring NIC within a ring: the cycles at which frames leave, and simulation speed."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from slackline.wire import HEADER_BYTES, DType, FrameFlag, FrameKind, Header, de
 
 _PLACE = RingPlace(rank=1, ranks=3, job=7, epoch=3, plan_id=4)
 _MIDDLE = replace(_PLACE, ranks=4)
-"""It passes sums on, as rank 1 of 3 does not."""
+"""A rank that passes sums on, which rank 1 of 3 does not."""
 _PARTIAL, _FINAL = FrameFlag.PARTIAL, FrameFlag(0)
 _LOOK = 16
-"""Cycles between two looks at what it sent: the way of an ACK, there and back."""
+"""The cycles between two looks at the frames sent: an ACK's round trip."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RingRun:
-    """Cycles from the first beat in."""
+    """The result of a run; cycles count from the first beat in."""
 
     first: int
-    """To the first beat out."""
+    """The cycle of the first beat out."""
     cycles_per_beat: float
-    """Of the stream out, headers included."""
+    """The cycles a beat of the stream out, headers included."""
 
 
 class RingBench:
-    """A NIC whose sums are compared with the twin's."""
+    """A simulated ring NIC whose sums are compared with those of its twin, the same in Python."""
 
     def __init__(self, options: RingOptions) -> None:
         self.options = options
@@ -55,7 +55,10 @@ class RingBench:
         self._simulation.close()
 
     def run(self, frames: int, payload: int, *, latency: int = 0) -> RingRun:
-        """A message of that many frames at a beat a cycle; memory answers after `latency`."""
+        """Send a message of `frames` frames at a beat a cycle, and return when the frames leave.
+
+        The host's memory answers after `latency` cycles.
+        """
         simulation = self._simulation
         simulation.memory_latency(latency)
         driver = self._opened(_PLACE)
@@ -77,9 +80,10 @@ class RingBench:
         )
 
     def run_both(self, frames: int, payload: int) -> float:
-        """Cycles a beat out while partials of a message are added and sums of one pass, in turns.
+        """Return the cycles a beat out while partials and sums come in turns.
 
-        Rank 1 of 4 stores those sums too, whose partials it has added before.
+        The partials of one message are added while the sums of another pass. Rank 1 of 4 also
+        stores those sums, whose partials it has added before.
         """
         self._simulation.memory_latency(0)
         driver = self._opened(_MIDDLE)
@@ -123,7 +127,7 @@ class RingBench:
         return driver
 
     def _post(self, driver: QueueDriver, message: _Message) -> None:
-        """Until it is open, and granted."""
+        """Post a message's operation; wait until the NIC has opened it, and grant it."""
         operation = message.operation
         self._simulation.lend(operation.source, message.own.nbytes, writable=False)
         self._simulation.lend(operation.target, message.own.nbytes, writable=True)
@@ -143,7 +147,10 @@ class RingBench:
         return frames * (self.options.header_beats + payload // self.options.beat_bytes)
 
     def speed(self, frames: int) -> tuple[float, float]:
-        """Frames and cycles a second of a whole device, numbers, checksums and memory included."""
+        """Return the frames and the cycles that this machine simulates in a second.
+
+        A whole device is simulated, with sequence numbers, checksums and memory.
+        """
         simulation = Simulation(self._verilog)
         device = RingCircuit(self.options, _PLACE, simulation=simulation)
         message = _message(frames, self.options.payload_bytes)
@@ -158,17 +165,18 @@ class RingBench:
 
 
 class _Wires:
-    """What is at the other ends of a NIC's links: it sends as there are slots, and acknowledges."""
+    """The other ends of a NIC's links: a sender that respects the slots, and acknowledgements."""
 
     def __init__(self, simulation: Simulation, slots: int) -> None:
         self._simulation, self._slots = simulation, slots
         self._freed = {_PARTIAL: 1, _FINAL: 1}
-        """By channel: the number below which all slots are free."""
+        """The sequence number below which all slots are free, by channel."""
 
     def carry(self, frames: list[bytes], wanted: int) -> list[tuple[bytes, int, int]]:
-        """The frames in, in this order; so many out, with the cycles of their first and last beat.
+        """Send `frames` in this order until `wanted` frames have left, and return those.
 
-        Each waits until there is a slot for it; those behind it wait too.
+        Each frame that left comes with the cycles of its first and last beat. A frame waits until
+        there is a slot for it, and so do the frames behind it.
         """
         waiting = deque(frames)
         found: list[tuple[bytes, int, int]] = []
@@ -194,13 +202,13 @@ class _Wires:
 
 
 def _answer(simulation: Simulation, header: Header) -> None:
-    """Of the successor."""
+    """Send a header to the NIC as its successor in the ring would."""
     said = replace(header, job=7, epoch=3, source=2, plan_id=4)
     simulation.send(RING_STREAMS["tx_back"], encode(said))
 
 
 def _compare(found: list[tuple[bytes, int, int]], wanted: list[bytes]) -> None:
-    """Payloads of each kind, in order."""
+    """Compare payloads of each kind, in order; raise AssertionError if they differ."""
     for flags in (_PARTIAL, _FINAL):
         ours, theirs = (
             [frame[HEADER_BYTES:] for frame in frames if decode(frame).flags == flags]

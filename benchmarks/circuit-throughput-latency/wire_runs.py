@@ -1,7 +1,7 @@
-"""Messages through a simulated node at the pace of an Ethernet, whatever its clock would be.
+"""Messages through a simulated node at the pace of an Ethernet, for assumed clock rates.
 
-MACs of 10 Gb/s have a stream of 64 bits at 156.25 MHz, those of 100 Gb/s one of 512 bits at 322.27
-MHz. Cycles are simulated; that a device reaches these clocks is taken for granted, not shown.
+A MAC of 10 Gb/s has a stream of 64 bits at 156.25 MHz, a MAC of 100 Gb/s one of 512 bits at 322.27
+MHz. Cycles are simulated. That a device reaches these clock rates is an assumption.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from slackline.circuit import NodeOptions
 from slackline.wire import HEADER_BYTES
 
 ETHERNET_BYTES = 8 + 14 + 4 + 12
-"""Around each frame: preamble, addresses and type, check sequence, gap."""
+"""The bytes of Ethernet around each frame: preamble, addresses and type, check sequence, gap."""
 KIB = 1 << 10
 SIZES = (1, 4, 16, 64, 256, 1024)
-"""Of messages, in KiB."""
+"""The sizes of messages in KiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """An Ethernet, and the frames that are sent over it."""
+    """A kind of Ethernet, and the frames that are sent over it."""
 
     name: str
     bits_per_s: float
@@ -33,12 +33,12 @@ class Wire:
 
     @property
     def frame_bytes(self) -> int:
-        """What a frame takes of the wire."""
+        """The bytes of the wire that a frame takes."""
         return ETHERNET_BYTES + HEADER_BYTES + self.payload
 
     @property
     def share(self) -> float:
-        """Percent of the wire that is payload."""
+        """The percentage of the wire that is payload."""
         return 100 * self.payload / self.frame_bytes
 
     @property
@@ -56,7 +56,7 @@ WIRES = (
 
 
 def wire_rows() -> list[Row]:
-    """Sums a second, and how long the first and the last one take, message size by message size."""
+    """Measure messages of each size; return rates, and the cycles of the first and last sum."""
     rows = []
     for options in (NARROW, WIDE):
         with NodeBench(options) as bench:

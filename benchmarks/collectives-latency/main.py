@@ -1,4 +1,4 @@
-"""The other collectives and a message there and back: slackline beside gloo, turn by turn."""
+"""Measure the collectives and a round trip of a message: slackline beside gloo, in turns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from rich.table import Table
 RANKS = 2
 BACKENDS = ("slackline", "gloo")
 GLOO_OVER_OURS = 1.0
-"""gloo's time over ours, at least: no operation is slower than gloo's."""
+"""The target for gloo's time over slackline's, at least: no operation is slower than gloo's."""
 ROUNDS, QUICK_ROUNDS = 41, 3
 QUICK_CASE_SECONDS = 1.5
-"""After this long no further round of a case is started: a busy machine gets fewer rounds."""
+"""The time after which a quick run starts no further round: a busy machine gets fewer rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """Each operation at 4 KiB and 1 MiB; a barrier has no size."""
+    """Return the cases: each operation at 4 KiB and 1 MiB; a barrier has no size."""
     sizes = {4096: 100, 1 << 20: 10}
     return [
         Case(operation=operation, nbytes=nbytes, calls=calls, warm_up=4)
@@ -54,7 +54,7 @@ def cases() -> list[Case]:
 
 
 def play(group: Ranks, case: Case, *, quick: bool) -> dict[str, Summary]:
-    """Turns of both backends, in reversed order every other round."""
+    """Measure one case in turns of both backends, in reversed order every other round."""
     group.ask("prepare", case.operation, case.nbytes // 4)
     samples: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
     started = time.monotonic()
@@ -67,7 +67,7 @@ def play(group: Ranks, case: Case, *, quick: bool) -> dict[str, Summary]:
 
 
 def ratio(times: Mapping[str, Summary]) -> float:
-    """Gloo's median over slackline's."""
+    """Return gloo's median time over slackline's."""
     return round(times["gloo"].median_us / times["slackline"].median_us, 2)
 
 

@@ -1,8 +1,8 @@
-"""The operations measured: one builder for each, the same for every backend.
+"""The operations that are measured: one builder for each, the same for every backend.
 
-Each may be called any number of times in a row and leaves the same values after every call; that is
-why the one in place reduces with MAX. `count` is the elements of the whole tensor at one rank: a
-part is `count // size` of them. Rank 0 is the root.
+Each operation may be called any number of times in a row and leaves the same values after every
+call. The one in place therefore reduces with MAX. `count` is the number of elements of the whole
+tensor at one rank, and a part has `count // size` of them. Rank 0 is the root.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 Group = dist.ProcessGroup
 
-# Torch renamed both; the earlier of the versions that slackline serves has the old names only.
+# Torch renamed both functions; the oldest version that slackline supports has only the old names.
 _REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 _ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
@@ -28,14 +28,17 @@ class Operation:
 
     call: Callable[[], object]
     output: torch.Tensor
-    """Overwritten before each turn with `start`. Empty at a rank that receives nothing."""
+    """The tensor that the operation writes, overwritten with `start` before each turn.
+
+    Empty at a rank that receives nothing.
+    """
     start: torch.Tensor
     expected: torch.Tensor
-    """What `output` holds after every call."""
+    """The values that `output` has after every call."""
 
 
 def _values(rank: int, count: int) -> torch.Tensor:
-    """Small integers that differ from rank to rank: their sums are exact."""
+    """Return small integers that differ from rank to rank; their sums are exact."""
     return (torch.arange(count) % 1021 + 1024 * (rank + 1)).float()
 
 
@@ -44,7 +47,7 @@ def _all_values(group: Group, count: int) -> torch.Tensor:
 
 
 def _into(output: torch.Tensor, expected: torch.Tensor, call: Callable[[], object]) -> Operation:
-    """An operation that only writes `output`."""
+    """Return an operation that only writes `output`."""
     return Operation(call=call, output=output, start=torch.full_like(output, -1), expected=expected)
 
 
@@ -79,7 +82,7 @@ def _broadcast(group: Group, count: int) -> Operation:
 def _reduce(group: Group, count: int) -> Operation:
     buffer = _values(group.rank(), count)
     is_root = group.rank() == ROOT
-    # Torch leaves open what the other ranks' buffers hold afterwards: only the root's is checked.
+    # Torch does not define the other ranks' buffers afterwards, so only the root's is checked.
     return Operation(
         call=lambda: dist.reduce(buffer, ROOT, dist.ReduceOp.MAX, group=group),
         output=buffer if is_root else _nothing(),
@@ -120,7 +123,10 @@ def _barrier(group: Group, count: int) -> Operation:
 
 
 def _ping_pong(group: Group, count: int) -> Operation:
-    """To the next rank of a pair and back; a rank without a neighbour does nothing."""
+    """Return an operation that sends a message to the other rank of a pair, and one back.
+
+    A rank without a partner does nothing.
+    """
     peer, output, source = group.rank() ^ 1, torch.empty(count), _values(group.rank(), count)
 
     def ask() -> None:

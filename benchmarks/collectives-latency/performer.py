@@ -1,4 +1,4 @@
-"""What one rank does: the same operation through each backend, in turns."""
+"""The work of one rank: the same operation through each backend, in turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT = timedelta(seconds=30)
 
 
 class Performer:
-    """A rank with a group of each backend."""
+    """A rank with a process group of each backend."""
 
     def __init__(self, place: Place) -> None:
         self._groups = {
@@ -33,7 +33,10 @@ class Performer:
         }
 
     def turn(self, backend: str, calls: int, warm_up: int) -> float:
-        """Seconds a call, over `calls` calls; raises where the output is wrong."""
+        """Return the seconds of one call, averaged over `calls` calls.
+
+        Raises ArithmeticError if the output is wrong.
+        """
         operation, group = self._operations[backend], self._groups[backend]
         operation.output.copy_(operation.start)
         for _ in range(warm_up):
@@ -43,7 +46,8 @@ class Performer:
         for _ in range(calls):
             operation.call()
         seconds = time.perf_counter() - started
-        # No rank checks, and takes processor time, while another is still being timed.
+        # All ranks wait here, so that no check takes processor time while another rank is still
+        # timed.
         dist.barrier(group=group)
         if not torch.equal(operation.output, operation.expected):
             raise ArithmeticError(f"{backend} left a wrong result")

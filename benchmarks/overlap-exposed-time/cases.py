@@ -1,4 +1,4 @@
-"""The cases that are measured and the targets of their figures."""
+"""The cases that are measured, and the targets of their figures."""
 
 from __future__ import annotations
 
@@ -10,47 +10,58 @@ from floor import Layer
 HOSTS = 4
 LAYERS = 24
 BIAS_COUNT = 1 << 11
-"""Elements of float32: 8 KiB."""
+"""The elements of a bias: 8 KiB of float32."""
 FORWARD_SHARE = 1 / 3
-"""Of the computation; backward computes two gradients, forward one product."""
+"""The share of the computation that is forward.
+
+Backward computes two gradients where forward computes one product.
+"""
 
 DDP_BUCKETS_MB = (25, 2, 5, 10)
-"""The first is DDP's default; the best of all is looked for, with `--quick` of the first two."""
+"""The bucket sizes of DDP that are tried, in MB, to find the best; the first is DDP's default.
+
+`--quick` tries the first two.
+"""
 
 FLOOR_RATIO = 1.15
-"""At 1 Gbit/s: PCCO's exposed time over the floor, at most."""
+"""The target at 1 Gbit/s: PCCO's exposed time over the floor, at most."""
 FLOOR_DISTANCE = 4.0
-"""At 200 Mbit/s: PCCO's exposed time less the floor, at most, in percent of the wire's time."""
+"""The target at 200 Mbit/s: PCCO's exposed time less the floor, at most.
+
+The unit is percent of the wire's time.
+"""
 REMOVED = 84.27
-"""Percent of what another one exposes that PCCO hides, at least, where communication is at most
-half of the computation."""
+"""The target for the percentage of another contestant's exposed time that PCCO hides, at least.
+
+It holds where communication takes at most half as long as computation.
+"""
 HALF = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """The lab's links, and layers that keep them busy for a while."""
+    """The lab's links, and the size of layers whose gradients keep them busy for a while."""
 
     name: str
-    """What `--part` calls it."""
+    """The name of this network for `--part`."""
     title: str
     rate: int
-    """Bits a second of each host's NIC."""
+    """The rate of each host's NIC, in bits per second."""
     weight_count: int
-    """Elements of float32 in the weight of each layer."""
+    """The number of float32 elements in the weight of each layer."""
     shares: tuple[float, ...]
-    """Communication over computation in the cases."""
+    """The ratios of communication to computation in the cases."""
 
     @property
     def layer_bytes(self) -> int:
-        """Return the bytes of one layer's gradients."""
+        """The bytes of one layer's gradients."""
         return 4 * (self.weight_count + BIAS_COUNT)
 
 
 FAST = Network(
     name="lab-1g", title="1 Gbit/s", rate=10**9, weight_count=1 << 19, shares=(0.5, 1.0, 2.0)
 )
-"""Two cores have all their work to do for its four hosts."""
+"""The faster network; its four hosts fully load two cores."""
 SLOW = Network(
     name="lab-200m",
     title="200 Mbit/s",
@@ -63,11 +74,11 @@ NETWORKS = (FAST, SLOW)
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """How much is computed for how much communication."""
+    """A network, and the ratio of communication to computation on it."""
 
     network: Network
     share: float
-    """Communication over computation; 0 where the computation is real."""
+    """The ratio of communication to computation; 0 if the computation is real."""
 
     @property
     def name(self) -> str:

@@ -17,22 +17,22 @@ Build = Callable[[], tuple[nn.Module, Optimizer]]
 
 
 class Contestant(Protocol):
-    """A model in training."""
+    """A model in training, seen from the benchmark."""
 
     plain: nn.Module
-    """The model itself, for its parameters."""
+    """The model itself, without a wrapper, for its parameters."""
 
     def step(self, x: Tensor) -> None:
-        """Forward, backward, and the optimizer's step."""
+        """Run forward, backward, and the optimizer's step."""
         ...
 
     def finish(self) -> None:
-        """Wait for everything that is under way."""
+        """Wait until all communication that is under way has ended."""
         ...
 
 
 class Alone:
-    """No communication."""
+    """Training without communication."""
 
     def __init__(self, build: Build) -> None:
         self.plain, self._optimizer = build()
@@ -45,14 +45,14 @@ class Alone:
         self._optimizer.zero_grad()
 
     def reduce(self) -> None:
-        """Reduce the gradients between backward and step."""
+        """Reduce the gradients between backward and the optimizer's step; here do nothing."""
 
     def finish(self) -> None:
-        """Wait for everything that the steps so far have left under way."""
+        """Wait until all communication of the steps so far has ended; here do nothing."""
 
 
 class Blocking(Alone):
-    """Reduces one gradient after the other when backward has ended."""
+    """Training that reduces one gradient after the other when backward has ended."""
 
     def __init__(self, build: Build, group: dist.ProcessGroup) -> None:
         super().__init__(build)
@@ -66,7 +66,7 @@ class Blocking(Alone):
 
 
 class Ddp(Alone):
-    """torch's own, over any backend."""
+    """Training by torch's DistributedDataParallel, over any backend."""
 
     def __init__(self, build: Build, group: dist.ProcessGroup, bucket_mb: float) -> None:
         super().__init__(build)
@@ -76,7 +76,11 @@ class Ddp(Alone):
 
 
 class Pcco(Alone):
-    """slackline.overlap: each gradient by itself, and the next forward waits for what it needs."""
+    """Training by slackline.overlap, which reduces each gradient as soon as backward has computed
+    it.
+
+    The next forward pass waits only for the parameters that it needs.
+    """
 
     def __init__(self, build: Build, group: dist.ProcessGroup) -> None:
         super().__init__(build)
@@ -89,10 +93,10 @@ class Pcco(Alone):
         self._wrapped.synchronize()
 
     def close(self) -> None:
-        """Make the model plain again."""
+        """Remove the wrapper's hooks from the model."""
         self._wrapped.close()
 
 
 def sgd(model: nn.Module, learning_rate: float) -> tuple[nn.Module, Optimizer]:
-    """Return the model and an SGD optimizer of its parameters."""
+    """Return the model with an SGD optimizer of its parameters."""
     return model, torch.optim.SGD(model.parameters(), lr=learning_rate)

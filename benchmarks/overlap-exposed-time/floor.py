@@ -1,30 +1,33 @@
-"""The least communication that any schedule leaves exposed: a step on an ideal wire. Pure.
+"""The least communication time that any schedule leaves exposed: a step on an ideal wire.
+
+No function here has side effects.
 
 The layers are 1..n in the order of the forward pass. Layer i computes forward for f_i and backward
-for b_i; its gradients take c_i of the wire, all of it, when nothing else is on it.
+for b_i. Its gradients take the whole wire for c_i if nothing else is on it.
 
     backward   |b_n|b_n-1| ... |b_1|
     forward                         |f_1|f_2| ... |f_n|     of the next step
     wire           |   n's .. 1's gradients, most urgent first   |
 
-Two rules bind every schedule: layer i's gradients are there when b_i has ended, not before, and f_i
-begins when its parameters have been stepped, that is when its gradients are reduced. The wire can
-be shared as one likes, without a pause and without latency. Then the best one can do is to give
-the whole wire at every moment to the lowest layer whose gradients wait: an exchange of two pieces
-of the wire's time that brings a lower layer forward delays only layers that are needed later.
+Two rules bind every schedule. Layer i's gradients exist when b_i has ended, not before. f_i begins
+when layer i's parameters have been stepped, that is when its gradients are reduced. The wire can be
+divided at will, without a pause and without latency. The best schedule then gives the whole wire,
+at every moment, to the lowest layer whose gradients wait. To see this, exchange two pieces of the
+wire's time so that a lower layer moves forward: only layers that are needed later are delayed.
 
-Backward n begins when forward n has ended, and forward n has waited for everything, so that the
-wire is empty at the beginning of each backward pass: one step alone says what all of them take.
+Backward n begins when forward n has ended, and forward n has waited for all gradients. The wire is
+therefore empty at the beginning of each backward pass, so one step alone determines the time of all
+steps.
 
-What follows from it, in the words of wire time less overlappable time: all gradients are to be
-there before f_n, and nothing is on the wire before b_n has ended, so that
+A bound follows, in terms of wire time less overlappable time: all gradients must be there before
+f_n, and nothing is on the wire before b_n has ended, so that
 
     exposed >= sum(c) - (sum(b) - b_n) - (sum(f) - f_n)
 
-where the brackets are what can be overlapped: the backward pass after the first gradient, and the
-next forward pass but for its last layer. The same holds for every part of the model that begins
-with layer 1: exposed >= c_1 at least, since b_1 is the last to end and f_1 the first to begin.
-`exposed_floor` carries the best schedule out and so takes the largest of all these bounds.
+where the brackets are the computation that can overlap: the backward pass after the first gradient,
+and the next forward pass except its last layer. The same holds for every part of the model that
+begins with layer 1: exposed >= c_1 at least, since b_1 is the last to end and f_1 the first to
+begin. `exposed_floor` simulates the best schedule and so takes the largest of all these bounds.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """What one layer takes, in seconds."""
+    """The times of one layer, in seconds: forward, backward, and its gradients on the wire."""
 
     forward: float
     backward: float
@@ -43,7 +46,7 @@ class Layer:
 
 
 def exposed_floor(layers: Sequence[Layer]) -> float:
-    """Seconds of a step in which an ideal schedule computes nothing."""
+    """Return the seconds of a step in which an ideal schedule computes nothing."""
     ready = _emitted(layers)
     left = [layer.wire for layer in layers]
     clock = 0.0
@@ -75,7 +78,10 @@ def exposed_floor(layers: Sequence[Layer]) -> float:
 
 
 def whole_model_bound(layers: Sequence[Layer]) -> float:
-    """max(0, wire time less overlappable time) of the model as a whole; never above the floor."""
+    """Return max(0, wire time less overlappable time) of the whole model, in seconds.
+
+    The result is never above `exposed_floor`.
+    """
     wire = sum(layer.wire for layer in layers)
     backward = sum(layer.backward for layer in layers[:-1])
     forward = sum(layer.forward for layer in layers[:-1])
@@ -83,7 +89,7 @@ def whole_model_bound(layers: Sequence[Layer]) -> float:
 
 
 def _emitted(layers: Sequence[Layer]) -> list[float]:
-    """When each layer's gradients are there, from the begin of the backward pass."""
+    """Return the times at which each layer's gradients are computed, from the begin of backward."""
     clock, ready = 0.0, [0.0] * len(layers)
     for index in reversed(range(len(layers))):
         clock += layers[index].backward

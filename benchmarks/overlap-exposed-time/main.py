@@ -1,7 +1,8 @@
-"""How much of communication the training waits for: PCCO, DDP over gloo, blocking allreduces.
+"""Measure the communication time that training waits for: PCCO, DDP over gloo, blocking allreduces.
 
-Four hosts of a lab with one NIC each, of 1 Gbit/s or of 200 Mbit/s, train the same model. All
-contestants of a case are alive in the same processes and take turns.
+PCCO is the method of slackline.overlap. Four hosts of a lab with one NIC each, of 1 Gbit/s or of
+200 Mbit/s, train the same model. All contestants of a case are alive in the same processes and take
+turns.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ from slackline.lab import Lab, LabOptions
 ROUNDS, QUICK_ROUNDS = 2, 1
 STEPS, QUICK_STEPS = 3, 1
 WARM_UP, QUICK_WARM_UP = 2, 1
-"""Steps before the clock starts. Who comes after a pause finds idle connections and ranks that are
-not in step yet: the first step after a turn of others exposes up to 100 ms more."""
+"""The steps before the clock starts.
+
+After a pause a contestant finds idle connections, and ranks that are not in step yet: the first
+step after another contestant's turn exposes up to 100 ms more.
+"""
 QUICK_CASES = CASES[:1]
 
 
 def play(ranks: LabRanks, case: Case, results: Results, options: Options) -> None:
-    """Give each contestant its turns, in reversed order every other round."""
+    """Measure each contestant of a case in turns, in reversed order every other round."""
     buckets_mb = DDP_BUCKETS_MB[:2] if options.quick else DDP_BUCKETS_MB
     names = ranks.ask("prepare", case, buckets_mb)[0]
     warm_up, steps = (QUICK_WARM_UP, QUICK_STEPS) if options.quick else (WARM_UP, STEPS)

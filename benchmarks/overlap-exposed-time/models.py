@@ -1,4 +1,4 @@
-"""Two models with the same parameters: one waits where the other computes."""
+"""Two models of about the same size: one sleeps where the other computes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ PERIOD = 16
 
 
 class _Timed(torch.autograd.Function):
-    """Takes its time, and gives its core away meanwhile, as an accelerator's host thread may."""
+    """A computation that sleeps for its time, and so gives its core away.
+
+    An accelerator's host thread may do the same.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, layer: TimedLayer) -> Tensor:
@@ -34,9 +37,10 @@ class _Timed(torch.autograd.Function):
 
 
 class TimedLayer(nn.Module):
-    """A weight and a bias, and the time that work with them takes.
+    """A layer with a weight and a bias, which sleeps for the time that computation would take.
 
-    Its gradients are the same in every step: `steps` of SGD leave exactly `expected(steps)`.
+    Its gradients are the same in every step, so the exact parameters after any number of SGD steps
+    are known (see `check_timed`).
     """
 
     def __init__(self, times: Layer, weight_count: int, rank: int) -> None:
@@ -52,17 +56,19 @@ class TimedLayer(nn.Module):
 
 
 def gradient(count: int, factor: float) -> Tensor:
-    """Small multiples of a power of two: sums and averages over four ranks are exact."""
+    """Return small multiples of a power of two; sums and averages over four ranks are exact."""
     return torch.arange(count).remainder_(PERIOD).float().mul_(GRADIENT_UNIT * factor)
 
 
 def timed_model(layers: Sequence[Layer], weight_count: int, rank: int) -> nn.Module:
-    """Return a model of layers that wait for as long as a computation would take."""
+    """Return a model of layers that sleep for as long as a computation would take."""
     return nn.Sequential(*(TimedLayer(times, weight_count, rank) for times in layers))
 
 
 def check_timed(model: nn.Module, steps: int, ranks: int) -> None:
-    """Raise ArithmeticError unless `model` has taken `steps` steps of averaged gradients."""
+    """Raise ArithmeticError unless the parameters are those after `steps` steps of averaged
+    gradients.
+    """
     average = (ranks + 1) / 2
     for name, parameter in model.named_parameters():
         wanted = gradient(parameter.numel(), -LEARNING_RATE * steps * average)
@@ -71,7 +77,7 @@ def check_timed(model: nn.Module, steps: int, ranks: int) -> None:
 
 
 REAL_WIDTH, REAL_BATCH = 724, 256
-"""724 x 724 weights: 2 MB, as in the timed model at 1 Gbit/s."""
+"""The width and batch of real layers: 724 x 724 weights are 2 MB, as timed ones at 1 Gbit/s."""
 
 
 def real_model() -> nn.Module:

@@ -30,17 +30,17 @@ REAL_LEARNING_RATE = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """The cost of a step at one rank."""
+    """The cost of one step at one rank."""
 
     step_s: float
     main_cpu_s: float
-    """Processor time of the training thread."""
+    """The processor time of the training thread, in seconds."""
     cpu_s: float
-    """Processor time of the process."""
+    """The processor time of the process, in seconds."""
     wake_ups: float
-    """How often a thread of the process went to sleep."""
+    """The number of times that a thread of the process went to sleep."""
     wire_bytes: float
-    """What the NIC sent."""
+    """The bytes that the NIC sent."""
 
 
 class Performer:
@@ -54,7 +54,10 @@ class Performer:
         self._steps: dict[str, int] = {}
 
     def prepare(self, case: Case, buckets_mb: Sequence[int]) -> list[str]:
-        """Make every contestant's model, DDP over gloo with each bucket; return their names."""
+        """Build every contestant's model, DDP over gloo with each bucket size.
+
+        Return their names.
+        """
         self._leave()
         real = case == REAL
         build = self._real if real else self._timed(case)
@@ -73,10 +76,10 @@ class Performer:
         return list(self._contestants)
 
     def turn(self, name: str, warm_up: int, steps: int) -> Turn:
-        """Train for `steps` steps and return the figures of one.
+        """Train for `steps` steps after `warm_up` others, and return the averages of one step.
 
-        The clock starts and ends between two steps without a wait for other ranks. Work that the
-        last step leaves to the next one is not counted; that of the last warm-up step is.
+        The clock starts and ends between two steps, without a wait for other ranks. Communication
+        that the last step leaves under way is not counted, and that of the last warm-up step is.
         """
         contestant = self._contestants[name]
         dist.barrier()
@@ -92,7 +95,7 @@ class Performer:
         return after.since(before, steps)
 
     def check(self) -> None:
-        """Raise unless every contestant has the parameters that its steps leave."""
+        """Raise ArithmeticError unless every contestant has the parameters that its steps leave."""
         for name, contestant in self._contestants.items():
             contestant.finish()
             if self._checked and name != "alone":
@@ -120,7 +123,7 @@ class Performer:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counts:
-    """The processor time and context switches that the process has used until now."""
+    """The time, processor time, context switches and sent bytes of the process until now."""
 
     time_s: float
     main_cpu_s: float
@@ -140,7 +143,7 @@ class _Counts:
         )
 
     def since(self, before: _Counts, steps: int) -> Turn:
-        """Return the average of a step over the `steps` steps since `before`."""
+        """Return the average of one step over the `steps` steps since `before`."""
         return Turn(
             step_s=(self.time_s - before.time_s) / steps,
             main_cpu_s=(self.main_cpu_s - before.main_cpu_s) / steps,

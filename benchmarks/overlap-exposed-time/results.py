@@ -1,4 +1,4 @@
-"""The figures of a run: rows for JSON, targets, and tables for the terminal."""
+"""The results of a run: rows for JSON, targets, and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ DEFAULT_GLOO = f"{GLOO}, {DDP_BUCKETS_MB[0]} MB"
 
 @dataclass(kw_only=True)
 class Results:
-    """Everything measured so far."""
+    """The measurements so far."""
 
     turns: dict[tuple[Case, str], list[list[Turn]]] = field(default_factory=dict)
-    """By case and contestant: for each round what every rank took."""
+    """The figures of every rank, a list for each round, by case and contestant."""
     skipped: list[Row] = field(default_factory=list)
 
     def record(self, case: Case, name: str, ranks: list[Turn]) -> None:
@@ -43,7 +43,7 @@ class Results:
         self.turns.setdefault((case, name), []).append(ranks)
 
     def skip(self, case: Case, reason: str) -> None:
-        """Note that a case was not measured, and why."""
+        """Record that a case was not measured, and the reason."""
         self.skipped.append(Row(labels={"case": case.name}, skipped=reason))
 
     def steps(self, case: Case, name: str) -> list[float]:
@@ -56,16 +56,19 @@ class Results:
         return [step - alone for step, alone in pairs]
 
     def names(self, case: Case) -> list[str]:
-        """Return the contestants that communicate."""
+        """Return the names of the contestants that communicate."""
         return [name for where, name in self.turns if where == case and name != ALONE]
 
     def best_gloo(self, case: Case) -> str | None:
-        """DDP over gloo with the bucket size that exposes least."""
+        """Return the name of DDP over gloo with the bucket size that exposes the least time."""
         names = [name for name in self.names(case) if name.startswith(GLOO)]
         return min(names, key=lambda name: percentile(self.exposed(case, name), 50), default=None)
 
     def removed(self, case: Case, other: str) -> float | None:
-        """Percent of the time that `other` exposes which PCCO hides; rounds pairwise."""
+        """Return the percentage of another contestant's exposed time that PCCO hides.
+
+        The result is the median of the rounds, compared pairwise. None if PCCO was not measured.
+        """
         if PCCO not in self.names(case):
             return None
         pairs = zip(self.exposed(case, PCCO), self.exposed(case, other), strict=True)
