@@ -24,7 +24,7 @@ from slackline.wire import HEADER_BYTES, DType, FrameFlag, FrameKind, Header, de
 
 _PLACE = RingPlace(rank=1, ranks=3, job=7, epoch=3, plan_id=4)
 _MIDDLE = replace(_PLACE, ranks=4)
-"""A rank that passes sums on, which rank 1 of 3 does not."""
+"""The place of rank 1 of 4, which passes sums on; rank 1 of 3 passes none on."""
 _PARTIAL, _FINAL = FrameFlag.PARTIAL, FrameFlag(0)
 _LOOK = 16
 """The cycles between two looks at the frames sent: an ACK's round trip."""

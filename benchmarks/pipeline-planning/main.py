@@ -1,4 +1,4 @@
-"""How good pipeline plans are, against proven optima and other schedules, and what they cost."""
+"""Measure pipeline plans: against proven optima, against other schedules, and the time to plan."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from rich.table import Table
 from slackline.plan.pipeline import SCHEDULES, Options, Scenario, auto, check, replay
 
 SMALL = ((2, 4), (4, 8), 80, 24)
-"""Stages, microbatches, how many scenarios, how many with --quick."""
+"""The ranges of stages and of microbatches, the number of scenarios, and that with --quick."""
 MIDDLE = ((2, 8), (4, 16), 80, 8)
 LARGE = ((2, 16), (4, 64), 60, 6)
 SIZES = ((8, 24, 0.3), (16, 256, 2.0), (64, 1024, 30.0))
-"""Stages, microbatches, the target in seconds."""
+"""The stages, the microbatches, and the target for the time to plan, in seconds."""
 PROOF_SECONDS = 20.0
 QUICK_PROOF_SECONDS = 2.0
 MEAN_PERCENT, WORST_PERCENT = 0.3, 3.5
 
 
 def against_optimum(name: str, quick: bool) -> tuple[Row, list[Target]]:
-    """Auto's distance from the optimum wherever one is proven in time."""
+    """Measure how far `auto` is above the optimum, wherever an optimum is proven in time."""
     stages, counts, many, few = {"small": SMALL, "middle": MIDDLE}[name]
     limit = QUICK_PROOF_SECONDS if quick else PROOF_SECONDS
     gaps, plain, seconds = [], [], []
@@ -64,7 +64,7 @@ def against_optimum(name: str, quick: bool) -> tuple[Row, list[Target]]:
 
 
 def against_others(quick: bool) -> tuple[list[Row], list[Target]]:
-    """Every schedule's distance from auto, and how often it does not fit the caps."""
+    """Measure how far every schedule is above `auto`, and how often it exceeds a memory cap."""
     stages, counts, many, few = LARGE
     above: dict[str, list[float]] = {
         name: [] for name, each in SCHEDULES.items() if each.one_stage_a_rank and name != "auto"
@@ -104,7 +104,11 @@ def against_others(quick: bool) -> tuple[list[Row], list[Target]]:
 
 
 def durations(quick: bool) -> tuple[list[Row], list[Target]]:
-    """The time to plan with two slow links under a cap of S, the slowest of three."""
+    """Measure the time to plan with two slow links and a cap of S activations, the slowest of
+    three.
+
+    S is the number of stages.
+    """
     rows, targets = [], []
     for stages, count, target in SIZES:
         labels = {"stages": stages, "microbatches": count}
@@ -148,7 +152,7 @@ def _text(value: object) -> str:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Make all measurements and print the report."""
     options = parse(__doc__ or "")
     machine = describe_machine()
     small, targets = against_optimum("small", options.quick)

@@ -1,4 +1,4 @@
-"""The shortest order there is, proven by a constraint solver that knows nothing of the planner."""
+"""The shortest possible pipeline order, proven by a solver that is independent of the planner."""
 
 from ortools.sat.python import cp_model
 from pipeline_scenarios import UNIT_PS
@@ -9,7 +9,10 @@ F, B, W = range(3)
 
 
 def optimum_ps(scenario: Scenario, at_most_ps: int, seconds: float) -> int | None:
-    """The optimum if one thread proves it within that time; a plan of `at_most_ps` is known."""
+    """Return the optimal makespan if one thread proves it within `seconds`; otherwise None.
+
+    `at_most_ps` is the makespan of a plan that is already known.
+    """
     count, stages = scenario.microbatches, range(scenario.stages)
     ms = [
         [each // UNIT_PS for each in times]

@@ -1,4 +1,7 @@
-"""Scenarios drawn from a seed: uneven times, none to several slow links, caps from S to 3 S."""
+"""Random scenarios from a seed: uneven times, none to several slow links, caps from S to 3 S.
+
+S is the number of stages, and a cap counts activations.
+"""
 
 from fractions import Fraction
 from random import Random
@@ -6,11 +9,14 @@ from random import Random
 from slackline.plan.pipeline import Scenario, StageMemory
 
 UNIT_PS = 10**8
-"""All times are multiples, so that the exact solver counts in small integers."""
+"""The unit of all times: multiples of it let the exact solver count in small integers."""
 
 
 def draw(seed: int, stages: tuple[int, int], microbatches: tuple[int, int]) -> Scenario:
-    """Times around 10 ms; a third of the scenarios has even stages, a third almost even ones."""
+    """Return a scenario with times around 10 ms.
+
+    A third has even stages, a third almost even ones.
+    """
     random = Random(seed)
     count = random.randint(*stages)
     low, high = random.choice(((100, 100), (80, 120), (30, 200)))

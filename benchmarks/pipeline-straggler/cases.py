@@ -1,4 +1,4 @@
-"""What is measured and what is asked of it: tables."""
+"""The pipelines and networks that are measured, and the targets of the measurements."""
 
 from __future__ import annotations
 
@@ -6,31 +6,34 @@ from dataclasses import dataclass
 from random import Random
 
 MS = 1_000_000
-"""In nanoseconds."""
+"""A millisecond in nanoseconds."""
 DELAYS_MS = (10, 20, 30, 40, 50, 60)
 MOST_MS = DELAYS_MS[-1]
 REDRAW_MS = (50, 100)
-"""How long a redrawn delay lasts."""
+"""The shortest and longest time in ms for which a redrawn delay lasts."""
 REDRAWN_FOR_MS = 30_000
 RATE = 10**9
-"""Of each NIC, where activations have a size that matters; elsewhere as much as the machine can."""
+"""The rate of each NIC in bits per second, in cases where the size of activations matters.
+
+In other cases the rate is not limited.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A pipeline: one stage a host, each the same."""
+    """The shape of a pipeline: one stage on each host, all stages alike."""
 
     stages: int
     microbatches: int
     width: int = 256
     batch: int = 4
-    """An activation is batch x width of float32: 4 KiB."""
+    """The number of rows of an activation, which is batch x width of float32: 4 KiB by default."""
     time_ms: int = 10
-    """F = B = W."""
+    """The duration in ms of F, of B and of W (forward, backward for the input, for the weights)."""
 
     @property
     def cap(self) -> int:
-        """Activations that a stage may hold, where there is a cap."""
+        """The number of activations that a stage may hold, where there is a cap."""
         return 2 * self.stages
 
     @property
@@ -47,22 +50,22 @@ LARGE = Shape(stages=8, microbatches=24)
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What the network does to a pipeline."""
+    """The state of the network under a pipeline."""
 
     part: str
     shape: Shape
     where: str
-    """For people: "last link"."""
+    """The affected links in words, for example "last link"."""
     delays_ms: tuple[tuple[int, int], ...] = ()
-    """(link, delay of every packet, each way)."""
+    """The slow links: (link, delay in ms of every packet, each way)."""
     redrawn: tuple[int, ...] = ()
-    """Links whose delay is drawn anew every 50-100 ms from 0 to 60 ms."""
+    """The links whose delay is drawn anew every 50-100 ms, from 0 to 60 ms."""
     seed: int = 0
     rate: int | None = None
 
     @property
     def delay_ms(self) -> int:
-        """The longest that lasts."""
+        """The longest of the lasting delays, in ms."""
         return max((delay for _, delay in self.delays_ms), default=0)
 
     @property
@@ -70,7 +73,9 @@ class Case:
         return not self.delays_ms and not self.redrawn
 
     def steps(self, link: int) -> list[tuple[int, int]]:
-        """(from when, delay) of a redrawn link in ms, from the beginning of the iteration."""
+        """Return (start, delay) of each drawn delay of a link, in ms from the begin of the
+        iteration.
+        """
         random = Random(1000 * self.seed + link)
         found, now = [], 0
         while now < REDRAWN_FOR_MS:
@@ -79,7 +84,7 @@ class Case:
         return found
 
     def faults(self, begin_ms: int) -> list[str]:
-        """In the grammar of faults; redrawn links begin `begin_ms` after the plan's start."""
+        """Return the faults as text; redrawn delays begin `begin_ms` after the faults' start."""
         texts = [f"link {link}-{link + 1} delay {ms}ms" for link, ms in self.delays_ms]
         for link in self.redrawn:
             steps = self.steps(link)
@@ -97,7 +102,7 @@ class Case:
 
 
 def links(shape: Shape) -> list[tuple[str, int]]:
-    """First, middle and last."""
+    """Return name and number of the last, the middle and the first link."""
     last = shape.stages - 2
     return [("last link", last), ("middle link", last // 2), ("first link", 0)]
 
@@ -117,7 +122,7 @@ def slow_all(shape: Shape, ms: int) -> Case:
 
 
 def links_part(shape: Shape) -> str:
-    """The part of one link's delay after the other."""
+    """Return the name of the part in which one link after the other is slow."""
     return f"links-{shape.stages}"
 
 
@@ -158,7 +163,7 @@ def _redrawn() -> list[Case]:
 
 
 REAL = Shape(stages=4, microbatches=12, width=4096, batch=64)
-"""Activations of 1 MiB."""
+"""The shape of the part "sizes", with activations of 1 MiB."""
 
 CASES = (
     *_sweep(SMALL),
@@ -172,14 +177,20 @@ QUICK_CASES = (healthy(links_part(SMALL), SMALL), slow_last(links_part(SMALL), S
 PARTS = (links_part(SMALL), links_part(LARGE), "several", "redrawn", "sizes", "trace")
 
 OVER_HEALTHY = 1.20
-"""auto with 60 ms on the last link over its own healthy time, S = 8, at most."""
+"""Target, at most: `auto` with 60 ms on the last link over its own healthy time, S = 8 stages."""
 FASTER_THAN_1F1B = 2.5
-"""auto over PyTorch's 1F1B on the same backend, 60 ms on the last link, S = 4, at least."""
+"""Target, at least: time of PyTorch's 1F1B over `auto`, 60 ms on the last link, S = 4.
+
+Both use the same backend.
+"""
 FASTER_THAN_GLOO = 5.0
-"""auto over PyTorch's 1F1B on gloo, 60 ms, S = 4, at least."""
+"""Target, at least: time of PyTorch's 1F1B on gloo over `auto`, with delays of 60 ms, S = 4."""
 OVER_FIXED = 1.01
-"""auto over the fixed order where nothing is slow, at most."""
+"""Target, at most: time by `auto` over that by the fixed order, where no link is slow."""
 OVER_SIMULATED = 1.05
-"""Measured over simulated, at most."""
+"""Target, at most: measured over simulated time of an iteration."""
 TRACE_1F1B, TRACE_ZB = 1.37, 1.41
-"""The replayed trace: the others' time over ours, at least."""
+"""Targets, at least: times of the replayed trace by the others over `auto`.
+
+The others are PyTorch's 1F1B and zero bubble.
+"""

@@ -1,4 +1,4 @@
-"""Who runs the pipeline: a table, and PyTorch's schedules as one of its kinds."""
+"""The contestants: a table of pipelines, run by slackline.pipeline or by PyTorch's schedules."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ AUTO, AUTO_UNCAPPED = "auto", "auto, no cap"
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A row of the table."""
+    """One contestant: a schedule, its backend and its options."""
 
     name: str
     backend: str = "slackline"
     torch: str | None = None
-    """Which of PyTorch's schedules, or None for this project's."""
+    """The schedule of PyTorch, or None for a schedule of slackline.pipeline."""
     schedule: str = ""
     policy: str | None = None
     capped: bool = False
     quick: bool = False
-    """Whether a quick run has it too."""
+    """Whether a quick run measures this contestant too."""
     warm_up: int = 1
-    """Iterations under a case's faults before the clock counts."""
+    """The iterations under a case's faults before the clock starts."""
 
 
 ENTRIES = (
@@ -55,27 +55,31 @@ ENTRIES = (
     Entry(name=AUTO, schedule="auto", policy="auto", capped=True, quick=True, warm_up=8),
     Entry(name=AUTO_UNCAPPED, schedule="auto", policy="auto", warm_up=8),
 )
-"""PyTorch's zero bubble is ScheduleInterleavedZeroBubble with one stage a rank. A cap is twice as
-many activations as there are stages; the fixed order holds that many less one by itself."""
+"""The contestants.
+
+PyTorch's zero bubble is ScheduleInterleavedZeroBubble with one stage on each rank. A cap is twice
+as many activations as there are stages; the fixed order holds at most that many less one.
+"""
 
 
 class Contestant(Protocol):
     """One rank's part of a pipeline."""
 
     def step(self) -> None:
-        """One iteration, forward and backward."""
+        """Run one iteration, forward and backward."""
         ...
 
     def order(self) -> str | None:
-        """Every rank's order as PyTorch's CSV, where PyTorch made one."""
+        """Return every rank's order as PyTorch's CSV if PyTorch made one; otherwise None."""
         ...
 
 
 class Data:
-    """What goes in and what is wanted: integers, so that every gradient is exact.
+    """The input and target of a pipeline: integers, so that every gradient is exact.
 
-    The loss of microbatch m is sum(out * target). Its gradient is the target itself, m + 1, so that
-    a microbatch that is lost or doubled changes the weight's gradient, sum over m of batch * (m+1).
+    The loss of microbatch m is sum(out * target). Its gradient is the target itself, m + 1. A
+    microbatch that is lost or doubled therefore changes the weight's gradient, the sum over m of
+    batch * (m+1).
     """
 
     def __init__(self, shape: Shape, rank: int) -> None:
@@ -96,12 +100,12 @@ class Data:
 
 
 def loss(out: Tensor, target: Tensor) -> Tensor:
-    """Its gradient is the target."""
+    """Return a loss whose gradient is the target."""
     return (out * target).sum()
 
 
 class OurPipeline:
-    """A schedule of slackline.pipeline."""
+    """A pipeline by slackline.pipeline."""
 
     def __init__(
         self, entry: Entry, stage: TimedStage, shape: Shape, data: Data, group: dist.ProcessGroup
@@ -128,7 +132,7 @@ class OurPipeline:
 
 
 class TorchPipeline:
-    """A schedule of torch.distributed.pipelining."""
+    """A pipeline by torch.distributed.pipelining."""
 
     def __init__(
         self, entry: Entry, stage: TimedStage, shape: Shape, data: Data, group: dist.ProcessGroup

@@ -1,8 +1,8 @@
-"""A pipeline over a slow link: PyTorch's schedules over two backends, and this project's.
+"""Measure pipelines over slow links: PyTorch's schedules over two backends, and slackline.pipeline.
 
-Each rank is a host of a lab and one stage of the pipeline. Stages wait where they would compute, so
-that eight of them fit on two cores; autograd, messages and runtimes are real. Every iteration
-begins at the same moment on all ranks, and ends with the last one.
+Each rank is a host of a lab and one stage of the pipeline. Stages sleep where they would compute,
+so that eight of them fit on two cores. Autograd, messages and runtimes are real. Every iteration
+begins at the same moment on all ranks, and ends with the last rank.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ from slackline.lab import Lab, LabOptions
 
 ROUNDS, QUICK_ROUNDS = 3, 1
 LEAD_MS = 40
-"""Between the question and the moment at which the ranks begin."""
+"""The time in ms between the conductor's request and the moment at which the ranks begin."""
 TRACED = (OURS_1F1B, OURS_ZB, AUTO)
 ENVIRONMENT = {"SLACKLINE_RAILS": "tcp", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
 
 
 def iterations(lab: Lab, ranks: LabRanks, case: Case, entry: Entry, rounds: int) -> list[list]:
-    """What the ranks did in each round, after the warm-up, while the case's faults are there."""
+    """Run one contestant's iterations under the faults of a case; return those after the warm-up.
+
+    The result has the answer of every rank for each round.
+    """
     found = []
     warm_up = entry.warm_up if rounds > QUICK_ROUNDS or entry.torch is None else 0
     for number in range(warm_up + rounds):
@@ -56,7 +59,7 @@ def iterations(lab: Lab, ranks: LabRanks, case: Case, entry: Entry, rounds: int)
 def play(
     shape: Shape, rate: int | None, cases: list[Case], results: Results, options: Options
 ) -> None:
-    """All contestants' iterations in all cases of one shape, in a lab of its own."""
+    """Measure all contestants in all cases of one shape, in a lab of its own."""
     entries = [entry for entry in ENTRIES if entry.quick or not options.quick]
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
     with (
@@ -66,7 +69,7 @@ def play(
         results.disturbed |= not all(ranks.ask("before_others"))
         for entry in entries:
             order = ranks.ask("prepare", shape, entry.name)[0]
-            # The first iteration finds out shapes; that is not to happen over a slow link.
+            # The first iteration exchanges tensor shapes, which must not happen over a slow link.
             ranks.ask("iterate", time.monotonic_ns() + LEAD_MS * MS)
             for case in cases:
                 print(f"{case}: {entry.name}", file=sys.stderr)
@@ -77,7 +80,7 @@ def play(
 
 
 def play_trace(results: Results) -> None:
-    """The recorded run, by each of a few contestants in the same lab: two NICs a host."""
+    """Replay the recorded run with each of a few contestants, in a lab of hosts with two NICs."""
     options = LabOptions(hosts=LARGE.stages, nics=2, switch="user")
     with Lab(options) as lab:
 

@@ -1,13 +1,16 @@
-"""Where an iteration's time went: its critical path, walked back from the last wait. Pure.
+"""The critical path of an iteration: the parts of its time, walked back from the last computation.
 
-Every wait began because something had ended: the wait before it on its rank, or one on the rank
-next to it, whose message it needed. The path is the chain of these from the end of the iteration to
-its begin, and all of the iteration's time lies on it:
+The stages sleep where they would compute, and each sleep is recorded as a wait. Every wait began
+because another wait had ended: the one before on its rank, or one on a neighbour rank whose message
+it needed. The critical path is the sequence of these waits from the end of the iteration to its
+begin. All of the iteration's time lies on it:
 
-    computing   the waits as long as they should be, and the links' delays
-    waking      waits that ended late, because their thread was not woken at once
-    turning     from the end of a wait to the begin of the next one on the same rank
+    computing   the intended length of the waits, and the links' delays
+    waking      waits that ended late because their thread was not woken at once
+    turning     from the end of a wait to the begin of the next wait on the same rank
     messages    from the end of a wait to the begin of one on another rank, less the link's delay
+
+No function here has side effects.
 """
 
 from __future__ import annotations
@@ -18,16 +21,19 @@ from dataclasses import dataclass
 from slackline.testing.timed_stage import Wait
 
 _LONG_NS = 3_000_000
-"""A rank that did nothing for so long waited for a message, be it for one that the next wait did
-not need: a fixed order stands at an instruction that takes no time, as the first stage's B."""
+"""The idle time in ns after which a rank is taken to have waited for a message.
+
+The next wait may not have needed that message: in a fixed order a rank also waits at an instruction
+that takes no time, such as the first stage's B.
+"""
 
 Place = tuple[int, int]
-"""(rank, number of the wait there)."""
+"""The place of a wait: (rank, number of the wait there)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Path:
-    """The parts of an iteration; they add up to it."""
+    """The parts of an iteration's time, which add up to the whole."""
 
     computing_ns: int
     waking_ns: int
@@ -35,7 +41,7 @@ class Path:
     messages_ns: int
     turns: int
     hops: int
-    """How many messages are on the path."""
+    """The number of messages on the path."""
 
     @property
     def total_ns(self) -> int:
@@ -45,7 +51,10 @@ class Path:
 def critical_path(
     ranks: Sequence[Sequence[Wait]], start_ns: int, end_ns: int, delays_ns: Mapping[int, int]
 ) -> Path:
-    """`ranks`: what each rank waited, stage i on rank i; `delays_ns` by link."""
+    """Return the critical path of an iteration, divided into its parts.
+
+    `ranks` are the waits of each rank, where stage i is on rank i. `delays_ns` is by link.
+    """
     needs = _needs(ranks)
     place: Place | None = max(
         ((rank, len(waits) - 1) for rank, waits in enumerate(ranks)),
@@ -96,7 +105,9 @@ def _at(ranks: Sequence[Sequence[Wait]], place: Place | None) -> Wait:
 def _last_message(
     ranks: Sequence[Sequence[Wait]], rank: int, until_ns: int, delays_ns: Mapping[int, int]
 ) -> Place | None:
-    """What sent the last message that came to `rank` by then."""
+    """Return the place of the wait that sent the last message to reach `rank` by `until_ns`, or
+    None.
+    """
     found: tuple[int, Place] | None = None
     for other, kind in ((rank - 1, "F"), (rank + 1, "B")):
         if not 0 <= other < len(ranks):
@@ -110,10 +121,11 @@ def _last_message(
 
 
 def _needs(ranks: Sequence[Sequence[Wait]]) -> dict[Place, Place]:
-    """For each wait the one on another rank whose message it needed.
+    """Return for each wait the wait on another rank whose message it needed.
 
-    The k-th wait of a kind on a rank is microbatch k's. A gradient is needed by whichever of a
-    microbatch's B and W comes first: W does in a backward pass of one piece. It leaves after B.
+    The k-th wait of a kind on a rank belongs to microbatch k. A gradient is needed by the first of
+    a microbatch's B and W; W comes first in a backward pass of one piece. A gradient is sent after
+    B.
     """
     places: dict[tuple[int, str, int], Place] = {}
     for rank, waits in enumerate(ranks):

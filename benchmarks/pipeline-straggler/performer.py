@@ -1,4 +1,4 @@
-"""What one rank does: iterations of each contestant's pipeline, all beginning at one moment."""
+"""The work of one rank: iterations of a pipeline, which all ranks begin at the same moment."""
 
 from __future__ import annotations
 
@@ -18,24 +18,27 @@ from slackline.testing.timed_stage import TimedStage, Wait
 
 TIMEOUT = timedelta(minutes=10)
 _SET_TIMER_SLACK = 29
-"""Of prctl: how much later than asked a sleep may end, 50 us unless told otherwise."""
+"""The prctl option for timer slack: how much later than requested a sleep may end (50 us)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Iteration:
-    """One rank's part of an iteration; CLOCK_MONOTONIC, which all hosts of a lab share."""
+    """One rank's part of an iteration.
+
+    Times are of CLOCK_MONOTONIC, which all hosts of a lab share.
+    """
 
     start_ns: int
     end_ns: int
     waits: tuple[Wait, ...]
-    """What it computed."""
+    """The sleeps that stand for computations."""
 
 
 class Performer:
     """A rank with one contestant's pipeline."""
 
     def __init__(self, place: Place) -> None:
-        # Threads inherit it: compute is to take its time and not the kernel's convenience.
+        # Threads inherit the timer slack. Sleeps stand for computations, so they must end on time.
         ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)
         self._place = place
         self._before_others = _before_others()
@@ -43,7 +46,10 @@ class Performer:
         self._group: dist.ProcessGroup | None = None
 
     def prepare(self, shape: Shape, name: str) -> str | None:
-        """Make this contestant's pipeline, the only one; its order as CSV if PyTorch made it."""
+        """Make this contestant's pipeline, the only one.
+
+        Return its order as CSV if PyTorch made it.
+        """
         (entry,) = (each for each in ENTRIES if each.name == name)
         self._leave()
         self._data = Data(shape, self._place.rank)
@@ -54,11 +60,11 @@ class Performer:
         return self._contestant.order()
 
     def before_others(self) -> bool:
-        """Whether this rank goes before what else runs on the machine."""
+        """Return whether this rank has priority over other programs on the machine."""
         return self._before_others
 
     def iterate(self, start_ns: int) -> Iteration:
-        """One iteration that begins at `start_ns` on every rank; its gradients are checked."""
+        """Run one iteration that begins at `start_ns` on every rank, and check its gradients."""
         stage, contestant = self._stage, self._contestant
         stage.weight.grad = None
         stage.waits.clear()
@@ -70,7 +76,10 @@ class Performer:
         return Iteration(start_ns=began_ns, end_ns=ended_ns, waits=tuple(stage.waits))
 
     def train(self, iterations: int, start_ns: int) -> tuple[int, list[int]]:
-        """Iterations one after the other: when the first began and when each ended."""
+        """Run iterations one after the other.
+
+        Return when the first one began and when each ended, in ns.
+        """
         stage, contestant = self._stage, self._contestant
         _sleep_until(start_ns)
         began_ns, ended_ns = time.monotonic_ns(), []
@@ -95,10 +104,10 @@ class Performer:
 
 
 def _before_others() -> bool:
-    """Makes this thread, and those it will start, run before all ordinary programs.
+    """Give this thread, and threads that it starts, priority over all ordinary programs.
 
-    Each host of a lab stands for a machine of its own: what else runs on this one is not to be
-    measured. False where a container forbids it.
+    Each host of a lab stands for a machine of its own, so other programs on this machine must not
+    be measured. Returns False if a container forbids it.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
@@ -113,7 +122,7 @@ def _stage(shape: Shape) -> TimedStage:
 
 
 def _sleep_until(moment_ns: int) -> None:
-    """Returns at once where the moment is past; then whoever asked left too little time."""
+    """Sleep until a time of CLOCK_MONOTONIC, in ns; return at once if that time has passed."""
     left_ns = moment_ns - time.monotonic_ns()
     if left_ns > 0:
         time.sleep(left_ns / 1e9)

@@ -1,10 +1,10 @@
-"""The figure: time of an iteration against the delay of the last link.
+"""Plot the time of an iteration against the delay of the last link.
 
     python benchmarks/pipeline-straggler/main.py --part links-4 --json > 4.json
     python benchmarks/pipeline-straggler/main.py --part links-8 --json > 8.json
     python benchmarks/pipeline-straggler/plot.py 4.json 8.json iteration-time.svg
 
-Lines are what the simulator says, marks what was measured. Needs slackline[plot].
+Lines are simulated times, marks are measured times. The script needs slackline[plot].
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHOWN = ("healthy", "last link")
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
-    """One panel for each number of stages."""
+    """Return a figure with one panel for each number of stages."""
     sizes = sorted({row["stages"] for row in rows})
     figure = Figure(figsize=(5.6 * len(sizes), 5), layout="constrained")
     panels = figure.subplots(1, len(sizes), squeeze=False)[0]

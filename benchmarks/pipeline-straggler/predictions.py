@@ -1,4 +1,4 @@
-"""What the simulator says of the same iteration."""
+"""The simulator's predictions for the measured iterations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from slackline.plan.pipeline import (
 from slackline.sim import Network, simulate
 
 EXPECTED_MS = MOST_MS // 2
-"""Of a delay that is drawn anew, on average."""
+"""The average in ms of a delay that is drawn anew."""
 
 
 def scenario(case: Case, cap: int | None = None) -> Scenario:
-    """The pipeline with the delays that last; redrawn ones count with what is expected of them.
+    """Return the scenario of a case; a redrawn delay counts with its average.
 
-    The first stage sends no gradient, so that its B is nothing and its W the whole backward, here
-    as in every runtime.
+    The first stage sends no gradient, so its B takes no time and its W is the whole backward pass,
+    as in every pipeline runtime.
     """
     each, stages = case.shape.time_ms * PS_PER_MS, case.shape.stages
     found = Scenario(
@@ -43,7 +43,7 @@ def scenario(case: Case, cap: int | None = None) -> Scenario:
 
 
 def network(case: Case) -> Network:
-    """What really happens to messages: delays over time."""
+    """Return the delays of a case as they change over time."""
     found = Network.of(scenario(case))
     for link in case.redrawn:
         steps = [(at * PS_PER_MS, ms * PS_PER_MS) for at, ms in case.steps(link)]
@@ -52,10 +52,11 @@ def network(case: Case) -> Network:
 
 
 def simulated_ms(entry: Entry, case: Case, order: str | None) -> float:
-    """The simulator's time of an iteration; `order` is the CSV of the order PyTorch made.
+    """Return the simulated time of an iteration in ms.
 
-    A policy that follows the network is taken to know it: its plan is made for the case's delays.
-    Adaptra's knows no times of stages before a link is slow, nor does a fixed order.
+    `order` is the CSV of the order if PyTorch made one. A policy that follows the network is taken
+    to know the network: its plan is made for the case's delays. Adaptra's policy knows no stage
+    times until a link is slow, and neither does a fixed order.
     """
     known = scenario(case, case.shape.cap if entry.capped else None)
     how: Order = "ready" if entry.policy == "ready" else "fixed"

@@ -1,9 +1,9 @@
-"""A recorded run of slow links and a dead NIC, played again at a tenth of its length.
+"""A replay of a recorded run with slow links and a dead NIC, at a tenth of its length.
 
 The events are those that Adaptra's authors replayed (arXiv 2504.19232, the large-scale run): 1,200
-iterations, each slow phase 70 of them long, at the end a NIC that fails. Here the iterations of a
-phase follow each other without a pause, delays change between phases, and the cable of a NIC is
-pulled in the middle of an iteration.
+iterations, with slow phases of 70 iterations each and a NIC that fails at the end. Here the
+iterations of a phase follow each other without a pause, delays change between phases, and a NIC's
+cable is pulled in the middle of an iteration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slackline.faults import parse_all
 from slackline.lab import Lab
 
 SCALE = 10
-"""Of all iterations one in so many is played."""
+"""The number of recorded iterations for which one is replayed."""
 ITERATIONS, LASTS, NIC_FAILS = 1200, 70, 1030
 EVENTS: tuple[tuple[int, tuple[int, ...], int], ...] = (
     (15, (2,), 30),
@@ -33,10 +33,10 @@ EVENTS: tuple[tuple[int, tuple[int, ...], int], ...] = (
     (780, (0, 1, 2), 40),
     (890, (4, 5), 50),
 )
-"""(iteration, links, delay in ms)."""
+"""The slow phases: (first iteration, slow links, delay in ms)."""
 FAILING_HOST = 4
 FAILS_AFTER_MS = 400
-"""From the begin of its phase: in the middle of an iteration."""
+"""The time from the begin of the last phase to the NIC's failure, within an iteration."""
 LEAD_MS = 40
 
 
@@ -53,7 +53,7 @@ class Phase:
 
 
 def phases(scale: int = SCALE) -> list[Phase]:
-    """The whole run in order."""
+    """Return the phases of the whole run in order."""
     found, now = [], 0
     for at, links, ms in EVENTS:
         found.append(_phase((), 0, (at - now) / scale))
@@ -73,7 +73,10 @@ def _phase(links: Sequence[int], ms: int, iterations: float) -> Phase:
 
 
 def run(lab: Lab, ranks: LabRanks, name: str, *, nic_fails: bool) -> list[float]:
-    """Seconds of each phase for a contestant; unless `nic_fails` it is spared the last event."""
+    """Replay all phases with one contestant, and return the seconds of each phase.
+
+    Without `nic_fails` the last event, the failure of a NIC, is left out.
+    """
     found = []
     for phase in phases():
         print(f"trace, {name}: {phase.iterations} iterations, {phase}", file=sys.stderr)
@@ -91,11 +94,11 @@ def run(lab: Lab, ranks: LabRanks, name: str, *, nic_fails: bool) -> list[float]
 
 
 def restart_seconds(start: Callable[[], LabRanks], name: str) -> float:
-    """What a new start of all ranks takes until their first iteration begins.
+    """Return the seconds from a restart of all ranks until their first iteration has ended.
 
-    Processes, imports, groups, and the iteration in which a schedule learns its shapes. Not
-    counted, in favour of whoever restarts: noticing the failure, loading a checkpoint, and the
-    iterations since the last one.
+    The time covers processes, imports, groups, and the iteration in which a schedule exchanges
+    shapes. Not counted, in favour of a contestant that restarts, are noticing the failure, loading
+    a checkpoint, and repeating the iterations since the checkpoint.
     """
     began = time.monotonic()
     with start() as ranks:

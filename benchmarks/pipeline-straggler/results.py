@@ -1,4 +1,4 @@
-"""What came out: rows for JSON, targets, and the tables for people."""
+"""The results of a run: rows for JSON, targets, and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Measured:
 
     seconds: tuple[float, ...]
     paths: tuple[Path, ...]
-    """Empty where delays change: then no path can be told."""
+    """The critical paths of the rounds; empty if delays change, as no path can be told then."""
     simulated_ms: float
 
     @classmethod
     def of(cls, case: Case, rounds: Sequence[Sequence[Iteration]], simulated_ms: float) -> Measured:
-        """`rounds`: of each round every rank's iteration."""
+        """Compute times and critical paths of rounds, each of which has every rank's iteration."""
         seconds, paths = [], []
         delays = {link: ms * MS for link, ms in case.delays_ms}
         for ranks in rounds:
@@ -43,7 +43,7 @@ class Measured:
         return f"{self.median_ms:.0f} ({self.simulated_ms:.0f})"
 
     def values(self) -> dict[str, Scalar]:
-        """As a row of a report takes them."""
+        """Return the figures by name, as the values of a report's row."""
         found: dict[str, Scalar] = {
             "median_ms": round(self.median_ms, 2),
             "p10_ms": round(percentile(self.seconds, 10) * 1e3, 2),
@@ -66,24 +66,27 @@ class Measured:
 
 @dataclass(kw_only=True)
 class Results:
-    """Everything measured so far."""
+    """The measurements so far."""
 
     measured: dict[tuple[Case, str], Measured] = field(default_factory=dict)
     others: list[Row] = field(default_factory=list)
-    """Rows that are no iterations: the replay, and what was not measured."""
+    """The rows that are no iterations: the replay, and the cases that were not measured."""
     disturbed: bool = False
-    """Whether ranks ran among the machine's other programs, instead of before them."""
+    """Whether ranks ran without priority over the machine's other programs."""
     totals: dict[str, float] = field(default_factory=dict)
-    """Seconds of the replayed trace by contestant, crashes and restarts included."""
+    """The seconds of the replayed trace by contestant, crashes and restarts included."""
 
     def record(
         self, case: Case, name: str, rounds: Sequence[Sequence[Iteration]], simulated_ms: float
     ) -> None:
-        """Some rounds of one contestant."""
+        """Add the rounds of one contestant in one case."""
         self.measured[case, name] = Measured.of(case, rounds, simulated_ms)
 
     def replayed(self, name: str, phases: Sequence[float], restart_s: float, scale: int) -> None:
-        """The whole trace; `restart_s` is what a crash costs at full length, 0 where none is."""
+        """Add a contestant's whole trace, by phase.
+
+        `restart_s` is the cost of a crash at full length, 0 if the contestant does not restart.
+        """
         total = sum(phases) + restart_s / scale
         self.totals[name] = total
         self.others.append(
@@ -100,24 +103,24 @@ class Results:
         )
 
     def skip(self, labels: Mapping[str, Scalar], reason: str) -> None:
-        """What was not measured."""
+        """Record that something was not measured, and the reason."""
         self.others.append(Row(labels=labels, skipped=reason))
 
     def skip_case(self, case: Case, reason: str) -> None:
         self.skip(_labels(case), reason)
 
     def median_ms(self, case: Case, name: str) -> float | None:
-        """None where it was not measured."""
+        """Return the median time of an iteration in ms; None if it was not measured."""
         found = self.measured.get((case, name))
         return None if found is None else found.median_ms
 
     def ratio(self, above: tuple[Case, str], below: tuple[Case, str]) -> float | None:
-        """Of two medians; None where one of them was not measured."""
+        """Return the ratio of two median times; None if one of them was not measured."""
         over, under = self.median_ms(*above), self.median_ms(*below)
         return None if over is None or under is None else round(over / under, 3)
 
     def over_simulated(self, case: Case, name: str) -> float | None:
-        """None where it was not measured."""
+        """Return the median time over the simulated time; None if it was not measured."""
         found = self.measured.get((case, name))
         return None if found is None else round(found.median_ms / found.simulated_ms, 4)
 
@@ -129,7 +132,7 @@ class Results:
         return [*found, *self.others]
 
     def tables(self) -> list[Table]:
-        """One for each part and shape."""
+        """Return one table for each part and shape, and one for the trace."""
         groups: dict[tuple[str, str], list[Case]] = {}
         for case, _ in self.measured:
             cases = groups.setdefault((case.part, str(case.shape)), [])

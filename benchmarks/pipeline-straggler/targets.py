@@ -1,4 +1,4 @@
-"""What is asked of the measured; a target whose row is missing is skipped."""
+"""The targets of the measurements; a target whose row is missing is skipped."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from contestants import AUTO, AUTO_UNCAPPED, FIXED, GLOO_1F1B, OURS_1F1B, OURS_Z
 from results import Results
 
 PREDICTABLE = (FIXED, AUTO)
-"""Their order is the plan's or better, so that the simulator's time is the ideal."""
+"""The contestants whose ideal is the simulator's time: their order is the plan's or better."""
 
 
 def targets(results: Results) -> list[Target]:
-    """All of them."""
+    """Return all targets."""
     last, every = slow_last(links_part(SMALL), SMALL), slow_all(SMALL, 60)
     well, slow = healthy(links_part(LARGE), LARGE), slow_last(links_part(LARGE), LARGE)
     found = [

@@ -1,4 +1,4 @@
-"""The number of Python functions that a step calls."""
+"""A counter of the Python functions that a training step calls."""
 
 from __future__ import annotations
 

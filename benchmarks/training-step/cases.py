@@ -1,4 +1,4 @@
-"""The networks, models and contestants that are measured, and how long each turn lasts: tables."""
+"""The networks, models and contestants that are measured, and the length of each turn."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Network:
     title: str
     ranks: int
     rate_bps: int | None = None
-    """Of each host's NIC, one rank a host; None where all ranks are processes of this host."""
+    """The rate of each host's NIC, with one rank on a host; None if all ranks are on this host."""
 
     @property
     def one_host(self) -> bool:
-        """Return whether the ranks reach each other through memory."""
+        """Whether all ranks are on one host and reach each other through memory."""
         return self.rate_bps is None
 
 
@@ -52,7 +52,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Return the name that `--part` takes: "host-2/gpt"."""
+        """The name that `--part` takes, for example "host-2/gpt"."""
         return f"{self.network.name}/{self.model}"
 
 
@@ -64,7 +64,7 @@ PARTS = (*(network.name for network in NETWORKS), *(cell.name for cell in CELLS)
 def cells_of(part: str | None, *, quick: bool) -> tuple[Cell, ...]:
     """Return the cells to measure: those of the network `part`, or the cell of that name.
 
-    Where `part` is None, they are all cells, or with `quick` one cell of one host.
+    If `part` is None, all cells are returned, or with `quick` one cell of one host.
     """
     if part is None:
         return QUICK_CELLS if quick else CELLS
@@ -72,7 +72,7 @@ def cells_of(part: str | None, *, quick: bool) -> tuple[Cell, ...]:
 
 
 class Method(StrEnum):
-    """How gradients or parameters reach the other ranks."""
+    """The way in which gradients or parameters reach the other ranks."""
 
     ALONE = "alone"
     PCCO = "PCCO"
@@ -86,13 +86,13 @@ class Contestant:
 
     method: Method
     backend: str | None = None
-    """Of torch.distributed; None where nothing is sent."""
+    """The backend of torch.distributed; None if nothing is sent."""
     bucket_mb: int | None = None
     """DDP's `bucket_cap_mb`; None is torch's default: a first bucket of 1 MB, then 25 MB."""
 
     @property
     def name(self) -> str:
-        """The same for the same contestant in every run, whichever bucket was the best."""
+        """The name of the contestant, the same in every run whichever bucket size was the best."""
         if self.method in (Method.ALONE, Method.PCCO):
             return str(self.method)
         name = f"{self.method} over {self.backend}"
@@ -107,13 +107,13 @@ DDP_DEFAULT = {backend: Contestant(method=Method.DDP, backend=backend) for backe
 FSDP2 = {backend: Contestant(method=Method.FSDP2, backend=backend) for backend in BACKENDS}
 
 BUCKETS_MB, QUICK_BUCKETS_MB = (1, 2, 5, 10, 25), (1, 25)
-"""DDP's bucket sizes among which the best is looked for, ascending."""
+"""The bucket sizes of DDP in MB, ascending, among which the best is searched."""
 
 
 def candidates(backend: str, parameter_bytes: int, *, quick: bool) -> list[Contestant]:
     """Return DDP with each bucket size that makes a difference.
 
-    A bucket as large as the model is the only one of its step, and so is every larger bucket.
+    With a bucket as large as the model a step has a single bucket, and larger sizes change nothing.
     """
     known = QUICK_BUCKETS_MB if quick else BUCKETS_MB
     smaller = [size for size in known if size << 20 < parameter_bytes]
@@ -122,42 +122,51 @@ def candidates(backend: str, parameter_bytes: int, *, quick: bool) -> list[Conte
 
 
 def fastest(times: Mapping[Contestant, Sequence[float]]) -> Contestant:
-    """Return the contestant with the smallest median; the first one of several."""
+    """Return the contestant with the smallest median time; the first one of several."""
     return min(times, key=lambda contestant: percentile(times[contestant], 50))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """How much is measured of a cell."""
+    """The amount of measurement for a cell."""
 
     warm_up: int
-    """Steps before the clock starts. A contestant that follows another one finds idle connections,
-    cold caches, and ranks that are not in step yet."""
+    """The steps before the clock starts.
+
+    A contestant that follows another one finds idle connections, cold caches, and ranks that are
+    not in step yet.
+    """
     steps: int
-    """Steps under the clock in one turn."""
+    """The timed steps in one turn."""
     selection_rounds: int
-    """Rounds that choose DDP's bucket size; none of them is compared."""
+    """The rounds that choose DDP's bucket size; none of them enters the comparison."""
     rounds: int
-    """Rounds that are compared."""
+    """The rounds of the comparison."""
 
 
 ROUNDS, BRIEF_ROUNDS, QUICK_ROUNDS = 5, 11, 2
-"""Brief steps vary by a fifth from turn to turn where ranks share cores: more rounds for them."""
+"""The numbers of rounds for long steps, for brief steps, and with --quick.
+
+Brief steps get more rounds, because they vary by a fifth from turn to turn where ranks share cores.
+"""
 TURN_S, QUICK_TURN_S = 0.5, 0.15
-"""How long the steps of one turn last at least, unless they are slow or very many."""
+"""The least total time of a turn's steps in seconds; the number of steps has limits of its own."""
 WARM_UP_S = 0.5
 MOST_STEPS, FEWEST_STEPS = 25, 2
 MOST_WARM_UP = 3
 SELECTION_ROUNDS = 3
 STEADY_S = 0.25
-"""A step that lasts longer waits for the wire, whose rate does not change: one round of selection
-tells bucket sizes apart."""
+"""The length in seconds above which a step needs only one round to select the bucket size.
+
+Such a step waits for the wire, whose rate does not change.
+"""
 
 
 def lengths(step_s: float, *, quick: bool) -> Lengths:
-    """Return how much to measure where a step lasts about `step_s`, in seconds.
+    """Return how much to measure for a step of about `step_s` seconds.
 
-    A turn has a length in seconds rather than in steps, because a step lasts from 20 ms to 5 s.
+    The length of a turn is set in seconds rather than in steps, because a step lasts from 20 ms to
+    5 s.
     """
     turn_s = QUICK_TURN_S if quick else TURN_S
     rounds = BRIEF_ROUNDS if step_s <= STEADY_S else ROUNDS

@@ -21,7 +21,7 @@ class Trainer:
 
     def __init__(self, model: Model) -> None:
         self.plain = model.build()
-        """The network itself, for its parameters."""
+        """The network itself, without a wrapper, for its parameters."""
         self._net = self.plain
         self._loss = model.loss
         self._optimizer = self._adamw(model)
@@ -36,21 +36,23 @@ class Trainer:
         return loss.detach()
 
     def chosen(self) -> str | None:
-        """Return the groups of gradients that a trial has chosen, None while it lasts."""
+        """Return the groups of gradients that a trial has chosen; None while the trial lasts."""
         return ""
 
     def finish(self) -> None:
-        """Wait for everything that the steps so far have left under way."""
+        """Wait until all communication of the steps so far has ended; here do nothing."""
 
     def close(self) -> None:
-        """Give back what the process group holds for this trainer."""
+        """Release the resources that the process group holds for this trainer; here do nothing."""
 
     def _adamw(self, model: Model) -> AdamW:
         return AdamW(self.plain.parameters(), lr=model.learning_rate, fused=True)
 
 
 class Pcco(Trainer):
-    """slackline.overlap: each gradient leaves when backward has emitted it."""
+    """Training by slackline.overlap, which reduces each gradient as soon as backward has computed
+    it.
+    """
 
     def __init__(self, model: Model, group: dist.ProcessGroup) -> None:
         super().__init__(model)
@@ -70,7 +72,10 @@ class Pcco(Trainer):
 
 
 class Ddp(Trainer):
-    """torch's DistributedDataParallel, with gradients that live in its buckets: one copy less."""
+    """Training by torch's DistributedDataParallel.
+
+    Gradients are views of buckets, which saves a copy.
+    """
 
     def __init__(self, model: Model, group: dist.ProcessGroup, bucket_mb: int | None) -> None:
         super().__init__(model)
@@ -80,7 +85,7 @@ class Ddp(Trainer):
 
 
 class Fsdp2(Trainer):
-    """torch's fully_shard: each rank holds a part of every parameter and of its optimizer state."""
+    """Training by torch's fully_shard: each rank has a part of all parameters and their states."""
 
     def __init__(self, model: Model, group: dist.ProcessGroup) -> None:
         super().__init__(model)
@@ -89,7 +94,7 @@ class Fsdp2(Trainer):
             if isinstance(module, model.shard):
                 fully_shard(module, mesh=mesh)
         fully_shard(self.plain, mesh=mesh)
-        # The parameters are others now: the shards.
+        # Sharding has replaced the parameters, so the optimizer must be made from the shards.
         self._optimizer = self._adamw(model)
 
 
@@ -102,5 +107,5 @@ _TRAINERS: Mapping[Method, Callable[[Model, dist.ProcessGroup, int | None], Trai
 
 
 def make(contestant: Contestant, model: Model, group: dist.ProcessGroup) -> Trainer:
-    """Make a contestant's trainer; every rank of `group` calls it in the same order."""
+    """Make a contestant's trainer; every rank of `group` calls this in the same order."""
     return _TRAINERS[contestant.method](model, group, contestant.bucket_mb)

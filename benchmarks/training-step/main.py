@@ -1,7 +1,8 @@
-"""A training step: PCCO, DDP and FSDP2 over slackline, DDP and FSDP2 over gloo, and alone.
+"""Measure a training step: PCCO, DDP and FSDP2 over slackline, DDP and FSDP2 over gloo, and alone.
 
-Four models that compute, on one host and over networks of a lab. All contestants of a cell are
-alive in the same processes and take turns.
+PCCO is the method of slackline.overlap. Four models that compute are trained, on one host and over
+networks of a lab. All contestants of a cell (a model on a network) are alive in the same processes
+and take turns.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-# Two of the models are those of the examples.
+# Two of the models are imported from the examples.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
 from _harness.machine import describe_machine
@@ -48,7 +49,7 @@ from slackline.lab import Lab, LabOptions
 
 @contextmanager
 def ranks_on(network: Network) -> Iterator[Conductor]:
-    """Start the ranks of a network; raise UsageError where this machine cannot have it."""
+    """Start the ranks of a network; raise UsageError if this machine cannot provide the network."""
     environment = {"OMP_NUM_THREADS": "1"}
     if network.rate_bps is None:
         environment["GLOO_SOCKET_IFNAME"] = "lo"
@@ -63,10 +64,7 @@ def ranks_on(network: Network) -> Iterator[Conductor]:
 
 
 def select(ranks: Conductor, found: Sequence[Contestant], how: Lengths) -> Contestant:
-    """Return the fastest of the contestants `found`, measured in rounds of their own.
-
-    The others are given up.
-    """
+    """Return the fastest of some contestants, measured in rounds of their own; drop the others."""
     for contestant in found:
         ranks.ask("add", contestant)
     if len(found) == 1:
@@ -84,7 +82,7 @@ def select(ranks: Conductor, found: Sequence[Contestant], how: Lengths) -> Conte
 def compare(
     ranks: Conductor, cell: Cell, contestants: Sequence[Contestant], how: Lengths, results: Results
 ) -> None:
-    """Record every contestant's turns."""
+    """Measure every contestant of a cell in turns, and record the results."""
     for number in range(how.rounds):
         for contestant in in_turns(contestants, number):
             usages = ranks.ask("turn", contestant, how.warm_up, how.steps)
@@ -102,7 +100,7 @@ def check(ranks: Conductor) -> None:
 
 
 def play(ranks: Conductor, cell: Cell, results: Results, options: Options) -> None:
-    """Measure one cell."""
+    """Measure one cell, a model on a network."""
     parameter_bytes = ranks.ask("prepare", cell.model)[0]
     ranks.ask("add", PCCO)
     how = lengths(slowest(ranks.ask("turn", PCCO, 1, 2)), quick=options.quick)

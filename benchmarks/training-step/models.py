@@ -1,10 +1,11 @@
 """The models: networks that compute, their data, and the parts that FSDP2 shards one by one.
 
 Everything is made from fixed seeds, the same at every rank and for every contestant. A batch is
-dealt out evenly over the ranks, so that the computation of all ranks together does not depend on
-their number.
+split evenly over the ranks, so the computation of all ranks together does not depend on their
+number.
 
-The examples are imported where they are needed: with their libraries that takes seconds.
+The examples are imported inside functions, because importing them and their libraries takes
+seconds.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from torch.nn import functional
 
 SEED = 0
 BATCHES = 8
-"""Different batches, used in a circle."""
+"""The number of different batches, which are used in turn."""
 
 Batch = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A network and the way it is trained."""
+    """A network and the way that it is trained."""
 
     build: Callable[[], nn.Module]
     """Make the network with the weights that all ranks start from."""
@@ -35,12 +36,15 @@ class Model:
     loss: Callable[[Tensor, Tensor], Tensor]
     """Return the loss of outputs and targets."""
     shard: type[nn.Module]
-    """FSDP2 shards each module of this type by itself, and the rest of the network as one."""
+    """The type of modules that FSDP2 shards one by one.
+
+    The rest of the network is sharded as one.
+    """
     learning_rate: float = 1e-4
 
 
 DIGITS_BATCH = 128
-"""As in the example."""
+"""The number of images in a batch over all ranks, as in the example."""
 
 
 def digits() -> Model:
@@ -58,11 +62,11 @@ def digits() -> Model:
 
 GPT_BLOCKS, GPT_WIDTH, GPT_HEADS = 6, 256, 4
 GPT_BATCH, GPT_LENGTH = 4, 32
-"""Pieces of text over all ranks, and the tokens in each."""
+"""The texts in a batch over all ranks, and the tokens in each."""
 
 
 def gpt() -> Model:
-    """Return a GPT of the blocks of examples/pipeline_gpt.py: 78 tensors, 19 MB."""
+    """Return a GPT made of the blocks of examples/pipeline_gpt.py: 78 tensors, 19 MB."""
     from pipeline_gpt import VOCABULARY, Block, Embedding
 
     def build() -> nn.Module:
@@ -71,7 +75,7 @@ def gpt() -> Model:
             Embedding(GPT_WIDTH, GPT_LENGTH),
             *(Block(GPT_WIDTH, GPT_HEADS) for _ in range(GPT_BLOCKS)),
             nn.LayerNorm(GPT_WIDTH),
-            nn.Flatten(0, 1),  # one row for each token, as the loss takes them
+            nn.Flatten(0, 1),  # The loss takes one row for each token.
             nn.Linear(GPT_WIDTH, VOCABULARY),
         )
 
@@ -85,7 +89,7 @@ def gpt() -> Model:
 
 
 LAYERS_COUNT, LAYERS_WIDTH, LAYERS_BATCH = 24, 724, 16
-"""724 x 724 weights of float32 are 2 MB."""
+"""The number, width and batch of the layers; 724 x 724 weights of float32 are 2 MB."""
 
 
 def layers() -> Model:
@@ -96,7 +100,8 @@ def layers() -> Model:
         parts: list[nn.Module] = []
         for _ in range(LAYERS_COUNT):
             layer = nn.Linear(LAYERS_WIDTH, LAYERS_WIDTH)
-            # Keeps the size of activations and gradients from layer to layer.
+            # This initialization preserves the size of activations and gradients from layer to
+            # layer.
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             parts += [layer, nn.ReLU()]
         return nn.Sequential(*parts)
@@ -110,15 +115,18 @@ def layers() -> Model:
 
 
 TENSORS_STAGES, TENSORS_PAIRS, TENSORS_WIDTH, TENSORS_BATCH = 20, 25, 64, 16
-"""20 stages of 25 pairs: 1,000 tensors."""
+"""The shape of the network `tensors`: 20 stages of 25 pairs are 1,000 tensors."""
 NARROWEST, WIDEST = 4, 256
-"""Of the inner dimension of a pair, so that a tensor has 1 to 64 KiB."""
+"""The limits of a pair's inner dimension, for which a tensor has 1 to 64 KiB."""
 RESIDUAL_SCALE = 0.1
-"""Of the second matrix: 500 pairs in a row leave the size of activations and gradients as it is."""
+"""The scale of a pair's second matrix.
+
+With it 500 pairs in a row preserve the size of activations and gradients.
+"""
 
 
 class Pair(nn.Module):
-    """Two matrices beside a shortcut."""
+    """Two matrices with a shortcut around them."""
 
     def __init__(self, inner: int) -> None:
         super().__init__()
@@ -133,7 +141,7 @@ class Pair(nn.Module):
 
 
 class Stage(nn.Sequential):
-    """Pairs that FSDP2 shards together."""
+    """A sequence of pairs that FSDP2 shards together."""
 
 
 def tensors() -> Model:
@@ -142,7 +150,7 @@ def tensors() -> Model:
     def build() -> nn.Module:
         torch.manual_seed(SEED)
         count = TENSORS_STAGES * TENSORS_PAIRS
-        # Sizes that are evenly spread on a logarithmic scale, in an order drawn at random.
+        # The sizes are spread evenly on a logarithmic scale, in an order drawn at random.
         places = torch.randperm(count).div(count - 1)
         inner = (NARROWEST * (WIDEST / NARROWEST) ** places).round().long().tolist()
         pairs = [Pair(width) for width in inner]

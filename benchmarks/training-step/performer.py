@@ -20,11 +20,13 @@ from models import MODELS, Model
 from torch import Tensor
 
 TIMEOUT = timedelta(seconds=100)
-"""Less than the conductor waits for an answer. In the first step of FSDP2 with a fused optimizer,
-torch's DTensor takes a time that grows with the square of the number of tensors: 10 s and more for
-1,000 of them."""
+"""The timeout of the process groups, shorter than the conductor waits for an answer.
+
+In the first step of FSDP2 with a fused optimizer, torch's DTensor takes a time that grows with the
+square of the number of tensors: 10 s and more for 1,000 tensors.
+"""
 STEADY_STEPS = 10
-"""After so many steps that are alike PCCO has found out which hooks it needs."""
+"""The number of equal steps after which PCCO knows the gradient hooks that it needs."""
 
 
 class Performer:
@@ -38,24 +40,27 @@ class Performer:
         self._losses: dict[Contestant, Tensor] = {}
 
     def prepare(self, model: str) -> int:
-        """Leave the model before and turn to `model`. Return the bytes of its parameters."""
+        """Drop the previous model's trainers, select `model`, and return the bytes of its
+        parameters.
+        """
         self.drop(list(self._trainers))
         self._model: Model = MODELS[model]()
         self._batches = self._model.batches(self._place.rank, self._place.size)
         return sum(parameter.nbytes for parameter in self._model.build().parameters())
 
     def add(self, contestant: Contestant) -> None:
-        """Make a contestant's trainer and take its first step, which is not measured: the optimizer
-        allocates its state in it, and DDP reorders its buckets after it.
+        """Make a contestant's trainer and take its first step, which is not measured.
+
+        In the first step the optimizer allocates its state, and DDP reorders its buckets after it.
         """
         group = self._groups[contestant.backend or SLACKLINE]
         self._trainers[contestant] = make(contestant, self._model, group)
         self.turn(contestant, warm_up=0, steps=1)
 
     def settle(self, contestant: Contestant) -> str | None:
-        """Take a few steps, at every rank equally many, towards those where nothing is tried.
+        """Take a few steps, the same number at every rank, until the contestant's trial has ended.
 
-        Return the groups of gradients that the contestant's trial has chosen, None while it lasts.
+        Return the groups of gradients that the trial has chosen; None while the trial lasts.
         """
         trainer, batches = self._trainers[contestant], cycle(self._batches)
         for _ in range(STEADY_STEPS):
@@ -68,18 +73,19 @@ class Performer:
         return chosen
 
     def drop(self, contestants: Sequence[Contestant]) -> None:
-        """Give up trainers and their memory."""
+        """Drop trainers and free their memory."""
         for contestant in contestants:
             self._trainers.pop(contestant).close()
             del self._losses[contestant]
-        # Wrapped networks and their hooks refer to each other.
+        # Wrapped networks and their hooks refer to each other, so only the collector frees them.
         gc.collect()
 
     def turn(self, contestant: Contestant, warm_up: int, steps: int) -> Usage:
-        """Take `warm_up` steps and then `steps` under the clock. Return what one of these took.
+        """Take `warm_up` steps and then `steps` timed ones; return the usage of one timed step.
 
-        The clock starts and ends between two steps and no rank waits there: the part of a step that
-        is left to the next one is left to it by the last warm-up step, too.
+        The clock starts and ends between two steps, and no rank waits there. The last step may
+        leave communication to the next one; the last warm-up step leaves as much, so the two cancel
+        out.
         """
         trainer, batches = self._trainers[contestant], cycle(self._batches)
         dist.barrier()
@@ -90,7 +96,7 @@ class Performer:
             loss = trainer.step(next(batches))
         after = Reading.now()
         trainer.finish()
-        # No rank goes on to something else while another one is still measured.
+        # All ranks wait here, so that no other work starts while another rank is still measured.
         dist.barrier()
         self._losses[contestant] = loss
         return after.since(before, steps)
@@ -107,7 +113,7 @@ class Performer:
     def check(self) -> dict[Contestant, str]:
         """Return a digest of the parameters of each contestant that has the same at every rank.
 
-        Raises ArithmeticError where a loss is not a number any more.
+        Raises ArithmeticError if a loss is no longer a finite number.
         """
         digests = {}
         for contestant, trainer in self._trainers.items():

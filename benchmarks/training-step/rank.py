@@ -1,4 +1,4 @@
-"""The start of a rank. The module itself does not load torch: the conductor does not need it."""
+"""The start of a rank, in a module that the conductor can import without loading torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def start_rank(place: Place) -> Performer:
-    """Return the performer of one rank; loads torch and the libraries that are compared."""
+    """Return the performer of one rank; load torch and the libraries that are compared."""
     from performer import Performer
 
     return Performer(place)

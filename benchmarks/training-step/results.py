@@ -1,4 +1,4 @@
-"""The figures of a run: rows for JSON and a table, the cells first in which PCCO loses."""
+"""The results of a run: rows for JSON and a table; rows in which PCCO loses come first."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rich.table import Table
 
 @dataclass(kw_only=True)
 class Results:
-    """Everything measured so far."""
+    """The measurements so far."""
 
     turns: dict[tuple[Cell, Contestant], list[list[Usage]]] = field(default_factory=dict)
-    """By cell and contestant: for each round the usage of every rank."""
+    """The usage of every rank, a list for each round, by cell and contestant."""
     calls: dict[tuple[Cell, Contestant], list[int]] = field(default_factory=dict)
-    """By cell and contestant: for every rank the Python calls of a step."""
+    """The number of Python calls of a step at every rank, by cell and contestant."""
     groups: dict[tuple[Cell, Contestant], str] = field(default_factory=dict)
-    """By cell and contestant: the groups of gradients that its trial has chosen."""
+    """The groups of gradients that a contestant's trial has chosen, by cell and contestant."""
     skipped: list[Row] = field(default_factory=list)
 
     def record(self, cell: Cell, contestant: Contestant, ranks: list[Usage]) -> None:
@@ -29,7 +29,7 @@ class Results:
         self.turns.setdefault((cell, contestant), []).append(ranks)
 
     def record_calls(self, cell: Cell, contestant: Contestant, ranks: list[int]) -> None:
-        """Add the Python calls of one contestant's step."""
+        """Add the number of Python calls of one contestant's step."""
         self.calls[cell, contestant] = ranks
 
     def record_groups(self, cell: Cell, contestant: Contestant, chosen: str) -> None:
@@ -37,7 +37,7 @@ class Results:
         self.groups[cell, contestant] = chosen
 
     def skip(self, cell: Cell, reason: str) -> None:
-        """Add a cell that was not measured."""
+        """Record that a cell was not measured, and the reason."""
         self.skipped.append(Row(labels=_labels(cell), skipped=reason))
 
     def steps(self, cell: Cell, contestant: Contestant) -> list[float]:
@@ -45,7 +45,7 @@ class Results:
         return [slowest(ranks) for ranks in self.turns.get((cell, contestant), [])]
 
     def ratio(self, cell: Cell, above: Contestant | None, below: Contestant | None) -> float | None:
-        """Return the median step of `above` over that of `below`; None where one is missing."""
+        """Return the median step time of `above` over that of `below`; None if one is missing."""
         if above is None or below is None:
             return None
         times, base = self.steps(cell, above), self.steps(cell, below)
@@ -54,7 +54,10 @@ class Results:
         return round(percentile(times, 50) / percentile(base, 50), 3)
 
     def best_ddp(self, cell: Cell, backend: str) -> Contestant | None:
-        """Return DDP with the bucket size that the selection chose; None where there was none."""
+        """Return DDP with the bucket size that the selection chose.
+
+        None if there was no selection.
+        """
         found = [
             contestant
             for where, contestant in self.turns
@@ -63,18 +66,18 @@ class Results:
         return found[0] if found else None
 
     def ordered(self) -> list[tuple[Cell, Contestant]]:
-        """Return what was measured, the contestants that beat PCCO by most first.
+        """Return the measured cells and contestants, those that beat PCCO by most first.
 
-        PCCO itself and training alone follow at the end: they are what others are compared with.
+        PCCO itself and training alone come last, because the others are compared with them.
         """
         return sorted(self.turns, key=self._place)
 
     def rows(self) -> list[Row]:
-        """Return one row for each contestant of each cell, and the cells left out."""
+        """Return one row for each contestant of each cell, and one for each cell left out."""
         return [*(self._row(*key) for key in self.ordered()), *self.skipped]
 
     def table(self) -> Table:
-        """Return the rows as a table."""
+        """Return a table of the rows."""
         table = Table(
             *("network", "model", "contestant", "step ms", "/ PCCO"),
             *("user ms", "system ms", "waits", "preemptions", "calls"),
@@ -97,7 +100,7 @@ class Results:
         return table
 
     def notes(self) -> list[str]:
-        """Return a line for each reason with the cells that were left out for it."""
+        """Return a line for each reason, with the cells that were left out for it."""
         reasons: dict[str, list[str]] = {}
         for row in self.skipped:
             cells = reasons.setdefault(row.skipped or "", [])
@@ -135,12 +138,12 @@ class Results:
 
 
 def slowest(ranks: Iterable[Usage]) -> float:
-    """Return a step's time at the slowest rank, in seconds."""
+    """Return the time of a step at the slowest rank, in seconds."""
     return max(usage.seconds for usage in ranks)
 
 
 def _of_all_ranks(rounds: Sequence[Sequence[Usage]], figure: Callable[[Usage], float]) -> float:
-    """Return the median of the rounds of a figure's sum over the ranks."""
+    """Return the median over rounds of a figure's sum over the ranks."""
     return round(percentile([sum(map(figure, ranks)) for ranks in rounds], 50), 2)
 
 

@@ -1,4 +1,4 @@
-"""The bounds that are asked of every cell; a target whose cell was not measured is skipped."""
+"""The targets of every cell; a target whose cell was not measured is skipped."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from cases import (
 from results import Results
 
 GLOO_OVER_PCCO = 1.0
-"""DDP over gloo with its best bucket size over PCCO, at least."""
+"""Target, at least: DDP over gloo with its best bucket size over PCCO, times of a step."""
 PCCO_OVER_DDP, PCCO_OVER_DDP_TENSORS = 1.02, 1.05
-"""PCCO over DDP over slackline with its best bucket size, at most; 1,000 tensors are 1,000
-operations for PCCO and a few for DDP."""
+"""Targets, at most: PCCO over DDP over slackline with its best bucket size, times of a step.
+
+The second one is for the model of 1,000 tensors, which are 1,000 operations for PCCO and a few for
+DDP.
+"""
 FSDP2_ONE_HOST, FSDP2_LAB = 1.3, 1.0
-"""FSDP2 over gloo over FSDP2 over slackline, at least."""
+"""Targets, at least: FSDP2 over gloo over FSDP2 over slackline, on one host and in a lab."""
 DIGITS_DEFAULT = {ONE_HOST_2: 1.08, ONE_HOST_4: 1.15}
-"""DDP over gloo with torch's bucket size over PCCO for the digits network, at least."""
+"""Targets, at least: DDP over gloo with torch's bucket size over PCCO, for the digits network."""
 
 
 def targets(results: Results) -> list[Target]:
