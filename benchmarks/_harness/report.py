@@ -18,7 +18,7 @@ Scalar = str | int | float
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One measurement, or the reason why it was not made."""
+    """A measurement, or the reason why it was not made."""
 
     labels: Mapping[str, Scalar]
     """The labels of the measurement: `{"ranks": 2, "bytes": 4096, ...}`."""

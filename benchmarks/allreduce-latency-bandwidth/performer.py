@@ -33,7 +33,7 @@ In this pause spinning threads go to sleep, and the last check of the links' hea
 
 @dataclass(frozen=True, kw_only=True)
 class Contestant:
-    """One way to reduce one buffer in place, with the barrier that belongs to it."""
+    """A way to reduce one buffer in place, with the barrier that belongs to it."""
 
     buffer: torch.Tensor
     all_reduce: Callable[[], object]

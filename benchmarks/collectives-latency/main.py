@@ -30,7 +30,7 @@ QUICK_CASE_SECONDS = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One operation at one size."""
+    """A collective operation, or a round trip of a message, at one size."""
 
     operation: str
     nbytes: int

@@ -24,7 +24,7 @@ ROOT = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One operation with its tensors."""
+    """An operation at one rank, with its tensors."""
 
     call: Callable[[], object]
     output: torch.Tensor

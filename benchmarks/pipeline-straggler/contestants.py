@@ -29,7 +29,7 @@ AUTO, AUTO_UNCAPPED = "auto", "auto, no cap"
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One contestant: a schedule, its backend and its options."""
+    """A contestant: a schedule, its backend and its options."""
 
     name: str
     backend: str = "slackline"
@@ -63,7 +63,7 @@ as many activations as there are stages; the fixed order holds at most that many
 
 
 class Contestant(Protocol):
-    """One rank's part of a pipeline."""
+    """The part of a pipeline that one rank runs."""
 
     def step(self) -> None:
         """Run one iteration, forward and backward."""

@@ -23,7 +23,7 @@ _SET_TIMER_SLACK = 29
 
 @dataclass(frozen=True, kw_only=True)
 class Iteration:
-    """One rank's part of an iteration.
+    """The part of an iteration that one rank runs.
 
     Times are of CLOCK_MONOTONIC, which all hosts of a lab share.
     """

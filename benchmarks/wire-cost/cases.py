@@ -1,4 +1,4 @@
-"""The networks, sizes and contestants that are measured, and how long each turn lasts: tables."""
+"""The networks, sizes and contestants that are measured, and the length of each turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import StrEnum
 from _harness.ideal import allreduce_seconds
 
 ITEM_BYTES = 4
-"""float32."""
+"""The size of an element: float32."""
 MBIT = 10**6
 
 
@@ -22,11 +22,11 @@ class Network:
     title: str
     ranks: int
     rate_bps: int | None = None
-    """Of each host's NIC, one rank a host; None where all ranks are processes of this host."""
+    """The rate of each host's NIC, with one rank on a host; None if all ranks are on this host."""
 
     @property
     def one_host(self) -> bool:
-        """Return whether the ranks reach each other over loopback and through memory."""
+        """Whether all ranks are on one host, which they reach over loopback and through memory."""
         return self.rate_bps is None
 
 
@@ -53,7 +53,7 @@ NETWORKS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """An all_reduce of float32 with SUM."""
+    """An all_reduce of float32 with SUM, of one size."""
 
     name: str
     label: str
@@ -62,7 +62,7 @@ class Size:
 
     @property
     def count(self) -> int:
-        """Return the number of elements."""
+        """The number of elements."""
         return self.nbytes // ITEM_BYTES
 
 
@@ -82,26 +82,24 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Return the name that `--part` takes: "lab-1g-4/16MiB"."""
+        """The name that `--part` takes, for example "lab-1g-4/16MiB"."""
         return f"{self.network.name}/{self.size.label}"
 
     @property
     def ideal_s(self) -> float:
-        """Return the shortest time of an operation that the wire allows, in seconds; 0 where there
-        is no wire.
-        """
+        """The shortest time of an operation that the wire allows, in seconds; 0 without a wire."""
         if self.network.rate_bps is None:
             return 0.0
         return allreduce_seconds(self.size.nbytes, self.network.ranks, self.network.rate_bps)
 
     @property
     def wire_bytes(self) -> int:
-        """Return what all ranks together have to send for one operation."""
+        """The bytes that all ranks together have to send for one operation."""
         return 2 * (self.network.ranks - 1) * self.size.nbytes
 
 
 def cells_of(network: Network) -> list[Cell]:
-    """Return the cells of one network."""
+    """Return the cells of one network, one for each size."""
     return [Cell(network=network, size=size) for size in SIZES]
 
 
@@ -119,46 +117,47 @@ class Contestant(StrEnum):
     GLOO = "gloo"
     OPENMPI = "openmpi"
     RING = "ring"
-    """ring_allreduce.cc, over TCP."""
+    """The plain ring of ring_allreduce.cc, over TCP."""
 
     @property
     def rails(self) -> str | None:
-        """Return the value of SLACKLINE_RAILS; None for other libraries."""
+        """The value of SLACKLINE_RAILS; None for other libraries."""
         return self.removeprefix("slackline-") if self.startswith("slackline-") else None
 
 
 QUICK_LAB = (Contestant.TCP, Contestant.GLOO, Contestant.RING)
-"""Each process on a host of a lab loads torch by itself, which takes seconds."""
+"""The contestants of a quick run in a lab, where each process loads torch by itself for seconds."""
 
 
 def available_on(network: Network) -> list[Contestant]:
-    """Return the contestants that there are on a network: shared memory reaches no other host."""
+    """Return the contestants on a network; shared memory only connects ranks of one host."""
     return [each for each in Contestant if network.one_host or each is not Contestant.SHM]
 
 
 def left_out(
     cell: Cell, contestant: Contestant, part: str | None, only: Sequence[str], *, quick: bool
 ) -> str | None:
-    """Return why a contestant of a cell is not measured, or None where it is.
+    """Return the reason why a contestant of a cell is not measured; None if it is.
 
-    `part` is a network or a cell, `only` names contestants; None and an empty sequence are all.
+    `part` is the name of a network or a cell, and `only` has names of contestants. None and an
+    empty sequence stand for all.
     """
     if part not in (None, cell.network.name, cell.name) or (only and contestant not in only):
         return "not asked for"
-    # A part or a contestant that is asked for is measured in a quick run, too.
+    # A part or a contestant that was asked for by name is measured in a quick run, too.
     short = cell.name in QUICK_CELLS and (cell.network.one_host or contestant in QUICK_LAB)
     return "left out by --quick" if quick and not (short or part or only) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """How much is measured of a cell."""
+    """The amount of measurement for a cell."""
 
     rounds: int
     turn_s: float
-    """How long the operations of a turn last together, unless one of them takes longer."""
+    """The total seconds of a turn's operations, unless a single one takes longer."""
     idle_s: float
-    """How long nothing runs in each round: for what the machine does anyway."""
+    """The seconds without work in each round, which measure the machine's own load."""
 
 
 FULL = Lengths(rounds=5, turn_s=0.4, idle_s=0.2)
@@ -166,18 +165,23 @@ QUICK = Lengths(rounds=3, turn_s=0.1, idle_s=0.1)
 MOST_CALLS = 5000
 
 WARM_UP_S = 0.1
-"""Of the wire's time, at most: a connection that was idle opens its window again."""
+"""The most seconds of the wire's time for a warm-up, in which idle connections reopen their
+windows.
+"""
 WARM_UP_BYTES = 4 << 20
-"""The most that is reduced before the clock starts where there is no wire."""
+"""The most bytes that are reduced before the clock starts if there is no wire."""
 
 
 def calls_for(operation_s: float, turn_s: float) -> int:
-    """Return how many operations make a turn where one takes `operation_s`."""
+    """Return the number of operations in a turn, if one takes `operation_s` seconds."""
     return min(max(round(turn_s / operation_s), 1), MOST_CALLS)
 
 
 def warm_up_count(cell: Cell) -> int:
-    """Return the elements of the operation before a turn; at most those of the cell's own."""
+    """Return the number of elements of the operation before a turn.
+
+    At most those of the cell's own.
+    """
     if cell.network.rate_bps is None:
         nbytes = WARM_UP_BYTES
     else:

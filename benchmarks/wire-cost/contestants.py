@@ -25,14 +25,14 @@ RING_COMPILER = "c++"
 
 
 class Crew(Protocol):
-    """The ranks of one contestant."""
+    """The ranks of one contestant, seen from the benchmark."""
 
     def prepare(self, count: int) -> None:
-        """Allocate for up to `count` elements; 0 frees what was there."""
+        """Allocate for up to `count` elements; 0 frees the previous buffers."""
         ...
 
     def turn(self, count: int, calls: int, salt: int) -> list[Usage]:
-        """Return by rank what one of `calls` operations took and used; results are checked."""
+        """Run `calls` operations, check the results, and return one operation's usage by rank."""
         ...
 
     def packets(self) -> int:
@@ -47,7 +47,10 @@ class Wires:
     one_host: bool
 
     def packets(self, pids: Sequence[int]) -> int:
-        """Return what these processes' interfaces have sent so far; loopback is one for all."""
+        """Return the packets that these processes' interfaces have sent so far.
+
+        On one host all processes share the loopback interface.
+        """
         if self.one_host:
             return sent_packets(pids[0], "lo")
         return sum(sent_packets(pid, "eth0") for pid in pids)
@@ -55,7 +58,7 @@ class Wires:
 
 @dataclass(frozen=True)
 class TorchCrew:
-    """Ranks of torch.distributed."""
+    """The ranks of a contestant that uses torch.distributed."""
 
     ranks: Conductor
     wires: Wires
@@ -72,7 +75,7 @@ class TorchCrew:
 
 @dataclass(frozen=True)
 class ProgramCrew:
-    """Ranks of a program, which allocates in each turn."""
+    """The ranks of a program, which allocates its buffers in each turn."""
 
     programs: Programs
     pids: list[int]
@@ -89,7 +92,7 @@ class ProgramCrew:
 
 
 def missing(contestant: Contestant) -> str | None:
-    """Return why a contestant cannot take part on this machine, or None where it can."""
+    """Return the reason why a contestant cannot take part on this machine; None if it can."""
     if contestant is Contestant.OPENMPI:
         return openmpi.missing()
     if contestant is Contestant.RING and shutil.which(RING_COMPILER) is None:
@@ -99,9 +102,9 @@ def missing(contestant: Contestant) -> str | None:
 
 @contextmanager
 def crews_on(network: Network, who: Sequence[Contestant]) -> Iterator[Mapping[Contestant, Crew]]:
-    """Start the ranks of all contestants on a network.
+    """Start the ranks of all contestants on a network; yield them by contestant.
 
-    Raises UsageError where this machine cannot have it.
+    Raises UsageError if this machine cannot provide the network.
     """
     with ExitStack() as stack:
         lab = None
@@ -109,7 +112,7 @@ def crews_on(network: Network, who: Sequence[Contestant]) -> Iterator[Mapping[Co
             options = LabOptions(hosts=network.ranks, rate=network.rate_bps)
             lab = stack.enter_context(Lab(options))
         wires = Wires(lab is None)
-        # All of them first: they start side by side.
+        # All ranks are started before any is waited for, so that they start side by side.
         torch_ranks = {
             contestant: stack.enter_context(_torch_ranks(contestant, network, lab))
             for contestant in who
@@ -167,7 +170,7 @@ def _ring(network: Network, lab: Lab | None) -> Iterator[Programs]:
 
 
 def _connect(ring: Programs, addresses: Sequence[str], greetings: Sequence[Greeting]) -> None:
-    """Tell every rank where the next one listens."""
+    """Tell every rank the address and port of the next rank."""
     wheres = [
         f"connect {address} {greeting.port}"
         for address, greeting in zip(addresses, greetings, strict=True)

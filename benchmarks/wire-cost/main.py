@@ -1,7 +1,7 @@
-"""The processor time that a byte on the wire costs: slackline, gloo, OpenMPI and a plain ring.
+"""Measure the processor time that a byte on the wire costs: slackline, gloo, OpenMPI, a plain ring.
 
 All contestants of a network are alive at the same time, each in processes of its own, and take
-turns; they sleep while another one is measured.
+turns. They sleep while another contestant is measured.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from slackline.errors import UsageError
 
 
 def rest(how: Lengths) -> Idle:
-    """Measure a time without work."""
+    """Measure a time without work, and return its length and the time in soft interrupts."""
     started, softirq = time.monotonic(), softirq_seconds()
     time.sleep(how.idle_s)
     return Idle(seconds=time.monotonic() - started, softirq_s=softirq_seconds() - softirq)
 
 
 def settle(crew: Crew, cell: Cell, how: Lengths) -> int:
-    """Return how many operations make a turn of this contestant.
+    """Return the number of operations in a turn of this contestant.
 
-    Buffers and windows are used for the first time here.
+    The trial operations also use buffers and TCP windows for the first time.
     """
     if cell.ideal_s >= how.turn_s:
         return 1
@@ -60,7 +60,7 @@ def settle(crew: Crew, cell: Cell, how: Lengths) -> int:
 
 
 def measure(crew: Crew, cell: Cell, calls: int, number: int) -> Turn:
-    """Return the turn of one contestant in the round `number`."""
+    """Measure one contestant's turn in the round `number`."""
     salt, few = number % 4, warm_up_count(cell)
     crew.turn(few, max(1, calls // 10) if few == cell.size.count else 1, salt)
     packets, softirq, started = crew.packets(), softirq_seconds(), time.monotonic()
@@ -75,7 +75,7 @@ def measure(crew: Crew, cell: Cell, calls: int, number: int) -> Turn:
 
 
 def play(crews: Mapping[Contestant, Crew], cell: Cell, how: Lengths, results: Results) -> None:
-    """Measure one cell."""
+    """Measure one cell, an all_reduce of one size on one network, with all contestants in turns."""
     for crew in crews.values():
         crew.prepare(cell.size.count)
     calls = {who: settle(crew, cell, how) for who, crew in crews.items()}
@@ -90,9 +90,9 @@ def play(crews: Mapping[Contestant, Crew], cell: Cell, how: Lengths, results: Re
 def play_network(
     network: Network, chosen: Mapping[Cell, list[Contestant]], how: Lengths, results: Results
 ) -> None:
-    """Measure the cells of one network; skip them where this machine cannot have it.
+    """Measure the cells of one network; skip them if this machine cannot provide the network.
 
-    `chosen`: the contestants of each cell, for all cells the same.
+    `chosen` has the contestants of each cell, the same for all cells.
     """
     who = next(iter(chosen.values()))
     reasons = {contestant: missing(contestant) for contestant in who}

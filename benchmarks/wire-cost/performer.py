@@ -16,7 +16,7 @@ import slackline.backend  # noqa: F401  # registers the backend "slackline"
 
 TIMEOUT = timedelta(seconds=60)
 MOST_CALLS = 100
-"""The values of a buffer stay exact for so many calls of up to four ranks."""
+"""The number of calls after which the values of a buffer are still exact, with up to four ranks."""
 NOTHING = Usage(seconds=0.0, user_s=0.0, system_s=0.0, voluntary=0, involuntary=0)
 
 
@@ -28,18 +28,18 @@ class Performer:
         join(place, TIMEOUT, backend)
 
     def prepare(self, count: int) -> None:
-        """Allocate for tensors of up to `count` elements; what was there before is freed."""
+        """Allocate tensors of up to `count` elements; free the previous ones."""
         self._buffer = self._contribution = self._total = torch.empty(0)
         self._buffer = torch.empty(count)
         self._contribution = pattern.contribution(self._place.rank, count)
         self._total = pattern.total(self._place.size, count)
 
     def turn(self, count: int, calls: int, salt: int) -> Usage:
-        """Return what one of `calls` all_reduces of `count` elements takes and uses at this rank.
+        """Return the usage of one of `calls` all_reduces of `count` elements at this rank.
 
-        Fills and checks the buffer beside the clock. The clock stops before the last barrier, the
-        counters go on until no rank needs this one. Raises ArithmeticError where a result is
-        wrong.
+        The buffer is filled and checked outside the timed part. The clock stops before the last
+        barrier; the other counters run until no rank needs this one. Raises ArithmeticError if a
+        result is wrong.
         """
         buffer, left, total = self._buffer[:count], calls, NOTHING
         while left > 0:

@@ -1,4 +1,4 @@
-"""The figures of a run: rows for JSON and a table, what beats slackline over TCP first."""
+"""The results of a run: rows for JSON and tables; rows that beat slackline over TCP come first."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from rich.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One contestant's turn."""
+    """The measurements of one turn of one contestant."""
 
     usages: list[Usage]
-    """By rank: what one operation took and used."""
+    """The usage of one operation, by rank."""
     calls: int
-    """Operations of the turn."""
+    """The number of operations in the turn."""
     softirq_s: float
-    """Time of the whole machine in soft interrupts, from the turn's start to its end."""
+    """The time of the whole machine in soft interrupts during the turn, in seconds."""
     window_s: float
-    """From the turn's start to its end; filling and checking included."""
+    """The length of the turn in seconds, with filling and checking of buffers."""
     packets: int
-    """Sent by all ranks' interfaces."""
+    """The packets that all ranks' interfaces sent."""
 
     @property
     def seconds(self) -> float:
-        """Return the time of an operation at the slowest rank."""
+        """The time of an operation at the slowest rank, in seconds."""
         return max(usage.seconds for usage in self.usages)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Idle:
-    """A time in which no contestant had anything to do."""
+    """A time in which no contestant had any work."""
 
     seconds: float
     softirq_s: float
@@ -47,14 +47,14 @@ Figure = Callable[[Turn], float]
 
 @dataclass(kw_only=True)
 class Results:
-    """Everything measured so far."""
+    """The measurements so far."""
 
     turns: dict[Key, list[Turn]] = field(default_factory=dict)
     idle: dict[Network, list[Idle]] = field(default_factory=dict)
     skipped: list[Row] = field(default_factory=list)
 
     def record(self, cell: Cell, contestant: Contestant, turn: Turn) -> None:
-        """Add one turn."""
+        """Add one turn of one contestant."""
         self.turns.setdefault((cell, contestant), []).append(turn)
 
     def record_idle(self, network: Network, idle: Idle) -> None:
@@ -62,21 +62,24 @@ class Results:
         self.idle.setdefault(network, []).append(idle)
 
     def skip(self, cell: Cell, contestant: Contestant, reason: str) -> None:
-        """Add what was not measured."""
+        """Record that a contestant of a cell was not measured, and the reason."""
         self.skipped.append(Row(labels=_labels(cell, contestant), skipped=reason))
 
     def idle_softirq(self, network: Network) -> float:
-        """Return the seconds of soft interrupts in a second without work; 0 where not measured."""
+        """Return the seconds of soft interrupts in a second without work.
+
+        0 if that was not measured.
+        """
         idle = self.idle.get(network, [])
         seconds = sum(each.seconds for each in idle)
         return sum(each.softirq_s for each in idle) / seconds if seconds else 0.0
 
     def seconds(self, cell: Cell, contestant: Contestant) -> float | None:
-        """Return the median time of an operation; None where it was not measured."""
+        """Return the median time of an operation in seconds; None if it was not measured."""
         return self._median(cell, contestant, lambda turn: turn.seconds)
 
     def percent(self, cell: Cell, contestant: Contestant) -> float | None:
-        """Return the median percent of the ideal wire; None without a wire or a measurement."""
+        """Return the median percentage of the ideal wire; None without a wire or a measurement."""
         if cell.network.one_host:
             return None
         return self._median(cell, contestant, lambda turn: 100 * cell.ideal_s / turn.seconds)
@@ -86,18 +89,20 @@ class Results:
         return self._median(cell, contestant, self._kinds(cell)["cpu"])
 
     def ordered(self) -> list[Key]:
-        """Return what was measured: first what beats slackline over TCP by most, in time or in
-        processor time; slackline's own rows last.
+        """Return the measured cells and contestants, those that beat slackline over TCP by most
+        first.
+
+        They are compared in time and in processor time. slackline's own rows come last.
         """
         return sorted(self.turns, key=self._place)
 
     def rows(self) -> list[Row]:
-        """Return one row for each contestant of each cell, and what was left out."""
+        """Return one row for each contestant of each cell, and one for each that was left out."""
         measured = [Row(labels=_labels(*key), values=self._values(*key)) for key in self.ordered()]
         return [*measured, *self.skipped]
 
     def tables(self) -> list[Table]:
-        """Return the rows as two tables: times, and what an operation costs."""
+        """Return the rows as two tables: the times, and the costs of an operation."""
         names = ("network", "size", "contestant")
         times = Table(
             *(*names, "ms", "/ slackline-tcp", "% of the wire"),
@@ -122,7 +127,9 @@ class Results:
         return [times, costs]
 
     def notes(self) -> list[str]:
-        """Return the idle baselines, and a line for each reason with what was left out for it."""
+        """Return the idle baselines, and a line for each reason with the contestants left out for
+        it.
+        """
         baselines = [
             f"{network.name} {100 * self.idle_softirq(network):.2f} %" for network in self.idle
         ]
@@ -192,7 +199,7 @@ class Results:
 
 
 def ratio(above: float | None, below: float | None) -> float | None:
-    """Return one figure over another; None where one is missing or nothing can be divided by it."""
+    """Return one figure over another; None if one is missing or the divisor is not positive."""
     if above is None or below is None or below <= 0:
         return None
     return above / below

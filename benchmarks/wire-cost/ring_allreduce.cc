@@ -1,13 +1,15 @@
-// A plain ring all_reduce over TCP, as a bound: turns as turns.h says.
+// A plain ring all_reduce over TCP, as a bound for the other contestants.
 //
 //     ring_allreduce FOLDER RANK SIZE ADDRESS
 //
-// listens on ADDRESS, and reads from its pipe where the next rank listens ("connect ADDRESS PORT").
+// The program takes turns by the protocol in turns.h. It listens on ADDRESS, and reads the address
+// of the next rank from its question pipe ("connect ADDRESS PORT").
 //
 // A buffer has one chunk for each rank. In 2 (SIZE - 1) steps a rank sends a chunk to the next rank
-// and receives one from the rank before: in the first half it adds what arrives, in the second half
-// it keeps it. Chunks are cut into pieces. One thread receives and adds, the other one sends each
-// piece as soon as it is there; both use blocking calls.
+// and receives one from the previous rank. In the first half of the steps it adds the received
+// chunk to its own, in the second half it stores it. Chunks are divided into pieces. One thread
+// receives and adds; another thread sends each piece as soon as it is complete. Both use blocking
+// calls.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -25,7 +27,7 @@
 
 namespace {
 
-constexpr int kPieces = 8;           // of a chunk, between these two lengths
+constexpr int kPieces = 8;           // of a chunk, if the piece has one of these lengths
 constexpr int kShortest = 2048;      // elements
 constexpr int kLongest = 64 * 1024;  // elements
 
@@ -38,7 +40,7 @@ struct Span {
   int from, to;
 };
 
-// Of the elements of `whole`, the part with the number `index` of `parts`.
+// Returns part number `index` of `parts` nearly equal parts of `whole`.
 Span part(Span whole, int index, int parts) {
   const std::int64_t count = whole.to - whole.from;
   return {whole.from + static_cast<int>(count * index / parts),
@@ -86,7 +88,8 @@ class Ring {
     changed_.wait(lock, [this] { return sent_ == wanted_; });
   }
 
-  // A byte that goes round twice: all are here, and all know it.
+  // A byte goes round twice: after the first round all ranks are here, after the second round all
+  // ranks know it.
   void barrier() {
     char token = 0;
     for (int round = 0; round < 2; round++) {
@@ -97,8 +100,8 @@ class Ring {
   }
 
  private:
-  // The elements of the piece that this rank sends in the given place; what it receives there it
-  // sends one chunk later.
+  // Returns the elements of the piece with this number in the order of sending. The piece that this
+  // rank receives in the same place is sent one chunk later.
   Span piece(int number) const {
     const int step = number / pieces_;
     const int chunk = ((rank_ - step) % size_ + size_) % size_;

@@ -1,4 +1,4 @@
-"""The bounds that are asked of slackline over TCP; a target that was not measured is skipped."""
+"""The targets of slackline over TCP; a target that was not measured is skipped."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from cases import CELLS, KIB_64, MB_100, MBIT, MIB_16, Cell, Contestant
 from results import Results, ratio
 
 LOOPBACK_PROCESSOR, LAB_PROCESSOR = 0.75, 1.0
-"""Processor time a byte over gloo's, at most: on loopback, and in a lab for sizes from
-LAB_PROCESSOR_FROM on."""
+"""Targets, at most: processor time a byte over gloo's, on loopback and in a lab.
+
+In a lab they hold for sizes from LAB_PROCESSOR_FROM on.
+"""
 LAB_PROCESSOR_FROM = MIB_16.nbytes
 
 WIRE_ABOVE = {Contestant.GLOO: -0.5, Contestant.RING: 0.0}
-"""Percent of the wire less that of another contestant, at least; for all sizes but the smallest."""
+"""Targets, at least: percent of the wire less that of another contestant.
+
+They hold for all sizes but the smallest.
+"""
 SLOW_RATE_BPS, SLOW_WIRE_PERCENT = 200 * MBIT, 98.5
-"""Percent of the wire at this rate, at least; for the same sizes."""
+"""Target, at least: percent of the wire at this rate, for all sizes but the smallest."""
 
 SPEED_RANKS = 4
 SPEED = {MIB_16: 1.4, MB_100: 1.3}
-"""gloo's time over slackline's on loopback, at least."""
+"""Targets, at least: gloo's time over slackline's on loopback."""
 
 
 def targets(results: Results) -> list[Target]:

@@ -1,4 +1,4 @@
-"""What is measured and what is asked of it: tables."""
+"""The wires and sizes that are measured, and the targets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 HOSTS = 4
 ITEM_BYTES = 4
-"""float32."""
+"""The size of an element: float32."""
 GBIT = 10**9
 
 SYSTEMS = ("slackline tcp", "slackline udp", "gloo")
@@ -14,19 +14,19 @@ SYSTEMS = ("slackline tcp", "slackline udp", "gloo")
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """What joins the hosts."""
+    """The wire that joins the hosts."""
 
     rate: int
-    """Bits a second of each NIC."""
+    """The rate of each NIC in bits per second."""
     nics: int = 1
     switch: str = "kernel"
     burst: int | None = None
-    """Bytes that a NIC may send ahead of its rate; None: what the lab takes for the rate."""
+    """The bytes that a NIC may send ahead of its rate; None for the lab's default at that rate."""
     faults: str = ""
-    """What is wrong with it: "1 % loss"."""
+    """The faults of the wire in words: "1 % loss"."""
 
     def __str__(self) -> str:
-        """For people: "2 x 1 Gbit/s, 1 % loss"."""
+        """Return a description for tables: "2 x 1 Gbit/s, 1 % loss"."""
         speed = f"{self.rate / GBIT:g} Gbit/s"
         if self.rate < GBIT:
             speed = f"{self.rate / 1e6:g} Mbit/s"
@@ -38,21 +38,23 @@ class Wire:
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """An all_reduce of float32 with SUM, many times over."""
+    """An all_reduce of float32 with SUM of one size, repeated many times."""
 
     name: str
     nbytes: int
     buffers: int
-    """Tensors that take turns, as a model's gradients do."""
+    """The number of tensors that are reduced in turn, as a model's gradients are."""
     outstanding: int
-    """Of them at most so many are under way at once; the same for every system."""
+    """The most operations that are under way at once; the same for every system."""
     gbit_passes: int
-    """How often a turn at 1 Gbit/s goes through all buffers; a faster wire gets more, in
-    proportion."""
+    """The number of times that a turn at 1 Gbit/s reduces all buffers.
+
+    A faster wire gets more passes, in proportion.
+    """
     warm_up: int
-    """Passes before the clock starts."""
+    """The passes before the clock starts."""
     one_at_a_time: int
-    """Blocking calls in a turn at 1 Gbit/s."""
+    """The number of blocking calls in a turn at 1 Gbit/s."""
 
     @property
     def count(self) -> int:
@@ -98,18 +100,22 @@ SIZES = (
     ),
 )
 
-# Percent of the ideal wire, streamed, slackline over TCP: at least, in the order of SIZES.
+# Targets for slackline over TCP, streamed: percent of the ideal wire at least, in the order of
+# SIZES, by Gbit/s.
 WIRE_TARGETS = {1: (98.5, 98.5, 98.5, 98.5), 5: (99.0, 99.0, 92.0, 92.0)}
 
-# What a prototype published for gloo, one call at a time, in the order of SIZES.
+# The percentages that a prototype published for gloo, one call at a time, in the order of SIZES.
 PUBLISHED_GLOO = {1: (11, 82, 93, 97), 5: (3, 39, 64, 68)}
 
 TWO_NICS_OVER_ONE = 1.95
 TWO_NIC_RATES = (GBIT, GBIT // 5)
 CUT_OVER_ALLOWED = 1.1
-"""Of the time that the bandwidth allows which is left after a NIC was cut in the middle."""
+"""The target, at most: measured time over the shortest, if a NIC is cut in the middle."""
 RECOVERY_SECONDS = 2.0
 RECOVERED_SHARE = 0.95
-"""Of the throughput before the cut; within RECOVERY_SECONDS of the NIC's return."""
+"""The share of the throughput before a cut that counts as recovered.
+
+The throughput must recover within RECOVERY_SECONDS of the NIC's return.
+"""
 LOSS_SHARE = 0.90
-"""Of the loss-free throughput, at 1 % loss on every link, over UDP."""
+"""The target for the share of the loss-free throughput with 1 % loss on every link, over UDP."""

@@ -1,4 +1,7 @@
-"""A wire that loses, repeats, reorders and damages packets: the lab's own switch, UDP rails."""
+"""Measurements on a wire that loses, repeats, reorders and damages packets.
+
+The lab's own switch spoils the packets; ranks use UDP rails.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ CONDITIONS = {
 
 
 def on_every_link(effects: str) -> Plan:
-    """These effects in both directions of every link."""
+    """Return a fault plan with these effects in both directions of every link."""
     pairs = combinations(range(HOSTS), 2)
     return parse_all([f"link {one}-{other} {effects}" for one, other in pairs])
 
@@ -31,7 +34,10 @@ def on_every_link(effects: str) -> Plan:
 def lossy(
     lab: Lab, wire: Wire, system: str, ranks: LabRanks, results: Results, rounds: int
 ) -> None:
-    """The same stream under each condition, in turns; then the bits of one allreduce."""
+    """Measure the same stream under each condition, in turns.
+
+    Then check the bits of an allreduce.
+    """
     ranks.ask("prepare", SIZE.count, SIZE.buffers)
     percents: dict[str, list[float]] = {name: [] for name in CONDITIONS}
     for number in range(rounds):

@@ -1,6 +1,7 @@
-"""How much of the wire allreduces use: four hosts of a lab, slackline over TCP and UDP, gloo.
+"""Measure how much of the wire allreduces use: slackline over TCP and UDP, and gloo.
 
-Also when something is wrong with the wire: a NIC is cut and comes back, packets are lost.
+The ranks are on four hosts of a lab. Some parts measure a faulty wire: a NIC is cut and comes back,
+packets are lost.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ ROUNDS, QUICK_ROUNDS = 3, 1
 FAST = 5 * GBIT
 WIDE_BURST = 32 << 10
 EASY = GBIT // 5
-"""What two cores carry with room to spare: twice for four hosts, or in the lab's own switch."""
+"""A rate in bits per second that two cores carry easily, twice for four hosts or in the user
+switch.
+"""
 BOTH = "eth0,eth1"
 
 
 def one_nic(wire: Wire, results: Results, options: Options) -> None:
-    """Every system on a wire of one NIC."""
+    """Measure every system on a wire of one NIC for each host."""
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
     with (
         Lab(LabOptions(hosts=HOSTS, rate=wire.rate, burst=wire.burst)) as lab,
@@ -47,33 +50,34 @@ def one_nic(wire: Wire, results: Results, options: Options) -> None:
         for _ in range(rounds):
             ceiling(lab, wire, tcp, results)
         sizes = SIZES[:2] if options.quick else SIZES
-        for size in sizes if wire.burst is None else sizes[1:]:  # a burst carries short ones free
+        # With a burst, messages of the smallest size leave ahead of the rate, so they are left out.
+        for size in sizes if wire.burst is None else sizes[1:]:
             use(wire, size, systems, results, rounds)
 
 
 def two_nics(wire: Wire, results: Results) -> None:
-    """Both NICs beside one."""
+    """Measure both NICs of each host beside one NIC."""
     with (
         Lab(LabOptions(hosts=HOSTS, nics=wire.nics, rate=wire.rate)) as lab,
         crew(lab, gloo=True, RAILS="tcp", INTERFACE="eth0") as one,
         crew(lab, gloo=True, RAILS="tcp", INTERFACE=BOTH) as two,
     ):
-        # Percent of one NIC for those that have one.
+        # Results are in percent of the NICs that a system uses: of one NIC for a system with one.
         systems = {
             "slackline tcp, one NIC": System(ranks=one, group="slackline"),
             "slackline tcp, both NICs": System(ranks=two, group="slackline", nics=2),
         }
-        if wire.rate >= GBIT:  # slower ones take gloo minutes
+        if wire.rate >= GBIT:  # A slower wire would take gloo minutes.
             systems["gloo, one NIC"] = System(ranks=one, group="gloo")
             systems["gloo, both NICs"] = System(ranks=two, group="gloo", nics=2)
         use(wire, SIZES[-1], systems, results, ROUNDS)
 
 
 def nic_faults(wire: Wire, results: Results) -> None:
-    """One of two NICs is cut, and comes back."""
+    """Measure a cut of one of two NICs, and its return."""
     with Lab(LabOptions(hosts=HOSTS, nics=wire.nics, rate=wire.rate)) as lab:
         for rails in ("tcp", "udp"):
-            # Sums in rank order have the same bits whatever way the bytes took.
+            # Sums in rank order have the same bits on whatever rail the bytes travelled.
             with crew(lab, RAILS=rails, INTERFACE=BOTH, ORDER="rank") as ranks:
                 system = f"slackline {rails}"
                 cut_in_the_middle(lab, wire, system, ranks, results, ROUNDS)
@@ -81,7 +85,7 @@ def nic_faults(wire: Wire, results: Results) -> None:
 
 
 def faulty_links(wire: Wire, results: Results) -> None:
-    """Packets are lost, repeated, reordered and damaged."""
+    """Measure links that lose, repeat, reorder and damage packets."""
     with (
         Lab(LabOptions(hosts=HOSTS, rate=wire.rate, switch="user")) as lab,
         crew(lab, RAILS="udp", ORDER="rank") as ranks,
@@ -94,7 +98,7 @@ def main() -> None:
     slow = Wire(rate=GBIT)
     parts: dict[str, Callable[[], None]] = {
         f"{slow}": lambda: one_nic(slow, results, options),
-        # With half as many timers the processors keep up with the wire.
+        # The larger burst needs half as many timers, so the processors keep up with the wire.
         "wide": lambda: one_nic(Wire(rate=GBIT, burst=WIDE_BURST), results, options),
         "5 Gbit/s": lambda: one_nic(Wire(rate=FAST), results, options),
         "two NICs": lambda: two_nics(Wire(rate=GBIT, nics=2), results),

@@ -1,4 +1,4 @@
-"""One of two NICs is cut in the middle of an allreduce; a NIC is cut and comes back."""
+"""Measurements of outages: one of two NICs is cut in an allreduce, or is cut and comes back."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from slackline.units import format_duration_ns
 
 CUT_HOST, CUT_NIC = 1, 1
 LEAD_NS = 1_000_000_000
-"""Between the question and the moment at which the ranks begin."""
+"""The time in ns between the conductor's request and the moment at which the ranks begin."""
 SERIES_SIZE = SIZES[1]
 SERIES_SECONDS = 8.0
-"""That the series would take on both NICs."""
+"""The time in seconds that the series would take on both NICs."""
 DOWN_NS, UP_NS = 2_500_000_000, 4_500_000_000
-"""After the begin of the series."""
+"""The times in ns of the cut and of the return, from the begin of the series."""
 SETTLE_SECONDS = 20.0
 WINDOW = 4
-"""Allreduces over which the throughput of the series is taken."""
+"""The number of allreduces over which the throughput of the series is averaged."""
 
 
 def cut_in_the_middle(
     lab: Lab, wire: Wire, system: str, ranks: LabRanks, results: Results, rounds: int
 ) -> None:
-    """Half way through a long allreduce a NIC is cut."""
+    """Cut a NIC half way through a long allreduce; compare its time with the shortest possible."""
     size = SIZES[-1]
     half_ns = round(allreduce_seconds(size.nbytes, HOSTS, wire.rate, wire.nics) * 1e9 / 2)
     ranks.ask("prepare_arbitrary", size.count)
@@ -82,7 +82,7 @@ def cut_in_the_middle(
 def cut_and_back(
     lab: Lab, wire: Wire, system: str, ranks: LabRanks, results: Results, rounds: int
 ) -> None:
-    """Throughput over time of a series, in which a NIC is away for two seconds."""
+    """Measure the throughput over time of a series in which a NIC is away for two seconds."""
     size = SERIES_SIZE
     each = allreduce_seconds(size.nbytes, HOSTS, wire.rate, wire.nics)
     passes = round(SERIES_SECONDS / each / size.buffers)
@@ -91,7 +91,7 @@ def cut_and_back(
     for number in range(rounds):
         question = ("series", passes, size.outstanding, number % 4)
         ended, samples = _with_cut(lab, ranks, question, DOWN_NS, UP_NS)
-        # An allreduce has ended when it has at all ranks.
+        # An allreduce has ended when it has ended at all ranks.
         ends_ns = [max(times) for times in zip(*ended, strict=True)]
         down_ns = unplugged_at(samples, CUT_NIC)
         up_ns = plugged_again_at(samples, CUT_NIC)
@@ -130,15 +130,15 @@ def cut_and_back(
 
 
 def window_rates(ends_ns: Sequence[int], nbytes: int) -> list[tuple[int, int, float]]:
-    """(begin, end, bytes a second) of every WINDOW allreduces that ended one after the other."""
+    """Return (begin, end, bytes per second) of every WINDOW consecutive allreduces."""
     windows = zip(ends_ns, ends_ns[WINDOW:], strict=False)
     return [(begin, end, WINDOW * nbytes * 1e9 / (end - begin)) for begin, end in windows]
 
 
 def recovered_at(rates: Sequence[tuple[int, int, float]], up_ns: int, wanted: float) -> int | None:
-    """The end of the first window after `up_ns` that has the rate `wanted`; None if none has.
+    """Return the end of the first window after `up_ns` with the rate `wanted`; None if none has it.
 
-    The window counts in full: this cannot be less than the time of WINDOW allreduces.
+    The whole window counts, so the result cannot be less than WINDOW allreduces after `up_ns`.
     """
     first = bisect_left(rates, up_ns, key=lambda window: window[0])
     return next((end for _, end, rate in rates[first:] if rate >= wanted), None)
@@ -147,9 +147,10 @@ def recovered_at(rates: Sequence[tuple[int, int, float]], up_ns: int, wanted: fl
 def _with_cut(
     lab: Lab, ranks: LabRanks, question: tuple, down_ns: int, up_ns: int | None
 ) -> tuple[list, list]:
-    """The answers to a question whose last argument is the start, and the NICs' samples.
+    """Ask the ranks a question, whose last argument is the start, while a NIC is cut.
 
-    The NIC goes `down_ns` after the start and comes back `up_ns` after it, or when all is over.
+    Return the answers and the samples of the NICs. The NIC goes down `down_ns` after the start and
+    comes back `up_ns` after it or, if that is None, when all is over.
     """
     start_ns = time.monotonic_ns() + LEAD_NS
     length = "" if up_ns is None else f" for {format_duration_ns(up_ns - down_ns)}"
@@ -166,7 +167,7 @@ def _with_cut(
 
 
 def _settle(ranks: LabRanks, nics: int) -> None:
-    """Goes on until every host sends over all of its NICs: the next round begins with both."""
+    """Run allreduces until every host sends over all of its NICs again, for the next round."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
         sent = ranks.ask("exercise", nics)
@@ -177,6 +178,6 @@ def _settle(ranks: LabRanks, nics: int) -> None:
 
 
 def _span_seconds(answers: list) -> float:
-    """From the first rank's start to the last one's end."""
+    """Return the seconds from the first rank's start to the last rank's end."""
     spans = [span for span, _ in answers]
     return (max(s.end_ns for s in spans) - min(s.start_ns for s in spans)) / 1e9

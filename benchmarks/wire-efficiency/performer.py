@@ -1,4 +1,4 @@
-"""What one rank does: streams of allreduces, through slackline or gloo, and plain TCP.
+"""The work of one rank: streams of allreduces through slackline or gloo, and plain TCP.
 
 All times are of CLOCK_MONOTONIC, which the hosts of a lab share.
 """
@@ -24,7 +24,7 @@ EXERCISE_COUNT = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """When a rank began and ended."""
+    """The begin and the end of a rank's work."""
 
     start_ns: int
     end_ns: int
@@ -44,7 +44,7 @@ class Performer(PlainTcp):
         self._groups["gloo"] = dist.new_group(backend="gloo", timeout=TIMEOUT)
 
     def prepare(self, count: int, buffers: int) -> None:
-        """Allocate `buffers` tensors of `count` elements; what was there before is freed."""
+        """Allocate `buffers` tensors of `count` elements; free the previous ones."""
         self._buffers: list[torch.Tensor] = []
         self._arbitrary = self._expected = torch.empty(0)
         self._contribution = pattern.contribution(self._place.rank, count)
@@ -52,9 +52,9 @@ class Performer(PlainTcp):
         self._buffers = [torch.empty(count) for _ in range(buffers)]
 
     def stream(self, group: str, warm_up: int, passes: int, outstanding: int, salt: int) -> Span:
-        """`passes` times an allreduce of each buffer, at most `outstanding` of them under way.
+        """Reduce every buffer `passes` times, at most `outstanding` operations under way.
 
-        With 1 each call blocks. Raises where a result is wrong.
+        With 1 each call blocks. Raises ArithmeticError if a result is wrong.
         """
         for buffer in self._buffers:
             pattern.fill(buffer, self._contribution, salt)
@@ -63,13 +63,14 @@ class Performer(PlainTcp):
         start_ns = time.monotonic_ns()
         self._run(group, passes * len(self._buffers), outstanding)
         end_ns = time.monotonic_ns()
-        # No rank checks, and takes processor time, while another is still being timed.
+        # All ranks wait here, so that no check takes processor time while another rank is still
+        # timed.
         dist.barrier(group=self._groups[group])
         self._check(warm_up + passes, salt)
         return Span(start_ns=start_ns, end_ns=end_ns)
 
     def one_at_a_time(self, group: str, calls: int, salt: int) -> Span:
-        """`calls` allreduces of the first buffer, each when the one before has ended."""
+        """Reduce the first buffer `calls` times, each when the call before has ended."""
         buffer = self._buffers[0]
         done, start_ns, end_ns = 0, 0, 0
         spent_ns = 0
@@ -89,7 +90,10 @@ class Performer(PlainTcp):
         return Span(start_ns=end_ns - spent_ns, end_ns=end_ns)
 
     def series(self, passes: int, outstanding: int, salt: int, start_ns: int) -> list[int]:
-        """As `stream`, beginning at `start_ns`; when each of the allreduces had ended."""
+        """Run a stream from `start_ns` on, as `stream` does.
+
+        Return the end of each allreduce in ns.
+        """
         for buffer in self._buffers:
             pattern.fill(buffer, self._contribution, salt)
         dist.barrier()
@@ -100,7 +104,7 @@ class Performer(PlainTcp):
         return ended_ns
 
     def prepare_arbitrary(self, count: int) -> None:
-        """Values whose sum depends on the order, and what their sum is when nothing is wrong."""
+        """Allocate values whose sum depends on the order, and compute their sum without faults."""
         generator = torch.Generator().manual_seed(self._place.rank)
         self._arbitrary = torch.randn(count, generator=generator)
         self._expected = self._arbitrary.clone()
@@ -108,7 +112,10 @@ class Performer(PlainTcp):
         self._buffers = [torch.empty_like(self._arbitrary)]
 
     def arbitrary(self, start_ns: int) -> tuple[Span, bool]:
-        """A blocking allreduce of those values at `start_ns`, and whether its bits are right."""
+        """Reduce those values in a blocking call at `start_ns`; return whether the bits are right.
+
+        The values are those of `prepare_arbitrary`.
+        """
         (buffer,) = self._buffers
         buffer.copy_(self._arbitrary)
         dist.barrier()
@@ -121,7 +128,7 @@ class Performer(PlainTcp):
         return Span(start_ns=began_ns, end_ns=ended_ns), same
 
     def exercise(self, nics: int) -> list[int]:
-        """What each NIC of this host sends, in bytes, for a few allreduces."""
+        """Run a few allreduces, and return the bytes that each NIC of this host sent for them."""
         before = sent_bytes(nics)
         values = torch.zeros(EXERCISE_COUNT)
         for _ in range(5):
@@ -130,12 +137,12 @@ class Performer(PlainTcp):
         return [after - old for after, old in zip(sent_bytes(nics), before, strict=True)]
 
     def watch(self, rank: int, nics: int) -> None:
-        """Sample the NICs of the host of `rank` until `watched`."""
+        """Sample the NICs of the host of `rank` until `watched` is called."""
         if self._place.rank == rank:
             self._watch = Watch(nics)
 
     def watched(self) -> list[Sample]:
-        """What was sampled; nothing where nobody watched."""
+        """Stop sampling and return the samples; an empty list at ranks that did not sample."""
         if self._watch is None:
             return []
         samples, self._watch = self._watch.end(), None
@@ -146,7 +153,7 @@ class Performer(PlainTcp):
         dist.destroy_process_group()
 
     def _run(self, group: str, calls: int, outstanding: int) -> list[int]:
-        """Allreduces of the buffers in turn; when each had ended."""
+        """Reduce the buffers in turn, `calls` times; return the end of each allreduce in ns."""
         where = self._groups[group]
         under_way: deque[dist.Work] = deque()
         ended_ns: list[int] = []

@@ -1,4 +1,4 @@
-"""Plain TCP between the ranks: what the lab's wire carries when nothing else is asked of it."""
+"""Plain TCP between the ranks, to measure how much the lab's wire can carry."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ PIECE_BYTES = 256 << 10
 
 
 class PlainTcp:
-    """A rank's sockets: `listen` at all ranks, then `connect`, then `pour`, then `hang_up`."""
+    """A rank's sockets: call `listen` at all ranks, then `connect`, then `pour`, then `hang_up`."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
 
     def listen(self) -> int:
-        """The port that peers may connect to."""
+        """Listen on a new port, and return the port."""
         self._server = socket.create_server(("0.0.0.0", 0))
         return self._server.getsockname()[1]
 
     def connect(self, targets: list[list[tuple[str, int]]], arrivals: list[int]) -> None:
-        """Connect to `targets` of this rank, and take as many connections as `arrivals`.
+        """Connect to the targets of this rank, and accept as many connections as it has arrivals.
 
-        Both are lists by rank.
+        `targets` and `arrivals` are lists by rank.
         """
         self._out = [socket.create_connection(target) for target in targets[self._rank]]
         self._in = [self._server.accept()[0] for _ in range(arrivals[self._rank])]
 
     def pour(self, nbytes: int) -> tuple[int, int]:
-        """Send `nbytes` over each connection and receive as much; when it began and ended, ns."""
+        """Send `nbytes` over each connection and receive as much; return begin and end in ns."""
         threads = len(self._out) + len(self._in)
         begin = threading.Barrier(threads + 1)
         with ThreadPoolExecutor(threads or 1) as pool:
@@ -43,7 +43,7 @@ class PlainTcp:
         return start_ns, time.monotonic_ns()
 
     def hang_up(self) -> None:
-        """Close everything."""
+        """Close all sockets."""
         for sock in (*self._out, *self._in, self._server):
             sock.close()
 

@@ -1,4 +1,4 @@
-"""What came out: rows for JSON, targets, and the tables for people."""
+"""The results of a run: rows for JSON, targets, and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -25,55 +25,55 @@ MODES = ("streamed", "one at a time")
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """Whose use of which wire."""
+    """The wire, size, system and mode that a measured percentage belongs to."""
 
     wire: Wire
     size: Size
     system: str
     mode: str
-    """One of MODES."""
+    """The way of calling: one of MODES."""
 
 
 @dataclass(kw_only=True)
 class Results:
-    """Everything measured so far."""
+    """The measurements so far."""
 
     percents: dict[Key, list[float]] = field(default_factory=dict)
-    """Of the ideal wire, one value a round."""
+    """The percentages of the ideal wire, one value for each round."""
     ceilings: dict[tuple[Wire, str], list[float]] = field(default_factory=dict)
-    """What plain TCP got, by pattern."""
+    """The percentages that plain TCP reached, by wire and traffic pattern."""
     events: list[Row] = field(default_factory=list)
-    """What happened when something was wrong with the wire."""
+    """The measurements of a faulty wire."""
     event_targets: list[Target] = field(default_factory=list)
     skipped: list[Row] = field(default_factory=list)
 
     def used(self, wire: Wire, size: Size, system: str, mode: str, percent: float) -> None:
-        """One turn's share of the wire."""
+        """Add the percentage of the wire that a system used in one turn."""
         key = Key(wire=wire, size=size, system=system, mode=mode)
         self.percents.setdefault(key, []).append(percent)
 
     def ceiling(self, wire: Wire, pattern: str, percent: float) -> None:
-        """What plain TCP got of the wire."""
+        """Add the percentage of the wire that plain TCP reached with a traffic pattern."""
         self.ceilings.setdefault((wire, pattern), []).append(percent)
 
     def event(self, what: str, values: dict[str, Scalar], **labels: Scalar) -> None:
-        """Something that happened, in figures."""
+        """Add the figures of a measurement on a faulty wire."""
         self.events.append(Row(labels={"what": what, **labels}, values=_rounded(values)))
 
     def target(
         self, name: str, target: float, measured: float | None, *, most: bool = False
     ) -> None:
-        """What is asked of an event; `most`: a bound from above."""
+        """Add the target of a measurement on a faulty wire; `most` makes it an upper bound."""
         bound = "at most" if most else "at least"
         value = None if measured is None else round(measured, 3)
         self.event_targets.append(Target(name=name, target=target, measured=value, bound=bound))
 
     def skip(self, what: str, reason: str) -> None:
-        """Something that was not measured."""
+        """Record that something was not measured, and the reason."""
         self.skipped.append(Row(labels={"what": what}, skipped=reason))
 
     def median(self, wire: Wire, size: Size, system: str, mode: str = "streamed") -> float | None:
-        """Percent of the wire; None where it was not measured."""
+        """Return the median percentage of the wire; None if it was not measured."""
         sample = self.percents.get(Key(wire=wire, size=size, system=system, mode=mode))
         return percentile(sample, 50) if sample else None
 
@@ -113,12 +113,15 @@ class Results:
         return [*targets, *nics, *self.event_targets]
 
     def tables(self) -> list[Table]:
-        """The wires in use, one line a size; and what happened."""
+        """Return a table for each wire, with one line a size, and a table of the faulty wires."""
         wires = list(dict.fromkeys(key.wire for key in self.percents))
         return [*(self._wire_table(wire) for wire in wires), self._event_table()]
 
     def _two_nics(self, rate: int) -> Target:
-        """Both NICs' throughput over one's: percentages of a wire that is twice as wide."""
+        """Return the target for both NICs' throughput over that of one NIC.
+
+        Percentages are of a wire that is twice as wide.
+        """
         size, wire = SIZES[-1], Wire(rate=rate, nics=2)
         one, two = (
             self.median(wire, size, f"slackline tcp, {nics}") for nics in ("one NIC", "both NICs")

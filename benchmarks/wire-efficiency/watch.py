@@ -1,4 +1,4 @@
-"""A host's NICs, watched while something else runs: when was a cable out, what had passed."""
+"""A sampler of a host's NICs: when a cable was unplugged, and how many bytes had passed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PERIOD_SECONDS = 0.004
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The NICs at one moment, in order of their numbers."""
+    """The state of all NICs at one moment, in order of their numbers."""
 
     time_ns: int
     plugged: tuple[bool, ...]
     received: tuple[int, ...]
-    """Bytes since the NIC was made."""
+    """The bytes received since the NIC was created."""
     sent: tuple[int, ...]
 
 
 class Watch:
-    """Samples eth0 to eth<nics - 1> of this process's host until `end`."""
+    """A thread that samples eth0 to eth<nics - 1> of this process's host until `end` is called."""
 
     def __init__(self, nics: int) -> None:
         self._nics = nics
@@ -33,7 +33,7 @@ class Watch:
         self._thread.start()
 
     def end(self) -> list[Sample]:
-        """All samples."""
+        """Stop sampling and return all samples."""
         self._over.set()
         self._thread.join()
         return self._samples
@@ -51,7 +51,7 @@ class Watch:
 
 
 def sent_bytes(nics: int) -> tuple[int, ...]:
-    """What each NIC of this process's host has sent since it was made."""
+    """Return the bytes that each NIC of this process's host has sent since it was created."""
     return _read("statistics/tx_bytes", nics)
 
 
@@ -60,7 +60,7 @@ def _read(name: str, nics: int) -> tuple[int, ...]:
 
 
 def unplugged_at(samples: list[Sample], nic: int) -> int:
-    """The last moment at which the cable of `nic` was seen in, before it was out; ns."""
+    """Return the last time in ns at which the cable of `nic` was seen in, before it was out."""
     for before, after in pairwise(samples):
         if before.plugged[nic] and not after.plugged[nic]:
             return before.time_ns
@@ -68,7 +68,7 @@ def unplugged_at(samples: list[Sample], nic: int) -> int:
 
 
 def plugged_again_at(samples: list[Sample], nic: int) -> int:
-    """The first moment at which the cable of `nic` was in again, after it was out; ns."""
+    """Return the last time in ns at which the cable of `nic` was seen out, before it was back."""
     for before, after in pairwise(samples):
         if not before.plugged[nic] and after.plugged[nic]:
             return before.time_ns

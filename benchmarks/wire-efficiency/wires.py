@@ -1,4 +1,4 @@
-"""The wire in use: each system's turns on one lab, and the lab's own ceiling beside them."""
+"""Measurements of each system on a lab's wire, and of the most that plain TCP gets of that wire."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ from results import Results
 from slackline.lab import Lab
 
 CEILING_SECONDS = 0.5
-"""For so long each pattern of plain TCP would fill the wire."""
+"""The seconds for which each traffic pattern of plain TCP would fill the wire."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """Who takes a turn: a torch group of some ranks."""
+    """A contestant: some ranks, and the process group of theirs that is measured."""
 
     ranks: LabRanks
     group: str
-    """slackline or gloo."""
+    """The name of the group: slackline or gloo."""
     nics: int = 1
-    """How many NICs of each host it uses."""
+    """The number of NICs of each host that the system uses."""
 
 
 @contextmanager
 def crew(lab: Lab, *, gloo: bool = False, **environment: str) -> Iterator[LabRanks]:
-    """Ranks on the lab's hosts with these variables of slackline, and gloo over the same NICs."""
+    """Run ranks on the lab's hosts with these variables of slackline, and gloo on the same NICs.
+
+    The variables are given without their prefix.
+    """
     interfaces = environment.get("INTERFACE", "eth0")
     variables = {f"SLACKLINE_{name}": value for name, value in environment.items()}
     others = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": interfaces}
@@ -43,7 +46,7 @@ def crew(lab: Lab, *, gloo: bool = False, **environment: str) -> Iterator[LabRan
 
 
 def ceiling(lab: Lab, wire: Wire, ranks: LabRanks, results: Results) -> None:
-    """What plain TCP gets of NIC 0 of this lab: one stream, a ring, everybody to everybody."""
+    """Measure plain TCP on NIC 0 of this lab: one stream, a ring, and all hosts to all hosts."""
     hosts = range(HOSTS)
     patterns = {
         "one to one": {0: [1]},
@@ -59,7 +62,8 @@ def ceiling(lab: Lab, wire: Wire, ranks: LabRanks, results: Results) -> None:
         ranks.ask("connect", targets, arrivals)
         fan = max(map(len, streams.values()))
         nbytes = int(goodput_bps(wire.rate) / 8 * CEILING_SECONDS / fan)
-        ranks.ask("pour", nbytes // 10)  # the windows open
+        # The first transfer opens the TCP windows.
+        ranks.ask("pour", nbytes // 10)
         spans = ranks.ask("pour", nbytes)
         ranks.ask("hang_up")
         seconds = (max(end for _, end in spans) - min(start for start, _ in spans)) / 1e9
@@ -70,7 +74,7 @@ def ceiling(lab: Lab, wire: Wire, ranks: LabRanks, results: Results) -> None:
 def use(
     wire: Wire, size: Size, systems: Mapping[str, System], results: Results, rounds: int
 ) -> None:
-    """Each system streams `size` and then takes it one at a time; in turns, `rounds` times."""
+    """Measure each system in turns, `rounds` times: first streamed, then one call at a time."""
     faster = max(1, wire.rate // GBIT)
     crews = {id(system.ranks): system.ranks for system in systems.values()}
     for ranks in crews.values():
@@ -92,6 +96,6 @@ def use(
 
 
 def _percent(wire: Wire, size: Size, system: System, calls: int, spans: list[Span]) -> float:
-    """From the first rank's start to the last one's end."""
+    """Return the percentage of the wire that calls used, from the first start to the last end."""
     seconds = (max(s.end_ns for s in spans) - min(s.start_ns for s in spans)) / 1e9
     return percent_of_wire(size.nbytes, calls, seconds, HOSTS, wire.rate, system.nics)
