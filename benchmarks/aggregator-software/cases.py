@@ -28,7 +28,10 @@ ITEM_BYTES = 4
 STAR, STORE, RING, MESH, GLOO = "star", "star, store-and-forward", "ring", "mesh", "gloo"
 SYSTEMS = (STAR, STORE, RING, MESH, GLOO)
 LEAST_SHARE = 95.0
-"""The target for measured throughput: percent of the star's own bound, for sizes from 1 MiB on."""
+"""The smallest allowed percentage of the bound of an all_reduce through the node.
+
+The percentage is required for sizes from 1 MiB on.
+"""
 TARGET_FROM = 1 << 20
 
 

@@ -25,7 +25,7 @@ class Performer:
         self._buffers: list[torch.Tensor] = []
 
     def open_gloo(self) -> None:
-        """Join the gloo group."""
+        """Join the gloo process group."""
         self._groups["gloo"] = dist.new_group(backend="gloo", timeout=TIMEOUT)
 
     def prepare(self, count: int, buffers: int) -> None:
@@ -82,5 +82,5 @@ class Performer:
         return taken, busy
 
     def close(self) -> None:
-        """Leave the groups."""
+        """Leave the process groups."""
         dist.destroy_process_group()

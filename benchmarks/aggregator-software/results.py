@@ -45,20 +45,18 @@ class Results:
         return percentile(self.hops, 50)
 
     def bound(self, size: Size) -> float:
-        """Return the star's shortest time of an operation in a stream: its bytes at the port's
-        rate.
-        """
+        """Return the shortest time of a streamed operation through the node, in seconds."""
         return wire_seconds(size.nbytes, self.rate)
 
     def single_bound(self, size: Size) -> float:
-        """Return the shortest time of a call by itself, in seconds.
+        """Return the shortest time of a single call through the aggregation node, in seconds.
 
         The burst leaves at once; the other bytes go at the rate, and two hops are added.
         """
         return wire_seconds(max(0, size.nbytes - self.burst), self.rate) + self.two_hops
 
     def share(self, size: Size, system: str) -> float | None:
-        """Return the percentage of the star's bound that a system reaches, one call at a time."""
+        """Return the percentage of the node's bound that a system reaches, one call at a time."""
         sample = self.single.get((size, system))
         if not sample:
             return None
@@ -131,7 +129,7 @@ class Results:
         for table, samples in ((single, self.single), (stream, self.stream)):
             for size in SIZES:
                 if (size, STAR) not in samples:
-                    continue  # left out by --quick
+                    continue  # A quick run leaves this size out.
                 bound = self.single_bound(size) if table is single else self.bound(size)
                 cells = [size.name, f"{bound * 1e3:.2f}"]
                 for system in SYSTEMS:

@@ -18,7 +18,7 @@ from _harness import pattern
 from _harness.groups import join
 from _harness.ranks import Place
 
-import slackline.backend  # registers the backend "slackline"
+import slackline.backend  # The import registers the backend "slackline".
 from slackline.wire import DType, ReduceOp
 
 TIMEOUT = timedelta(seconds=30)
@@ -50,7 +50,7 @@ class Performer:
         self._contestants: dict[str, Contestant] = {}
 
     def open_gloo(self) -> None:
-        """Join the gloo group; call this before `prepare`."""
+        """Join the gloo process group; call this before `prepare`."""
         self._gloo = dist.new_group(backend="gloo", timeout=TIMEOUT)
 
     def prepare(self, count: int, registered: bool) -> None:
@@ -100,7 +100,7 @@ class Performer:
         return (_processor_seconds() - before) / (time.perf_counter() - started) * 1e3
 
     def close(self) -> None:
-        """Leave both groups."""
+        """Leave both process groups."""
         self._contestants.clear()
         dist.destroy_process_group()
 

@@ -29,7 +29,7 @@ JITTERS = (0, 4, 16)
 """The most that a frame may be late, in times of a frame."""
 SEEDS = 5
 KEEPS_UP, STORED_OVER_CUT = 1 / 0.98, 1.8
-"""Targets: cycles a beat at most, and store-and-forward over cut-through at least."""
+"""The largest allowed cycles a beat, and the smallest ratio of store-and-forward to cut-through."""
 BEATS = 2000
 RING_FULL = RingOptions(lanes=16, slots=8, payload_bytes=8192)
 RING_QUICK = RingOptions(lanes=1, slots=8, payload_bytes=256, operations=8)
@@ -47,7 +47,7 @@ RING_MESSAGES = (
 """The messages of all-reduces: their bytes, and the bytes of payload in a frame."""
 RING_MESSAGES_QUICK = ((4 * KIB, 256),)
 OVER_LINK = 1.05
-"""The target for the longest message at 100 Gb/s: at most this multiple of the link's own time."""
+"""The largest allowed multiple of the link's own time, for the longest message at 100 Gb/s."""
 NOTES = (
     "All of this is counted in cycles of a simulation; no board has run the circuit.",
     "Ports are fed a beat a cycle. What a cycle takes depends on the device and on timing closure.",
@@ -55,7 +55,7 @@ NOTES = (
 
 
 def lane_rows(counts: tuple[int, ...]) -> list[Row]:
-    """Measure bare lanes (adders): pairs of beats in, sums out."""
+    """Measure bare lanes, which are adders of words of 32 bits: pairs of beats in, sums out."""
     rows = []
     for count in counts:
         verilog = circuit.convert("lanes", circuit.Lanes(count))

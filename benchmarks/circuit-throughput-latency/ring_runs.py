@@ -127,7 +127,7 @@ class RingBench:
         return driver
 
     def _post(self, driver: QueueDriver, message: _Message) -> None:
-        """Post a message's operation; wait until the NIC has opened it, and grant it."""
+        """Post an operation, wait until the NIC has started it, and grant it as a successor."""
         operation = message.operation
         self._simulation.lend(operation.source, message.own.nbytes, writable=False)
         self._simulation.lend(operation.target, message.own.nbytes, writable=True)

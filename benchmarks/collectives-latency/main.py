@@ -22,7 +22,7 @@ from rich.table import Table
 RANKS = 2
 BACKENDS = ("slackline", "gloo")
 GLOO_OVER_OURS = 1.0
-"""The target for gloo's time over slackline's, at least: no operation is slower than gloo's."""
+"""The smallest allowed ratio of gloo's time to slackline's: no operation is slower than gloo's."""
 ROUNDS, QUICK_ROUNDS = 41, 3
 QUICK_CASE_SECONDS = 1.5
 """The time after which a quick run starts no further round: a busy machine gets fewer rounds."""

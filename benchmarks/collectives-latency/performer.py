@@ -54,6 +54,6 @@ class Performer:
         return seconds / calls
 
     def close(self) -> None:
-        """Leave both groups."""
+        """Leave both process groups."""
         self._operations.clear()
         dist.destroy_process_group()

@@ -24,16 +24,19 @@ DDP_BUCKETS_MB = (25, 2, 5, 10)
 """
 
 FLOOR_RATIO = 1.15
-"""The target at 1 Gbit/s: PCCO's exposed time over the floor, at most."""
+"""The largest allowed ratio of PCCO's exposed time to the floor, at 1 Gbit/s.
+
+The floor is the least exposed time that any schedule can reach.
+"""
 FLOOR_DISTANCE = 4.0
-"""The target at 200 Mbit/s: PCCO's exposed time less the floor, at most.
+"""The largest allowed distance of PCCO's exposed time from the floor, at 200 Mbit/s.
 
 The unit is percent of the wire's time.
 """
 REMOVED = 84.27
-"""The target for the percentage of another contestant's exposed time that PCCO hides, at least.
+"""The smallest allowed percentage of another contestant's exposed time that PCCO hides.
 
-It holds where communication takes at most half as long as computation.
+The percentage is required where communication takes at most half as long as computation.
 """
 HALF = 0.5
 

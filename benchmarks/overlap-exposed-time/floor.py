@@ -89,7 +89,7 @@ def whole_model_bound(layers: Sequence[Layer]) -> float:
 
 
 def _emitted(layers: Sequence[Layer]) -> list[float]:
-    """Return the times at which each layer's gradients are computed, from the begin of backward."""
+    """Return the times at which each layer's gradients are computed, from the start of backward."""
     clock, ready = 0.0, [0.0] * len(layers)
     for index in reversed(range(len(layers))):
         clock += layers[index].backward

@@ -26,7 +26,7 @@ from slackline.lab import Lab, LabOptions
 ROUNDS, QUICK_ROUNDS = 2, 1
 STEPS, QUICK_STEPS = 3, 1
 WARM_UP, QUICK_WARM_UP = 2, 1
-"""The steps before the clock starts.
+"""The number of steps before the clock starts.
 
 After a pause a contestant finds idle connections, and ranks that are not in step yet: the first
 step after another contestant's turn exposes up to 100 ms more.

@@ -102,7 +102,7 @@ class Performer:
                 check_timed(contestant.plain, self._steps[name], self._place.size)
 
     def close(self) -> None:
-        """Leave the groups."""
+        """Leave the process groups."""
         self._leave()
         dist.destroy_process_group()
 

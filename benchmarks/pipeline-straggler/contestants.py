@@ -55,7 +55,7 @@ ENTRIES = (
     Entry(name=AUTO, schedule="auto", policy="auto", capped=True, quick=True, warm_up=8),
     Entry(name=AUTO_UNCAPPED, schedule="auto", policy="auto", warm_up=8),
 )
-"""The contestants.
+"""The contestants: PyTorch's schedules over gloo and slackline, and slackline's own schedules.
 
 PyTorch's zero bubble is ScheduleInterleavedZeroBubble with one stage on each rank. A cap is twice
 as many activations as there are stages; the fixed order holds at most that many less one.

@@ -3,12 +3,12 @@
 The stages sleep where they would compute, and each sleep is recorded as a wait. Every wait began
 because another wait had ended: the one before on its rank, or one on a neighbour rank whose message
 it needed. The critical path is the sequence of these waits from the end of the iteration to its
-begin. All of the iteration's time lies on it:
+start. All of the iteration's time lies on it:
 
     computing   the intended length of the waits, and the links' delays
     waking      waits that ended late because their thread was not woken at once
-    turning     from the end of a wait to the begin of the next wait on the same rank
-    messages    from the end of a wait to the begin of one on another rank, less the link's delay
+    turning     from the end of a wait to the start of the next wait on the same rank
+    messages    from the end of a wait to the start of one on another rank, less the link's delay
 
 No function here has side effects.
 """

@@ -92,7 +92,7 @@ class Performer:
         return began_ns, ended_ns
 
     def close(self) -> None:
-        """Leave the groups."""
+        """Leave the process groups."""
         self._leave()
         dist.destroy_process_group()
 

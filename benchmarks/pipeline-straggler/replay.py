@@ -36,7 +36,7 @@ EVENTS: tuple[tuple[int, tuple[int, ...], int], ...] = (
 """The slow phases: (first iteration, slow links, delay in ms)."""
 FAILING_HOST = 4
 FAILS_AFTER_MS = 400
-"""The time from the begin of the last phase to the NIC's failure, within an iteration."""
+"""The time from the start of the last phase to the NIC's failure, within an iteration."""
 LEAD_MS = 40
 
 

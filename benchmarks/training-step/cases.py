@@ -131,17 +131,17 @@ class Lengths:
     """The amount of measurement for a cell."""
 
     warm_up: int
-    """The steps before the clock starts.
+    """The number of steps before the clock starts.
 
     A contestant that follows another one finds idle connections, cold caches, and ranks that are
     not in step yet.
     """
     steps: int
-    """The timed steps in one turn."""
+    """The number of timed steps in one turn."""
     selection_rounds: int
-    """The rounds that choose DDP's bucket size; none of them enters the comparison."""
+    """The number of rounds that choose DDP's bucket size; none of them enters the comparison."""
     rounds: int
-    """The rounds of the comparison."""
+    """The number of rounds in the comparison."""
 
 
 ROUNDS, BRIEF_ROUNDS, QUICK_ROUNDS = 5, 11, 2

@@ -58,9 +58,10 @@ class Performer:
         self.turn(contestant, warm_up=0, steps=1)
 
     def settle(self, contestant: Contestant) -> str | None:
-        """Take a few steps, the same number at every rank, until the contestant's trial has ended.
+        """Take a few steps, the same number at every rank, towards the end of a trial.
 
-        Return the groups of gradients that the trial has chosen; None while the trial lasts.
+        Return the groups of gradients that the contestant's trial has chosen; None while the trial
+        lasts. Once it has ended, further steps let the contestant reach a steady state.
         """
         trainer, batches = self._trainers[contestant], cycle(self._batches)
         for _ in range(STEADY_STEPS):
@@ -125,7 +126,7 @@ class Performer:
         return digests
 
     def close(self) -> None:
-        """Leave the groups."""
+        """Leave the process groups."""
         self.drop(list(self._trainers))
         dist.destroy_process_group()
 

@@ -25,7 +25,7 @@ class Results:
     skipped: list[Row] = field(default_factory=list)
 
     def record(self, cell: Cell, contestant: Contestant, ranks: list[Usage]) -> None:
-        """Add one turn of one contestant."""
+        """Add the measurements of one contestant's turn."""
         self.turns.setdefault((cell, contestant), []).append(ranks)
 
     def record_calls(self, cell: Cell, contestant: Contestant, ranks: list[int]) -> None:
@@ -54,10 +54,7 @@ class Results:
         return round(percentile(times, 50) / percentile(base, 50), 3)
 
     def best_ddp(self, cell: Cell, backend: str) -> Contestant | None:
-        """Return DDP with the bucket size that the selection chose.
-
-        None if there was no selection.
-        """
+        """Return DDP with the bucket size that the selection chose; None without a selection."""
         found = [
             contestant
             for where, contestant in self.turns

@@ -19,17 +19,23 @@ from cases import (
 from results import Results
 
 GLOO_OVER_PCCO = 1.0
-"""Target, at least: DDP over gloo with its best bucket size over PCCO, times of a step."""
+"""The smallest allowed ratio of DDP over gloo, with its best bucket size, to PCCO in step time."""
 PCCO_OVER_DDP, PCCO_OVER_DDP_TENSORS = 1.02, 1.05
-"""Targets, at most: PCCO over DDP over slackline with its best bucket size, times of a step.
+"""The largest allowed ratios of PCCO to DDP over slackline in step time.
 
-The second one is for the model of 1,000 tensors, which are 1,000 operations for PCCO and a few for
-DDP.
+DDP has its best bucket size. The second ratio is for the model of 1,000 tensors, which are 1,000
+operations for PCCO and a few for DDP.
 """
 FSDP2_ONE_HOST, FSDP2_LAB = 1.3, 1.0
-"""Targets, at least: FSDP2 over gloo over FSDP2 over slackline, on one host and in a lab."""
+"""The smallest allowed ratios of FSDP2 over gloo to FSDP2 over slackline in step time.
+
+The first ratio is for one host, the second for a lab.
+"""
 DIGITS_DEFAULT = {ONE_HOST_2: 1.08, ONE_HOST_4: 1.15}
-"""Targets, at least: DDP over gloo with torch's bucket size over PCCO, for the digits network."""
+"""The smallest allowed ratios of DDP over gloo to PCCO in step time, for the digits network.
+
+DDP has torch's default bucket size.
+"""
 
 
 def targets(results: Results) -> list[Target]:

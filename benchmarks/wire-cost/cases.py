@@ -26,7 +26,7 @@ class Network:
 
     @property
     def one_host(self) -> bool:
-        """Whether all ranks are on one host, which they reach over loopback and through memory."""
+        """Whether all ranks are on one host, and so communicate over loopback and memory."""
         return self.rate_bps is None
 
 
@@ -178,10 +178,7 @@ def calls_for(operation_s: float, turn_s: float) -> int:
 
 
 def warm_up_count(cell: Cell) -> int:
-    """Return the number of elements of the operation before a turn.
-
-    At most those of the cell's own.
-    """
+    """Return the number of elements of the warm-up operation, at most those of the cell's own."""
     if cell.network.rate_bps is None:
         nbytes = WARM_UP_BYTES
     else:

@@ -51,7 +51,7 @@ class Performer:
         return total.over(calls)
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the process group."""
         dist.destroy_process_group()
 
     def _block(self, buffer: torch.Tensor, calls: int) -> Usage:

@@ -54,7 +54,7 @@ class Results:
     skipped: list[Row] = field(default_factory=list)
 
     def record(self, cell: Cell, contestant: Contestant, turn: Turn) -> None:
-        """Add one turn of one contestant."""
+        """Add the measurements of one contestant's turn."""
         self.turns.setdefault((cell, contestant), []).append(turn)
 
     def record_idle(self, network: Network, idle: Idle) -> None:
@@ -66,10 +66,7 @@ class Results:
         self.skipped.append(Row(labels=_labels(cell, contestant), skipped=reason))
 
     def idle_softirq(self, network: Network) -> float:
-        """Return the seconds of soft interrupts in a second without work.
-
-        0 if that was not measured.
-        """
+        """Return the seconds of soft interrupts in a second without work; 0 if not measured."""
         idle = self.idle.get(network, [])
         seconds = sum(each.seconds for each in idle)
         return sum(each.softirq_s for each in idle) / seconds if seconds else 0.0

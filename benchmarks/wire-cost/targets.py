@@ -7,23 +7,26 @@ from cases import CELLS, KIB_64, MB_100, MBIT, MIB_16, Cell, Contestant
 from results import Results, ratio
 
 LOOPBACK_PROCESSOR, LAB_PROCESSOR = 0.75, 1.0
-"""Targets, at most: processor time a byte over gloo's, on loopback and in a lab.
+"""The largest allowed ratios of slackline's processor time a byte to gloo's: loopback, lab.
 
-In a lab they hold for sizes from LAB_PROCESSOR_FROM on.
+In a lab the ratio is required for sizes from LAB_PROCESSOR_FROM on.
 """
 LAB_PROCESSOR_FROM = MIB_16.nbytes
 
 WIRE_ABOVE = {Contestant.GLOO: -0.5, Contestant.RING: 0.0}
-"""Targets, at least: percent of the wire less that of another contestant.
+"""The smallest allowed lead over other contestants, in percent of the wire.
 
-They hold for all sizes but the smallest.
+The lead is required for all sizes but the smallest.
 """
 SLOW_RATE_BPS, SLOW_WIRE_PERCENT = 200 * MBIT, 98.5
-"""Target, at least: percent of the wire at this rate, for all sizes but the smallest."""
+"""A rate in bits per second, and the smallest allowed percentage of the wire at that rate.
+
+The percentage is required for all sizes but the smallest.
+"""
 
 SPEED_RANKS = 4
 SPEED = {MIB_16: 1.4, MB_100: 1.3}
-"""Targets, at least: gloo's time over slackline's on loopback."""
+"""The smallest allowed ratios of gloo's time to slackline's on loopback, by size."""
 
 
 def targets(results: Results) -> list[Target]:

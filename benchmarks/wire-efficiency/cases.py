@@ -52,7 +52,7 @@ class Size:
     A faster wire gets more passes, in proportion.
     """
     warm_up: int
-    """The passes before the clock starts."""
+    """The number of passes over all buffers before the clock starts."""
     one_at_a_time: int
     """The number of blocking calls in a turn at 1 Gbit/s."""
 
@@ -110,7 +110,7 @@ PUBLISHED_GLOO = {1: (11, 82, 93, 97), 5: (3, 39, 64, 68)}
 TWO_NICS_OVER_ONE = 1.95
 TWO_NIC_RATES = (GBIT, GBIT // 5)
 CUT_OVER_ALLOWED = 1.1
-"""The target, at most: measured time over the shortest, if a NIC is cut in the middle."""
+"""The largest allowed ratio of the measured time to the shortest, if a NIC is cut in the middle."""
 RECOVERY_SECONDS = 2.0
 RECOVERED_SHARE = 0.95
 """The share of the throughput before a cut that counts as recovered.
@@ -118,4 +118,4 @@ RECOVERED_SHARE = 0.95
 The throughput must recover within RECOVERY_SECONDS of the NIC's return.
 """
 LOSS_SHARE = 0.90
-"""The target for the share of the loss-free throughput with 1 % loss on every link, over UDP."""
+"""The smallest allowed share of the loss-free throughput, at 1 % loss on every link over UDP."""

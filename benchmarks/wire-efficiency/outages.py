@@ -31,7 +31,7 @@ SERIES_SIZE = SIZES[1]
 SERIES_SECONDS = 8.0
 """The time in seconds that the series would take on both NICs."""
 DOWN_NS, UP_NS = 2_500_000_000, 4_500_000_000
-"""The times in ns of the cut and of the return, from the begin of the series."""
+"""The times in ns of a NIC's cut and of its return, from the start of the series."""
 SETTLE_SECONDS = 20.0
 WINDOW = 4
 """The number of allreduces over which the throughput of the series is averaged."""

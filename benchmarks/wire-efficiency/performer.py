@@ -24,7 +24,7 @@ EXERCISE_COUNT = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """The begin and the end of a rank's work."""
+    """The start and end times of a rank's work."""
 
     start_ns: int
     end_ns: int
@@ -40,7 +40,7 @@ class Performer(PlainTcp):
         self._watch: Watch | None = None
 
     def open_gloo(self) -> None:
-        """Join the gloo group."""
+        """Join the gloo process group."""
         self._groups["gloo"] = dist.new_group(backend="gloo", timeout=TIMEOUT)
 
     def prepare(self, count: int, buffers: int) -> None:
@@ -149,7 +149,7 @@ class Performer(PlainTcp):
         return samples
 
     def close(self) -> None:
-        """Leave the groups."""
+        """Leave the process groups."""
         dist.destroy_process_group()
 
     def _run(self, group: str, calls: int, outstanding: int) -> list[int]:

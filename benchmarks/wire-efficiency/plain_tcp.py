@@ -30,7 +30,7 @@ class PlainTcp:
         self._in = [self._server.accept()[0] for _ in range(arrivals[self._rank])]
 
     def pour(self, nbytes: int) -> tuple[int, int]:
-        """Send `nbytes` over each connection and receive as much; return begin and end in ns."""
+        """Send `nbytes` over each connection and receive as much; return start and end in ns."""
         threads = len(self._out) + len(self._in)
         begin = threading.Barrier(threads + 1)
         with ThreadPoolExecutor(threads or 1) as pool:

@@ -19,7 +19,7 @@ import signal
 import sys
 from pathlib import Path
 
-_SET_PARENT_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
+_SET_PARENT_DEATH_SIGNAL = 1  # The value is prctl's PR_SET_PDEATHSIG.
 
 
 def _die_with(parent: int) -> None:

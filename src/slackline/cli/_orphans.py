@@ -17,7 +17,7 @@ from pathlib import Path
 
 __all__ = ["Orphans", "children"]
 
-_SET_CHILD_SUBREAPER = 36  # prctl's PR_SET_CHILD_SUBREAPER
+_SET_CHILD_SUBREAPER = 36  # The value is prctl's PR_SET_CHILD_SUBREAPER.
 _LINUX = sys.platform == "linux"
 
 

@@ -76,7 +76,7 @@ class RankReport:
 
     @property
     def rails(self) -> tuple[str, ...]:
-        """The rails that carried frames, as far as the rank has reported."""
+        """The kinds of rails (paths to peers, such as tcp or shm) that carried frames."""
         if self.run is not None and self.run.rails:
             return self.run.rails
         counted = self.counters.values if self.counters is not None else {}

@@ -53,7 +53,7 @@ def doctor(
         ),
     ] = None,
     rails: Annotated[
-        str, typer.Option(help="Measure these kinds of rails, joined by commas, each by itself.")
+        str, typer.Option(help="Measure these kinds of rails (paths to a peer), each by itself.")
     ] = ",".join(RAILS),
     seconds: Annotated[
         str, typer.Option(help="Measure each kind of rail for this long, with a unit.")

@@ -24,7 +24,8 @@ A latency must exceed both.
 class Matrix:
     """The measured transfers over one kind of rail, a row and a column for each rank.
 
-    `hosts[i]` is the host of rank i. The keys of `measured` are (sending rank, receiving rank).
+    A rail is a path to a peer: a TCP or UDP socket, or a ring in shared memory. `hosts[i]` is the
+    host of rank i. The keys of `measured` are (sending rank, receiving rank).
     """
 
     rails: str

@@ -29,7 +29,7 @@ _SOL_UDP = 17
 _UDP_SEGMENT = 103
 _UDP_GRO = 104
 _WANTED_BUFFER = 4 << 20
-"""The socket buffer, in bytes, that a UDP rail wants.
+"""The socket buffer, in bytes, that a UDP rail (a path to a peer over UDP) wants.
 
 The buffer must hold the packets of a fast NIC while the engine's thread waits for a core.
 """

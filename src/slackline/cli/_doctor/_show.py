@@ -24,7 +24,7 @@ def findings_table(findings: Sequence[Finding], title: str) -> Table:
 
 
 def matrix_table(matrix: Matrix) -> Table:
-    """Return a table of bandwidth and latency: a row for each sender, a column a receiver."""
+    """Return a table of bandwidth and latency: senders as rows, receivers as columns."""
     table = Table(
         title=f"over {matrix.rails}: bandwidth and latency, one way",
         title_justify="left",

@@ -33,13 +33,13 @@ _OLDEST_TORCH = (2, 11)
 _ARENA = 64 << 30
 _TRIAL = 64 << 20
 _DESCRIPTORS = 64
-"""File descriptors that a process has open without any link."""
+"""The file descriptors that a process has open without any link."""
 
 _DESCRIPTORS_A_LINK = 5
-"""File descriptors that one link may need.
+"""The file descriptors that one link to a peer may need.
 
-A shared-memory rail has three and a wire rail one. While a connection is set up, its accepted end
-at the listener takes one more.
+A link's rail is a path to the peer: a rail in shared memory has three descriptors, a TCP or UDP
+rail has one. While a connection is set up, its accepted end at the listener takes one more.
 """
 
 
@@ -85,7 +85,7 @@ def engine() -> Finding:
     """Check that the compiled extension can be imported."""
     name = "compiled engine"
     try:
-        import slackline.nic  # noqa: F401  # loads it
+        import slackline.nic  # noqa: F401  # The import loads the extension.
     except ImportError as error:
         return Finding(
             name=name,
