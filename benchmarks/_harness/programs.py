@@ -80,7 +80,7 @@ class Programs:
             )
 
     def greet(self) -> list[Greeting]:
-        """Wait for the first message of each rank. Call this once, before any question."""
+        """Wait for the first message of each rank. Call this once, before any turn."""
         words = [answer.split() for answer in self._collect("start")]
         return [Greeting(pid=int(pid), port=int(port)) for _, pid, port in words]
 

@@ -51,7 +51,7 @@ class RankFailedError(RuntimeError):
 
 
 class Member(Protocol):
-    """The process of a rank, seen from the conductor."""
+    """The process of a rank, as the benchmark's main process controls it."""
 
     @property
     def pid(self) -> int:
@@ -64,7 +64,10 @@ class Member(Protocol):
 
 
 class Conductor:
-    """A caller of methods at all ranks; leaving its context stops every rank process."""
+    """The benchmark's main process as a caller of methods at all ranks.
+
+    Leaving its context stops every rank process.
+    """
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="slackline-benchmark-")
@@ -251,10 +254,13 @@ def serve(
     environment: Mapping[str, str],
     connection: Connection,
 ) -> None:
-    """Call methods of `performer(place)` for the conductor until it closes the pipe."""
+    """Serve the benchmark's main process: call methods of `performer(place)` until it ends.
+
+    The main process ends this by closing the pipe.
+    """
     os.environ.update(environment)
     subject: Any = None
-    # The end of the conductor ends its ranks, even if they have an answer to send.
+    # The end of the main process ends its ranks, even if they have an answer to send.
     with suppress(EOFError, ConnectionError):
         while True:
             method, arguments = connection.recv()

@@ -82,7 +82,7 @@ def crew(lab: Lab, *, gloo: bool = False, **environment: str) -> Iterator[LabRan
 
 
 def measure(results: Results, options: Options) -> None:
-    """Measure every system at one rate, in turns, size by size."""
+    """Measure every plan and library at one rate, in turns, size by size."""
     rate, burst = results.rate, results.burst
     # The node has one port for four workers, so its rate is four times the rate of theirs.
     narrow = "; ".join(f"nic {host}.0 rate {rate}bit" for host in range(WORKERS))
@@ -114,7 +114,10 @@ def measure(results: Results, options: Options) -> None:
 
 
 def turns(crews: dict[str, LabRanks], size: Size, how: Size, results: Results, rounds: int) -> None:
-    """Measure each system in turns: one call at a time, then streamed, as often as `how` says."""
+    """Measure each plan or library in turns: one call at a time, then streamed.
+
+    `how` gives the numbers of calls and of passes.
+    """
     for ranks in {id(ranks): ranks for ranks in crews.values()}.values():
         ranks.ask("prepare", size.count, size.buffers)
     # Run each system once before the clock starts: the first run touches fresh memory.

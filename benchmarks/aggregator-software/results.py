@@ -63,7 +63,7 @@ class Results:
         return 100 * self.single_bound(size) / percentile(sample, 50)
 
     def stream_share(self, size: Size, system: str) -> float | None:
-        """Return the percentage of a port's rate that a system reaches in a stream."""
+        """Return the percentage of a port's rate that a plan or library reaches in a stream."""
         sample = self.stream.get((size, system))
         return 100 * self.bound(size) / percentile(sample, 50) if sample else None
 

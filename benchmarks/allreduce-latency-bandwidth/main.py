@@ -35,7 +35,7 @@ QUICK_CASE_SECONDS = 3.0
 
 
 def measure(results: Results, ranks: int, rails: str, *, quick: bool) -> None:
-    """Measure every case of `ranks` ranks over `rails`, and the idle engine."""
+    """Measure every message size with `ranks` ranks over one kind of rails, and the idle engine."""
     environment = {
         "SLACKLINE_RAILS": rails,
         "OMP_NUM_THREADS": "1",
@@ -81,7 +81,7 @@ def _mpi_turn(mpi: Programs, count: int, calls: int, warm_up: int, salt: int) ->
 
 
 def _play(case: Case, turns: dict[str, Turn], *, quick: bool) -> dict[str, list[float]]:
-    """Run the rounds of a case and return each turn's times: one value a round, in seconds."""
+    """Run all rounds for one message size; return each turn's times, in seconds, one a round."""
     samples: dict[str, list[float]] = {name: [] for name in turns}
     started = time.monotonic()
     for number in range(case.quick_rounds if quick else case.rounds):

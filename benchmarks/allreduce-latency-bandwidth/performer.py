@@ -1,7 +1,7 @@
-"""The work of one rank: the same turn with each of the contestants.
+"""The work of one rank: the same timed calls through each of the compared libraries.
 
-Both torch groups and the bare engine live in this process. The conductor, the benchmark's main
-process, calls them in turn.
+Both torch groups and the bare engine live in this process. The benchmark's main process calls them
+in turn.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ CONTESTANTS = ("slackline", "engine", "gloo", "openmpi")
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """The case, transport and contestant that a time belongs to."""
+    """The message size, the transport and the library that a time belongs to."""
 
     case: Case
     transport: Transport
@@ -49,7 +49,7 @@ class Results:
         samples: Mapping[str, Sequence[float]],
         missing: Mapping[str, str | None],
     ) -> None:
-        """Store the `samples` of a case; `missing` gives the reason why a contestant has none.
+        """Store the measured times of one message size, and reasons for missing libraries.
 
         The keys of `samples` are the names of turns (see `seat`).
         """

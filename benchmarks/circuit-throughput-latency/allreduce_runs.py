@@ -130,7 +130,7 @@ def allreduce_rows(
     messages: Sequence[tuple[int, int]],
     wires: Mapping[str, float] = WIRES,
 ) -> list[Row]:
-    """Measure both kinds of ring, and return the cycles beside those that the link alone needs.
+    """Measure both kinds of ring; return their cycles beside those that the link alone needs.
 
     `messages` are pairs of a size and a frame's payload, in bytes. Each is measured over each wire.
     """

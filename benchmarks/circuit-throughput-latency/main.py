@@ -97,7 +97,7 @@ def size_rows(bench: NodeBench) -> list[Row]:
 
 
 def jitter_rows(bench: NodeBench) -> list[Row]:
-    """Measure onset thresholds against senders whose frames are late at random.
+    """Measure the node with different onset thresholds, against senders with random delays.
 
     An onset threshold is the number of frames buffered per port before reduction starts.
     """
@@ -123,7 +123,7 @@ def jitter_rows(bench: NodeBench) -> list[Row]:
 
 
 def ring_rows(bench: RingBench) -> list[Row]:
-    """Measure a ring NIC with frames of growing size: alone, in a message, and of both kinds."""
+    """Measure a ring NIC with frames of growing size: single, in messages, partials and sums."""
     rows = []
     # The number of frames exceeds the slots, so that slots must be reused.
     frames = max(RING_FRAMES, 2 * bench.options.slots)

@@ -54,7 +54,7 @@ def cases() -> list[Case]:
 
 
 def play(group: Ranks, case: Case, *, quick: bool) -> dict[str, Summary]:
-    """Measure one case in turns of both backends, in reversed order every other round."""
+    """Measure one operation at one size by both backends, in reversed order every other round."""
     group.ask("prepare", case.operation, case.nbytes // 4)
     samples: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
     started = time.monotonic()

@@ -35,7 +35,7 @@ QUICK_CASES = CASES[:1]
 
 
 def play(ranks: LabRanks, case: Case, results: Results, options: Options) -> None:
-    """Measure each contestant of a case in turns, in reversed order every other round."""
+    """Measure the contestants on one network, in turns; reverse the order every other round."""
     buckets_mb = DDP_BUCKETS_MB[:2] if options.quick else DDP_BUCKETS_MB
     names = ranks.ask("prepare", case, buckets_mb)[0]
     warm_up, steps = (QUICK_WARM_UP, QUICK_STEPS) if options.quick else (WARM_UP, STEPS)

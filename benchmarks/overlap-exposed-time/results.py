@@ -43,7 +43,7 @@ class Results:
         self.turns.setdefault((case, name), []).append(ranks)
 
     def skip(self, case: Case, reason: str) -> None:
-        """Record that a case was not measured, and the reason."""
+        """Record that a combination of network and load was not measured, and the reason."""
         self.skipped.append(Row(labels={"case": case.name}, skipped=reason))
 
     def steps(self, case: Case, name: str) -> list[float]:
@@ -60,12 +60,15 @@ class Results:
         return [name for where, name in self.turns if where == case and name != ALONE]
 
     def best_gloo(self, case: Case) -> str | None:
-        """Return the name of DDP over gloo with the bucket size that exposes the least time."""
+        """Return the contestant's name of DDP over gloo with the best bucket size.
+
+        The best bucket size exposes the least time.
+        """
         names = [name for name in self.names(case) if name.startswith(GLOO)]
         return min(names, key=lambda name: percentile(self.exposed(case, name), 50), default=None)
 
     def removed(self, case: Case, other: str) -> float | None:
-        """Return the percentage of another contestant's exposed time that PCCO hides.
+        """Return the percentage of another contestant's exposed communication time that PCCO hides.
 
         The result is the median of the rounds, compared pairwise. None if PCCO was not measured.
         """
@@ -109,12 +112,12 @@ class Results:
         return Target(name=name, target=target, measured=measured, bound="at most")
 
     def tables(self) -> list[Table]:
-        """Return one table for each case."""
+        """Return one table for each measured combination of network and load."""
         cases = dict.fromkeys(case for case, _ in self.turns)
         return [self._table(case) for case in cases]
 
     def notes(self) -> list[str]:
-        """Return sentences on the time that PCCO hides and on cases that were skipped."""
+        """Return sentences on the exposed time that PCCO hides, and on skipped measurements."""
         notes = []
         for case in dict.fromkeys(case for case, _ in self.turns):
             best = self.best_gloo(case)

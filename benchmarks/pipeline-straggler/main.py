@@ -33,13 +33,13 @@ from slackline.lab import Lab, LabOptions
 
 ROUNDS, QUICK_ROUNDS = 3, 1
 LEAD_MS = 40
-"""The time in ms between the conductor's request and the moment at which the ranks begin."""
+"""The time in ms between the main process's request and the moment at which the ranks begin."""
 TRACED = (OURS_1F1B, OURS_ZB, AUTO)
 ENVIRONMENT = {"SLACKLINE_RAILS": "tcp", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
 
 
 def iterations(lab: Lab, ranks: LabRanks, case: Case, entry: Entry, rounds: int) -> list[list]:
-    """Run one contestant's iterations under the faults of a case; return those after the warm-up.
+    """Run one contestant's iterations on a network with faults; return those after the warm-up.
 
     The result has the answer of every rank for each round.
     """
@@ -59,7 +59,7 @@ def iterations(lab: Lab, ranks: LabRanks, case: Case, entry: Entry, rounds: int)
 def play(
     shape: Shape, rate: int | None, cases: list[Case], results: Results, options: Options
 ) -> None:
-    """Measure all contestants in all cases of one shape, in a lab of its own."""
+    """Measure all contestants with pipelines of one shape, on each network, in a lab of its own."""
     entries = [entry for entry in ENTRIES if entry.quick or not options.quick]
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
     with (

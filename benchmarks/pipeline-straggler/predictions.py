@@ -22,7 +22,7 @@ EXPECTED_MS = MOST_MS // 2
 
 
 def scenario(case: Case, cap: int | None = None) -> Scenario:
-    """Return the scenario of a case; a redrawn delay counts with its average.
+    """Return the planner's scenario for a network; a delay drawn anew counts with its average.
 
     The first stage sends no gradient, so its B takes no time and its W is the whole backward pass,
     as in every pipeline runtime.
@@ -43,7 +43,7 @@ def scenario(case: Case, cap: int | None = None) -> Scenario:
 
 
 def network(case: Case) -> Network:
-    """Return the delays of a case as they change over time."""
+    """Return the simulated network of a case, with its delays as they change over time."""
     found = Network.of(scenario(case))
     for link in case.redrawn:
         steps = [(at * PS_PER_MS, ms * PS_PER_MS) for at, ms in case.steps(link)]

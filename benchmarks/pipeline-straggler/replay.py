@@ -42,7 +42,7 @@ LEAD_MS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Iterations under the same conditions."""
+    """A part of the replayed run: iterations under the same network conditions."""
 
     case: Case
     iterations: int

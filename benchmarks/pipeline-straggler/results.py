@@ -16,7 +16,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The iterations of one contestant in one case."""
+    """The iterations of one contestant on one network."""
 
     seconds: tuple[float, ...]
     paths: tuple[Path, ...]
@@ -79,7 +79,7 @@ class Results:
     def record(
         self, case: Case, name: str, rounds: Sequence[Sequence[Iteration]], simulated_ms: float
     ) -> None:
-        """Add the rounds of one contestant in one case."""
+        """Add the iterations of one contestant on one network, a list for each round."""
         self.measured[case, name] = Measured.of(case, rounds, simulated_ms)
 
     def replayed(self, name: str, phases: Sequence[float], restart_s: float, scale: int) -> None:

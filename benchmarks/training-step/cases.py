@@ -62,9 +62,10 @@ PARTS = (*(network.name for network in NETWORKS), *(cell.name for cell in CELLS)
 
 
 def cells_of(part: str | None, *, quick: bool) -> tuple[Cell, ...]:
-    """Return the cells to measure: those of the network `part`, or the cell of that name.
+    """Return the cells (a model on a network) to measure: those that `part` names.
 
-    If `part` is None, all cells are returned, or with `quick` one cell of one host.
+    `part` is the name of a network or of a cell. If it is None, all cells are returned, or with
+    `quick` one cell of one host.
     """
     if part is None:
         return QUICK_CELLS if quick else CELLS
@@ -128,7 +129,7 @@ def fastest(times: Mapping[Contestant, Sequence[float]]) -> Contestant:
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """The amount of measurement for a cell."""
+    """The numbers of steps and rounds that are measured of one model on one network."""
 
     warm_up: int
     """The number of steps before the clock starts.

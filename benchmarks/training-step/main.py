@@ -82,7 +82,7 @@ def select(ranks: Conductor, found: Sequence[Contestant], how: Lengths) -> Conte
 def compare(
     ranks: Conductor, cell: Cell, contestants: Sequence[Contestant], how: Lengths, results: Results
 ) -> None:
-    """Measure every contestant of a cell in turns, and record the results."""
+    """Measure every contestant with one model on one network, in turns; record the results."""
     for number in range(how.rounds):
         for contestant in in_turns(contestants, number):
             usages = ranks.ask("turn", contestant, how.warm_up, how.steps)
@@ -100,7 +100,7 @@ def check(ranks: Conductor) -> None:
 
 
 def play(ranks: Conductor, cell: Cell, results: Results, options: Options) -> None:
-    """Measure one cell, a model on a network."""
+    """Measure one model on one network: choose bucket sizes, then compare all contestants."""
     parameter_bytes = ranks.ask("prepare", cell.model)[0]
     ranks.ask("add", PCCO)
     how = lengths(slowest(ranks.ask("turn", PCCO, 1, 2)), quick=options.quick)

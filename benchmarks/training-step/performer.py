@@ -20,7 +20,7 @@ from models import MODELS, Model
 from torch import Tensor
 
 TIMEOUT = timedelta(seconds=100)
-"""The timeout of the process groups, shorter than the conductor waits for an answer.
+"""The timeout of the process groups, shorter than the main process waits for an answer.
 
 In the first step of FSDP2 with a fused optimizer, torch's DTensor takes a time that grows with the
 square of the number of tensors: 10 s and more for 1,000 tensors.
@@ -112,7 +112,7 @@ class Performer:
         return calls
 
     def check(self) -> dict[Contestant, str]:
-        """Return a digest of the parameters of each contestant that has the same at every rank.
+        """Return a hash of the parameters for each contestant that has the same ones at every rank.
 
         Raises ArithmeticError if a loss is no longer a finite number.
         """

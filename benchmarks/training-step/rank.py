@@ -1,4 +1,4 @@
-"""The start of a rank, in a module that the conductor can import without loading torch."""
+"""The entry point of a rank, in a module that the main process imports without loading torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def start_rank(place: Place) -> Performer:
-    """Return the performer of one rank; load torch and the libraries that are compared."""
+    """Return the object that does a rank's work; load torch and the compared libraries."""
     from performer import Performer
 
     return Performer(place)

@@ -1,4 +1,4 @@
-"""The results of a run: rows for JSON and a table; rows in which PCCO loses come first."""
+"""The results of a run: rows for JSON and a table; comparisons that PCCO loses come first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Results:
         self.groups[cell, contestant] = chosen
 
     def skip(self, cell: Cell, reason: str) -> None:
-        """Record that a cell was not measured, and the reason."""
+        """Record that a model on a network was not measured, and the reason."""
         self.skipped.append(Row(labels=_labels(cell), skipped=reason))
 
     def steps(self, cell: Cell, contestant: Contestant) -> list[float]:
@@ -65,12 +65,13 @@ class Results:
     def ordered(self) -> list[tuple[Cell, Contestant]]:
         """Return the measured cells and contestants, those that beat PCCO by most first.
 
-        PCCO itself and training alone come last, because the others are compared with them.
+        A cell is a model on a network. PCCO itself and training alone come last, because the others
+        are compared with them.
         """
         return sorted(self.turns, key=self._place)
 
     def rows(self) -> list[Row]:
-        """Return one row for each contestant of each cell, and one for each cell left out."""
+        """Return a row for each contestant with each model on each network, measured or skipped."""
         return [*(self._row(*key) for key in self.ordered()), *self.skipped]
 
     def table(self) -> Table:
@@ -97,7 +98,7 @@ class Results:
         return table
 
     def notes(self) -> list[str]:
-        """Return a line for each reason, with the cells that were left out for it."""
+        """Return a line for each reason to skip, with the skipped models and networks."""
         reasons: dict[str, list[str]] = {}
         for row in self.skipped:
             cells = reasons.setdefault(row.skipped or "", [])

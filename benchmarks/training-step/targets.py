@@ -1,4 +1,4 @@
-"""The targets of every cell; a target whose cell was not measured is skipped."""
+"""The targets of every model on every network; one that was not measured is skipped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DDP has torch's default bucket size.
 
 
 def targets(results: Results) -> list[Target]:
-    """Return all targets, in the order of the cells."""
+    """Return all targets, in the order of networks and models."""
     return [target for cell in CELLS for target in _of_cell(results, cell)]
 
 

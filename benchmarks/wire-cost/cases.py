@@ -99,7 +99,7 @@ class Cell:
 
 
 def cells_of(network: Network) -> list[Cell]:
-    """Return the cells of one network, one for each size."""
+    """Return the cells (an all_reduce of one size) of one network."""
     return [Cell(network=network, size=size) for size in SIZES]
 
 
@@ -137,7 +137,7 @@ def available_on(network: Network) -> list[Contestant]:
 def left_out(
     cell: Cell, contestant: Contestant, part: str | None, only: Sequence[str], *, quick: bool
 ) -> str | None:
-    """Return the reason why a contestant of a cell is not measured; None if it is.
+    """Return the reason why a contestant is not measured on a network; None if it is measured.
 
     `part` is the name of a network or a cell, and `only` has names of contestants. None and an
     empty sequence stand for all.
@@ -151,7 +151,7 @@ def left_out(
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """The amount of measurement for a cell."""
+    """The number of rounds, and the lengths of turns and pauses, that are measured of a size."""
 
     rounds: int
     turn_s: float
@@ -178,7 +178,7 @@ def calls_for(operation_s: float, turn_s: float) -> int:
 
 
 def warm_up_count(cell: Cell) -> int:
-    """Return the number of elements of the warm-up operation, at most those of the cell's own."""
+    """Return the number of elements of the warm-up operation, at most those of the measured one."""
     if cell.network.rate_bps is None:
         nbytes = WARM_UP_BYTES
     else:

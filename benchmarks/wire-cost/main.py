@@ -41,7 +41,7 @@ from slackline.errors import UsageError
 
 
 def rest(how: Lengths) -> Idle:
-    """Measure a time without work, and return its length and the time in soft interrupts."""
+    """Sleep, and return the time slept and the machine's time in soft interrupts meanwhile."""
     started, softirq = time.monotonic(), softirq_seconds()
     time.sleep(how.idle_s)
     return Idle(seconds=time.monotonic() - started, softirq_s=softirq_seconds() - softirq)
@@ -75,7 +75,7 @@ def measure(crew: Crew, cell: Cell, calls: int, number: int) -> Turn:
 
 
 def play(crews: Mapping[Contestant, Crew], cell: Cell, how: Lengths, results: Results) -> None:
-    """Measure one cell, an all_reduce of one size on one network, with all contestants in turns."""
+    """Measure all_reduces of one size on one network, with all contestants in turns."""
     for crew in crews.values():
         crew.prepare(cell.size.count)
     calls = {who: settle(crew, cell, how) for who, crew in crews.items()}
@@ -90,9 +90,9 @@ def play(crews: Mapping[Contestant, Crew], cell: Cell, how: Lengths, results: Re
 def play_network(
     network: Network, chosen: Mapping[Cell, list[Contestant]], how: Lengths, results: Results
 ) -> None:
-    """Measure the cells of one network; skip them if this machine cannot provide the network.
+    """Measure all sizes on one network; skip them if this machine cannot provide the network.
 
-    `chosen` has the contestants of each cell, the same for all cells.
+    `chosen` has the contestants of each size, the same for all sizes.
     """
     who = next(iter(chosen.values()))
     reasons = {contestant: missing(contestant) for contestant in who}

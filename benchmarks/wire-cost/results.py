@@ -58,11 +58,11 @@ class Results:
         self.turns.setdefault((cell, contestant), []).append(turn)
 
     def record_idle(self, network: Network, idle: Idle) -> None:
-        """Add a time without work."""
+        """Add a measurement of the machine while no contestant works."""
         self.idle.setdefault(network, []).append(idle)
 
     def skip(self, cell: Cell, contestant: Contestant, reason: str) -> None:
-        """Record that a contestant of a cell was not measured, and the reason."""
+        """Record that a contestant was not measured with a size on a network, and the reason."""
         self.skipped.append(Row(labels=_labels(cell, contestant), skipped=reason))
 
     def idle_softirq(self, network: Network) -> float:
@@ -86,15 +86,15 @@ class Results:
         return self._median(cell, contestant, self._kinds(cell)["cpu"])
 
     def ordered(self) -> list[Key]:
-        """Return the measured cells and contestants, those that beat slackline over TCP by most
-        first.
+        """Return the measurements' keys, those that beat slackline over TCP by most first.
 
-        They are compared in time and in processor time. slackline's own rows come last.
+        A key is a cell (a size on a network) and a contestant. Contestants are compared in time and
+        in processor time; slackline's own rows come last.
         """
         return sorted(self.turns, key=self._place)
 
     def rows(self) -> list[Row]:
-        """Return one row for each contestant of each cell, and one for each that was left out."""
+        """Return a row for each contestant with each size on each network, measured or skipped."""
         measured = [Row(labels=_labels(*key), values=self._values(*key)) for key in self.ordered()]
         return [*measured, *self.skipped]
 
@@ -124,9 +124,7 @@ class Results:
         return [times, costs]
 
     def notes(self) -> list[str]:
-        """Return the idle baselines, and a line for each reason with the contestants left out for
-        it.
-        """
+        """Return notes: soft interrupts of the idle machine, and skipped contestants by reason."""
         baselines = [
             f"{network.name} {100 * self.idle_softirq(network):.2f} %" for network in self.idle
         ]
@@ -179,7 +177,7 @@ class Results:
         return {**values, "calls": turns[-1].calls, "rounds": len(turns)}
 
     def _over_tcp(self, cell: Cell, contestant: Contestant) -> tuple[float | None, float | None]:
-        """Return time and processor time over those of slackline over TCP."""
+        """Return the ratios of time and of processor time to those of slackline over TCP."""
         return (
             ratio(self.seconds(cell, contestant), self.seconds(cell, Contestant.TCP)),
             ratio(self.processor_ns(cell, contestant), self.processor_ns(cell, Contestant.TCP)),

@@ -30,7 +30,7 @@ SPEED = {MIB_16: 1.4, MB_100: 1.3}
 
 
 def targets(results: Results) -> list[Target]:
-    """Return all targets, in the order of the cells."""
+    """Return all targets, in the order of networks and sizes."""
     return [target for cell in CELLS for target in _of_cell(results, cell)]
 
 

@@ -35,7 +35,7 @@ BOTH = "eth0,eth1"
 
 
 def one_nic(wire: Wire, results: Results, options: Options) -> None:
-    """Measure every system on a wire of one NIC for each host."""
+    """Measure slackline over TCP and UDP, and gloo, on a wire of one NIC for each host."""
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
     with (
         Lab(LabOptions(hosts=HOSTS, rate=wire.rate, burst=wire.burst)) as lab,

@@ -26,7 +26,7 @@ from slackline.units import format_duration_ns
 
 CUT_HOST, CUT_NIC = 1, 1
 LEAD_NS = 1_000_000_000
-"""The time in ns between the conductor's request and the moment at which the ranks begin."""
+"""The time in ns between the main process's request and the moment at which the ranks begin."""
 SERIES_SIZE = SIZES[1]
 SERIES_SECONDS = 8.0
 """The time in seconds that the series would take on both NICs."""
@@ -147,10 +147,11 @@ def recovered_at(rates: Sequence[tuple[int, int, float]], up_ns: int, wanted: fl
 def _with_cut(
     lab: Lab, ranks: LabRanks, question: tuple, down_ns: int, up_ns: int | None
 ) -> tuple[list, list]:
-    """Ask the ranks a question, whose last argument is the start, while a NIC is cut.
+    """Call a method at all ranks while a NIC is cut.
 
-    Return the answers and the samples of the NICs. The NIC goes down `down_ns` after the start and
-    comes back `up_ns` after it or, if that is None, when all is over.
+    `question` is the method and its arguments but the last, which is the start in ns. Return the
+    answers and the samples of the NICs. The NIC goes down `down_ns` after the start and comes back
+    `up_ns` after it or, if that is None, when all is over.
     """
     start_ns = time.monotonic_ns() + LEAD_NS
     length = "" if up_ns is None else f" for {format_duration_ns(up_ns - down_ns)}"

@@ -25,7 +25,7 @@ MODES = ("streamed", "one at a time")
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """The wire, size, system and mode that a measured percentage belongs to."""
+    """The wire, message size, library and way of calling that a measured percentage belongs to."""
 
     wire: Wire
     size: Size
@@ -48,7 +48,7 @@ class Results:
     skipped: list[Row] = field(default_factory=list)
 
     def used(self, wire: Wire, size: Size, system: str, mode: str, percent: float) -> None:
-        """Add the percentage of the wire that a system used in one turn."""
+        """Add the percentage of the wire that a library used in one turn."""
         key = Key(wire=wire, size=size, system=system, mode=mode)
         self.percents.setdefault(key, []).append(percent)
 

@@ -1,4 +1,4 @@
-"""Measurements of each system on a lab's wire, and of the most that plain TCP gets of that wire."""
+"""Measurements of each library on a lab's wire, and of the most that plain TCP gets of it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def ceiling(lab: Lab, wire: Wire, ranks: LabRanks, results: Results) -> None:
 def use(
     wire: Wire, size: Size, systems: Mapping[str, System], results: Results, rounds: int
 ) -> None:
-    """Measure each system in turns, `rounds` times: first streamed, then one call at a time."""
+    """Measure each library in turns, `rounds` times: first streamed, then one call at a time."""
     faster = max(1, wire.rate // GBIT)
     crews = {id(system.ranks): system.ranks for system in systems.values()}
     for ranks in crews.values():
