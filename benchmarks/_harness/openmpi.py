@@ -41,7 +41,7 @@ def on_this_host(size: int, rails: str, *, polite: bool = False) -> Iterator[Pro
 
 @contextmanager
 def on_hosts(lab: Lab) -> Iterator[Programs]:
-    """Start an OpenMPI rank on each host of a lab, over TCP; call `greet` first.
+    """Start an OpenMPI rank on each host of a lab, over TCP. Call `greet` on the result first.
 
     Ranks yield their cores while they wait, because OpenMPI does not know that the hosts share
     their cores.

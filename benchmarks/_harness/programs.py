@@ -34,7 +34,7 @@ class ProgramError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Greeting:
-    """The first message of a rank."""
+    """The first message of a rank process: its process id and its port."""
 
     pid: int
     port: int

@@ -56,7 +56,10 @@ class Results:
         return wire_seconds(max(0, size.nbytes - self.burst), self.rate) + self.two_hops
 
     def share(self, size: Size, system: str) -> float | None:
-        """Return the percentage of the node's bound that a system reaches, one call at a time."""
+        """Return the percentage of the node's bound that a system reaches in single calls.
+
+        A system is a plan or a library.
+        """
         sample = self.single.get((size, system))
         if not sample:
             return None

@@ -35,7 +35,7 @@ class Key:
 
 @dataclass(kw_only=True)
 class Results:
-    """The measurements so far."""
+    """The measurements of all contestants so far."""
 
     times: dict[Key, Summary | str] = field(default_factory=dict)
     """A summary of the times, or the reason why there is none."""
@@ -104,7 +104,7 @@ class Results:
         return round(theirs.values()[of] / ours.values()[of], 2)
 
     def table(self) -> Table:
-        """Return a table with a line for each case and transport: median (10th-90th percentile)."""
+        """Return a table: a line a size and transport, with the median (10th-90th percentile)."""
         table = Table(
             *("ranks", "bytes", "transport", *CONTESTANTS),
             *("gloo / slackline", "of the p10", "target"),

@@ -32,7 +32,7 @@ DEFAULT_GLOO = f"{GLOO}, {DDP_BUCKETS_MB[0]} MB"
 
 @dataclass(kw_only=True)
 class Results:
-    """The measurements so far."""
+    """The measurements of all contestants so far."""
 
     turns: dict[tuple[Case, str], list[list[Turn]]] = field(default_factory=dict)
     """The figures of every rank, a list for each round, by case and contestant."""

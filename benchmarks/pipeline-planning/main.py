@@ -30,7 +30,7 @@ MEAN_PERCENT, WORST_PERCENT = 0.3, 3.5
 
 
 def against_optimum(name: str, quick: bool) -> tuple[Row, list[Target]]:
-    """Measure how far `auto` is above the optimum, wherever an optimum is proven in time."""
+    """Measure how far plans of the schedule `auto` are above optima that are proven in time."""
     stages, counts, many, few = {"small": SMALL, "middle": MIDDLE}[name]
     limit = QUICK_PROOF_SECONDS if quick else PROOF_SECONDS
     gaps, plain, seconds = [], [], []
@@ -64,7 +64,7 @@ def against_optimum(name: str, quick: bool) -> tuple[Row, list[Target]]:
 
 
 def against_others(quick: bool) -> tuple[list[Row], list[Target]]:
-    """Measure how far every schedule is above `auto`, and how often it exceeds a memory cap."""
+    """Measure how far plans of each schedule are above those of `auto`, or exceed a memory cap."""
     stages, counts, many, few = LARGE
     above: dict[str, list[float]] = {
         name: [] for name, each in SCHEDULES.items() if each.one_stage_a_rank and name != "auto"

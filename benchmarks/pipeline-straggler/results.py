@@ -66,7 +66,7 @@ class Measured:
 
 @dataclass(kw_only=True)
 class Results:
-    """The measurements so far."""
+    """The measurements of all contestants so far."""
 
     measured: dict[tuple[Case, str], Measured] = field(default_factory=dict)
     others: list[Row] = field(default_factory=list)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 @dataclass(kw_only=True)
 class Results:
-    """The measurements so far."""
+    """The measurements of all contestants so far."""
 
     turns: dict[tuple[Cell, Contestant], list[list[Usage]]] = field(default_factory=dict)
     """The usage of every rank, a list for each round, by cell and contestant."""

@@ -47,7 +47,7 @@ Figure = Callable[[Turn], float]
 
 @dataclass(kw_only=True)
 class Results:
-    """The measurements so far."""
+    """The measurements of all contestants so far."""
 
     turns: dict[Key, list[Turn]] = field(default_factory=dict)
     idle: dict[Network, list[Idle]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ SYSTEMS = ("slackline tcp", "slackline udp", "gloo")
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """The wire that joins the hosts."""
+    """The wire that joins the hosts: rate, number of NICs, switch and faults."""
 
     rate: int
     """The rate of each NIC in bits per second."""

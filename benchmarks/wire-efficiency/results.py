@@ -36,7 +36,7 @@ class Key:
 
 @dataclass(kw_only=True)
 class Results:
-    """The measurements so far."""
+    """The measurements of all contestants so far."""
 
     percents: dict[Key, list[float]] = field(default_factory=dict)
     """The percentages of the ideal wire, one value for each round."""

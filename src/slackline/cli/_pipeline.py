@@ -28,10 +28,14 @@ __all__ = ["pipeline"]
 
 def pipeline(
     stages: Annotated[
-        int | None, typer.Option("--stages", "-s", help="Plan for this many stages.")
+        int | None,
+        typer.Option("--stages", "-s", help="Plan for this many stages; or give --scenario."),
     ] = None,
     microbatches: Annotated[
-        int | None, typer.Option("--microbatches", "-m", help="Plan for this many microbatches.")
+        int | None,
+        typer.Option(
+            "--microbatches", "-m", help="Plan for this many microbatches; or give --scenario."
+        ),
     ] = None,
     times: Annotated[
         str | None,
@@ -71,7 +75,7 @@ def pipeline(
     csv: Annotated[
         Path | None,
         typer.Option(
-            help="Read the plan from a CSV file of PyTorch's form, in place of --schedule."
+            help="Read the plan from a CSV file in PyTorch's format, not from --schedule."
         ),
     ] = None,
     full_backward: Annotated[
@@ -99,7 +103,7 @@ def pipeline(
     ] = None,
     write_csv: Annotated[
         Path | None,
-        typer.Option(help="Write the plan's computations as a CSV file of PyTorch's form."),
+        typer.Option(help="Write the plan's computations to a CSV file in PyTorch's format."),
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Compare all schedules in a table.")

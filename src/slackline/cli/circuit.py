@@ -23,10 +23,10 @@ app = typer.Typer(
     add_completion=False,
 )
 
-Lanes = Annotated[int, typer.Option(help="Move this many words of 32 bits in a beat.")]
+Lanes = Annotated[int, typer.Option(help="Move this many words of 32 bits in a cycle.")]
 Ports = Annotated[int, typer.Option(help="Connect this many ranks to the aggregation node.")]
 Slots = Annotated[int, typer.Option(help="Buffer this many frames per port.")]
-Payload = Annotated[str, typer.Option(help="Accept frames with payloads up to this size, bytes.")]
+Payload = Annotated[str, typer.Option(help="Accept frames with payloads of up to this many bytes.")]
 
 
 @app.callback()
