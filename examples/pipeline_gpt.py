@@ -158,7 +158,7 @@ def main() -> int:
         "--blocks", type=int, default=1, help="give each stage this many blocks (1)"
     )
     parser.add_argument(
-        "--memory", type=int, help="let a stage hold this many activations (default: no cap)"
+        "--memory", type=int, help="let a stage hold this many activations (default: by schedule)"
     )
     parser.add_argument("--schedule", default="auto", help="plan by this schedule (auto)")
     parser.add_argument("--policy", help="follow this policy (default: the schedule's)")

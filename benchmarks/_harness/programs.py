@@ -62,7 +62,7 @@ class Programs:
         self.folder = Path(self._temporary.name)
         """The folder that each program gets as an argument.
 
-        It may also hold files of the program.
+        The program may also keep files of its own there.
         """
         self._errors = self.folder / "errors"
         self._asks = [self._pipe(f"ask.{rank}") for rank in range(size)]

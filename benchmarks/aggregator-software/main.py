@@ -1,7 +1,7 @@
 """Measure all_reduces through an aggregation node in software: four workers and a node in a lab.
 
 Cut-through forwarding is compared with store-and-forward, and the star plan with the ring, the mesh
-and gloo. Each time stands beside the bound that the wire sets.
+and gloo. The report compares each time with the bound that the wire sets.
 """
 
 from __future__ import annotations

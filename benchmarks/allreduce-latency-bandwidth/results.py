@@ -30,7 +30,7 @@ class Key:
     case: Case
     transport: Transport
     contestant: str
-    """One of CONTESTANTS."""
+    """The library: a member of CONTESTANTS."""
 
 
 @dataclass(kw_only=True)

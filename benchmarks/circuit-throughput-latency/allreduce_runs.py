@@ -132,7 +132,8 @@ def allreduce_rows(
 ) -> list[Row]:
     """Measure both kinds of ring; return their cycles beside those that the link alone needs.
 
-    `messages` are pairs of a size and a frame's payload, in bytes. Each is measured over each wire.
+    `messages` are pairs of a size and a frame's payload, in bytes. Each pair is measured over each
+    wire.
     """
     rows = []
     for wire, withheld in wires.items():

@@ -1,7 +1,7 @@
 """Messages through a simulated node at the pace of an Ethernet, for assumed clock rates.
 
 A MAC of 10 Gb/s has a stream of 64 bits at 156.25 MHz, a MAC of 100 Gb/s one of 512 bits at 322.27
-MHz. Cycles are simulated. That a device reaches these clock rates is an assumption.
+MHz. Cycles are simulated. No device is shown to reach these clock rates.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 No function here has side effects.
 
 The layers are 1..n in the order of the forward pass. Layer i computes forward for f_i and backward
-for b_i. Its gradients take the whole wire for c_i if nothing else is on it.
+for b_i. The gradients of layer i take the whole wire for c_i if nothing else is on it.
 
     backward   |b_n|b_n-1| ... |b_1|
     forward                         |f_1|f_2| ... |f_n|     of the next step

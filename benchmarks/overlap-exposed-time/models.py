@@ -39,8 +39,8 @@ class _Timed(torch.autograd.Function):
 class TimedLayer(nn.Module):
     """A layer with a weight and a bias, which sleeps for the time that computation would take.
 
-    Its gradients are the same in every step, so the exact parameters after any number of SGD steps
-    are known (see `check_timed`).
+    The layer's gradients are the same in every step, so the exact parameters after any number of
+    SGD steps are known (see `check_timed`).
     """
 
     def __init__(self, times: Layer, weight_count: int, rank: int) -> None:

@@ -77,9 +77,9 @@ class Contestant(Protocol):
 class Data:
     """The input and target of a pipeline: integers, so that every gradient is exact.
 
-    The loss of microbatch m is sum(out * target). Its gradient is the target itself, m + 1. A
-    microbatch that is lost or doubled therefore changes the weight's gradient, the sum over m of
-    batch * (m+1).
+    The loss of microbatch m is sum(out * target). The gradient of the loss is the target itself, m
+    + 1. A microbatch that is lost or doubled therefore changes the weight's gradient, the sum over
+    m of batch * (m+1).
     """
 
     def __init__(self, shape: Shape, rank: int) -> None:

@@ -1,7 +1,7 @@
 """Measure the processor time that a byte on the wire costs: slackline, gloo, OpenMPI, a plain ring.
 
 All contestants of a network are alive at the same time, each in processes of its own, and take
-turns. They sleep while another contestant is measured.
+turns. Contestants sleep while another contestant is measured.
 """
 
 from __future__ import annotations

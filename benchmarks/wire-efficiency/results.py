@@ -31,7 +31,7 @@ class Key:
     size: Size
     system: str
     mode: str
-    """The way of calling: one of MODES."""
+    """The way of calling: a member of MODES."""
 
 
 @dataclass(kw_only=True)

@@ -55,7 +55,7 @@ def up(
     ] = "auto",
     name: Annotated[str, typer.Option(help="Name the lab.")] = "lab",
 ) -> None:
-    """Create a lab, a virtual network on this machine. It stays until `slackline lab down`."""
+    """Create a lab, a virtual network on this machine. The lab stays until `slackline lab down`."""
     from slackline import lab
 
     options = lab.LabOptions(
@@ -112,8 +112,9 @@ def exec_(
     ],
     name: _Name = None,
 ) -> None:
-    """Run a program on a host of a lab. It replaces this process: signals and exit code are its
-    own.
+    """Run a program on a host of a lab, in place of this process.
+
+    Signals and the exit code are those of the program.
     """
     from slackline import lab
 

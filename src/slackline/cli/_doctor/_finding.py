@@ -27,7 +27,7 @@ class Finding:
     """The observed state, for example "8 for 4 ranks"."""
     level: Level = Level.WELL
     advice: str = ""
-    """One sentence that names the problem and its remedy."""
+    """A sentence that names the problem and its remedy."""
     command: str = ""
     """The shell command that applies the advice; empty where there is none."""
 
