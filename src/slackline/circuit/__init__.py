@@ -1,49 +1,49 @@
-"""Circuits that add what passes through them, and their twins in Python, equal to the last bit.
+"""Circuits that reduce tensors, and their twins: bit-exact models of them in Python.
 
-    _options, _formats      what circuits and twins have in common
+    _options, _formats      parameters and number formats that circuits and twins share
     _adder, _halves         one lane: fp32 and int32; bf16 and fp16 into fp32 and back
-    _lanes                  lanes side by side behind a stream
+    _lanes                  parallel lanes behind a stream
     _frames, _crc           beats, and the header of slackline.wire
     _node                   the aggregation node, put together from
       _receiver               a port: frames checked and kept
-      _matcher, _issuer       what to add, and when
+      _matcher, _issuer       the comparison of frames, and the scheduler of beats
       _reducer                the chain of adders
-      _retainer               sums that are kept and given again
+      _retainer               the replay buffer of sums
       _bank, _registers       its registers, from one description
     _ring                   the ring NIC, put together from
-      _ring_place, _ring_layouts  what its parts tell each other
+      _ring_place, _ring_layouts  records that its parts exchange
       _ring_receiver          the way in: frames kept in slots by number
-      _ring_clerk             operations, grants, what each frame is for
+      _ring_clerk, _ring_dispatcher  the scheduler: operations, grants, the use of each frame
       _ring_joiner            the datapath
       _ring_transmitter, _ring_window   the way out: frames kept until they are acknowledged
-      _ring_answers           ACKs and GRANTs, both ways
+      _ring_answers           flow control: ACKs and GRANTs, both ways
       _ring_host              reads and writes of the host's memory
       _ring_registers         its registers
-    _ring_queued            it with queues in its host's memory: the whole ring NIC
+    _ring_queued            the whole ring NIC, with queues in its host's memory
       _ring_queues            the queues, put together from
-        _ring_queues_entries    what is in them
-        _ring_queues_descriptors, _ring_queues_completions   the two
-        _ring_queues_dma        two users of one DMA stream
+        _ring_queues_entries    the layout of their entries
+        _ring_queues_descriptors, _ring_queues_completions   the two queues
+        _ring_queues_dma        one DMA stream shared by two users
       _ring_queues_driver     the host's side
-    _frame_reader, _rounder what several of these begin and end with
-    _ring_device            a ring NIC as its host sees it: twin or circuit
-      _ring_frames            which frames it takes, in which order
+    _frame_reader, _rounder the first and the last stage of several of these
+    _ring_device            the host's interface to a ring NIC, twin or circuit
+      _ring_frames            the frames that it accepts, and their order
       _ring_circuit           the simulated one
-      _ring_checked           one with another behind it that does some operations again
-    _axi                    any of them behind AXI, for vendors' tools, with
+      _ring_checked           one whose operations are sampled and repeated by another
+    _axi                    any of these circuits behind AXI, for vendors' tools, with
       _axi_stream, _axi_lite  its buses
     _ethernet               frames as packets of a MAC
     _claims                 invariants beside the gateware, for proofs
-    twins, _node_twin, _ring_twin   what lanes, node and ring NIC compute
-    _kept                   Verilog that was made before
+    twins, _node_twin, _ring_twin   the models of lanes, node and ring NIC
+    _kept                   the cache of generated Verilog
     _convert, _verilog      a circuit as Verilog
     _build, _simulation     Verilog behind a C interface that takes whole frames: harness.cc
-    _synthesis              what a circuit takes of an FPGA, with
-      _alike                  parts that are alike
-      _levels                 logic between registers
+    _synthesis              the resources of a circuit on an FPGA, with
+      _alike                  identical parts, synthesised once
+      _levels                 logic depth between registers
     _export                 the files of `slackline circuit verilog`
 
-Needs the extra slackline[circuit]; simulations also Verilator and a C++ compiler.
+The package needs the extra slackline[circuit]; simulations also need Verilator and a C++ compiler.
 """
 
 import importlib
@@ -202,7 +202,7 @@ _EXTRA = ("amaranth", "numpy")
 
 
 def __getattr__(name: str) -> object:
-    """Loads a name at first use, so that the room opens without its extra."""
+    """Import a public name's module at first use, so that the package loads without its extra."""
     for home, names in _HOMES.items():
         if name in names:
             try:

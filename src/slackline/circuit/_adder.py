@@ -1,4 +1,4 @@
-"""One lane: a pipelined adder of fp32 or int32, a sum a cycle."""
+"""The arithmetic of one lane: a pipelined adder of fp32 or int32, with a sum a cycle."""
 
 from types import SimpleNamespace
 
@@ -11,11 +11,15 @@ from slackline.circuit._formats import CANONICAL_NAN
 __all__ = ["Adder", "registers"]
 
 _SUM_BITS = 28
-"""Carry, 24 bits of significand, guard, round, sticky."""
+"""Bits of the internal sum: a carry, 24 bits of significand, and the guard, round and sticky
+bits."""
 
 
 def registers(m: Module, **values: Value) -> SimpleNamespace:
-    """The values one cycle later, under the same names."""
+    """Register each value and return the registers, which hold the values one cycle later.
+
+    The registers are attributes of the result, under the names of the values.
+    """
     later = SimpleNamespace()
     for name, value in values.items():
         held = Signal(Value.cast(value).shape(), name=name, reset_less=True)
@@ -25,16 +29,19 @@ def registers(m: Module, **values: Value) -> SimpleNamespace:
 
 
 class Adder(wiring.Component):
-    """`sum` is a + b, LATENCY cycles later; a new pair may come in every cycle.
+    """A pipelined adder: `sum` is a + b, LATENCY cycles later; a new pair may come in every cycle.
 
-    With `integer` low the words are IEEE 754 binary32, added with round to nearest even;
-    subnormals are kept, and every NaN comes out as CANONICAL_NAN. With `integer` high they are
-    32-bit integers and wrap. There is no handshake and no stall: see Lanes.
+    With `integer` low, the words are IEEE 754 binary32, added with round to nearest even.
+    Subnormals are kept, and every NaN comes out as CANONICAL_NAN. With `integer` high, the words
+    are 32-bit integers and wrap. The adder has no handshake and never stalls; Lanes puts adders
+    behind streams.
+
+    The pipeline has these stages:
 
         1 compare   3 subtract exponents   6 add       8 clamp the shift   11 round
         2 swap      4-5 align              7 count     9-10 normalise      12 choose
 
-    Twin: slackline.circuit.twins.add.
+    The twin (bit-exact Python model) is slackline.circuit.twins.add.
     """
 
     LATENCY = 12
@@ -55,7 +62,8 @@ class Adder(wiring.Component):
             whole2=(r.a1 + r.b1)[:32],
         )
         r = self._unpack(m, r)
-        # Align: what falls out at the right end stays as the sticky bit.
+        # Alignment shifts bits out at the right end; the sticky bit records whether one of them was
+        # set.
         aligned, sticky = _shift_right(Cat(Const(0, 3), r.small3), r.distance3[3:], 8)
         r = registers(m, **_on(r, 4), aligned4=aligned, sticky4=sticky, distance4=r.distance3[:3])
         aligned, sticky = _shift_right(r.aligned4, r.distance4, 1)
@@ -64,7 +72,8 @@ class Adder(wiring.Component):
         total = Mux(r.subtract5, large - r.small5, large + r.small5)[:_SUM_BITS]
         r = registers(m, **_on(r, 6), total6=total)
         r = registers(m, **_on(r, 7), total7=r.total6, zeros7=_leading_zeros(m, r.total6))
-        # A subnormal has exponent 1 and no leading one: never shift below that.
+        # A subnormal has exponent 1 and no leading one, so the shift must not go below that
+        # exponent.
         cannot = r.zeros7 > r.exponent7
         shift = Mux(cannot, r.exponent7, r.zeros7)[:5]
         r = registers(
@@ -74,7 +83,7 @@ class Adder(wiring.Component):
             total8=r.total7,
             shift8=shift,
             exponent8=(r.exponent7 + 1 - shift)[:8],
-            # x - x is +0 when rounding to nearest.
+            # IEEE 754 defines x - x as +0 when rounding to nearest.
             sign8=r.sign7 & ~(r.subtract7 & (r.zeros7 == _SUM_BITS)),
         )
         r = registers(
@@ -90,14 +99,18 @@ class Adder(wiring.Component):
         up = r.total10[3] & (r.total10[:3].any() | r.total10[4])
         field = Mux(r.total10[-1], r.exponent10, 0)
         r = registers(m, **_on(r, 11), packed11=(Cat(r.total10[4:27], field) + up)[:32])
-        # Rounding may carry into the exponent: from the largest number to infinity.
+        # Rounding may carry into the exponent and so turn the largest number into infinity.
         infinite = r.packed11[23:] >= 255
         magnitude = Mux(infinite, 255 << 23, r.packed11[:31])
         m.d.sync += self.sum.eq(Mux(r.bypass11, r.other11, Cat(magnitude[:31], r.sign11)))
         return m
 
     def _unpack(self, m: Module, r: SimpleNamespace) -> SimpleNamespace:
-        """Stage 3: significands, exponents, and what passes by the addition."""
+        """Add stage 3, which splits the operands and computes the results that bypass the addition.
+
+        Significands and exponents go on to the addition. Integer sums, NaNs and infinities bypass
+        it.
+        """
         big, small = r.big2, r.small2
         e_big, e_small = big[23:31], small[23:31]
         normal_big, normal_small = e_big.any(), e_small.any()
@@ -129,7 +142,7 @@ _CARRIED = {
     10: ("sign", "bypass", "other"),
     11: ("sign", "bypass", "other"),
 }
-"""What each stage takes over from the one before as it is."""
+"""The values that each stage copies unchanged from the stage before."""
 
 
 def _on(r: SimpleNamespace, stage: int) -> dict[str, Value]:
@@ -137,7 +150,7 @@ def _on(r: SimpleNamespace, stage: int) -> dict[str, Value]:
 
 
 def _shift_right(value: Value, by: Value, unit: int) -> tuple[Value, Value]:
-    """`value` shifted right by `by` times `unit`, and whether a one fell out."""
+    """Return `value` shifted right by `by` times `unit`, and whether a one was shifted out."""
     sticky: Value = Const(0)
     for k in range(len(by)):
         places = unit << k
@@ -154,7 +167,9 @@ def _shift_left(value: Value, by: Value, unit: int) -> Value:
 
 
 def _leading_zeros(m: Module, value: Value) -> Value:
-    """How many bits above the highest one: 0 to the width of `value`."""
+    """Return the number of zeros above the highest one; it is the width of `value` if all bits are
+    0.
+    """
     width = len(value)
     count = Signal(range(width + 1))
     m.d.comb += count.eq(width)

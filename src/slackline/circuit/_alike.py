@@ -1,4 +1,6 @@
-"""Parts of a circuit that are alike, made one: what takes time is then done for one of them."""
+"""Merging of identical modules in a circuit's Verilog, so that a slow tool handles each of them
+once.
+"""
 
 import re
 from collections import defaultdict
@@ -9,16 +11,18 @@ __all__ = ["alike_once"]
 
 _MODULE = re.compile(r"^module (\S+?) *\(.*?^endmodule$", re.MULTILINE | re.DOTALL)
 _INSTANCE = re.compile(r"(?<=^  )\S+(?=  ?\S+ \($)", re.MULTILINE)
-"""The name of its module, in the line where an instance begins."""
+"""The module's name in the line where an instance begins."""
 _NUMBERED = re.compile(r"dump_module\$\d+")
-"""Yosys counts on from module to module."""
+"""A name that Yosys numbers from module to module, so that identical modules differ in it."""
 
 
 def alike_once(verilog: Verilog, least: int = 4) -> tuple[Verilog, dict[str, int]]:
-    """The same circuit with one module for all that are alike, if there are `least` or more.
+    """Return the circuit with identical modules merged into one, where `least` or more are
+    identical.
 
-    Also how many instances of each of these there are, by the name of the module. Amaranth gives
-    every instance a module of its own; two are alike if their text is, but for the name.
+    The second result maps the name of each merged module to its number of instances. Amaranth gives
+    every instance a module of its own. Two modules are identical if their texts are, apart from the
+    module's name and Yosys's running numbers.
     """
     groups: dict[str, list[re.Match[str]]] = defaultdict(list)
     for found in _MODULE.finditer(verilog.text):

@@ -19,19 +19,19 @@ _AXI_STREAM = set(axi_frames(1).members)
 
 
 class AxiBlock(wiring.Component):
-    """`circuit` with buses that vendors' tools know by the names of their wires.
+    """A wrapper that gives `circuit` buses whose wire names vendors' tools recognise.
 
-    aclk, aresetn        the clock of everything; `aresetn` low at a rising edge resets
-    s_axis_rx0_tdata...  for a stream of Beat `rx[0]` that goes in: see axi_frames
-    m_axis_tx0_tdata...  for one that comes out
-    s_axis_NAME_tdata... for one that is AXI4-Stream already; for a stream of anything else,
-                         likewise `m_axis`: the payload filled up to whole bytes with zeros,
-                         `tvalid`, `tready`
-    s_axil_awaddr...     for the registers: see FromAxiLite
-    NAME                 for any other wire
+    aclk, aresetn         the clock of all parts; `aresetn` low at a rising edge resets them
+    s_axis_rx0_tdata...   the bus of `rx[0]`, an incoming stream of Beat: see axi_frames
+    m_axis_tx0_tdata...   the bus of `tx[0]`, an outgoing stream of Beat
+    s_axis_NAME_tdata...  the bus of an incoming stream that is AXI4-Stream already. A stream of any
+                          other payload has `tdata`, filled up to whole bytes with zeros, `tvalid`
+                          and `tready`. Outgoing streams begin with `m_axis`
+    s_axil_awaddr...      the bus of the registers: see FromAxiLite
+    NAME                  any other wire, under its own name
 
-    Adds no cycle to any stream. Streams of Beat are frames, less those named in `headless`: data
-    without headers, of and for a DMA core, which know their lengths otherwise.
+    The wrapper adds no cycle to any stream. Streams of Beat carry frames, except those named in
+    `headless`: they carry data from or to a DMA core, without frame headers.
     """
 
     def __init__(self, circuit: wiring.Component, headless: Collection[str] = ()) -> None:
@@ -85,7 +85,9 @@ class AxiBlock(wiring.Component):
 
     @staticmethod
     def _boundary(name: str, member: Member, value: Any) -> tuple[str, wiring.Signature]:
-        """The prefix of the bus, and its wires as their source or master sees them."""
+        """Return the prefix of a bus's wires, and the wires as the bus's source or master sees
+        them.
+        """
         if member.signature in (BUS, BUS.flip()):
             return "s_axil", AXI_LITE
         prefix = f"{'s' if member.flow == In else 'm'}_axis_{name}"
@@ -105,7 +107,7 @@ class AxiBlock(wiring.Component):
 
 
 def _members(circuit: wiring.Component) -> Iterator[tuple[str, Member, Any]]:
-    """Each member of the circuit by its name, those of an array by `name0`, `name1`, ..."""
+    """Yield each member of the circuit by name; an array yields `name0`, `name1`, ..."""
     for name, member in circuit.signature.members.items():
         value = getattr(circuit, name)
         if not member.dimensions:
@@ -117,7 +119,7 @@ def _members(circuit: wiring.Component) -> Iterator[tuple[str, Member, Any]]:
 
 
 def _frame_lanes(value: Any) -> int | None:
-    """The lanes of a stream of Beat; None of another one."""
+    """Return the number of lanes of a stream of Beat, or None for a stream of another payload."""
     payload = value.payload
     if not isinstance(payload, data.View) or not isinstance(payload.shape(), Beat):
         return None

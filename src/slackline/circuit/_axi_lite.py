@@ -1,4 +1,4 @@
-"""The registers of a circuit behind AXI4-Lite."""
+"""A bridge from AXI4-Lite to a circuit's registers."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -10,10 +10,10 @@ from slackline.circuit._claims import claim
 __all__ = ["AXI_LITE", "OKAY", "SLVERR", "FromAxiLite"]
 
 OKAY, SLVERR = 0, 2
-"""Responses."""
+"""AXI response codes."""
 
 _ADDRESS_BITS = 18
-"""Bytes; the bus behind counts words in 16 bits."""
+"""Bits of a byte address; the register bus behind the bridge counts words in 16 bits."""
 
 AXI_LITE = wiring.Signature(
     {
@@ -38,19 +38,20 @@ AXI_LITE = wiring.Signature(
         "rready": Out(1),
     }
 )
-"""AXI4-Lite of 32 bits, as its master sees it. Addresses count bytes; their lowest two bits and
-`prot` are ignored."""
+"""AXI4-Lite with 32 bits of data, as its master sees it. Addresses count bytes. The bridge ignores
+the lowest two bits of an address, and `prot`."""
 
 
 class FromAxiLite(wiring.Component):
-    """A bus of registers for one AXI4-Lite master.
+    """A bridge from one AXI4-Lite master to a register bus.
 
-    i   AXI_LITE
-    o   BUS
+    i  AXI_LITE, the master's side
+    o  BUS, the registers' side
 
-    Address and data of a write may come in either order. One write and one read may wait at a time;
-    both are served within three cycles of their response's place being free, writes first. A
-    register is written whole: `wstrb` of neither 0 nor 15 writes nothing and is answered SLVERR.
+    The address and the data of a write may come in either order. One write and one read may be
+    pending at a time. Both are served within three cycles after their response channel is free,
+    writes first. A register is written whole: a write with a `wstrb` of neither 0 nor 15 changes
+    nothing and is answered SLVERR.
     """
 
     def __init__(self) -> None:
@@ -75,7 +76,8 @@ class FromAxiLite(wiring.Component):
         writes, reads = Signal(), Signal()
         m.d.comb += [
             writes.eq(addressed & filled & (~i.bvalid | i.bready)),
-            # The bus answers a cycle later, so `rdata` is free for what `reading` will bring.
+            # The register bus answers a cycle later, so a read waits until no earlier read still
+            # needs `rdata`.
             reads.eq(asked & ~writes & ~reading & (~i.rvalid | i.rready)),
             o.address.eq(Mux(writes, to, of)),
             o.write.eq(writes & strobes.all()),
@@ -100,7 +102,9 @@ class FromAxiLite(wiring.Component):
         m.d.comb += i.rresp.eq(OKAY)
 
         def under_way(valid: Value, ready: Value, answered: Value) -> Value:
-            """What came in and was not answered yet; counted for the proof alone."""
+            """Return the number of requests that came in and were not answered yet; for proofs
+            only.
+            """
             count = Signal(2)
             if platform == "formal":
                 m.d.sync += count.eq(count + (valid & ready) - answered)

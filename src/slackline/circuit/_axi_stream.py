@@ -1,4 +1,4 @@
-"""Frames between AXI4-Stream, as Ethernet MACs speak it, and streams of Beat."""
+"""Bridges between AXI4-Stream, the interface of Ethernet MACs, and streams of Beat."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
@@ -12,10 +12,11 @@ __all__ = ["FromAxi", "LastBytes", "ToAxi", "axi_frames"]
 
 
 def axi_frames(lanes: int) -> wiring.Signature:
-    """AXI4-Stream of frames, as their source sees it: a packet a frame, from its header on.
+    """Return an AXI4-Stream signature for frames, as its source sees it: one frame a packet.
 
-    Bytes are little endian. `tkeep` has a bit a byte, all of them ones but in a packet's last
-    transfer; `tuser` counts in the last one alone: the packet is damaged.
+    A packet starts with the frame's header. Bytes are little endian. `tkeep` has a bit for each
+    byte, all ones except in a packet's last transfer. `tuser` counts in the last transfer only, and
+    says that the packet is damaged.
     """
     return wiring.Signature(
         {
@@ -30,10 +31,12 @@ def axi_frames(lanes: int) -> wiring.Signature:
 
 
 class LastBytes(wiring.Component):
-    """Which bytes of a frame's last beat are the frame's own, as the header's length tells.
+    """A mask of the bytes in a frame's last beat that belong to the frame, by the length in the
+    header.
 
-    data, last   the beat that is offered; `taken`: it goes by in this cycle
-    keep         a bit a byte, if the beat is the last one; no cycle later
+    data, last  the beat that is offered
+    taken       the beat moves in this cycle
+    keep        a bit for each byte, valid if the beat is the last one, in the same cycle
     """
 
     def __init__(self, lanes: int) -> None:
@@ -61,20 +64,21 @@ class LastBytes(wiring.Component):
                 m.d.sync += [at.eq(0), held.eq(0)]
             with m.Else():
                 m.d.sync += [at.eq(at + (at != beats)), held.eq(over)]
-        # The header fills whole beats, so what is over is the payload's; nothing over: all are.
+        # The header fills whole beats, so only the payload can end within a beat. A remainder of 0
+        # means that the last beat is full.
         m.d.comb += self.keep.eq(Cat((over == 0) | (over > k) for k in range(own_bytes)))
         return m
 
 
 class FromAxi(wiring.Component):
-    """A MAC's packets as frames: no cycle later, no packet held back.
+    """A bridge from a MAC's packets to frames, which adds no cycle and holds no packet back.
 
-    i   AXI4-Stream, see axi_frames
-    o   stream of Beat
+    i  AXI4-Stream, see axi_frames
+    o  stream of Beat
 
-    A frame is `bad` if `tuser` says so, and if its bytes are not those that its header's length
-    asks for in the last beat, or any are missing before. Bytes that are not kept become zeros.
-    Not `headed`: data without a header, as from a DMA core, whose `tkeep` is not judged.
+    A frame is `bad` if `tuser` says so, if any byte is missing before the last beat, or if the last
+    beat's bytes are not those that the header's length asks for. Bytes without `tkeep` become
+    zeros. If not `headed`, the data have no header, as from a DMA core, and `tkeep` is not checked.
     """
 
     def __init__(self, lanes: int, *, headed: bool = True) -> None:
@@ -94,7 +98,7 @@ class FromAxi(wiring.Component):
         return m
 
     def _wrong(self, m: Module) -> Value:
-        """Whether the bytes are not those that the header tells; counts in the last beat."""
+        """Return whether the packet's bytes contradict the header's length, in the last beat."""
         if not self.headed:
             return Const(0)
         i = self.i
@@ -111,12 +115,13 @@ class FromAxi(wiring.Component):
 
 
 class ToAxi(wiring.Component):
-    """Frames as packets for a MAC: no cycle later, with the bytes that the header's length tells.
+    """A bridge from frames to a MAC's packets, which adds no cycle and cuts a packet to the
+    header's length.
 
-    i   stream of Beat; `bad` becomes `tuser`, upon which a MAC makes the packet an error
-    o   AXI4-Stream, see axi_frames
+    i  stream of Beat; `bad` becomes `tuser`, which makes a MAC send the packet as an error
+    o  AXI4-Stream, see axi_frames
 
-    Not `headed`: data without a header, as for a DMA core; `tkeep` is all ones.
+    If not `headed`, the data have no header, as for a DMA core, and `tkeep` is all ones.
     """
 
     def __init__(self, lanes: int, *, headed: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The registers of a circuit as gateware."""
+"""The register bank of a circuit, as gateware."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,18 @@ __all__ = ["BUS", "Bank"]
 BUS = wiring.Signature(
     {"address": Out(16), "write": Out(1), "write_data": Out(32), "read_data": In(32)}
 )
-"""The bus, as a host sees it. `address` counts words of 32 bits. `write` stores `write_data` in a
-setting; `read_data` follows `address` by a cycle, 0 where there is no register."""
+"""The register bus, as a host sees it. `address` counts words of 32 bits. `write` stores
+`write_data` in a setting. `read_data` follows `address` by a cycle and is 0 where there is no
+register."""
 
 
 class Bank(wiring.Component):
-    """Registers behind a bus. `settings[name]` holds a setting; each cycle in which
-    `counts[name]` is high adds one to a counter; `states[name]` is what a state or a doorbell
-    reads as; `rung[name]`: `bus.write_data` is being written to a doorbell.
+    """A bank of registers behind a bus.
+
+    settings[name]  the value of a setting
+    counts[name]    adds one to a counter in each cycle in which it is high
+    states[name]    the value that a state or a doorbell reads as
+    rung[name]      high while `bus.write_data` is being written to a doorbell
     """
 
     def __init__(self, registers: Sequence[Register]) -> None:
@@ -58,7 +62,8 @@ class Bank(wiring.Component):
                     m.d.sync += value.eq(self.bus.write_data)
             elif each.kind == "counter":
                 value = Signal(32, name=f"counter_{each.name}")
-                # A cycle late, which spares the datapath the counter's carry chain.
+                # A counter counts a cycle late, which keeps its carry chain out of the datapath's
+                # timing.
                 pulse = Signal(name=f"pulse_{each.name}")
                 m.d.sync += [pulse.eq(self.counts[each.name]), value.eq(value + pulse)]
             elif each.name in self.states:

@@ -1,4 +1,4 @@
-"""Verilog to a shared library by Verilator and a C++ compiler, kept in the user's cache."""
+"""Compilation of Verilog to shared libraries by Verilator and a C++ compiler, cached by user."""
 
 import fcntl
 import hashlib
@@ -25,11 +25,12 @@ _SUPPORT = (_HARNESS, _HARNESS.with_name("dma.h"))
 _VERILATOR = ("--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--no-timing", "-Wno-fatal")
 _CXX = ("-std=c++20", "-fPIC", "-pthread")
 _LEVEL = "-Og"
-"""The optimisation of the code that runs in every cycle. A ring NIC is compiled in six tenths of
-the time of -O2 and simulated a fifth slower; at -O0 it would be ten times slower."""
+"""The optimisation level of the code that runs in every cycle. Compared with -O2, a ring NIC is
+compiled in six tenths of the time and simulated a fifth slower; at -O0 it would be simulated ten
+times slower."""
 _COMPILERS = ("c++", "g++", "clang++")
 _CORES = min(4, len(os.sched_getaffinity(0)))
-"""Compilers that run at once; for a wide circuit each takes gigabytes."""
+"""Compilers that run at once; each takes gigabytes of memory for a wide circuit."""
 
 _ZEROED_MEMORY = re.compile(
     r"^  initial begin\n(?:    \S+ ?\[\d+\] = \d+'h0+;\n)+  end\n", re.MULTILINE
@@ -41,11 +42,14 @@ _MEMORY = (
     ("kWriteRequests", "write_requests", False),
     ("kWriteData", "write_data", False),
 )
-"""Streams that the harness answers from memory; -1 where a circuit has none."""
+"""The streams that the harness answers from memory: a constant of circuit.h, the stream's name, and
+whether it is an input. The constant is -1 for a circuit without the stream."""
 
 
 def missing_tools() -> str | None:
-    """What this machine lacks to simulate circuits, as a sentence; None if nothing."""
+    """Return a sentence about a tool that simulations lack on this machine; None if they lack
+    none.
+    """
     for name in ("amaranth", "numpy"):
         if find_spec(name) is None:
             return f"{name} is not installed (pip install 'slackline[circuit]')"
@@ -57,11 +61,11 @@ def missing_tools() -> str | None:
 
 
 def build(verilog: Verilog) -> Path:
-    """Return the path of the circuit's shared library, from the user's cache.
+    """Return the path of the circuit's shared library in the user's cache, and build a missing one.
 
-    A library that the cache lacks is built there, in seconds to a minute. The file is named after a
-    hash of the Verilog, the harness and Verilator's version. Raises UsageError when a tool is
-    missing, and when a tool refuses the circuit, with the tool's own words.
+    A build takes seconds to a minute. The file is named after a hash of the Verilog, the harness
+    and Verilator's version. Raises UsageError when a tool is missing, and when a tool refuses the
+    circuit, with the tool's own words.
     """
     if missing := missing_tools():
         raise UsageError(f"circuits cannot be simulated here: {missing}")
@@ -69,7 +73,7 @@ def build(verilog: Verilog) -> Path:
     library = _library(verilog, toolchain)
     folder = library.parent
     folder.mkdir(parents=True, exist_ok=True)
-    # Ranks of one machine ask for the same circuit at once: one of them builds it.
+    # Ranks on one machine ask for the same circuit at once; the lock lets one of them build it.
     with library.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
@@ -81,7 +85,7 @@ def build(verilog: Verilog) -> Path:
 
 
 def built(verilog: Verilog) -> bool:
-    """Return whether the cache has the circuit's shared library."""
+    """Return whether the user's cache has the circuit's shared library."""
     if missing_tools():
         return False
     return _library(verilog, _toolchain()).exists()
@@ -107,7 +111,7 @@ def _build(verilog: Verilog, scratch: Path, support: Path) -> None:
     top = ["--top-module", verilog.name, "--prefix", "Vcircuit", "-Mdir", str(scratch)]
     _run(["verilator", *_VERILATOR, *top, str(scratch / f"{verilog.name}.v")])
     root = Path(_variable("VERILATOR_ROOT")) / "include"
-    # Code that runs once a simulation is not worth the compiler's time.
+    # Code that runs once in a simulation is not worth the time of an optimising compiler.
     models = sorted(scratch.glob("Vcircuit*.cpp"))
     slow = [path for path in models if path.stem.endswith(("Slow", "Syms"))]
     fast = [path for path in models if path not in slow]
@@ -127,18 +131,18 @@ def _build(verilog: Verilog, scratch: Path, support: Path) -> None:
 
 
 def _without_zeros(text: str) -> str:
-    """Remove the blocks that write a zero into each word of a memory.
+    """Remove the blocks that initialise each word of a memory to zero.
 
-    Verilator starts every memory with zeros, and would compile one statement a word.
+    Verilator initialises every memory to zero anyway, and would compile one statement a word.
     """
     return _ZEROED_MEMORY.sub("", text)
 
 
 def _shares(sources: list[Path]) -> list[list[Path]]:
-    """Deal the sources out to units that compile at the same time, of about as many bytes each.
+    """Split the sources into units of about equal size that compile at the same time.
 
-    There are at most as many units as cores, and none of less than two megabytes: Verilator's
-    headers take a second in each.
+    There are at most as many units as cores, and none of less than two megabytes, because
+    Verilator's headers take a second in each.
     """
     whole = sum(source.stat().st_size for source in sources)
     count = max(1, min(_CORES, whole >> 21, len(sources)))
@@ -154,8 +158,9 @@ def _shares(sources: list[Path]) -> list[list[Path]]:
 def _compilation(
     scratch: Path, root: Path, name: str, level: str, sources: list[Path]
 ) -> list[str]:
-    """The command for one object of all sources as one unit: most of the time goes into
-    Verilator's headers.
+    """Write one C++ unit that includes all sources, and return the command that compiles it.
+
+    Most of the compiler's time goes into Verilator's headers, which one unit includes only once.
     """
     unit = scratch / f"unit_{name}.cc"
     unit.write_text("".join(f'#include "{source}"\n' for source in sources))
@@ -182,8 +187,10 @@ def _run(command: list[str]) -> str:
 
 
 def _run_all(commands: list[list[str]]) -> list[str]:
-    """What they print, as many at once as there are cores. Raises UsageError if one fails; then,
-    and when this process is interrupted, none of them goes on.
+    """Run the commands, as many at once as there are cores, and return their standard output.
+
+    Raises UsageError if a command fails. Then, and when this process is interrupted, all commands
+    that still run are killed.
     """
     started: list[subprocess.Popen[str]] = []
     over = threading.Event()
@@ -195,7 +202,7 @@ def _run_all(commands: list[list[str]]) -> list[str]:
 
     def run(command: list[str]) -> str:
         pipe = subprocess.PIPE
-        # A group of its own: compilers start others.
+        # Each command has a process group of its own, because compilers start other processes.
         process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, process_group=0)
         started.append(process)
         if over.is_set():
@@ -217,7 +224,7 @@ def _run_all(commands: list[list[str]]) -> list[str]:
 
 
 def _header(verilog: Verilog) -> str:
-    """circuit.h: where the model keeps its wires."""
+    """Return the text of circuit.h, which tells the harness where the model keeps its wires."""
     ports = {port.name: port for port in verilog.ports}
     lines = [
         "#pragma once",
@@ -246,7 +253,7 @@ def _header(verilog: Verilog) -> str:
 
 
 def stream_payloads(verilog: Verilog, inward: bool) -> list[Port]:
-    """The payloads of the streams in or out, in the order of the circuit's signature."""
+    """Return the payload ports of the input or output streams, in the signature's order."""
     return [
         port for port in verilog.ports if port.name.endswith("__payload") and port.input == inward
     ]
@@ -259,5 +266,5 @@ def _wires(port: Port) -> str:
 
 
 def _mangled(name: str) -> str:
-    """Verilator keeps two underscores for itself."""
+    """Return Verilator's C++ name of a wire; Verilator reserves double underscores for itself."""
     return name.replace("__", "___05F")

@@ -1,4 +1,4 @@
-"""Invariants beside the gateware they are about; they are there for a proof only."""
+"""Invariants beside the gateware that they describe; only formal proofs compile them."""
 
 from amaranth.hdl import Assert, Assume, Module, Value
 
@@ -6,17 +6,23 @@ __all__ = ["assume", "claim", "ones"]
 
 
 def claim(m: Module, platform: object, *invariants: Value) -> None:
-    """Each holds in every cycle. On the platform "formal" they are to be proved, else nothing."""
+    """Assert that each invariant holds in every cycle. Nothing is added unless `platform` is
+    "formal".
+    """
     if platform == "formal":
         m.d.comb += [Assert(each) for each in invariants]
 
 
 def assume(m: Module, platform: object, *conditions: Value) -> None:
-    """What the circuit needs of those around it, in every cycle, for its claims to hold."""
+    """Assume that the circuit's surroundings meet each condition in every cycle.
+
+    The circuit's claims are proved under these assumptions. Nothing is added unless `platform` is
+    "formal".
+    """
     if platform == "formal":
         m.d.comb += [Assume(each) for each in conditions]
 
 
 def ones(bits: Value) -> Value:
-    """How many bits are high."""
+    """Return the number of bits that are high."""
     return sum(bits[1:], bits[0])

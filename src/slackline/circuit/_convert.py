@@ -1,4 +1,4 @@
-"""Amaranth to Verilog."""
+"""Conversion of Amaranth components to Verilog."""
 
 import gc
 from collections.abc import Iterator
@@ -15,10 +15,11 @@ __all__ = ["convert"]
 
 
 def convert(name: str, component: wiring.Component) -> Verilog:
-    """The component as a top module with `clk` and a synchronous `rst`; takes seconds.
+    """Convert a component to Verilog, as a top module with `clk` and a synchronous `rst`; takes
+    seconds.
 
-    Ports are named after the members: `i__payload`, `rx__0__valid`. Nothing of this machine is in
-    the text, so it is the same wherever it is made.
+    Ports are named after the component's members: `i__payload`, `rx__0__valid`. The text depends on
+    nothing of this machine, so it is the same wherever it is made.
     """
     ports = []
     for path, member, value in component.signature.flatten(component):
@@ -34,8 +35,9 @@ def convert(name: str, component: wiring.Component) -> Verilog:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No search for unreachable cycles: Amaranth makes a million objects, and the searches among
-    them took a third of a conversion's time.
+    """Disable Python's search for unreachable cycles within the context.
+
+    Amaranth makes a million objects, and these searches took a third of a conversion's time.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""CRC32C of whole words a cycle, derived from the checksum that `slackline.wire` computes."""
+"""A CRC32C circuit that takes whole words a cycle, derived from `slackline.wire`'s checksum."""
 
 from functools import reduce
 from operator import xor
@@ -15,21 +15,25 @@ _ONES = 0xFFFFFFFF
 
 
 def _advance(state: int, data: bytes) -> int:
-    """The register after `data`, without the inversions at both ends: linear in both."""
+    """Return the CRC register's value after `data`, without the inversions at both ends.
+
+    The result is linear over XOR in both arguments.
+    """
     return crc32c(data, state ^ _ONES) ^ _ONES
 
 
 _INTACT = _advance(_ONES, crc32c(b"").to_bytes(4, "little"))
-"""What the register holds after any bytes and their own checksum behind them."""
+"""The register's value after any bytes followed by their own checksum."""
 
 
 class Crc(wiring.Component):
-    """Takes `data`, `width` bytes, in each cycle in which `valid` is high.
+    """A CRC32C calculator that takes `data`, `width` bytes, in each cycle in which `valid` is high.
 
-    `start` with it: it is the first. A cycle later `crc` is the checksum of all since then, and
-    `intact` tells whether they end with the right one, as every frame header does.
+    start   with `valid`: a new checksum begins with these bytes
+    crc     a cycle later: the checksum of all bytes since `start`
+    intact  a cycle later: the bytes end with their own right checksum, as a frame header does
 
-    Twin: slackline.wire.crc32c.
+    The twin (bit-exact Python model) is slackline.wire.crc32c.
     """
 
     def __init__(self, width: int) -> None:
@@ -63,9 +67,10 @@ class Crc(wiring.Component):
 
 
 def _parity(bits: Value, rows: list[int], bit: int) -> Value:
-    """Return the sum modulo 2 of those of `bits` whose row has the bit.
+    """Return the parity of those `bits` whose row has bit number `bit` set.
 
-    Words under masks, not single bits: Verilator takes most of its time for long lists of bits.
+    The expression masks whole words, because Verilator takes most of its time for long lists of
+    single bits.
     """
     mask = sum((row >> bit & 1) << k for k, row in enumerate(rows))
     words = [bits[at : at + 32] & (mask >> at & _ONES) for at in range(0, len(bits), 32)]

@@ -1,4 +1,4 @@
-"""Frames as Ethernet packets: what lies between a circuit and its MAC."""
+"""Ethernet packets around frames: the logic between a circuit and its MAC."""
 
 from typing import Any
 
@@ -12,20 +12,25 @@ from slackline.circuit._options import check_lanes
 __all__ = ["ETHERTYPE", "EthernetPort", "frame_of", "packet_of"]
 
 ETHERTYPE = 0x88B5
-"""What IEEE 802 leaves to local experiments."""
+"""The EtherType that IEEE 802 leaves to local experiments."""
 _HEADER = 14
-"""Bytes: destination, source, type."""
+"""Bytes of an Ethernet header: destination, source, type."""
 _ALL = 0xFFFF_FFFF_FFFF
 
 
 def packet_of(frame: bytes, *, destination: int, source: int) -> bytes:
-    """The packet that carries a frame; addresses as numbers, first byte highest."""
+    """Return the packet that carries a frame; addresses are numbers whose highest byte goes
+    first.
+    """
     addresses = destination.to_bytes(6, "big") + source.to_bytes(6, "big")
     return addresses + ETHERTYPE.to_bytes(2, "big") + frame
 
 
 def frame_of(packet: bytes, *, address: int) -> bytes | None:
-    """The frame in a packet; None if it is for somebody else, of another type, or holds nothing."""
+    """Return the frame in a packet, or None if the packet is empty or has another address or type.
+
+    A packet to the broadcast address counts as addressed to `address`.
+    """
     destination, kind = (int.from_bytes(packet[cut], "big") for cut in (slice(6), slice(12, 14)))
     if len(packet) <= _HEADER or kind != ETHERTYPE or destination not in (address, _ALL):
         return None
@@ -33,19 +38,22 @@ def frame_of(packet: bytes, *, address: int) -> bytes | None:
 
 
 class EthernetPort(wiring.Component):
-    """Between a MAC and one port of a circuit: an Ethernet header before each frame.
+    """A port between a MAC and a circuit, which adds and removes the Ethernet header of each frame.
 
-    rx   AXI4-Stream of packets from the MAC, without their frame check sequence; see axi_frames
-    o    AXI4-Stream of the frames in them: those of ETHERTYPE for `address` or for all
-    i    AXI4-Stream of frames
-    tx   AXI4-Stream of packets to `peer`, from `address`
-    address, peer   48 bits, the first byte on the wire highest; still while packets pass
-    filtered        a pulse: a packet was not for this port
+    rx             AXI4-Stream of packets from the MAC, without their frame check sequence; see
+                   axi_frames
+    o              AXI4-Stream of the frames in those packets that have ETHERTYPE and are addressed
+                   to `address` or to all
+    i              AXI4-Stream of frames
+    tx             AXI4-Stream of packets to `peer`, from `address`
+    address, peer  48 bits, the first byte on the wire highest; constant while packets pass
+    filtered       a pulse for each packet that was dropped because it was not for this port
 
-    Neither side gains a cycle but for the beats of the header itself. Going in, a beat a cycle is
-    taken for ever; going out, a frame whose packet is a beat longer than itself takes that beat.
+    Neither direction adds a cycle except for the header's own beats. The receiving side takes a
+    beat in every cycle, without end. The sending side takes one beat more for a frame whose packet
+    is a beat longer than the frame.
 
-    Twins: `frame_of` and `packet_of`.
+    The twins (bit-exact Python models) are `frame_of` and `packet_of`.
     """
 
     def __init__(self, lanes: int) -> None:
@@ -74,7 +82,8 @@ class EthernetPort(wiring.Component):
         whole, rest = divmod(_HEADER, size)
         header = Cat(_bytes(self.peer, 6), _bytes(self.address, 6), _bytes(Const(ETHERTYPE, 16), 2))
         beats = [header[8 * size * k : 8 * size * (k + 1)] for k in range(whole)]
-        # The beats of the header alone, then the frame's, each with what the one before has left.
+        # The beats that hold only header go first. Each later beat joins the bytes that the beat
+        # before left over with the next bytes of the frame.
         at = Signal(range(whole + 1))
         begun, over = Signal(), Signal()
         left, left_keep = Signal(8 * rest), Signal(rest)
@@ -115,7 +124,8 @@ class EthernetPort(wiring.Component):
             with m.If(moves):
                 m.d.sync += [over.eq(0), begun.eq(0), at.eq(0)]
         with m.Else():
-            # When the frame is there: so a packet that has begun goes on.
+            # The header leaves only when the frame's first beat is there, so that the begun packet
+            # goes on.
             m.d.comb += [o.tvalid.eq(i.tvalid), o.tkeep.eq(-1)]
             for k, beat in enumerate(beats):
                 with m.If(at == k):
@@ -137,7 +147,8 @@ class EthernetPort(wiring.Component):
         mine = (kind == ETHERTYPE) & ((destination == self.address) | (destination == _ALL))
         carries = i.tkeep[rest:].any()
         data, keep = Cat(held, i.tdata[: 8 * rest]), Cat(held_keep, i.tkeep[:rest])
-        # What begins gives no beat: it may come while the last one of what was before leaves.
+        # A packet's first beats give no output, so they may come while the last beat of the packet
+        # before is still leaving.
         gives = ~begins & ~drops
         takes = i.tvalid & i.tready
         m.d.comb += [
@@ -173,5 +184,5 @@ class EthernetPort(wiring.Component):
 
 
 def _bytes(value: Any, count: int) -> Value:
-    """The bytes of a number in the other order."""
+    """Return the first `count` bytes of a number in reverse order."""
     return Cat(*reversed([value[8 * k : 8 * k + 8] for k in range(count)]))

@@ -1,4 +1,4 @@
-"""The files of a circuit for a synthesis tool and a driver."""
+"""The files of the circuits for synthesis tools and drivers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,15 +24,16 @@ __all__ = ["export"]
 
 
 _HEADLESS = ("read_data", "write_data")
-"""The ring NIC's streams of and for a DMA core."""
+"""The ring NIC's data streams from and to a DMA core, which carry no frame headers."""
 _ENTRIES = (DESCRIPTOR, COMPLETION)
 
 
 def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Path]:
-    """Writes node and ring NIC, their registers, lanes and what a MAC needs; returns the files.
+    """Write the circuits' Verilog and the register descriptions into `folder`; return the paths.
 
-    Circuits are behind AXI. The folder is made if it is missing; files of the same names are
-    replaced.
+    The Verilog is that of the aggregation node, the ring NIC, the lanes and the Ethernet port, all
+    behind AXI. Node and NIC also get their registers as a C header and as a table. The folder is
+    made if it is missing; files of the same names are replaced.
     """
     registers, ring_table = node_registers(options), ring_registers(ring)
     texts = {

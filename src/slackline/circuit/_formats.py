@@ -1,4 +1,4 @@
-"""The number formats of the lanes, as both the gateware and its twins know them."""
+"""Number formats of the lanes, shared by the gateware and its twins (Python models)."""
 
 from enum import IntEnum
 
@@ -7,11 +7,11 @@ from slackline.wire import DType
 __all__ = ["CANONICAL_NAN", "ELEMENTS", "Element"]
 
 CANONICAL_NAN = 0x7FC00000
-"""The one NaN that a lane gives: quiet, positive, no payload."""
+"""The only NaN that a lane produces: quiet, positive, with an empty payload."""
 
 
 class Element(IntEnum):
-    """What the words of a beat are; the code is two bits wide in the circuits."""
+    """An element type that lanes add; circuits encode it in two bits."""
 
     FLOAT32 = 0
     INT32 = 1
@@ -20,7 +20,7 @@ class Element(IntEnum):
 
     @property
     def half(self) -> bool:
-        """Two elements in a word; they are added in fp32."""
+        """Whether the type has 16 bits: a word then holds two elements, which lanes add in fp32."""
         return self >= Element.BFLOAT16
 
 
@@ -30,4 +30,4 @@ ELEMENTS = {
     DType.BFLOAT16: Element.BFLOAT16,
     DType.FLOAT16: Element.FLOAT16,
 }
-"""The frame's code of each element type that circuits add."""
+"""The element types that circuits add, by the wire's dtype."""

@@ -1,4 +1,4 @@
-"""The start of every receiver: a frame's beats become its header and counted beats of payload."""
+"""The first stage of every receiver: a parser of a frame's beats into header and payload."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
@@ -13,16 +13,17 @@ __all__ = ["FrameReader"]
 
 
 class FrameReader(wiring.Component):
-    """Takes the beat in `beat` in each cycle in which `taken` is high.
+    """A parser of frames, which takes the beat in `beat` in each cycle in which `taken` is high.
 
-    header      from the cycle after its last beat until the next frame's first
-    intact      its checksum is right; with `header`
-    headed      a pulse: `header` is there
+    header      the frame's header, from the cycle after its last beat until the next frame's first
+    intact      valid with `header`: its checksum is right
+    headed      a pulse when `header` becomes valid
     in_payload  the next beat is one of payload
     within      a frame has begun and not ended
-    writes      the beat is one of payload, number `count`, and not beyond the longest
-    closing     a pulse, the cycle after the frame's last beat: `count` is all of its payload,
-                one more than the longest for all that are longer; `cut`: there is none
+    writes      the beat is number `count` of the payload, and not beyond the longest payload
+    closing     a pulse in the cycle after the frame's last beat. `count` is then the number of
+                payload beats, or one more than the longest payload has if the frame is longer
+    cut         valid with `closing`: the frame has no payload
     """
 
     def __init__(self, options: Beats) -> None:
@@ -58,7 +59,7 @@ class FrameReader(wiring.Component):
         ]
         m.d.sync += self.headed.eq(taken & ~in_payload & (at == options.header_beats - 1))
         with m.If(taken & ~in_payload):
-            # Beats enter at the top, so that the first ends at the bottom.
+            # Beats shift in at the top, so that the first one ends at the bottom.
             whole = Cat(self.header.as_value(), beat.data)[32 * options.lanes :]
             m.d.sync += [self.header.eq(whole), at.eq(at + 1), count.eq(0), self.cut.eq(beat.last)]
             with m.If(at == options.header_beats - 1):
@@ -66,7 +67,8 @@ class FrameReader(wiring.Component):
             with m.Elif(beat.last):
                 m.d.sync += at.eq(0)
 
-        # Beyond the longest payload only the count goes on, by one: too long is too long.
+        # Beyond the longest payload the count rises by one only, which is enough to see that the
+        # frame is too long.
         m.d.comb += self.writes.eq(taken & in_payload & (count < options.slot_beats))
         with m.If(self.writes | (taken & in_payload & (count == options.slot_beats))):
             m.d.sync += count.eq(count + 1)

@@ -1,4 +1,4 @@
-"""Frames in a circuit: beats, and the header as the table of `slackline.wire` has it."""
+"""Layouts of a frame in a circuit: its beats, and the header of `slackline.wire`."""
 
 from amaranth.hdl import Value
 from amaranth.lib import data
@@ -10,9 +10,11 @@ __all__ = ["ALL_REDUCE_SUM", "HEADER", "Beat", "Frame", "element_of"]
 
 
 class Beat(data.StructLayout):
-    """One beat of a frame: a header of 64 bytes first, then the payload, zeros to a whole beat.
+    """The layout of a beat of a frame: the word that moves in one cycle.
 
-    `last` marks the frame's end. `bad` counts with it: the MAC found the frame damaged.
+    A frame is a header of 64 bytes, then the payload, filled with zeros to whole beats. `last`
+    marks the frame's last beat. `bad`, valid with `last`, says that the MAC found the frame
+    damaged.
     """
 
     def __init__(self, lanes: int) -> None:
@@ -20,17 +22,19 @@ class Beat(data.StructLayout):
 
 
 HEADER = data.StructLayout({field.name: 8 * field.width for field in FIELDS})
-"""The header, little endian: bit 0 is the first byte's lowest."""
+"""The frame header's layout, little endian: bit 0 is the lowest bit of the first byte."""
 
 for _field in FIELDS:
     assert HEADER[_field.name].offset == 8 * _field.offset
 
 ALL_REDUCE_SUM = Collective.ALL_REDUCE << 4 | ReduceOp.SUM
-"""The `op` of frames that circuits reduce."""
+"""The header's `op` for all-reduce with sum, the only operation that circuits reduce."""
 
 
 class Frame(data.StructLayout):
-    """What is kept of a frame's header: what all ranks must agree on."""
+    """The header fields that the frames of all ranks must agree on; `final` says that the frame
+    ends its message.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -48,7 +52,7 @@ class Frame(data.StructLayout):
 
 
 def element_of(dtype: Value) -> Value:
-    """The Element of a dtype in ELEMENTS."""
+    """Return the two-bit Element code of a frame's `dtype`, which must be one of ELEMENTS."""
     code: Value = (dtype == _code(Element.INT32)) * Element.INT32
     for element in (Element.BFLOAT16, Element.FLOAT16):
         code = code | (dtype == _code(element)) * element

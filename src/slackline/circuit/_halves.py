@@ -1,4 +1,4 @@
-"""Half types on their way into fp32 lanes and back."""
+"""Conversion between 16-bit floats (bf16, fp16) and the fp32 of the lanes."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -11,12 +11,13 @@ __all__ = ["Narrow", "Widen"]
 
 
 class Widen(wiring.Component):
-    """`wide` is the element in `word`, LATENCY cycles later, exact; one a cycle.
+    """A converter to fp32: `wide` is the element in `word`, exact, LATENCY cycles later; one a
+    cycle.
 
-    `element` is an Element. FLOAT32 and INT32 pass as they are. Of a half type, `word[:16]` is
+    `element` is an Element. FLOAT32 and INT32 pass unchanged. For a 16-bit type, `word[:16]` is
     widened to fp32; a NaN keeps its sign and its payload's bits.
 
-    Twin: slackline.circuit.twins.widen.
+    The twin (bit-exact Python model) is slackline.circuit.twins.widen.
     """
 
     LATENCY = 2
@@ -33,7 +34,8 @@ class Widen(wiring.Component):
                 m.d.comb += zeros.eq(9 - k)
         r = registers(m, word1=self.word, element1=self.element, zeros1=zeros)
         field, fraction = r.word1[10:15], r.word1[:10]
-        # A subnormal's leading one becomes the hidden one: 2^-15 less its distance from the top.
+        # A subnormal's leading one becomes the implicit one of fp32. The exponent is then -15 less
+        # the number of zeros above that one.
         exponent = Mux(
             field.any(), Mux(field.all(), 255, field + 112), Mux(fraction.any(), 112 - r.zeros1, 0)
         )
@@ -51,12 +53,13 @@ class Widen(wiring.Component):
 
 
 class Narrow(wiring.Component):
-    """`half` is `wide` rounded to the nearest half, ties to even, LATENCY cycles later.
+    """A converter from fp32: `half` is `wide` rounded to 16 bits, ties to even, LATENCY cycles
+    later.
 
-    `element` is BFLOAT16 or FLOAT16; `wide` is fp32 and its only NaN is CANONICAL_NAN, as an
-    Adder gives it. Subnormals are kept; what is too large becomes infinite.
+    `element` is BFLOAT16 or FLOAT16. The only NaN that may come in is CANONICAL_NAN, as an Adder
+    gives it. Subnormals are kept, and numbers that are too large become infinite.
 
-    Twin: slackline.circuit.twins.narrow.
+    The twin (bit-exact Python model) is slackline.circuit.twins.narrow.
     """
 
     LATENCY = 3

@@ -1,4 +1,6 @@
-"""When a message's reduction starts, and what the datapath does in each cycle."""
+"""The aggregation node's scheduler: when a message's reduction starts, and what each cycle
+begins.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -12,13 +14,18 @@ from slackline.circuit._options import NodeOptions
 __all__ = ["STALLS", "Issuer", "Token"]
 
 STALLS = ("adder", "no_credit", "no_local_data", "no_peer_data", "onset")
-"""Why a cycle begins no beat although there is work; exactly one at a time."""
+"""Reasons why a cycle begins no beat although there is work; exactly one applies at a time."""
 
 
 class Token(data.StructLayout):
-    """What travels beside the data: {header, payload: one of them or neither; element; second:
-    the second half of a half type's beat; step: the beat is done; last: so is the frame;
-    skip: the frame at every port's head is dropped}.
+    """Control bits that travel through the adders beside a beat.
+
+    header, payload  the beat is one of the header, or of the payload, or neither
+    element          the Element of the payload
+    second           the token is for the second half of a 16-bit type's beat
+    step             the token ends its beat
+    last             the beat is the last one of its frame
+    skip             the frame at every port's head is dropped
     """
 
     def __init__(self) -> None:
@@ -27,27 +34,31 @@ class Token(data.StructLayout):
 
 
 class Issuer(wiring.Component):
-    """Begins a beat in every cycle in which there is data, room and a lane.
+    """A scheduler that begins a beat in every cycle in which there is data, room and a free lane.
 
-    A message starts once every port has `threshold` frames or the message's last one, or once a
-    port's buffer is full without it (`forced`). Threshold 0 is store-and-forward: only the
-    message's last frame counts. Within a message each frame begins as soon as every port has it.
+    A message starts once every port has `threshold` frames of it or its last frame, or once a
+    port's buffer is full without the last frame (`forced`). Threshold 0 is store-and-forward: only
+    the message's last frame counts. Within a message each frame begins as soon as every port has
+    it.
 
-    frames, agreed     from the Matcher; a frame is taken when it begins
-    fills, finals      of the ports' buffers
-    room               beats that may still be begun before results leave
-    token              what to do now; `uses_room` if a beat of it comes out
-    begun, begun_frame a frame begins (dropped ones too), and which; `reduced`: it is not dropped
-    stalls             a bit for each of STALLS; `starved` for each port whose lack of data it is
+    frames, agreed      from the Matcher; a frame is taken when it begins
+    fills, finals       frames in each port's buffer, and how many of them end a message
+    room                a beat may begin: the output buffer has a place for its result
+    token               the Token of this cycle; with `uses_room`, its beat takes a place in the
+                        output buffer
+    begun, begun_frame  a frame begins or is dropped, and its header fields
+    reduced             a frame begins and is not dropped
+    stalls              a bit for each of STALLS
+    starved             a bit for each port whose lack of data is the reason
     """
 
     def __init__(self, options: NodeOptions) -> None:
         self.options = options
         count = range(options.slots + 1)
         self.active = Signal()
-        """A frame is begun, and its last beat is not."""
+        """A frame has begun, and its last beat has not."""
         self.headers = Signal(range(options.header_beats + 1))
-        """Beats of its header that are not begun."""
+        """Beats of the current frame's header that have not begun."""
         super().__init__(
             {
                 "threshold": In(32),
@@ -102,7 +113,7 @@ class Issuer(wiring.Component):
         with m.If(ends):
             m.d.sync += active.eq(0)
 
-        # The next frame begins with the last beat of the one before.
+        # The next frame begins in the same cycle as the last beat of the frame before.
         may = self.frames.valid & (started | onset | forced)
         m.d.comb += [
             self.begun.eq(may & Mux(self.agreed, ends | ~active, ~active)),
@@ -128,7 +139,11 @@ class Issuer(wiring.Component):
         return m
 
     def _onset(self, m: Module) -> tuple[Signal, Signal]:
-        """Whether a message may start, of the cycle before: fills only grow until it does."""
+        """Return two signals: a message may start by its threshold; a full buffer forces it to
+        start.
+
+        Both describe the cycle before, which is safe because fills only grow until the start.
+        """
         options = self.options
         onset, forced = Signal(), Signal()
         ready, stuck = [], []

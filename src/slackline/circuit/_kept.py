@@ -1,4 +1,4 @@
-"""Circuits as Verilog, kept in the user's cache: a process that only simulates makes none."""
+"""A cache of generated Verilog, so that a process that only simulates generates none."""
 
 import fcntl
 import hashlib
@@ -18,11 +18,11 @@ from slackline.env import cache_folder
 __all__ = ["kept_already", "kept_node", "kept_ring"]
 
 _SOURCES = ("circuit", "wire")
-"""What a circuit is made from: these rooms and Amaranth."""
+"""The packages whose sources decide what Verilog is generated, besides Amaranth."""
 
 
 def kept_node(options: NodeOptions) -> Verilog:
-    """An AggregationNode."""
+    """Return the Verilog of an AggregationNode with these options, from the cache if possible."""
 
     def make() -> Verilog:
         from slackline.circuit._convert import convert
@@ -34,7 +34,7 @@ def kept_node(options: NodeOptions) -> Verilog:
 
 
 def kept_ring(options: RingOptions) -> Verilog:
-    """A QueuedRingNic."""
+    """Return the Verilog of a QueuedRingNic with these options, from the cache if possible."""
 
     def make() -> Verilog:
         from slackline.circuit._convert import convert
@@ -46,11 +46,14 @@ def kept_ring(options: RingOptions) -> Verilog:
 
 
 def _kept(name: str, parameters: object, make: Callable[[], Verilog]) -> Verilog:
-    """What `make` gives for these parameters; called when neither it nor its sources were seen."""
+    """Return the cached Verilog for these parameters; if there is none, call `make` and cache it.
+
+    A change of the gateware's sources makes a cached entry invalid.
+    """
     path = _path(name, parameters)
     folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
-    # One process makes it, the others wait.
+    # The lock lets one process generate the Verilog while the others wait.
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
@@ -63,7 +66,9 @@ def _kept(name: str, parameters: object, make: Callable[[], Verilog]) -> Verilog
 
 
 def kept_already(name: str, parameters: object) -> Verilog | None:
-    """The "node" or "ring" of these options, if it need not be made."""
+    """Return the cached Verilog of the "node" or "ring" with these parameters; None if not
+    cached.
+    """
     path = _path(name, parameters)
     return _read(path) if path.exists() else None
 

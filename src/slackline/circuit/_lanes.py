@@ -1,4 +1,4 @@
-"""Lanes: adders side by side behind a stream, any width from 1 to 16 words a beat."""
+"""Parallel adders (lanes) behind a stream: 1 to 16 words of 32 bits a beat."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -14,26 +14,32 @@ from slackline.circuit._options import check_lanes
 __all__ = ["Lanes", "Operands", "chosen_words"]
 
 _ROOM = 32
-"""Results that may be in the pipeline or wait behind it; more than its latency, so that a reader
-that is always ready gets one a cycle."""
+"""Results that may be in the pipeline or in the buffer behind it. The number exceeds the pipeline's
+latency, so that a reader that is always ready gets a result a cycle."""
 
 
 class Operands(data.StructLayout):
-    """Two beats and what they are made of: {a: 32 bits a lane, b: the same, element: Element}."""
+    """Two beats to add and the type of their elements: {a: 32 bits a lane, b: the same, element:
+    Element}.
+    """
 
     def __init__(self, lanes: int) -> None:
         super().__init__({"a": 32 * lanes, "b": 32 * lanes, "element": 2})
 
 
 class Lanes(wiring.Component):
-    """`o` gives a + b of each pair of beats that `i` takes, in order.
+    """Parallel adders behind a stream: `o` gives a + b of each pair of beats that `i` takes, in
+    order.
 
-    `i`: stream of Operands(lanes); `o`: stream of 32 bits a lane. FLOAT32 and INT32: one beat for
-    one, one a cycle, after LATENCY cycles and the buffer's two. Half types: two beats of
-    fp32 for one of 2 x `lanes` halves, the first half of the elements first; one a cycle at `o`.
-    The adders never stall: a pair is taken only when there is room for its sum.
+    i  stream of Operands(lanes)
+    o  stream of 32 bits a lane
 
-    Twin: slackline.circuit.twins.lanes.
+    FLOAT32 and INT32 give one beat of sums for each pair, one a cycle, after LATENCY cycles and the
+    buffer's two. A 16-bit type gives two beats of fp32 for a pair of beats with 2 x `lanes`
+    elements, the first half of the elements first; `o` then gives one beat a cycle. The adders
+    never stall: a pair is taken only when there is room for its sum.
+
+    The twin (bit-exact Python model) is slackline.circuit.twins.lanes.
     """
 
     LATENCY = Widen.LATENCY + Adder.LATENCY
@@ -75,7 +81,7 @@ class Lanes(wiring.Component):
         claim(
             m,
             platform,
-            # Every result has its place from the cycle in which its pair is taken.
+            # A result's place in the buffer is reserved in the cycle in which its pair is taken.
             room + results.level + ones(under_way) == _ROOM,
             results.r_rdy | (results.level <= 1),
             ~results.w_en | results.w_rdy,
@@ -95,7 +101,10 @@ class Lanes(wiring.Component):
 
 
 def chosen_words(beat: Value, second: Value, half: Value) -> list[Value]:
-    """What each lane adds of `beat`: its word, or its element of the first or the second half."""
+    """Return the operand of each lane in `beat`: a 32-bit word, or with `half` a 16-bit element.
+
+    With `second`, the elements are those of the beat's second half, otherwise those of its first.
+    """
     lanes = len(beat) // 32
     halves = [
         Mux(second, beat.word_select(lanes + k, 16), beat.word_select(k, 16)) for k in range(lanes)

@@ -1,4 +1,4 @@
-"""How many cells a signal passes from register to register, stage by stage of a pipeline."""
+"""The logic depth of a pipeline: cells on the longest path between registers, stage by stage."""
 
 import json
 import re
@@ -13,12 +13,14 @@ __all__ = ["stage_levels"]
 _REGISTER = re.compile(r"FD[RSCP]E|TRELLIS_FF")
 _CLOCKS = ("C", "CLK")
 _NO_LEVEL = ("INV",)
-"""Taken into the look-up table behind them."""
+"""Cells that add no level, since the look-up table behind them absorbs them."""
 
 
 @dataclass(frozen=True)
 class _Reach:
-    """The longest way to a wire: registers from the inputs on, cells from the last of them on."""
+    """The longest path to a wire: `stage` counts registers since the inputs, `levels` counts cells
+    since the last register.
+    """
 
     stage: int
     levels: int
@@ -28,11 +30,11 @@ _START = _Reach(0, 0)
 
 
 def stage_levels(netlist: str, top: str) -> tuple[int, ...]:
-    """For each stage the most cells of any kind between two registers, or from an input.
+    """Return for each pipeline stage the most cells of any kind on a path that ends at a register.
 
-    `netlist` is what Yosys's write_json says of a flat circuit. A stage is told by the number of
-    registers between the inputs and it. Raises UsageError when a register follows itself: that is
-    no pipeline.
+    `netlist` is the output of Yosys's write_json for a flat circuit. A path starts at a register or
+    at an input. A stage's number is that of the registers between the inputs and the stage. Raises
+    UsageError when a register feeds itself, because the circuit is then no pipeline.
     """
     module = json.loads(netlist)["modules"][top]
     drivers = _drivers(module["cells"])
@@ -46,7 +48,7 @@ def stage_levels(netlist: str, top: str) -> tuple[int, ...]:
 
 
 def _drivers(cells: Mapping[str, Any]) -> dict[object, Any]:
-    """By wire: the cell that drives it."""
+    """Map each wire to the cell that drives it."""
     return {
         wire: cell
         for cell in cells.values()
@@ -57,7 +59,7 @@ def _drivers(cells: Mapping[str, Any]) -> dict[object, Any]:
 
 
 def _inputs(cell: Any) -> list[object]:
-    """The wires that decide what the cell gives."""
+    """Return the wires that decide a cell's output; clocks are left out."""
     return [
         wire
         for port, wires in cell["connections"].items()
@@ -69,7 +71,10 @@ def _inputs(cell: Any) -> list[object]:
 def _arrival(
     wires: Sequence[object], drivers: Mapping[object, Any], found: dict[object, _Reach]
 ) -> _Reach:
-    """The latest of these wires. Wires that nothing drives are inputs or constants."""
+    """Return the latest stage, and the longest path, by which any of these wires is reached.
+
+    A wire that nothing drives is an input or a constant. Results are cached in `found`.
+    """
     waiting = list(wires)
     open_wires: set[object] = set()
     while waiting:
@@ -92,7 +97,7 @@ def _arrival(
 
 
 def _latest(reaches: Sequence[_Reach]) -> _Reach:
-    """The last stage among them, and the longest way."""
+    """Return the latest stage and the largest number of levels among the paths."""
     return _Reach(
         max((each.stage for each in reaches), default=0),
         max((each.levels for each in reaches), default=0),

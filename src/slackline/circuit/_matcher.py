@@ -1,4 +1,4 @@
-"""The heads of all ports become one reduced frame to make, if they agree."""
+"""The comparison of the frames at the heads of all ports, which must agree to be reduced to one."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -11,13 +11,13 @@ __all__ = ["Matcher"]
 
 
 class Matcher(wiring.Component):
-    """`o` gives the frame that is at the head of every port, two cycles after the last came.
+    """A comparator of the frames at the heads of all ports, which gives the frame to reduce.
 
-    heads      a stream of Frame for each port; all are taken together
-    o          stream of Frame
-    agreed     with `o`: all heads are alike; else the frames are to be dropped
-    finals     with `o`: which ports' frames end a message
-    comparing  frames are there, but `o` is not yet
+    heads      a stream of Frame for each port; one frame of each is taken in the same cycle
+    o          stream of Frame: the frame to reduce, two cycles after the last port's frame came
+    agreed     valid with `o`: all frames are equal; otherwise they must be dropped
+    finals     valid with `o`: a bit for each port whose frame ends a message
+    comparing  a frame is at every head, but `o` is not valid yet
     """
 
     def __init__(self, ports: int) -> None:
@@ -56,6 +56,6 @@ class Matcher(wiring.Component):
             m.d.sync += compared.eq(1)
         m.d.comb += [head.ready.eq(compared & free) for head in self.heads]
         m.d.comb += self.comparing.eq(all_there & ~self.o.valid)
-        # What was compared does not go before it is taken.
+        # Frames that were compared stay at the heads until they are taken.
         claim(m, platform, ~compared | all_there)
         return m

@@ -1,4 +1,4 @@
-"""The aggregation node: ranks in a star around a circuit that adds what they send."""
+"""The aggregation node: a circuit that adds what the ranks in a star around it send."""
 
 from amaranth.hdl import Cat, Const, Module, ResetInserter, Signal
 from amaranth.lib import stream, wiring
@@ -23,18 +23,18 @@ __all__ = ["AggregationNode", "HeaderWriter"]
 
 
 class AggregationNode(wiring.Component):
-    """Adds frames of `ports` ranks in rank order and sends every sum to all of them.
+    """A circuit that adds frames of `ports` ranks in rank order and sends every sum to all of them.
 
     rx[k]  stream of Beat from rank k; always ready within a frame
-    tx[k]  stream of Beat to rank k; the same frames for all, in order
+    tx[k]  stream of Beat to rank k; the same frames for all ranks, in order
     bus    the registers of `node_registers`: see docs/circuits.md
 
-    A beat of sums a cycle for fp32 and int32, half of that for half types. A frame is reduced when
-    every port has it whole, so a frame of b beats comes out b + latency cycles after it began to
-    come in. The slowest reader sets the pace of all. The last `slots` sums are kept, and given
-    again when a rank sends its part again.
+    The node gives a beat of sums a cycle for fp32 and int32, and one every other cycle for 16-bit
+    types. A frame is reduced when every port has it whole, so a frame of b beats comes out b +
+    latency cycles after it began to come in. The slowest reader sets the pace of all. The node
+    keeps its last `slots` sums and sends one again when a rank sends its contribution again.
 
-    Twin: slackline.circuit.NodeTwin.
+    The twin (bit-exact Python model) is slackline.circuit.NodeTwin.
     """
 
     def __init__(self, options: NodeOptions) -> None:
@@ -106,7 +106,7 @@ class AggregationNode(wiring.Component):
         reducer: Reducer,
         writer: "HeaderWriter",
     ) -> None:
-        """What the parts need of each other."""
+        """Add the invariants that the node's parts require of each other, for formal proofs."""
         for receiver, delay in zip(receivers, reducer.delays, strict=True):
             leaving = (
                 (each.payload & each.step & each.last) | each.skip
@@ -116,7 +116,8 @@ class AggregationNode(wiring.Component):
                 m,
                 platform,
                 receiver.matched == matcher.o.valid,
-                # A slot is taken until the frame's last beat, or its dropping, comes by its port.
+                # A slot is in use until the token of the frame's last beat, or of its dropping,
+                # reaches the port.
                 receiver.used == receiver.fill + issuer.active + sum(leaving, Const(0)),
             )
         beats = self.options.header_beats
@@ -126,8 +127,8 @@ class AggregationNode(wiring.Component):
             m,
             platform,
             issuer.active | (issuer.headers == 0),
-            # Each beat of a header that is made has its token, begun or not, and none has passed
-            # those that are not in the queue yet.
+            # Each header beat that was made has a token, in flight or not begun yet. No token has
+            # overtaken a header beat that is not in the queue yet.
             waiting == issuer.headers + ones(tokens),
             ~writer.begun | (issuer.active & (issuer.headers == beats)),
             ~writer.summed | (issuer.headers + reducer.tokens[0].header == beats),
@@ -177,7 +178,7 @@ class AggregationNode(wiring.Component):
         return receiver
 
     def _broadcast(self, m: Module, sums: Retainer) -> None:
-        """Each beat to every port; it goes when the last has taken it."""
+        """Offer each beat to every port; the beat leaves when the last port has taken it."""
         taken = Signal(self.options.ports)
         taking = Signal(self.options.ports)
         for port, out in enumerate(self.tx):
@@ -194,19 +195,20 @@ class AggregationNode(wiring.Component):
 
 
 class HeaderWriter(wiring.Component):
-    """`o` gives the headers of reduced frames in beats, three cycles after `begin` at the earliest.
+    """A generator of reduced frames' headers, which `o` gives in beats.
 
-    A reduced frame says what its parts said, with `source` as its sender, and acknowledges them.
-    It has no checksum of its payload: the sum is not known when the header leaves.
+    The first beat comes three cycles after `begin` at the earliest. A reduced frame's header
+    repeats the fields of its parts, names `source` as the sender, and acknowledges the parts. It
+    has no checksum of the payload, because the sum is not known when the header leaves.
     """
 
     def __init__(self, options: NodeOptions, ahead: int) -> None:
-        """`ahead`: cycles that a header may begin before it is taken."""
+        """Reserve queue space for headers that begin up to `ahead` cycles before they are taken."""
         self.options = options
         self.headers = SyncFIFO(width=HEADER.size, depth=1 << (ahead + 4).bit_length())
         self.begun, self.summed = Signal(), Signal()
         self.at = Signal(range(options.header_beats))
-        """Beats of the first header that were taken."""
+        """Beats of the queue's first header that were taken."""
         super().__init__(
             {
                 "begin": In(1),

@@ -1,4 +1,4 @@
-"""What an aggregation node does with frames, in plain Python: everything but the time."""
+"""The aggregation node's twin: a Python model with the same frames and events, without timing."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ __all__ = ["NodeTwin"]
 
 @dataclass(kw_only=True)
 class NodeTwin:
-    """AggregationNode without cycles: the same frames out, the same events, in the same order.
+    """A model of AggregationNode without cycles: the same frames and events, in the same order.
 
-    The order of frames between ports does not matter; that of a port's own does.
+    The order of frames between ports does not matter; the order of one port's frames does.
     """
 
     options: NodeOptions
@@ -33,10 +33,10 @@ class NodeTwin:
     epoch: int = 0
     source: int = 0xFFFF
     events: list[dict[str, int]] = field(init=False)
-    """Of each port, by the names of its counters."""
+    """The event counters of each port, by name."""
     mismatched: int = field(init=False, default=0)
     resent: list[bytes] = field(init=False, default_factory=list)
-    """Sums that were given again, since a rank sent its part again."""
+    """Sums that were sent again because a rank sent its contribution again."""
 
     def __post_init__(self) -> None:
         ports = self.options.ports
@@ -49,9 +49,9 @@ class NodeTwin:
         self._kept: list[deque[tuple[Header, bytes]]] = [deque() for _ in range(ports)]
 
     def receive(self, port: int, frame: bytes, *, bad: bool = False) -> list[bytes]:
-        """Takes one frame of rank `port`; returns the reduced frames that it completes.
+        """Take one frame from rank `port`; return the reduced frames that it completes.
 
-        A frame that came before completes none; its sum, if it is kept, joins `resent`.
+        A frame that came before completes none; if its sum is still kept, `resent` gets the sum.
         """
         event, header = self._judge(port, frame, bad)
         self.events[port][event] += 1
@@ -79,7 +79,8 @@ class NodeTwin:
             payload_checksum=0,
         )
         self._sums[first.sequence] = encode(reduced) + payload
-        # One slot a number, so the number before by as many is gone.
+        # A sum's slot is its number modulo `slots`, so this sum overwrites the one `slots` numbers
+        # before.
         self._sums.pop((first.sequence - self.options.slots) & 0xFFFFFFFF, None)
         return [self._sums[first.sequence]]
 

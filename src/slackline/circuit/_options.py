@@ -1,4 +1,4 @@
-"""The parameters of the circuits, which their twins share."""
+"""Parameters of the circuits, which their twins (Python models) share."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ from slackline.wire import HEADER_BYTES
 __all__ = ["LANES", "Beats", "NodeOptions", "check_lanes", "check_power"]
 
 LANES = (1, 2, 4, 8, 16)
-"""Words of 32 bits in a beat; the header fills whole beats of each."""
+"""Widths of a beat in words of 32 bits; a frame header fills whole beats of each width."""
 
 
 def check_lanes(lanes: int) -> int:
-    """`lanes` if a circuit can have that many; else UsageError."""
+    """Return `lanes` if a circuit can have that many lanes; raise UsageError otherwise."""
     if lanes not in LANES:
         known = ", ".join(map(str, LANES))
         raise UsageError(f"lanes must be one of {known}, not {lanes}")
@@ -20,14 +20,14 @@ def check_lanes(lanes: int) -> int:
 
 
 def check_power(name: str, value: int, least: int, most: int) -> int:
-    """`value` if it is a power of two from `least` to `most`; else UsageError."""
+    """Return `value` if it is a power of two from `least` to `most`; raise UsageError otherwise."""
     if not least <= value <= most or value & (value - 1):
         raise UsageError(f"{name} must be a power of two from {least} to {most}, not {value}")
     return value
 
 
 class Beats:
-    """How frames are cut into beats: what options with these two fields have in common."""
+    """Sizes of beats and frames, derived from two fields that several kinds of options have."""
 
     lanes: int
     payload_bytes: int
@@ -39,7 +39,7 @@ class Beats:
 
     @property
     def header_beats(self) -> int:
-        """Beats of a header."""
+        """Beats of a frame header."""
         return HEADER_BYTES // self.beat_bytes
 
     @property
@@ -50,16 +50,17 @@ class Beats:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions(Beats):
-    """How an aggregation node is built."""
+    """Parameters of an aggregation node."""
 
     ports: int = 4
-    """Ranks around the node, 2 to 16; port k is rank k's."""
+    """Ranks around the node, 2 to 16; port k serves rank k."""
     lanes: int = 16
-    """Words of 32 bits in a beat, and adders for each port but one."""
+    """Words of 32 bits in a beat, and the number of adders for each port but one."""
     slots: int = 4
-    """Frames in a port's Rx buffer, and sums that are kept; a power of two from 2 to 1024."""
+    """Frames in a port's receive buffer, and sums kept for resending; a power of two from 2 to
+    1024."""
     payload_bytes: int = 8192
-    """The longest payload of a frame; a power of two, at least one beat."""
+    """Bytes of a frame's longest payload; a power of two, at least 64 bytes and two beats."""
 
     def __post_init__(self) -> None:
         check_lanes(self.lanes)

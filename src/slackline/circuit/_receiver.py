@@ -1,4 +1,4 @@
-"""One port's way in: frames are checked, kept whole in an Rx buffer, or counted and dropped."""
+"""A port's receiver, which checks frames, keeps whole ones in a buffer, and counts the others."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -17,26 +17,27 @@ from slackline.wire import MAGIC, VERSION, FrameKind
 __all__ = ["EVENTS", "Receiver"]
 
 EVENTS = ("accepted", "malformed", "foreign", "repeated", "unordered")
-"""What becomes of a frame; exactly one of them."""
+"""The possible outcomes for a frame; exactly one applies."""
 
 
 class Receiver(wiring.Component):
-    """Takes frames of one rank; accepts those that are whole, right, ours and next in sequence.
+    """A receiver of one rank's frames, which accepts those that are whole, valid and next in
+    sequence.
 
-    i            stream of Beat; not ready at a frame's start while all slots are taken
-    job, epoch   what the frames must carry
-    heads        stream of Frame: accepted frames, in order
-    fill         frames accepted and not `begun`; `finals` of them end a message
-    address      of the Rx buffer: beat within slot, slot; its word is in `word` a cycle later
-    begun        a frame's reduction begins; `begun_final`: it ends its message
-    released     a slot is free again
-    events       a pulse for each frame: see EVENTS
-    again        stream of numbers: `repeated` frames, whose sum their rank seems to lack
+    i           stream of Beat; not ready at a frame's start while all slots are in use
+    job, epoch  the values that frames must carry
+    heads       stream of Frame: the headers of accepted frames, in order
+    fill        accepted frames that have not `begun`; `finals` of them end a message
+    address     of the buffer: beat within slot, slot; `word` is the beat there, a cycle later
+    begun       a frame's reduction begins; with `begun_final`, the frame ends its message
+    released    a slot is free again
+    events      a pulse for each frame: see EVENTS
+    again       stream of numbers of `repeated` frames, whose sum their rank seems to lack
 
-    A frame counts two cycles after its last beat. One that is dropped leaves no trace but its
-    event: the next sequence number expected stays, so its sender must send it again, and what
-    comes twice is dropped too: nothing is ever added twice. One of the last `slots` numbers is
-    `repeated`; the rest, from before or ahead, is `unordered`.
+    A frame counts two cycles after its last beat. A dropped frame leaves no trace but its event:
+    the expected sequence number stays, so its sender must send it again. A frame that comes twice
+    is dropped too, so nothing is added twice. A frame with one of the last `slots` numbers is
+    `repeated`; any other number that is not expected is `unordered`.
     """
 
     def __init__(self, options: NodeOptions, rank: int) -> None:
@@ -44,9 +45,9 @@ class Receiver(wiring.Component):
         self.address_bits = ceil_log2(options.slots * options.slot_beats)
         self._heads = SyncFIFOBuffered(width=Frame().size, depth=options.slots + 1)
         self.used = Signal(range(options.slots + 1))
-        """Slots that are not free."""
+        """Slots that are in use."""
         self.matched = Signal(range(options.slots + 2))
-        """For claims: frames whose head was taken and that are not begun."""
+        """Frames whose header was taken and that have not begun; for claims only."""
         super().__init__(
             {
                 "i": In(stream.Signature(Beat(options.lanes))),
@@ -87,7 +88,11 @@ class Receiver(wiring.Component):
         return m
 
     def _claims(self, m: Module, platform: object, closing: Signal, within: Value) -> None:
-        """What holds if frames are begun after their heads were taken, and released after that."""
+        """Add the port's invariants, for formal proofs.
+
+        The proofs assume that a frame begins after its header was taken, and is released after it
+        began.
+        """
         used, matched = self.used, self.matched
         taken = self.heads.valid & self.heads.ready
         if platform == "formal":
@@ -108,7 +113,7 @@ class Receiver(wiring.Component):
             self.finals <= self.fill,
             self.fill == self._heads.level + matched,
             self._heads.r_rdy | (self._heads.level <= 1),
-            # What comes in has a slot that nothing else is in.
+            # The frame that is coming in has a slot that no other frame is in.
             ~within | (used + closing < self.options.slots),
             ~self._heads.w_en | self._heads.w_rdy,
         )
@@ -129,7 +134,9 @@ class Receiver(wiring.Component):
         ]
 
     def _decide(self, m: Module, reader: FrameReader, slot: Signal) -> None:
-        """The cycle after the last beat: one event, and the frame's head if it is accepted."""
+        """Decide about a frame in the cycle after its last beat: its event, and its header if
+        accepted.
+        """
         options = self.options
         header, closing = reader.header, reader.closing
         sizes: dict[int, list[int]] = {4: [], 2: []}
@@ -159,7 +166,7 @@ class Receiver(wiring.Component):
             end.eq(header.offset + header.length),
             damaged.eq(self.i.payload.bad),
         ]
-        # One bit more than the length has, so that no length wraps.
+        # The sum is one bit wider than the length, so that no length wraps.
         beats = ((header.length + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes))[:32]
         whole = ~reader.cut & (reader.count == beats) & ~damaged & reader.intact
         expected = Signal(32, init=1)

@@ -1,4 +1,4 @@
-"""The datapath: the words of all ports through a chain of adders, headers beside them."""
+"""The aggregation node's datapath: a chain of adders over all ports, with headers beside it."""
 
 from itertools import pairwise
 
@@ -20,21 +20,27 @@ from slackline.circuit._rounder import Rounder
 __all__ = ["Reducer"]
 
 _READ = 1
-"""Cycles from a token to its word."""
+"""Cycles from a token to the word that the port's buffer returns for it."""
 
 
 class Reducer(wiring.Component):
-    """Adds the ports' words in rank order, ((x0 + x1) + x2) + ..., a beat a cycle.
+    """A chain of adders that sums the ports' words in rank order, a beat a cycle.
 
-    token    what begins now
-    now      the token as each port sees it: port k > 1 is Adder.LATENCY cycles behind port k - 1,
-             so that its word meets the sum of the ports before it, and no delay line is needed
-    words    a cycle after `now`: the port's word
-    headers  stream of beats that header tokens take, in order
-    o        stream of Beat: reduced frames; `room`: a beat may be begun, it will find its place
+    The sum is ((x0 + x1) + x2) + ..., in every lane.
 
-    A beat comes out `latency` cycles after its token, and two more for the buffer behind.
-    Twin: slackline.circuit.twins.reduce_in_rank_order.
+    token      the control token of the beat that begins in this cycle
+    uses_room  the token's beat takes a place in the output buffer
+    room       a beat may begin: the output buffer has a place for its result
+    now        the token as each port sees it. A port after port 1 sees it Adder.LATENCY cycles
+               after the port before, so that its word meets the sum so far without a delay line
+    words      each port's word, a cycle after `now`
+    headers    stream of header beats; a token with `header` set takes the next one
+    o          stream of Beat: reduced frames
+
+    A beat comes out of the adders `latency` cycles after its token. The output buffer behind them
+    adds two cycles.
+
+    The twin (bit-exact Python model) is slackline.circuit.twins.reduce_in_rank_order.
     """
 
     def __init__(self, options: NodeOptions) -> None:
@@ -42,10 +48,11 @@ class Reducer(wiring.Component):
         self.delays = [0, *(Adder.LATENCY * k for k in range(options.ports - 1))]
         into = _READ + Widen.LATENCY
         self.latency = self.delays[-1] + into + Adder.LATENCY + Rounder.LATENCY
-        # Twice what is under way: a reader that is always ready gets a beat a cycle.
+        # The buffer holds twice the beats in flight, so a reader that is always ready gets a beat a
+        # cycle.
         self.depth = 1 << (2 * self.latency).bit_length()
         self.tokens = [Signal(Token()) for _ in range(self.latency)]
-        """What began so many cycles ago, less one."""
+        """Delay line of tokens: entry k is the token that began k + 1 cycles ago."""
         beat = 32 * options.lanes
         super().__init__(
             {
@@ -85,7 +92,7 @@ class Reducer(wiring.Component):
         return m
 
     def _chain(self, m: Module, tokens: list[data.View]) -> list[Signal]:
-        """Sums of all ports, a lane each, Rounder.LATENCY before the end of the tokens."""
+        """Return each lane's sum over all ports, Rounder.LATENCY cycles before the last token."""
         options = self.options
         wides: list[list[Signal]] = []
         for port, delay in enumerate(self.delays):
@@ -129,8 +136,8 @@ class Reducer(wiring.Component):
         credits = Signal(range(self.depth + 1), init=self.depth)
         m.d.sync += credits.eq(credits - self.uses_room + (self.o.valid & self.o.ready))
         m.d.comb += self.room.eq(credits.any())
-        # Every result has its place from the cycle in which its beat is begun; that of a half
-        # type's first token is its second one's.
+        # A result's place in the buffer is reserved in the cycle in which its beat begins. A 16-bit
+        # type's beat takes two tokens and is written by the second, so `halved` counts the first.
         writes = Cat(each.header | (each.payload & each.step) for each in tokens[1:])
         halved = tokens[1].payload & ~tokens[1].step
         claim(

@@ -1,4 +1,4 @@
-"""One description of a circuit's registers: gateware, C header and table come from it."""
+"""Descriptions of a circuit's registers, the source of its gateware, C header and table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,14 @@ class Register:
 
     name: str
     address: int
-    """Bytes from the start."""
+    """Bytes from the start of the registers."""
     kind: str
-    """"setting": read and written; "counter": read, counts up and wraps; "constant" and "state":
-    read; "doorbell": written, and what is read is what the circuit made of it."""
+    """How a host uses the register. A "setting" is read and written. A "counter" is read, counts up
+    and wraps. A "constant" and a "state" are read. A "doorbell" is written, and reads as what the
+    circuit made of the written value."""
     meaning: str
     value: int = 0
-    """A setting's value after reset, a constant's value."""
+    """A setting's value after reset, or a constant's value."""
 
 
 _IDENTITY = 0x534C4E44
@@ -64,7 +65,7 @@ def numbered(
     settings: Iterable[tuple[str, int, str]],
     counters: Iterable[tuple[str, str]],
 ) -> tuple[Register, ...]:
-    """Registers side by side from address 0 on: names, meanings, and values where they have one."""
+    """Return registers at consecutive addresses from 0 on, made from rows of names and meanings."""
     found = [
         *((name, "constant", meaning, value) for name, meaning, value in constants),
         *((name, "setting", meaning, value) for name, value, meaning in settings),
@@ -77,7 +78,7 @@ def numbered(
 
 
 def node_registers(options: NodeOptions) -> tuple[Register, ...]:
-    """The registers of an aggregation node, by address."""
+    """Return the registers of an aggregation node, by address."""
     constants = [
         ("identity", "0x534C4E44", _IDENTITY),
         ("ports", "ports of this node", options.ports),
@@ -100,7 +101,7 @@ def node_registers(options: NodeOptions) -> tuple[Register, ...]:
 
 
 def c_header(registers: Sequence[Register], circuit: str = "node") -> str:
-    """The addresses and reset values as a C header, for that circuit."""
+    """Return a C header with the registers' addresses and reset values, named after `circuit`."""
     return "\n".join(_c_lines(registers, circuit.upper())) + "\n"
 
 
@@ -118,7 +119,7 @@ def _c_lines(registers: Sequence[Register], circuit: str) -> Iterable[str]:
 
 
 def register_table(registers: Sequence[Register]) -> str:
-    """The registers as a table in Markdown."""
+    """Return the registers as a table in Markdown."""
     lines = ["| address | register | kind | meaning |", "|---|---|---|---|"]
     lines += [
         f"| 0x{each.address:03X} | {each.name} | {each.kind} | {each.meaning} |"

@@ -1,4 +1,4 @@
-"""Sums that have left are kept, and sent again to who asks: nothing is ever added again."""
+"""A replay buffer of sums: a rank that lost a sum gets it again, and nothing is added twice."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -15,19 +15,20 @@ __all__ = ["Retainer"]
 
 
 class Retainer(wiring.Component):
-    """Passes reduced frames on, keeps the last `slots` of them, and gives one again on request.
+    """A replay buffer: it passes reduced frames on, keeps the last `slots`, and repeats them on
+    request.
 
-    i, o      streams of Beat; what passes is not delayed
-    begin     a frame that `i` will give has begun; `sequence` is its number
-    again     a stream for each port: the number of a frame that it wants again
-    resent    a frame is given again
+    i, o    streams of Beat; frames that pass are not delayed
+    begin   a frame that `i` will give has begun; `sequence` is its number
+    again   a stream for each port: the number of a frame that the port wants again
+    resent  a pulse: a frame is sent again
 
-    A request waits for the end of the frame in hand; lower ports go first. A frame that is not kept
-    any more, or not there yet, is not given. What is given again leaves at a beat in two cycles.
+    A request waits for the end of the current frame; lower ports go first. A frame that is no
+    longer kept, or not there yet, is not sent. A repeated frame leaves at a beat every two cycles.
     """
 
     def __init__(self, options: NodeOptions, ahead: int) -> None:
-        """`ahead`: cycles from `begin` to the frame's first beat, at most."""
+        """Size the buffer for at most `ahead` cycles from `begin` to the frame's first beat."""
         self.options = options
         self.ahead = ahead
         beats = stream.Signature(Beat(options.lanes))
@@ -85,7 +86,7 @@ class Retainer(wiring.Component):
                     with m.If(self.i.payload.last):
                         m.d.comb += [begun.r_en.eq(1), keep.en.eq(1)]
                         m.d.sync += [beat.eq(0), kept.bit_select(slot, 1).eq(1)]
-                # Valid may not be withdrawn, so a request waits for a cycle without a frame,
+                # A stream may not withdraw valid, so a request waits for a cycle without a frame,
                 # or for the last beat of one.
                 ends = moved & self.i.payload.last
                 with m.If(asked & (ends | (~self.i.valid & (beat == 0)))):
@@ -108,10 +109,10 @@ class Retainer(wiring.Component):
                     with m.If(read.data.last):
                         m.d.sync += [beat.eq(0), asked.eq(0)]
                         m.next = "PASS"
-        # What is wanted does not change while it is given.
+        # The requested number does not change while its frame is being sent.
         claim(m, platform, asked | machine.ongoing("PASS"))
         if platform == "formal":
-            # Imported here, since it is for a proof only.
+            # The import stands here because only formal proofs need the module.
             from slackline.circuit._retainer_claims import KeptSums
 
             KeptSums(sums, numbers, kept, slot_bits).claim(
@@ -132,7 +133,10 @@ class Retainer(wiring.Component):
         return m
 
     def _requests(self, m: Module, asked: Signal, wanted: Signal) -> None:
-        """The next request, of the lowest port that has one; more than `slots` of one are lost."""
+        """Choose the next request, of the lowest port that has one.
+
+        A port's requests beyond `slots` are lost.
+        """
         waiting = []
         for port, again in enumerate(self.again):
             m.submodules[f"requests_{port}"] = requests = SyncFIFO(

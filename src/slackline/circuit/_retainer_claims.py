@@ -1,4 +1,4 @@
-"""What is given again as a frame of some number is what passed as that frame: for a proof only."""
+"""The claim that the replay buffer repeats a frame exactly as it first passed; for proofs only."""
 
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -10,9 +10,9 @@ __all__ = ["KeptSums"]
 
 
 class KeptSums:
-    """Looks at one beat, `place`, of one frame, `number`; both may be any.
+    """The claim about one beat, `place`, of one frame, `number`; the proof lets both be any.
 
-    The claims beside the last one are what its induction needs to know about the memories.
+    The claims besides the last one state facts about the memories that its induction needs.
     """
 
     def __init__(self, sums: Memory, numbers: Memory, kept: Signal, slot_bits: int) -> None:
@@ -37,17 +37,21 @@ class KeptSums:
         wanted: Value,
         read: Value,
     ) -> None:
-        """A beat `payload` of frame `number` has `moved`; or `gives` a beat `read` of `wanted`.
+        """Add the claim that each beat `read` of a repeated frame equals the beat that first
+        passed.
 
-        `passing`: a frame is offered, and `numbered`, its number is known; `idle`: none is given
-        again; `looks`: one might be.
+        When `moved`, beat `payload` of frame `number` passes; when it `gives`, the buffer repeats
+        beat `read` of frame `wanted`. `passing`: a frame is offered. `numbered`: the number of the
+        offered frame is known. `idle`: no frame is being repeated. `looks`: the wanted frame is
+        being looked up.
         """
         bits = self._slot_bits
         the_number, place = Signal(32), Signal(self._place_bits)
         m.d.comb += [the_number.eq(AnyConst(32)), place.eq(AnyConst(self._place_bits))]
         its, slot = the_number[:bits], number[:bits]
         ends = moved & payload.last
-        # Needed of those around: a frame fits its place, and its number is there before it.
+        # The buffer's surroundings must ensure that a frame fits its slot and that its number comes
+        # before it.
         assume(m, platform, ~passing | numbered, ~passing | payload.last | ~beat.all())
 
         partial, whole, known = Signal(), Signal(), Signal()

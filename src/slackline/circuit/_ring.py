@@ -1,4 +1,4 @@
-"""The ring NIC: what passes by from one rank to the next, with this host's part added."""
+"""The ring NIC: a circuit that adds this host's contribution to sums that travel round a ring."""
 
 from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
@@ -21,22 +21,26 @@ __all__ = ["RingNic"]
 
 
 class RingNic(wiring.Component):
-    """Sums round a ring for one host; each operation opens at a rank of its own.
+    """A NIC that sums round a ring for one host; each operation starts at a rank of its own.
 
     rx, rx_back     streams of Beat from the predecessor and to it: data in; ACKs and GRANTs out
     tx, tx_back     streams of Beat to the successor and from it: data out; ACKs and GRANTs in
-    descriptors     stream of Descriptor: operations to open; not ready while all are taken
-    read_requests   stream of DmaRequest; read_data: stream of Beat, what was asked for, in
-                    order, `last` at the end of each request; always ready
-    write_requests  stream of DmaRequest; write_data: stream of Beat, likewise
+    descriptors     stream of Descriptor: operations to open; not ready while no more can be open
+    read_requests   stream of DmaRequest
+    read_data       stream of Beat: the requested data, in order, `last` at the end of each request;
+                    always ready
+    write_requests  stream of DmaRequest
+    write_data      stream of Beat, likewise
     completions     stream of Key: operations whose sum has left by write_data
     bus             the registers of `nic_registers`: see docs/circuits.md
-    enabled         control bit 0; ranks: the register
+    enabled         control bit 0
+    ranks           the register `ranks`
 
-    A beat a cycle; a frame goes on when it is whole and its local data are here. Nothing but
-    `tx` and `write_data` can hold it back, and neither makes a frame in hand wait for data.
+    The NIC moves a beat a cycle. A frame goes on when it is whole and its local data are here.
+    Nothing but `tx` and `write_data` can hold the NIC back, and neither makes a begun frame wait
+    for data.
 
-    Twin: slackline.circuit.RingTwin.
+    The twin (bit-exact Python model) is slackline.circuit.RingTwin.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -161,7 +165,9 @@ class RingNic(wiring.Component):
         return m
 
     def _place(self, m: Module, bank: Bank) -> Signal:
-        """The settings, and what follows from them."""
+        """Return the settings of the registers, and the ranks of both neighbours that follow from
+        them.
+        """
         place = Signal(Place())
         rank, ranks = (bank.settings[name][:16] for name in ("rank", "ranks"))
         last = rank + 1 == ranks

@@ -1,4 +1,4 @@
-"""What a ring NIC tells its predecessor, and hears from its successor: ACKs and GRANTs."""
+"""Flow control of a ring NIC: ACKs and GRANTs to the predecessor, and from the successor."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -16,11 +16,13 @@ __all__ = ["RingAnswerer", "RingListener"]
 
 
 class RingAnswerer(wiring.Component):
-    """Sends headers to the predecessor, one at a time: ACKs when there is news, and GRANTs.
+    """A sender of flow-control headers to the predecessor: ACKs when a channel has changed, and
+    GRANTs.
 
     changed        of each channel: an ACK is due
-    base, arrived  of the RingReceiver, as they are when the ACK is made
-    grants         stream of Key
+    base, arrived  the RingReceiver's state at the time when the ACK is made
+    grants         stream of Key: operations to grant
+    o              stream of Beat: one header at a time
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -53,7 +55,8 @@ class RingAnswerer(wiring.Component):
             acknowledge=Mux(acks, Mux(side, self.base[1], self.base[0]), 0),
             tag=Mux(acks, Mux(side, self.arrived[1], self.arrived[0]), self.grants.payload.tag),
             chunk=Mux(acks, 0, self.grants.payload.chunk),
-            # Not zero: whoever has this may send all of the operation.
+            # A GRANT with an offset other than 0 permits the predecessor to send all of the
+            # operation. With offset 0 a GRANT is a request.
             offset=Mux(acks, 0, (1 << 64) - 1),
             flags=Cat(acks & ~side, Const(0, 7), self.place.plan),
         )
@@ -91,10 +94,10 @@ class RingAnswerer(wiring.Component):
 
 
 class RingListener(wiring.Component):
-    """Takes headers of the successor; what is not an ACK or a GRANT of it is `dropped`.
+    """A receiver of the successor's headers; one that is not an ACK or a GRANT of it is `dropped`.
 
     acks     stream of headers
-    granted  stream of Key; one that finds no room is lost, and asked for again
+    granted  stream of Key; a grant that finds no room is lost, and requested again
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -113,7 +116,7 @@ class RingListener(wiring.Component):
         m = Module()
         place = self.place
         m.submodules.reader = reader = FrameReader(self.options)
-        # All operations may be granted at once.
+        # The queue has room for a grant of every operation, because all may be granted at once.
         depth = max(8, self.options.operations)
         m.submodules.queue = queue = SyncFIFO(width=Key().size, depth=depth)
         header = Signal(HEADER)

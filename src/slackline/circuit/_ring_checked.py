@@ -1,4 +1,6 @@
-"""A ring NIC, and another behind it that does some of its operations again: their bits agree."""
+"""A ring NIC with a second one behind it that repeats some operations and must give the same
+bits.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,18 @@ _TAG, _CHUNK, _FLAGS = (
 )
 _LINE = 64
 _FRAMES_AT_ONCE = 8
-"""That the checking device is given before it works: it can be ended between them."""
+"""Frames that the checking device gets before it works; a check can be ended between such
+batches."""
 
 
 class Checks:
-    """Which operations are checked, and how many were: one for all NICs of a process."""
+    """A sampler of the operations to check, with counters; all NICs of a process share one."""
 
     def __init__(self, every: int, most_bytes: int = 4 << 20) -> None:
-        """Each `every`-th; if that one is longer than `most_bytes`, or the one before is still
-        being checked, the next that can be.
+        """Sample each `every`-th operation.
+
+        If that one is longer than `most_bytes`, or its NIC is still checking another, the next
+        operation that can be checked is taken in its place.
         """
         self._every, self._most_bytes = every, most_bytes
         self._lock = threading.Lock()
@@ -40,7 +45,7 @@ class Checks:
         self._owed = False
 
     def take(self, operation: RingOperation, free: bool) -> bool:
-        """Counts an operation; whether it is to be checked. `free`: none is at this NIC."""
+        """Count an operation; return whether to check it. `free`: its NIC is checking no other."""
         with self._lock:
             self._posted += 1
             if self._posted % self._every == 0:
@@ -51,19 +56,21 @@ class Checks:
             return chosen
 
     def agreed(self) -> None:
-        """Counts an operation whose bits were the same."""
+        """Count a check that found the same bits."""
         with self._lock:
             self._done += 1
 
     def counters(self) -> Mapping[str, int]:
-        """`device_checks_due`, and `device_checks_done`: those whose bits were the same."""
+        """Return `device_checks_due`, and `device_checks_done`: the checks that found the same
+        bits.
+        """
         with self._lock:
             return {"device_checks_due": self._due, "device_checks_done": self._done}
 
 
 @dataclass
 class _Record:
-    """What an operation was given, and what came of it."""
+    """The inputs and the results of one operation, for its check."""
 
     operation: RingOperation
     own: bytes
@@ -73,12 +80,13 @@ class _Record:
 
 
 class CheckedRing(Outbox):
-    """A RingDevice that is `device`, but for this: some operations are done again elsewhere.
+    """A RingDevice that forwards to `device`, and repeats some operations on a second device.
 
-    Once one of these is completed, a device of `open_other` does it on copies of memory, from the
-    same frames, on a thread of its own. Its frames and sums must be the same to the bit, but for
-    the numbers of frames, which count what else there is. If they are not, or it fails, the next
-    call here raises InternalError. What `device` does, and when, does not depend on any of this.
+    When a sampled operation is completed, a device from `open_other` repeats it on copies of
+    memory, from the same frames, on a thread of its own. Its frames and sums must be the same to
+    the bit, except the numbers of frames, which depend on other operations. If the results differ,
+    or the second device fails, the next call here raises InternalError. The check never affects
+    what `device` does, or when.
     """
 
     def __init__(
@@ -95,35 +103,35 @@ class CheckedRing(Outbox):
         self._record: _Record | None = None
 
     def post(self, operation: RingOperation) -> None:
-        """See RingDevice."""
+        """Post an operation, and copy its data if it is to be checked: see RingDevice."""
         self._again.raise_if_failed()
         own = None
         free = self._record is None and self._again.idle
         if self._checks.take(operation, free):
-            # The sum may go where this rank's part was.
+            # The copy is made first, because the sum may overwrite this rank's contribution.
             own = ctypes.string_at(operation.source, operation.total)
         self._device.post(operation)
         if own is not None:
             self._record = _Record(operation, own)
 
     def receive(self, frame: bytes) -> None:
-        """See RingDevice."""
+        """Take a frame of the predecessor, and record it if it is to be checked: see RingDevice."""
         self._device.receive(frame)
         if self._record is not None and _belongs(frame, self._record.operation):
             self._record.frames_in.append(frame)
 
     def advance(self) -> None:
-        """See RingDevice."""
+        """Run the device; raise InternalError if a check has failed: see RingDevice."""
         self._again.raise_if_failed()
         self._device.advance()
 
     def frames(self) -> list[bytes]:
-        """See RingDevice."""
+        """Return the frames for the successor: see RingDevice."""
         self._collect()
         return super().frames()
 
     def completed(self) -> list[tuple[int, int]]:
-        """See RingDevice."""
+        """Return completed operations, and start the check of a recorded one: see RingDevice."""
         self._collect()
         found = self._device.completed()
         record = self._record
@@ -135,11 +143,11 @@ class CheckedRing(Outbox):
         return found
 
     def counters(self) -> Mapping[str, int]:
-        """See RingDevice; and those of Checks."""
+        """Return the counters of the device and those of Checks."""
         return {**self._device.counters(), **self._checks.counters()}
 
     def close(self) -> None:
-        """See RingDevice. A check that is not done is given up."""
+        """Close the device: see RingDevice. A check that is not done is given up."""
         self._device.close()
         self._again.close()
 
@@ -152,7 +160,7 @@ class CheckedRing(Outbox):
 
 
 class _Again:
-    """The thread that does operations again; the device there lives as long as it."""
+    """The thread that repeats operations, with the device that it opens and closes for that."""
 
     def __init__(
         self, open_device: Callable[[], RingDevice], place: RingPlace, checks: Checks
@@ -170,7 +178,7 @@ class _Again:
         return self._record is None
 
     def check(self, record: _Record) -> None:
-        """Hands it over; only when idle."""
+        """Hand a recorded operation to the thread, which must be idle."""
         with self._changed:
             self._record = record
             self._changed.notify()
@@ -184,7 +192,7 @@ class _Again:
             raise self._failure
 
     def close(self) -> None:
-        """Waits for what the device is doing, for some frames at most."""
+        """End the thread; blocks until the device has finished its batch of frames."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -220,7 +228,10 @@ class _Again:
             return None if self._closed else self._record
 
     def _difference(self, device: RingDevice, record: _Record) -> str:
-        """What is not the same, in words; empty if all is, or if there was no time to see."""
+        """Repeat an operation; return a phrase for the first difference, or an empty string.
+
+        The string is empty if all is the same, and if the device was closed before the end.
+        """
         wanted = record.operation
         source = _Memory(wanted.source, wanted.total, record.own)
         target = source
@@ -249,7 +260,9 @@ class _Again:
 
 
 class _Memory:
-    """As much memory as an operation's, at an address that lies in its line as that one does."""
+    """A buffer of `size` bytes whose address lies in its 64-byte line as the address `like`
+    does.
+    """
 
     def __init__(self, like: int, size: int, content: bytes = b"") -> None:
         self._buffer, self._size = ctypes.create_string_buffer(size + _LINE), size
@@ -271,9 +284,9 @@ def _belongs(frame: bytes, operation: RingOperation) -> bool:
 
 
 def _batches(frames: list[bytes]) -> Iterator[list[bytes]]:
-    """The frames, some at once: of one kind, since a sum is due when this rank's part is in it.
+    """Yield the frames in batches, each of one kind: a final sum is due after this rank's partial.
 
-    None at first: the rank that opens an operation sends before it receives.
+    The first batch is empty, because the rank that starts an operation sends before it receives.
     """
     yield []
     for _, alike in groupby(frames, lambda frame: frame[_FLAGS]):
@@ -283,7 +296,7 @@ def _batches(frames: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def _different(frames: list[bytes], others: list[bytes]) -> Header | None:
-    """The header of the first frame that is not in both, numbers of frames apart."""
+    """Return the header of the first frame that is not in both lists; frame numbers are ignored."""
     ours, theirs = _by_place(frames), _by_place(others)
     for place in sorted(ours.keys() | theirs.keys()):
         if ours.get(place) != theirs.get(place):
@@ -292,7 +305,9 @@ def _different(frames: list[bytes], others: list[bytes]) -> Header | None:
 
 
 def _by_place(frames: list[bytes]) -> dict[tuple[int, FrameFlag, int], tuple[Header, bytes]]:
-    """By offset and kind, and which it is of those that are the same in these."""
+    """Return the frames by offset, kind, and a count that tells frames with equal offset and kind
+    apart.
+    """
     found: dict[tuple[int, FrameFlag, int], tuple[Header, bytes]] = {}
     for frame in frames:
         header = replace(decode(frame), sequence=0)

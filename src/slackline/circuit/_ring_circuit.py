@@ -1,4 +1,4 @@
-"""A simulated ring NIC as a device: its link is this process, which loses nothing."""
+"""A simulated ring NIC as a RingDevice, whose links are this process and lose nothing."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -28,16 +28,21 @@ _NEVER = 0xFFFFFFFF
 
 
 class RingCircuit(Outbox):
-    """A QueuedRingNic in Verilator, as a RingDevice.
+    """A RingDevice that runs a QueuedRingNic in Verilator.
 
-    Operations go by its queues, in this process's memory, as they would by a driver's. Frames
-    get numbers of their own on the way in; ACKs and GRANTs are given and taken here.
+    Operations go through the NIC's queues, in this process's memory, as a driver would post them.
+    Incoming frames get sequence numbers here. ACKs and GRANTs of both neighbours are sent and
+    received here.
     """
 
     def __init__(
         self, options: RingOptions, place: RingPlace, *, simulation: Simulation | None = None
     ) -> None:
-        """`simulation`: of a QueuedRingNic of these options, to be closed with this."""
+        """Configure and enable the NIC.
+
+        `simulation` is one of a QueuedRingNic with these options; the device closes it. Without
+        `simulation`, a new one is opened.
+        """
         super().__init__()
         self.options = options
         self._place = place
@@ -61,7 +66,9 @@ class RingCircuit(Outbox):
             self._driver.write(name, value)
 
     def post(self, operation: RingOperation) -> None:
-        """See RingDevice."""
+        """Post an operation to the NIC's queue, and lend its memory to the circuit: see
+        RingDevice.
+        """
         self._host.post(operation)
         self._open[operation.key] = operation
         self._simulation.lend(operation.source, operation.total, writable=False)
@@ -69,17 +76,19 @@ class RingCircuit(Outbox):
         self._driver.post(operation)
 
     def receive(self, frame: bytes) -> None:
-        """See RingDevice."""
+        """Take a frame of the predecessor: see RingDevice."""
         _, header = judge(frame, self.options, self._place)
         if header is None:
-            # The circuit counts it.
+            # A frame that is not accepted goes to the circuit as it is, so that the circuit counts
+            # it.
             self._simulation.send(RING_STREAMS["rx"], frame)
             return
         self._waiting[header.flags].extend(self._host.in_order(frame, header))
 
     def advance(self) -> None:
-        """See RingDevice."""
-        # A frame may follow at once, and must find its operation.
+        """Simulate until nothing is left to do without new input: see RingDevice."""
+        # The posted operations must be open first, because a frame may follow at once and must find
+        # its operation.
         while self._driver.waiting():
             self._simulation.step(16)
         self._simulation.step(8)
@@ -92,16 +101,16 @@ class RingCircuit(Outbox):
             raise InternalError("the circuit takes no more frames and does not say why")
 
     def counters(self) -> Mapping[str, int]:
-        """See RingDevice; and the simulation's `cycles`."""
+        """Return the NIC's counters, and the simulation's `cycles`: see RingDevice."""
         counted = {name: self._driver.read(name) for name, _ in RING_COUNTERS}
         return counted | {"cycles": self._simulation.step(0)}
 
     def close(self) -> None:
-        """See RingDevice."""
+        """Close the simulation: see RingDevice."""
         self._simulation.close()
 
     def _give(self) -> None:
-        """As many frames as there are slots for."""
+        """Send the circuit as many waiting frames as there are free slots."""
         for flags, waiting in self._waiting.items():
             while waiting and self._room(flags):
                 frame = waiting.popleft()
@@ -111,7 +120,9 @@ class RingCircuit(Outbox):
                 self._next[flags] += 1
 
     def _take(self) -> bool:
-        """What the circuit gave is answered; whether there is anything to do after that."""
+        """Acknowledge what the circuit sent, and take its completions; return whether there is more
+        to do.
+        """
         sent = [frame for frame, _, _ in self._simulation.frames(RING_STREAMS["tx"])]
         last: dict[FrameFlag, int] = {}
         for frame in sent:
@@ -139,7 +150,7 @@ class RingCircuit(Outbox):
         return self._next[flags] - self._freed[flags] < self.options.slots
 
     def _answer(self, header: Header) -> None:
-        """As the successor."""
+        """Send the circuit a flow-control header, as its successor would."""
         place = self._place
         said = replace(
             header,

@@ -1,4 +1,4 @@
-"""A ring NIC's operations: what is open, what is granted, and which frame has its turn."""
+"""A ring NIC's scheduler: open operations, grants, and the choice of the next frame."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -13,27 +13,33 @@ __all__ = ["RingClerk"]
 
 
 class RingClerk(wiring.Component):
-    """One matter at a time: an operation posted, a grant, a frame at the head of its channel.
+    """A scheduler that handles one event at a time: an operation posted, a grant, or a frame.
 
-    A key is looked for in all operations at once; while the RingDispatcher makes a job of a frame,
-    the next one's is looked for. An operation is *granted* when all ranks from here to its last
-    have posted it: its last NIC grants what it posts, every other one what its successor has
-    granted and it has posted itself; and each tells its predecessor, who asks for what it posts. So
-    no partial ever waits in a slot for a host, whatever the order of posting.
+    A Key (tag and chunk) is compared with those of all operations at once. While the RingDispatcher
+    makes a job of a frame, the scheduler looks for the next frame's operation.
 
-    descriptors        what the host posts, while there is an operation free
-    there, look, head  of the RingReceiver; `fetched` of each channel
-    granted            keys from the successor; asks: keys from the predecessor
-    grants, inquiries  keys for the predecessor, for the successor
-    jobs               a stream for each channel: partials, or own data where they open; finals
-    reads              what of the host's memory to read, in the order of `jobs[0]`
-    room               the host's data of one more frame finds room, of two more; `reserved` beats
-                       are used
-    space              a partial may enter the channel here; `claimed`: one will, and has its place
-    waits              own data wait for space
-    tick               time to ask again, for one operation
-    open               operations that are
-    unexpected         a frame was not due
+    An operation is *granted* when all ranks from this one to its last rank have posted it. The last
+    rank's NIC grants each operation that its host posts. Every other NIC grants an operation that
+    its host has posted and its successor has granted. Each NIC tells its predecessor of its grants,
+    and requests a grant of each operation that its host posts. So no partial sum ever waits in a
+    slot for a host, whatever the order of posting.
+
+    descriptors                 operations that the host posts; taken while another may be open
+    there, look, head, fetched  of the RingReceiver: the frame at the head of each channel
+    granted, asks               Keys that the successor grants; Keys that the predecessor asks for
+    grants, inquiries           Keys that are granted to the predecessor, or asked of the successor
+    jobs                        a stream for each channel: partials, with own data where they start
+                                a sum; finals
+    reads                       reads of the host's memory, in the order of `jobs[0]`
+    room                        the host's data of one more frame find room; those of two more
+    reserved                    beats of that room that are used now
+    space                       a partial may enter the channel at this NIC
+    claimed                     a partial will enter the channel here, and takes its place at the
+                                successor now
+    waits                       own data wait for `space`
+    tick                        a pulse: the grant of one operation is to be requested again
+    open                        the number of open operations
+    unexpected                  a pulse: a frame was not due
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -77,7 +83,8 @@ class RingClerk(wiring.Component):
         opened, allowed = Signal(count), Signal(count)
         index, key = Signal(range(count)), Signal(Key())
         hits, found = Signal(count), Signal()
-        # What is looked for: a grant or a question that came, or a frame.
+        # The Key that is looked for belongs to a frame, or to a grant or a request that came
+        # (`answers`).
         answers, grant = Signal(), Signal()
         free, any_free = Signal(range(count)), Signal()
         m.d.sync += [any_free.eq(~opened.all()), free.eq(_lowest(m, ~opened, "free"))]
@@ -124,7 +131,8 @@ class RingClerk(wiring.Component):
                     m.d.sync += key.eq(
                         Mux(self.granted.valid, self.granted.payload, self.asks.payload)
                     )
-                    # No frame is begun before it, so its turn comes.
+                    # No frame begins before a waiting grant or request, so the dispatcher becomes
+                    # idle for it.
                     with m.If(dispatcher.idle):
                         m.d.comb += [
                             self.granted.ready.eq(1),
@@ -180,7 +188,7 @@ class RingClerk(wiring.Component):
                         m.d.sync += keys[k].eq(key)
                 m.d.sync += opened.bit_select(index, 1).eq(1)
                 m.d.comb += opens.eq(1)
-                # `hops` of RingPlace.
+                # RingPlace.hops has the same arithmetic.
                 ahead = place.rank - start
                 hops = Mux(ahead < 0, ahead + place.ranks, ahead)[:16]
                 m.d.sync += [
@@ -190,7 +198,7 @@ class RingClerk(wiring.Component):
                 ]
                 m.next = "ROLE"
             with m.State("ROLE"):
-                # Meanwhile the number of the next free operation has come about.
+                # This state gives `free` the time to find the next operation that is not open.
                 m.d.sync += allowed.bit_select(index, 1).eq(role.last)
                 m.d.comb += [
                     dispatcher.assigns.eq(1),
@@ -206,7 +214,7 @@ class RingClerk(wiring.Component):
 
 
 def _lowest(m: Module, bits: Signal, name: str) -> Signal:
-    """The lowest bit that is set."""
+    """Return the index of the lowest bit that is set."""
     found = Signal(range(len(bits)), name=f"lowest_{name}")
     for k in reversed(range(len(bits))):
         with m.If(bits[k]):

@@ -1,4 +1,4 @@
-"""A ring NIC as the host sees it: operations posted, frames in, frames out."""
+"""The host's interface to a ring NIC: operations are posted, frames go in and come out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,26 +21,28 @@ __all__ = [
 
 
 def sum_bytes(dtype: DType, flags: FrameFlag) -> int:
-    """Bytes of an element on the wire: partials of half types travel as fp32."""
+    """Return the bytes of an element on the wire, where partial sums of 16-bit types travel as
+    fp32.
+    """
     return max(4, dtype.itemsize) if flags & FrameFlag.PARTIAL else dtype.itemsize
 
 
 @dataclass(frozen=True, kw_only=True)
 class RingOptions(Beats):
-    """How a ring NIC is built."""
+    """Parameters of a ring NIC."""
 
     lanes: int = 16
-    """Words of 32 bits in a beat, and adders."""
+    """Words of 32 bits in a beat, and the number of adders."""
     slots: int = 8
-    """Frames that each of the two virtual channels keeps on its way in, and on its way out; a power
-    of two from 2 to 64."""
+    """Frames that each of the two virtual channels (partial and final sums) keeps on its way in,
+    and as many on its way out; a power of two from 2 to 64."""
     payload_bytes: int = 8192
-    """The longest payload of a frame; a power of two from 128 on."""
+    """Bytes of a frame's longest payload; a power of two from 128 on."""
     operations: int = 64
-    """Operations that may be posted at once; a power of two from 2 to 256."""
+    """Operations that may be open at once; a power of two from 2 to 256."""
     ahead_beats: int = 0
-    """Beats of the host's memory that may be on their way or wait for their turn; at least those of
-    the longest frame. 0: of four such frames."""
+    """Beats of host memory that may be requested or buffered before they are used; at least those
+    of the longest frame. 0 stands for those of four such frames."""
 
     def __post_init__(self) -> None:
         check_lanes(self.lanes)
@@ -54,7 +56,7 @@ class RingOptions(Beats):
 
     @property
     def read_beats(self) -> int:
-        """`ahead_beats`, or what it is if it is 0."""
+        """The value of `ahead_beats`, with its default in place of 0."""
         return self.ahead_beats or 4 * self.slot_beats
 
 
@@ -63,46 +65,47 @@ class RingOperation:
     """A tensor of this host, or a chunk of it, that is to become the sum over all ranks."""
 
     tag: int
-    """What all ranks call it, together with `chunk`."""
+    """The operation's number, the same on all ranks; tag and chunk together identify an
+    operation."""
     dtype: DType
-    """One of ELEMENTS."""
+    """The element type, one of ELEMENTS."""
     total: int
-    """Its bytes."""
+    """Bytes of the tensor or chunk."""
     frame_bytes: int
-    """Bytes of it in every frame but the last, the same on all ranks; a multiple of 64."""
+    """Bytes of the tensor in every frame but the last, the same on all ranks; a multiple of 64."""
     source: int
-    """The address of what this rank adds."""
+    """The address of this rank's contribution."""
     target: int
-    """The address of where the sum goes; may be `source`."""
+    """The address that the sum is written to; it may equal `source`."""
     chunk: int = 0
-    """Which chunk of a tensor this is; 0 to 65535."""
+    """The number of this chunk of a tensor, 0 to 65535."""
     start: int = 0
-    """The rank whose data open it; the rank before that one makes the sum final."""
+    """The rank whose data start the sum; the rank before it in the ring makes the sum final."""
 
     @property
     def key(self) -> tuple[int, int]:
-        """What it is known by: tag and chunk."""
+        """The tag and the chunk, which identify the operation."""
         return self.tag, self.chunk
 
     def size_at(self, offset: int) -> int:
-        """Bytes of the tensor in the frame at that offset."""
+        """Return the bytes of the tensor in the frame at `offset`."""
         return min(self.frame_bytes, self.total - offset)
 
     def wire_bytes(self, offset: int, flags: FrameFlag) -> int:
-        """Bytes of payload of that frame."""
+        """Return the payload bytes of the frame at `offset`, of the kind that `flags` tells."""
         return self.size_at(offset) * sum_bytes(self.dtype, flags) // self.dtype.itemsize
 
 
 @dataclass(frozen=True, kw_only=True)
 class RingPlace:
-    """Where in which ring a NIC is."""
+    """A NIC's position in a ring, and the identity of that ring."""
 
     rank: int
     ranks: int
     job: int
     epoch: int
     plan_id: int
-    """What frames carry as the plan's id."""
+    """The id of the plan, which frames carry."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.ranks <= 65535:
@@ -112,30 +115,38 @@ class RingPlace:
 
     @property
     def predecessor(self) -> int:
-        """Whose frames come in."""
+        """The rank whose frames come in."""
         return (self.rank - 1) % self.ranks
 
     def hops(self, start: int) -> int:
-        """How many ranks come before this one in an operation that `start` opens."""
+        """Return the number of ranks before this one in an operation that starts at rank
+        `start`.
+        """
         return (self.rank - start) % self.ranks
 
     def first(self, start: int) -> bool:
-        """It adds nothing: its own data open the operation."""
+        """Return whether this rank starts the operation, with its own data and nothing to add them
+        to.
+        """
         return self.rank == start
 
     def last(self, start: int) -> bool:
-        """Its sums are final."""
+        """Return whether this rank's sums are final."""
         return self.hops(start) == self.ranks - 1
 
     def passes_on(self, start: int) -> bool:
-        """It sends on the final values that come in; the last one that gets them does not."""
+        """Return whether this rank forwards final sums; the last rank that receives them does
+        not.
+        """
         return self.hops(start) < self.ranks - 2
 
 
 def rotated(operation: RingOperation, ranks: int) -> tuple[RingOperation, ...]:
-    """The operations of a rotating ring: the chunks of the plan `ring`, each with its start.
+    """Return the operations of a rotating ring: a tensor's chunks in the plan `ring`.
 
-    Chunk c opens at rank c + 1 and is final at rank c. Empty chunks are left out.
+    Each chunk starts at a rank of its own: chunk c starts at rank c + 1 and is final at rank c.
+    Empty chunks are left out. Raises UsageError if `operation` is a chunk already, or starts at a
+    rank other than 0.
     """
     if operation.chunk or operation.start:
         raise UsageError(
@@ -158,40 +169,46 @@ def rotated(operation: RingOperation, ranks: int) -> tuple[RingOperation, ...]:
 
 
 class RingDevice(Protocol):
-    """A NIC in a ring; one thread at a time.
+    """A NIC in a ring, used by one thread at a time.
 
-    Each operation goes once round to be added to, from its `start` on, and once more to be spread:
-    the plan reduce-broadcast from rank 0 on, or `ring` for what `rotated` makes of a tensor.
+    Each operation goes round the ring twice: from its `start` on to be summed, and once more to
+    spread the sum. From rank 0 on that is the plan reduce-broadcast; the operations of `rotated`
+    are the plan `ring`.
 
-    Memory that is posted stays the device's until the operation is completed.
+    The memory of a posted operation belongs to the device until the operation is completed.
     """
 
     options: RingOptions
 
     def post(self, operation: RingOperation) -> None:
-        """Opens an operation; raises UsageError when it cannot be one, or too many are open."""
+        """Open an operation. Raises UsageError when it is not valid, or too many are open."""
 
     def receive(self, frame: bytes) -> None:
-        """Takes a whole DATA frame of the predecessor; its sequence number does not matter.
+        """Take a whole DATA frame of the predecessor; its sequence number does not matter.
 
-        Frames of one operation may come in any order. One that is malformed, or of no open
+        Frames of one operation may come in any order. A frame that is malformed, or of no open
         operation, is counted and dropped.
         """
 
     def advance(self) -> None:
-        """Runs until nothing is left to do without new input."""
+        """Run until nothing is left to do without new input."""
 
     def frames(self) -> list[bytes]:
-        """DATA frames for the successor since the last call, in order; numbered by the device."""
+        """Return the DATA frames for the successor since the last call, in order, numbered by the
+        device.
+        """
 
     def completed(self) -> list[tuple[int, int]]:
-        """Keys whose sum is whole in `target` and whose frames have all left, since last time."""
+        """Return tag and chunk of the operations that were completed since the last call.
+
+        An operation is completed when its sum is whole in `target` and its frames have all left.
+        """
 
     def counters(self) -> Mapping[str, int]:
-        """What has happened since the device was opened, by name."""
+        """Return counts of the events since the device was opened, by name."""
 
     def close(self) -> None:
-        """Frees the device; calling it again does nothing."""
+        """Free the device; calling it again does nothing."""
 
 
 def open_ring_device(
@@ -204,9 +221,10 @@ def open_ring_device(
     epoch: int,
     plan_id: int,
 ) -> RingDevice:
-    """A device: "twin" in Python, "circuit" simulated by Verilator, which compiles at first use.
+    """Open a ring device of a kind: "twin" is a Python model, "circuit" a simulation by Verilator.
 
-    Raises UsageError for another kind, and when the tools for a simulation are missing.
+    A circuit is compiled at its first use. Raises UsageError for another kind, and when the tools
+    for a simulation are missing.
     """
     place = RingPlace(rank=rank, ranks=ranks, job=job, epoch=epoch, plan_id=plan_id)
     if kind == "twin":

@@ -1,4 +1,4 @@
-"""What a frame at a ring NIC is for: an operation's progress, and the job that follows from it."""
+"""The part of a ring NIC's scheduler that tracks operations and makes a job of each frame."""
 
 from typing import Any
 
@@ -17,21 +17,22 @@ from slackline.circuit._ring_layouts import Arrived, Descriptor, DmaRequest, Job
 __all__ = ["Found", "RingDispatcher", "Role", "queue"]
 
 _BITS = 48
-"""Of a byte's place in an operation."""
+"""Bits of a byte's offset in an operation."""
 _QUEUED = 4
 """Jobs of a channel that may wait for the adders, at least."""
 
 
 class Role(data.StructLayout):
-    """This rank's in an operation: as RingPlace has them."""
+    """The role of this rank in an operation, with the bits of RingPlace."""
 
     def __init__(self) -> None:
         super().__init__({"first": 1, "last": 1, "passes_on": 1})
 
 
 class Found(data.StructLayout):
-    """A frame of channel `side` and its operation, if that was `found`; or, if it is the `source`'s
-    turn, only the operation: its next frame is this host's own data.
+    """A frame of channel `side`, with its operation if that was `found`.
+
+    With `source`, there is only an operation: its next frame is this host's own data.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -41,7 +42,8 @@ class Found(data.StructLayout):
 
 
 class _Progress(data.StructLayout):
-    """Bytes of an operation that were given to the adders, and that the host has; and the others.
+    """Bytes of an operation that were given to the adders and stored at the host, and the bytes
+    left.
 
     What is left is kept beside what is done, so that nothing is subtracted before it is compared.
     """
@@ -51,8 +53,13 @@ class _Progress(data.StructLayout):
 
 
 class _Step(data.StructLayout):
-    """The next frame of an operation: {due: its offset; left: bytes from there on; size: its own;
-    ends: it is the last; right: it is the one that came}.
+    """The next frame of an operation.
+
+    due    its offset
+    left   bytes of the operation from there on
+    size   its bytes of the operation
+    ends   it is the operation's last frame
+    right  it is the frame that came
     """
 
     def __init__(self) -> None:
@@ -60,18 +67,22 @@ class _Step(data.StructLayout):
 
 
 class RingDispatcher(wiring.Component):
-    """A frame every four cycles: what is known of its operation is read, its size and whether it
-    was due follow, and a job is queued.
+    """A unit that makes a job of a frame every four cycles.
 
-    i            stream of Found, when nothing is in hand or what is ends in this cycle
-    idle         nothing is in hand
-    may          of each channel: one more frame finds room, besides what is in hand
-    posts        an operation begins: its `descriptor`, to number `at`; only while idle
-    assigns      its role, to number `at`
-    role, key    of operation `at`, while idle
-    jobs, reads, room, reserved, unexpected   of the RingClerk
-    index        the operation in hand; `closes`: it is open no more
-    ends_source  the last frame of this host's own data was given
+    The dispatcher reads the state of the frame's operation, computes the frame's size, checks that
+    the frame is due, and queues the job.
+
+    i                  stream of Found; ready when no frame is being handled, or one ends in this
+                       cycle
+    idle               no frame is being handled
+    may                of each channel: one more frame finds room, besides the one being handled
+    posts              an operation begins: its `descriptor` is stored for number `at`; only while
+                       idle
+    assigns            the operation's role, `assigned`, is stored for number `at`
+    role, key          of operation `at`, while idle
+    jobs, reads, room  of the RingClerk, as are reserved and unexpected
+    index              the number of the operation being handled; `closes`: it is no longer open
+    ends_source        a pulse: the last frame of this host's own data was given
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -104,12 +115,12 @@ class RingDispatcher(wiring.Component):
         m = Module()
         options = self.options
         count = options.operations
-        # As many frames as may be here wait for what memory has of theirs.
+        # Each frame in a slot may wait for its data from host memory, so the queues hold that many.
         ahead = max(_QUEUED, options.slots)
         jobs = [queue(m, f"job_{k}", Job(options), ahead, self.jobs[k]) for k in range(2)]
         reads = queue(m, "read", DmaRequest(), ahead, self.reads)
         busy = ~self.idle
-        # What is in hand may go to either channel.
+        # The frame being handled may go to either channel, so both channels count it.
         fits = [each.level + busy < ahead for each in (*jobs, reads)]
         host = Mux(busy, self.room[1], self.room[0])
         m.d.comb += self.may.eq(Cat(fits[0] & fits[2] & host, fits[1]))
@@ -216,7 +227,7 @@ class RingDispatcher(wiring.Component):
         role: data.View,
         step: data.View,
     ) -> None:
-        """The frame as a job."""
+        """Fill in the job for the current frame."""
         options, size, source = self.options, step.size, current.source
         partial = source | ~current.side
         element = element_of(operation.dtype)
@@ -252,10 +263,10 @@ class RingDispatcher(wiring.Component):
         so_far: data.View,
         step: data.View,
     ) -> Value:
-        """Whether a frame is the one that is due."""
+        """Return whether the current frame is the one that is due."""
         frame, final, size = current.frame, current.side, step.size
         wide = ~final & (element_of(operation.dtype) >= Element.BFLOAT16)
-        # A sum is final only when this rank's own part is in it.
+        # A final sum contains this rank's contribution, which must have been given before.
         known = ~final | (step.due + size <= so_far.given)
         return (
             ~Mux(final, role.last, role.first)[0]
@@ -268,7 +279,7 @@ class RingDispatcher(wiring.Component):
 
 
 def queue(m: Module, name: str, shape: object, depth: int, o: Any = None) -> SyncFIFO:
-    """A FIFO; what comes out of it is `o`, if there is one."""
+    """Add a FIFO to `m` and return it; connect its output to stream `o` if there is one."""
     width = Shape.cast(shape).width
     m.submodules[name] = fifo = SyncFIFO(width=width, depth=depth)
     if o is not None:

@@ -1,4 +1,4 @@
-"""Frames of a ring: which of them a NIC takes, and in which order."""
+"""The frames of a ring: which of them a NIC accepts, and in which order it handles them."""
 
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 FINAL, PARTIAL = FrameFlag(0), FrameFlag.PARTIAL
-"""The flags of the two kinds of frames."""
+"""The flags of frames with final sums, and of frames with partial sums."""
 
 
 RING_STREAMS = {
@@ -34,16 +34,16 @@ RING_STREAMS = {
     "tx": 0,
     "rx_back": 1,
 }
-"""The numbers of a QueuedRingNic's streams in a Simulation; in and out are numbered apart."""
+"""The numbers of a QueuedRingNic's streams in a Simulation; inputs and outputs count separately."""
 
 _LAST_CHUNK = 65535
 
 
 def judge(frame: bytes, options: RingOptions, place: RingPlace) -> tuple[str, Header | None]:
-    """What a NIC's receiver makes of a frame; its header only if it is "accepted".
+    """Return how a NIC's receiver classifies a frame, with the frame's header if it is "accepted".
 
-    Else it is "malformed": damaged, cut, too long or not to be summed here; or "foreign": of
-    another job, epoch or rank.
+    A frame is "malformed" if it is damaged, cut, too long or not to be summed here. A frame is
+    "foreign" if it is of another job, epoch or rank.
     """
     try:
         header = decode(frame)
@@ -72,54 +72,57 @@ def judge(frame: bytes, options: RingOptions, place: RingPlace) -> tuple[str, He
 class _Open:
     operation: RingOperation
     due: dict[FrameFlag, int] = field(default_factory=lambda: {FINAL: 0, PARTIAL: 0})
-    """The next offset of either kind."""
+    """The next offset of each kind, partial and final."""
     early: dict[tuple[FrameFlag, int], bytes] = field(default_factory=dict)
-    """By kind and offset: frames that came before their turn."""
+    """Frames that came before their turn, by kind and offset."""
 
     def next(self, flags: FrameFlag) -> tuple[int, int]:
-        """Offset and length of the next frame."""
+        """Return offset and length of the next frame of a kind."""
         due = self.due[flags]
         return due, self.operation.wire_bytes(due, flags)
 
 
 class Outbox:
-    """What a device has for its host, until it is asked for."""
+    """A store of a device's frames and completions until the host asks for them."""
 
     def __init__(self) -> None:
         self._out: list[bytes] = []
         self._completed: list[tuple[int, int]] = []
 
     def frames(self) -> list[bytes]:
-        """See RingDevice."""
+        """Return the frames for the successor since the last call: see RingDevice."""
         found, self._out = self._out, []
         return found
 
     def completed(self) -> list[tuple[int, int]]:
-        """See RingDevice."""
+        """Return tag and chunk of the operations completed since the last call: see RingDevice."""
         found, self._completed = self._completed, []
         return found
 
 
 class RingPost:
-    """The host's side of a NIC: operations are checked, and their frames put in order."""
+    """A NIC's open operations on the host's side, which checks them and puts their frames in
+    order.
+    """
 
     def __init__(self, options: RingOptions, ranks: int) -> None:
         self._options, self._ranks = options, ranks
         self._open: dict[tuple[int, int], _Open] = {}
 
     def post(self, operation: RingOperation) -> None:
-        """Opens it, or raises UsageError."""
+        """Open an operation; raise UsageError if it is not valid."""
         self._check(operation)
         self._open[operation.key] = _Open(operation)
 
     def close(self, key: tuple[int, int]) -> None:
-        """It is completed; its tag and chunk may be posted again."""
+        """Close a completed operation; its tag and chunk may be posted again."""
         del self._open[key]
 
     def in_order(self, frame: bytes, header: Header) -> list[bytes]:
-        """The frames whose turn it is now: none, this one, or others behind it too.
+        """Return the frames whose turn it is now: none, this one, or this one and others that
+        waited for it.
 
-        What belongs to no open operation, or came before, has its turn at once.
+        A frame of no open operation, or one that came before, has its turn at once.
         """
         posted = self._open.get((header.tag, header.chunk))
         if posted is None:

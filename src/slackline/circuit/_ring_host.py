@@ -1,4 +1,4 @@
-"""A ring NIC's way to and from its host's memory."""
+"""A ring NIC's access to its host's memory: reads of contributions, writes of sums."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -14,16 +14,16 @@ from slackline.circuit._ring_layouts import DmaRequest, Job, Key
 __all__ = ["RingReads", "RingWrites"]
 
 _FRAMES = 4
-"""Of sums that wait to be written."""
+"""Frames of sums that may wait to be written."""
 
 
 class RingReads(wiring.Component):
-    """This host's part of coming frames, whole frames at a time.
+    """A buffer of this host's contributions to coming frames, which are read in whole frames.
 
-    reserved  beats that were asked for; only while there is `room` for those of a whole frame, and
-              of two
-    i         stream of Beat: what was asked for, in order; always ready
-    word      the next beat, from when a frame is `whole` on; `taken`
+    reserved  beats that are requested; only while there is `room`
+    room      there is room for the longest frame, and for two
+    i         stream of Beat: the requested data, in order; always ready
+    word      the next beat, valid once its frame is `whole`; `taken` moves on to the one behind it
     begun     a whole frame is being taken
     """
 
@@ -48,7 +48,7 @@ class RingReads(wiring.Component):
         m.submodules.words = words = SyncFIFOBuffered(width=32 * options.lanes, depth=depth)
         free = Signal(range(depth + 1), init=depth)
         frames = Signal(range(depth + 1))
-        # What was written can be read two cycles later.
+        # The FIFO shows what was written two cycles later, so a frame is whole only then.
         ended = Signal(3)
         m.d.sync += [
             free.eq(free - self.reserved + self.taken),
@@ -68,15 +68,17 @@ class RingReads(wiring.Component):
 
 
 class RingWrites(wiring.Component):
-    """Sums on their way to the host, and the keys of operations that are all there.
+    """A buffer of sums on their way to the host, and of Keys of operations that are completed.
 
     begun, job   a frame for the host is begun; only while there is `room`
-    valid, i     its beats
-    requests     stream of DmaRequest; beats: stream of Beat, `last` ends a request
-    completions  stream of Key, each after its last beat
+    valid, i     the frame's beats
+    requests     stream of DmaRequest
+    beats        stream of Beat; `last` ends a request
+    completions  stream of Key, each after the operation's last beat
+    completed    a pulse: an operation's last beat has left
 
-    An operation's last frame is asked for when its completion has a place, so what was asked for
-    never waits for completions: they may wait behind it.
+    The write of an operation's last frame is requested only when there is room for the operation's
+    completion. So a requested write never waits for completions, which may wait behind it.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -100,7 +102,7 @@ class RingWrites(wiring.Component):
         options, job = self.options, self.job
         depth = _FRAMES * options.slot_beats
         word = 32 * options.lanes
-        # A slot's frames are begun before one of them is out, whatever their length.
+        # The frames of all slots may begin before one of them is written, however short they are.
         ahead = 2 * options.slots
         m.submodules.words = words = SyncFIFOBuffered(width=word + 1, depth=depth)
         m.submodules.asked = asked = SyncFIFO(width=DmaRequest().size + 1, depth=ahead)

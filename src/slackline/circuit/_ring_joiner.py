@@ -1,4 +1,4 @@
-"""A ring NIC's datapath: the passing sum, this host's part, and what becomes of both."""
+"""A ring NIC's datapath, which adds this host's contribution to the sums that pass."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -15,15 +15,20 @@ from slackline.circuit._rounder import Rounder
 __all__ = ["STALLS", "RingJoiner", "Summed"]
 
 STALLS = ("adder", "no_credit", "no_local_data", "no_peer_data", "no_host_room")
-"""Why a cycle begins no beat although operations are open; exactly one at a time."""
+"""Reasons why a cycle begins no beat although operations are open; exactly one applies at a
+time."""
 
 _READ = 1
-"""Cycles from a beat's address to its word."""
+"""Cycles from a beat's address to the beat's word."""
 
 
 class Summed(data.StructLayout):
-    """A beat that comes out: {data, last: of its frame; final: the channel; send, store: where it
-    goes; ready: the frame may leave from now on, its other beats come in time}.
+    """A beat that comes out of the datapath.
+
+    data, last   the words; the beat is its frame's last
+    final        the channel: partial or final sums
+    send, store  the beat goes to the successor, to the host
+    ready        the frame may leave from now on, since its other beats come in time
     """
 
     def __init__(self, lanes: int) -> None:
@@ -32,7 +37,7 @@ class Summed(data.StructLayout):
 
 
 class _Token(data.StructLayout):
-    """What travels beside a beat."""
+    """Control bits that travel through the datapath beside a beat."""
 
     def __init__(self) -> None:
         bits = ("beat", "second", "rounds", "last", "first", "final", "send", "store", "integer")
@@ -40,25 +45,30 @@ class _Token(data.StructLayout):
 
 
 class RingJoiner(wiring.Component):
-    """Takes a job when all that it needs is there, so that nothing stops within a frame.
+    """A datapath that begins a job when all that it needs is there, so that no frame stalls midway.
 
-    jobs       a stream for each channel; finals go first
-    local      beats of this host's part: `local_word` is taken with `local_taken`; `local_whole`:
-               a whole frame of them is there; `local_begun`: a job takes it
-    room       of each channel: a frame may be begun for the successor; `space`: a final may that is
-               made here. A partial that enters here has its place. `waits`: one would, but has none
-    host_room  a frame may be begun for the host
-    begun      a job is taken: resources are its own from now on
-    job        it
-    side, address, word, released   of the RingReceiver
-    o          beats of Summed, `valid` or not: there is always room
-    busy       a beat begins; `stalls`: a bit for each of STALLS
+    jobs                           a stream for each channel; finals go first
+    local_word                     a beat of this host's contribution, taken with `local_taken`
+    local_whole                    a whole frame of the contribution is there; `local_begun`: a job
+                                   takes it
+    room                           of each channel: a frame may be begun for the successor
+    space                          a final may be begun that enters its channel at this NIC. A
+                                   partial that enters here has its place already
+    waits                          a partial would enter here, but has no place
+    host_room                      a frame may be begun for the host
+    begun, job                     a job is taken, and owns its resources from now on
+    side, address, word, released  of the RingReceiver
+    valid, o                       beats of Summed, which always find room
+    open                           some operation is open
+    busy                           a beat begins
+    stalls                         a bit for each of STALLS
 
-    fp32 and int32: ((...) + passing) + own. Half types: own is widened, the sum stays fp32 until
-    the last rank rounds it. What is only passed on, or only this host's, is added to zero as
-    an integer, which changes no bit. A beat comes out LATENCY cycles after it began.
+    For fp32 and int32 the result is ((...) + passing) + own. For 16-bit types own data are widened,
+    and the sum stays fp32 until the last rank rounds it. Data that are only passed on, or only this
+    host's, are added to zero as integers, which changes no bit. A beat comes out LATENCY cycles
+    after it began.
 
-    Twin: RingTwin.
+    The twin (bit-exact Python model) is RingTwin.
     """
 
     LATENCY = _READ + Widen.LATENCY + Adder.LATENCY + Rounder.LATENCY
@@ -109,7 +119,7 @@ class RingJoiner(wiring.Component):
             self.address.eq(beat),
         ]
         last = left == 1
-        # A beat of halves of this host is for two of fp32.
+        # One beat of this host's 16-bit elements makes two beats of fp32.
         m.d.comb += self.local_taken.eq(active & current.local & (~half | second | last))
         with m.If(active):
             m.d.sync += [beat.eq(beat + 1), left.eq(left - 1), second.eq(~second)]
@@ -126,7 +136,8 @@ class RingJoiner(wiring.Component):
                 left.eq(staged.beats),
                 second.eq(0),
             ]
-        # What is dropped frees its slot in its turn; the job before has just freed its own.
+        # A dropped frame frees its slot a cycle later, because the job before frees its own slot
+        # now.
         dropped = Signal(2)
         m.d.sync += dropped.eq(Mux(starts & staged.drop, Mux(channel, 2, 1), 0))
         with m.If(dropped.any()):
@@ -161,7 +172,7 @@ class RingJoiner(wiring.Component):
         free: Signal,
         active: Signal,
     ) -> None:
-        """The next job, if one has all it needs."""
+        """Begin the next job, if one has all it needs; otherwise report the reason in `stalls`."""
         may, lacks = [], []
         for jobs in self.jobs:
             job = jobs.payload
@@ -171,7 +182,8 @@ class RingJoiner(wiring.Component):
             no_host = job.store & ~self.host_room
             may.append(jobs.valid & ~no_local & ~no_credit & ~no_host)
             lacks.append((jobs.valid & no_local, jobs.valid & no_credit, jobs.valid & no_host))
-        # What the job before has taken is counted two cycles later.
+        # The resources that a job takes are counted two cycles later, so the next job waits for
+        # that.
         pause = Signal(2)
         finals = Signal()
         m.d.sync += pause.eq(Cat(self.begun, pause))
@@ -237,7 +249,8 @@ class RingJoiner(wiring.Component):
             o.final.eq(end.final),
             o.send.eq(end.send),
             o.store.eq(end.store),
-            # Rounded beats come every other cycle, so the frame waits for its last one.
+            # Rounded beats come every other cycle, so a rounded frame may leave only with its last
+            # beat.
             o.ready.eq(Mux(end.rounds, end.last, end.first)),
         ]
         with m.If(end.rounds):

@@ -1,4 +1,4 @@
-"""What passes between the parts of a ring NIC, and between it and its host."""
+"""Records that pass between the parts of a ring NIC, and between the NIC and its host."""
 
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data
@@ -11,11 +11,11 @@ from slackline.wire import MAGIC, VERSION
 __all__ = ["CHECKED", "Arrived", "Descriptor", "DmaRequest", "Job", "Key", "compose", "seal"]
 
 CHECKED = HEADER["header_checksum"].offset
-"""Bits of a header that its checksum is of."""
+"""Bits of a header that its checksum covers."""
 
 
 class Key(data.StructLayout):
-    """What an operation is known by."""
+    """The identity of an operation."""
 
     def __init__(self) -> None:
         super().__init__({"tag": 64, "chunk": 16})
@@ -40,14 +40,16 @@ class Descriptor(data.StructLayout):
 
 
 class DmaRequest(data.StructLayout):
-    """`bytes` of the host's memory from `address` on, in whole beats from there."""
+    """A request for `bytes` of the host's memory from `address` on, moved in whole beats from
+    there.
+    """
 
     def __init__(self) -> None:
         super().__init__({"address": 64, "bytes": 32})
 
 
 class Arrived(data.StructLayout):
-    """What is kept of an accepted frame's header."""
+    """The header fields that are kept of an accepted frame."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -56,17 +58,17 @@ class Arrived(data.StructLayout):
 
 
 class Job(data.StructLayout):
-    """One frame's way through the adders.
+    """A job of the datapath: one frame's way through the adders.
 
-    drop     it was not due: only its slot is to be freed
-    passing  beats of it come from the predecessor, and its slot is to be freed
-    local    beats of it come from this host
-    finish   the sum is final: half types are rounded
-    send     it leaves for the successor, with `length` bytes, as `final` or partial
-    enters   what leaves comes into its channel here: a partial that is this host's, a final made
-             here
-    store    it goes to the host at `address`, `size` bytes; `ends`: the last of its operation
-    beats    of fp32 for partials of half types, else of the elements
+    drop     the frame was not due: only its slot is to be freed
+    passing  the frame comes from the predecessor, and its slot is to be freed
+    local    this host's contribution is added
+    finish   the sum is final: 16-bit types are rounded
+    send     the result leaves for the successor, with `length` bytes, as `final` or partial
+    enters   the result enters its channel at this NIC: own data as a partial, or a final made here
+    store    the result goes to the host at `address`, `size` bytes
+    ends     the frame is the last one of its operation
+    beats    beats of fp32 for partials of 16-bit types, otherwise of the elements
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -88,7 +90,10 @@ class Job(data.StructLayout):
 
 
 def compose(m: Module, header: data.View, place: data.View, **fields: object) -> None:
-    """`header` with what all headers of this NIC have, and `fields`; no checksum."""
+    """Drive `header` with the values common to all headers of this NIC, and with `fields`.
+
+    The checksum is left to `seal`.
+    """
     same = {
         "magic": MAGIC,
         "version": VERSION,
@@ -100,9 +105,10 @@ def compose(m: Module, header: data.View, place: data.View, **fields: object) ->
 
 
 def seal(m: Module, header: data.View, valid: Value) -> data.View:
-    """The header with its checksum, two cycles after `valid`."""
+    """Return the header with its checksum, two cycles after `valid`."""
     m.submodules.crc = crc = Crc(CHECKED // 8)
-    # Through a register: Verilator 5.006 gets parities of constants and signals together wrong.
+    # The header goes through a register, because Verilator 5.006 gets parities of constants and
+    # signals together wrong.
     taken, held = Signal(CHECKED), Signal(CHECKED)
     begun = Signal()
     sealed = Signal(HEADER)

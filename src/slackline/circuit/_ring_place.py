@@ -1,4 +1,4 @@
-"""Where a ring NIC is, from its registers."""
+"""A ring NIC's position in the ring, from its registers."""
 
 from amaranth.lib import data
 
@@ -6,9 +6,9 @@ __all__ = ["Place"]
 
 
 class Place(data.StructLayout):
-    """Settings and what follows from them, a cycle later.
+    """A ring NIC's settings, and values that follow from them, a cycle later.
 
-    predecessor: as in RingPlace; successor: the next rank.
+    `predecessor` is that of RingPlace; `successor` is the next rank in the ring.
     """
 
     def __init__(self) -> None:

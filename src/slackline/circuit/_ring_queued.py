@@ -1,4 +1,4 @@
-"""The ring NIC as a host has it: operations in a queue in its memory, completions in another."""
+"""The whole ring NIC: a queue of operations and a queue of completions in its host's memory."""
 
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
@@ -15,20 +15,22 @@ __all__ = ["QueuedRingNic"]
 
 
 class QueuedRingNic(wiring.Component):
-    """A RingNic whose descriptors and completions are in rings in the host's memory.
+    """A RingNic whose descriptors and completions are in ring buffers in the host's memory.
 
-    rx, rx_back, tx, tx_back   of RingNic
-    read_requests   stream of DmaRequest; read_data: stream of Beat, what was asked for, in
-                    order, `last` at the end of each request; always ready
-    write_requests  stream of DmaRequest; write_data: stream of Beat, likewise; what comes first
-                    must be in memory first
+    rx, rx_back     of RingNic, as are tx and tx_back
+    read_requests   stream of DmaRequest
+    read_data       stream of Beat: the requested data, in order, `last` at the end of each request;
+                    always ready
+    write_requests  stream of DmaRequest
+    write_data      stream of Beat, likewise; the host's memory must take the writes in order
     bus             the registers of `ring_registers`: see docs/circuits.md
-    interrupt       high while there are completions that the host has not taken, if enabled
+    interrupt       high, if enabled, while there are completions that the host has not taken
 
-    Descriptors share the stream of reads, completions that of writes, behind the sums they tell
-    of. Neither queue ever holds more than its entries; what is full waits.
+    Descriptors share the stream of reads with the NIC's data. Completions share the stream of
+    writes, behind the sums that they report. Neither queue ever holds more than its entries: a full
+    queue makes its producer wait.
 
-    Twin: RingTwin; driven by QueueDriver.
+    The twin (bit-exact Python model) is RingTwin. QueueDriver drives the circuit.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -69,7 +71,7 @@ class QueuedRingNic(wiring.Component):
                 side.write_data.eq(bus.write_data),
             ]
         m.d.comb += [
-            # Where one of them has no register it answers 0.
+            # Each bank answers 0 where it has no register, so the two answers can be joined by OR.
             bus.read_data.eq(nic.bus.read_data | queues.bus.read_data),
             queues.enabled.eq(nic.enabled),
             queues.ranks.eq(nic.ranks),

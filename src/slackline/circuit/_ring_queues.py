@@ -1,4 +1,4 @@
-"""A ring NIC's queues in its host's memory, and their share of its DMA streams."""
+"""A ring NIC's queues in its host's memory, and their share of the NIC's DMA streams."""
 
 from amaranth.hdl import Cat, Module, ResetInserter
 from amaranth.lib import stream, wiring
@@ -16,19 +16,22 @@ from slackline.circuit._ring_registers import queue_registers
 __all__ = ["RingQueues"]
 
 _READS = 64
-"""Reads that are under way at once."""
+"""Reads that may be under way at once."""
 
 
 class RingQueues(wiring.Component):
-    """Between a RingNic and its host: descriptors in, completions out, the NIC's data both ways.
+    """The logic between a RingNic and its host: descriptors in, completions out, data both ways.
 
-    read_requests, read_data, write_requests, write_data   of QueuedRingNic, as are bus, interrupt
-    enabled      while it is low all but settings and counters is reset
-    ranks        in the ring
-    descriptors  stream of Descriptor: what can be an operation; completions: stream of Key
+    read_requests, read_data, write_requests, write_data, bus and interrupt are those of
+    QueuedRingNic.
+
+    enabled      all but settings and counters is reset while it is low
+    ranks        the number of ranks in the ring
+    descriptors  stream of Descriptor: those that are valid operations
+    completions  stream of Key
     nic_...      the NIC's DMA streams
 
-    Adds no cycle to the NIC's own reads and writes.
+    The queues add no cycle to the NIC's own reads and writes.
     """
 
     def __init__(self, options: RingOptions) -> None:

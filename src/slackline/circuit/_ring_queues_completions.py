@@ -1,4 +1,4 @@
-"""The queue of completions: written to the host's memory behind the sums they tell of."""
+"""The completion queue: entries written to the host's memory behind the sums that they report."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -16,19 +16,21 @@ __all__ = ["CompletionQueue"]
 
 
 class CompletionQueue(wiring.Component):
-    """Writes an entry for each operation that is done or was refused, while there is room.
+    """A writer of one entry for each operation that is done or was refused, while there is room.
 
-    base, bits        registers: the queue's address, a multiple of 16; log2 of its entries
-    rung, value       a doorbell: the host has taken `value` entries since the reset, modulo 2^32;
-                      `wrong`: there are not so many, and the doorbell is ignored
-    tail, taken       how many are written; how many the host has taken
-    head              of the descriptors, for the entry
-    done              stream of Key; refusals: stream of Refusal
-    requests, o       stream of DmaRequest; stream of Beat, `last` at the end of each request
-    any               there is one that the host has not taken
-    full              something waits for room
+    base, bits   registers: the queue's address, a multiple of 16; log2 of its entries
+    rung, value  a doorbell: the host has taken `value` entries since the reset, modulo 2^32
+    wrong        there are not so many entries, and the doorbell is ignored
+    tail, taken  entries that are written; entries that the host has taken
+    head         the head of the descriptor queue, which each entry repeats
+    done         stream of Key: operations that are done
+    refusals     stream of Refusal
+    requests     stream of DmaRequest
+    o            stream of Beat, `last` at the end of each request
+    any          there is an entry that the host has not taken
+    full         an entry waits for room
 
-    Never more than the queue's entries are between taken and tail.
+    Never more than the queue's entries are between `taken` and `tail`.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -75,7 +77,7 @@ class CompletionQueue(wiring.Component):
         return m
 
     def _write(self, m: Module, entries: Signal, here: Signal) -> Value:
-        """One at a time, while there is room; returns whether there is one."""
+        """Write one entry at a time, while there is room; return whether one is being written."""
         options = self.options
         bits = 8 * COMPLETION.size
         layout = data.FlexibleLayout(
@@ -106,7 +108,8 @@ class CompletionQueue(wiring.Component):
                     Cat(entry.tag, entry.chunk).eq(key),
                     entry.code.eq(Mux(done.valid, Code.DONE, refusals.payload.code)),
                     entry.head.eq(self.head),
-                    # The first turn round the queue finds zeros.
+                    # The memory is zeros before the first turn round the queue, so the first turn's
+                    # phase is 1.
                     entry.phase.eq(~(self.tail >> self.bits[:5])[0]),
                 ]
                 with m.If(waits & room):

@@ -1,4 +1,4 @@
-"""The queue of descriptors: fetched from the host's memory, checked, handed on."""
+"""The descriptor queue: entries fetched from the host's memory, checked and handed to the NIC."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -17,40 +17,42 @@ from slackline.wire import FrameFlag
 __all__ = ["ENTRIES_BITS", "DescriptorQueue", "Refusal", "entries_of"]
 
 ENTRIES_BITS = 16
-"""The longest queue has 2 to the power of this entries."""
+"""Log2 of the entries of the longest queue."""
 
 _AHEAD = 4
-"""Descriptors that are fetched before they are handed on."""
+"""Descriptors that may be fetched before they are handed on."""
 
 _TOTAL_BITS = 48
 
 
 class Refusal(data.StructLayout):
-    """A descriptor that cannot be an operation."""
+    """A descriptor that is no valid operation, with the code of the reason."""
 
     def __init__(self) -> None:
         super().__init__({"key": Key(), "code": 8})
 
 
 def entries_of(bits: Value) -> Value:
-    """Entries of a queue whose register says `bits`; none if it says more than ENTRIES_BITS."""
+    """Return the entries of a queue of log2 `bits` entries; 0 if `bits` exceeds ENTRIES_BITS."""
     return Mux(bits[5:].any(), 0, (Const(1) << bits[:5])[: ENTRIES_BITS + 1])
 
 
 class DescriptorQueue(wiring.Component):
-    """Takes what the host has written, in order, a few descriptors ahead.
+    """A reader of the descriptors that the host has written, in order and a few ahead.
 
-    ranks             the register: ranks of the ring
-    base, bits        registers: the queue's address, a multiple of 64; log2 of its entries
-    rung, value       a doorbell: the host has written `value` descriptors since the reset, modulo
-                      2^32; `wrong`: it cannot have, and the doorbell is ignored
-    tail, head        how many were told of; how many are open or refused: their places are free
-    requests, i       stream of DmaRequest; stream of Beat: their data, in order; always ready
-    descriptors       stream of Descriptor
-    refusals          stream of Refusal
+    ranks        the register: ranks of the ring
+    base, bits   registers: the queue's address, a multiple of 64; log2 of its entries
+    rung, value  a doorbell: the host has written `value` descriptors since the reset, modulo 2^32
+    wrong        the value is impossible, and the doorbell is ignored
+    tail, head   descriptors that doorbells announced; descriptors that were opened or refused, so
+                 that their entries are free
+    requests     stream of DmaRequest
+    i            stream of Beat: the data of the descriptors, in order; always ready
+    descriptors  stream of Descriptor: valid operations
+    refusals     stream of Refusal
 
-    Never more than the queue's entries are between head and tail. A descriptor is fetched while
-    fewer than four are between being asked for and `head`, so there is room for every answer.
+    Never more than the queue's entries are between `head` and `tail`. A descriptor is fetched while
+    fewer than four are between the last request and `head`, so there is room for every answer.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -84,7 +86,9 @@ class DescriptorQueue(wiring.Component):
     def _claim(
         self, m: Module, platform: object, entries: Value, asked: Value, here: Value
     ) -> None:
-        """What is never overrun: the queue, and the room for what is fetched of it."""
+        """Add the invariants that neither the queue nor the buffer of fetched descriptors
+        overruns.
+        """
         most = entries_of(self.bits)
         under_way = Signal(range(_AHEAD + 1))
         answered = self.i.valid & self.i.payload.last
@@ -104,7 +108,10 @@ class DescriptorQueue(wiring.Component):
         )
 
     def _doorbell(self, m: Module) -> Value:
-        """A count that goes back, or beyond the queue, is ignored; returns the queue's entries."""
+        """Take the value of a doorbell; return the queue's entries.
+
+        A value that goes back, or beyond the queue, is ignored.
+        """
         entries = Signal(ENTRIES_BITS + 1)
         rung, value = Signal(), Signal(32)
         told, open_ = Signal(32), Signal(32)
@@ -119,7 +126,7 @@ class DescriptorQueue(wiring.Component):
         return entries
 
     def _fetch(self, m: Module) -> Value:
-        """Asks for the next one while there is room; returns how many were asked for."""
+        """Request the next descriptor while there is room; return how many were requested."""
         asked = Signal(32)
         ahead = Signal(32)
         shift = ceil_log2(DESCRIPTOR.size)
@@ -137,7 +144,10 @@ class DescriptorQueue(wiring.Component):
         return asked
 
     def _whole(self, m: Module) -> SyncFIFO:
-        """Beats become descriptors; what must be 0 becomes a bit."""
+        """Join beats to descriptors; return the FIFO of them.
+
+        A bit beside each descriptor tells whether bytes that must be 0 are not.
+        """
         bits = 8 * DESCRIPTOR.size
         i = self.i
         before = Signal(bits)
@@ -160,7 +170,7 @@ class DescriptorQueue(wiring.Component):
         return waiting
 
     def _hand_on(self, m: Module, waiting: SyncFIFO) -> Value:
-        """One at a time: taken, judged, given to whom it is for; returns whether there is one."""
+        """Take, check and hand on one descriptor at a time; return whether there is one."""
         shape = data.StructLayout({"descriptor": Descriptor(), "reserved": 1})
         entry, code = Signal(shape), Signal(Code)
         given = Signal()
@@ -193,7 +203,7 @@ class DescriptorQueue(wiring.Component):
         return ~fsm.ongoing("TAKE")
 
     def _code(self, entry: data.View) -> Value:
-        """As RingPost judges an operation."""
+        """Return the Code of a descriptor, by the rules of RingPost for an operation."""
         each = entry.descriptor
         halves = Cat(each.dtype == code for code in ELEMENTS if code.itemsize == 2).any()
         words = Cat(each.dtype == code for code in ELEMENTS if code.itemsize == 4).any()

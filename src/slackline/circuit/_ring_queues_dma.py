@@ -1,4 +1,4 @@
-"""Two users of one DMA stream: whose requests go first, and whose data are whose."""
+"""Two users of one DMA stream: the order of their requests, and the owner of each answer."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -14,11 +14,13 @@ _REQUESTS = stream.Signature(DmaRequest())
 
 
 class _Turns(wiring.Component):
-    """Requests of two users become one stream, no cycle later; user 1 goes first.
+    """An arbiter that merges two users' requests into one stream, no cycle later; user 1 goes
+    first.
 
-    asked     streams of DmaRequest; o: stream of DmaRequest, what is valid stays
-    known     there is a request whose data were not all seen; of `user`, the oldest
-    ended     its last beat has gone by
+    asked        streams of DmaRequest of both users
+    o            stream of DmaRequest; a request that is offered stays
+    known, user  there is a request whose data have not all passed; the user of the oldest one
+    ended        the last beat of that request passes
     """
 
     def __init__(self, depth: int) -> None:
@@ -38,7 +40,7 @@ class _Turns(wiring.Component):
         m.submodules.order = order = SyncFIFO(width=1, depth=self.depth)
         first, other = self.asked
         waits, held, user = Signal(), Signal(), Signal()
-        # Who was offered is not changed for who came later.
+        # A request that is offered must not change, so a later one of the other user waits.
         m.d.comb += [
             user.eq(Mux(waits, held, other.valid)),
             self.o.valid.eq(Mux(user, other.valid, first.valid) & order.w_rdy),
@@ -56,10 +58,12 @@ class _Turns(wiring.Component):
 
 
 class SharedReads(wiring.Component):
-    """Reads of two users by one pair of streams whose answers come in order.
+    """The reads of two users by one pair of streams, whose answers come in order.
 
-    asked      streams of DmaRequest of both; beats: streams of Beat for both, always ready
-    requests   stream of DmaRequest; i: stream of Beat, `last` at the end of each request
+    asked     streams of DmaRequest of both users
+    beats     streams of Beat for both users, always ready
+    requests  stream of DmaRequest
+    i         stream of Beat, `last` at the end of each request
     """
 
     def __init__(self, lanes: int, depth: int) -> None:
@@ -88,10 +92,12 @@ class SharedReads(wiring.Component):
 
 
 class SharedWrites(wiring.Component):
-    """Writes of two users by one pair of streams: data go in the order of their requests.
+    """The writes of two users by one pair of streams, where data go in the order of the requests.
 
-    asked      streams of DmaRequest of both; beats: streams of Beat of both
-    requests   stream of DmaRequest; o: stream of Beat
+    asked     streams of DmaRequest of both users
+    beats     streams of Beat of both users
+    requests  stream of DmaRequest
+    o         stream of Beat
     """
 
     def __init__(self, lanes: int, depth: int) -> None:

@@ -1,4 +1,4 @@
-"""The host's side of a ring NIC's queues: what a driver does, in this process's memory."""
+"""A driver of a ring NIC's queues, which lie in this process's memory."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ __all__ = ["Completed", "QueueDriver"]
 
 @dataclass(frozen=True, kw_only=True)
 class Completed:
-    """A completion, as it was in the queue."""
+    """A completion, as read from the queue."""
 
     key: tuple[int, int]
     """The operation's tag and chunk."""
@@ -23,9 +23,11 @@ class Completed:
 
 
 class QueueDriver:
-    """Writes descriptors and rings the doorbell; takes completions as their phase tells.
+    """A driver that writes descriptors, rings the doorbell, and reads completions by their phase
+    bit.
 
-    Over the bus of a simulated QueuedRingNic. It must not take part yet (control bit 0).
+    The driver uses the bus of a simulated QueuedRingNic. The NIC must not be enabled yet (control
+    bit 0).
     """
 
     def __init__(
@@ -36,7 +38,11 @@ class QueueDriver:
         descriptors: int | None = None,
         completions: int | None = None,
     ) -> None:
-        """Entries of the queues, powers of two; as many as there may be operations if not given."""
+        """Lend the queues' memory to the circuit and set their registers.
+
+        `descriptors` and `completions` are the entries of the queues, powers of two; the default is
+        `options.operations`.
+        """
         self._simulation = simulation
         self._addresses = {each.name: each.address for each in ring_registers(options)}
         self._descriptors = _Queue(DESCRIPTOR, descriptors or options.operations)
@@ -49,42 +55,49 @@ class QueueDriver:
             self.write(f"{name}_bits", queue.entries.bit_length() - 1)
 
     def read(self, name: str) -> int:
-        """A register."""
+        """Read a register by name."""
         return self._simulation.read(self._addresses[name])
 
     def write(self, name: str, value: int) -> None:
-        """A register."""
+        """Write a register by name."""
         self._simulation.write(self._addresses[name], value)
 
     def post(self, operation: RingOperation) -> None:
-        """Writes its descriptor and tells the NIC; UsageError when the queue is full."""
+        """Write an operation's descriptor and ring the doorbell. Raises UsageError when the queue
+        is full.
+        """
         fields = {each.name: int(getattr(operation, each.name)) for each in DESCRIPTOR.fields}
         self.put(DESCRIPTOR.pack(fields))
         self.ring()
 
     def put(self, entry: bytes) -> None:
-        """Writes a descriptor; the NIC hears of it when the doorbell rings."""
+        """Write a descriptor, which the NIC sees only when the doorbell rings.
+
+        Raises UsageError when the queue is full.
+        """
         if not self.room():
             raise UsageError(f"the queue has {self._descriptors.entries} descriptors, no more")
         self._descriptors.put(self._tail, entry)
         self._tail += 1
 
     def room(self) -> int:
-        """Descriptors that may be written now; asks the NIC only if there seems to be none."""
+        """Return how many descriptors may be written now; ask the NIC only if there seems to be no
+        room.
+        """
         if self._tail - self._head == self._descriptors.entries:
             self._head = self._tail - self.waiting()
         return self._descriptors.entries - (self._tail - self._head)
 
     def ring(self) -> None:
-        """Tells the NIC of all that was written."""
+        """Tell the NIC of all descriptors that were written."""
         self.write("descriptor_tail", self._tail & 0xFFFFFFFF)
 
     def waiting(self) -> int:
-        """Descriptors that the NIC has neither opened nor refused."""
+        """Return how many descriptors the NIC has neither opened nor refused."""
         return (self._tail - self.read("descriptor_head")) & 0xFFFFFFFF
 
     def completions(self) -> list[Completed]:
-        """Those that have come, in order; the NIC is told that they were taken."""
+        """Return the new completions, in order, and tell the NIC that they were taken."""
         queue, found = self._completions, list[Completed]()
         while (entry := COMPLETION.unpack(queue.get(self._taken)))["phase"] == self._phase():
             self._taken += 1
@@ -97,7 +110,7 @@ class QueueDriver:
         return 1 - self._taken // self._completions.entries % 2
 
     def close(self) -> None:
-        """Takes back the queues' memory."""
+        """Take the queues' memory back from the circuit."""
         for queue in (self._descriptors, self._completions):
             self._simulation.take_back(
                 queue.address, queue.size, writable=queue is self._completions
@@ -105,7 +118,7 @@ class QueueDriver:
 
 
 class _Queue:
-    """Memory for entries side by side, zeros at first, on a boundary that suits any entry."""
+    """An array of entries in memory, zeros at first, whose start is a multiple of 64 bytes."""
 
     def __init__(self, entry: Entry, entries: int) -> None:
         if entries < 1 or entries & (entries - 1) or entries > 1 << 16:

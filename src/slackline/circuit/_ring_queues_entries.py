@@ -1,4 +1,4 @@
-"""What is in a ring NIC's queues in its host's memory: gateware, driver and C header read this."""
+"""The layout of entries in a ring NIC's queues, for gateware, driver and C header alike."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ __all__ = ["COMPLETION", "DESCRIPTOR", "Code", "Entry", "Field", "c_entries", "e
 
 
 class Code(IntEnum):
-    """What became of a descriptor; the meanings are those of the C header too."""
+    """A completion's code: the operation is done, or why its descriptor was refused."""
 
     DONE = 0
     DTYPE = 1
@@ -19,7 +19,7 @@ class Code(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """A sentence's end."""
+        """The code's meaning, as the end of a sentence; the C header has the same."""
         return _MEANINGS[self]
 
 
@@ -35,27 +35,27 @@ _MEANINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A number in an entry, little endian."""
+    """An unsigned integer in an entry, little endian."""
 
     name: str
     offset: int
-    """Bytes from the entry's start."""
+    """Bytes from the entry's start to the field."""
     width: int
-    """Bytes: 1, 2, 4 or 8."""
+    """Bytes of the field: 1, 2, 4 or 8."""
     meaning: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What one place of a queue holds; bytes of no field are 0."""
+    """The layout of one entry of a queue; bytes of no field are 0."""
 
     name: str
     size: int
-    """Bytes, a power of two."""
+    """Bytes of the entry, a power of two."""
     fields: tuple[Field, ...]
 
     def pack(self, values: Mapping[str, int]) -> bytes:
-        """The entry with these values; fields that are not named are 0."""
+        """Return the bytes of an entry with these values; fields that are not named are 0."""
         found = bytearray(self.size)
         known = {each.name: each for each in self.fields}
         for name, value in values.items():
@@ -64,14 +64,14 @@ class Entry:
         return bytes(found)
 
     def unpack(self, entry: bytes) -> dict[str, int]:
-        """Its fields."""
+        """Return the values of an entry's fields, by name."""
         return {
             each.name: int.from_bytes(entry[each.offset : each.offset + each.width], "little")
             for each in self.fields
         }
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Offset and bytes of what belongs to no field."""
+        """Return offset and length of each run of bytes that belongs to no field."""
         found, at = [], 0
         for each in self.fields:
             if each.offset > at:
@@ -99,7 +99,7 @@ DESCRIPTOR = _entry(
         ("start", 40, 2, "the rank whose part opens the sum, the same on all ranks"),
     ),
 )
-"""An operation, written by the host: see RingOperation."""
+"""The entry of an operation, written by the host: see RingOperation."""
 
 COMPLETION = _entry(
     "completion",
@@ -112,11 +112,12 @@ COMPLETION = _entry(
         ("phase", 15, 1, "1 in the first turn round the queue, 0 in the second, and so on"),
     ),
 )
-"""An operation's end, written by the NIC; `phase` is in the last byte that is written."""
+"""The entry of an operation's end, written by the NIC; `phase` is in the last byte that is
+written."""
 
 
 def c_entries(entries: Sequence[Entry], circuit: str) -> str:
-    """The entries as structs of C, and the codes."""
+    """Return the entries as structs of C, and the codes as macros."""
     return "\n".join(_c_lines(entries, circuit)) + "\n"
 
 
@@ -158,7 +159,7 @@ def _c_members(entry: Entry) -> Iterable[str]:
 
 
 def entry_tables(entries: Sequence[Entry]) -> str:
-    """The entries, and the codes, as tables in Markdown."""
+    """Return the entries, and the codes, as tables in Markdown."""
     lines = []
     for entry in entries:
         lines += ["", f"| {entry.name}: byte | bytes | field | meaning |", "|---|---|---|---|"]

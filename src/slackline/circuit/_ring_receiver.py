@@ -1,4 +1,4 @@
-"""A ring NIC's way in: frames of the predecessor are checked and kept, in slots by number."""
+"""A ring NIC's receiver: it checks the predecessor's frames and keeps them in slots by number."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -18,28 +18,30 @@ from slackline.wire import MAGIC, VERSION, FrameFlag, FrameKind
 __all__ = ["EVENTS", "RingReceiver"]
 
 EVENTS = ("accepted", "malformed", "foreign", "repeated", "unordered")
-"""What becomes of a frame; exactly one of them, or it is a request."""
+"""The possible outcomes for a frame; exactly one applies, unless the frame is a grant request."""
 
 _KEPT = ("dtype", "offset", "total", "length")
 
 
 class RingReceiver(wiring.Component):
-    """Takes DATA frames by number, each virtual channel for itself: 0 partials, 1 finals.
+    """A receiver of DATA frames by number, separate for each virtual channel: 0 partials, 1 finals.
 
-    A number has one slot: its own, modulo the slots. A frame is written there while it comes if its
-    header is right, its number is one of the next `slots` from `base` on and has not `arrived`.
-    It counts when it is whole, so a damaged one is as if it had never come.
+    A number has one slot: the number modulo the slots. A frame is written to its slot while it
+    comes if its header is right, its number is one of the next `slots` from `base` on, and it has
+    not `arrived` before. The frame counts when it is whole, so a damaged one is as if it had never
+    come.
 
     i           stream of Beat, always ready
-    base        of each channel: the number of the first slot that is not free again
-    arrived     of each channel: bit k is the frame base + k
+    base        of each channel: the number of the first frame whose slot is not free again
+    arrived     of each channel: bit k tells that frame base + k has arrived
     there       of each channel: the next frame to fetch is in its slot
-    look, head  `head` is that frame of channel `look`, in the same cycle
-    fetched     it is taken from the channel
-    released    of each channel: the slot of `base` is free again
-    address     beat in slot, of channel `side`; its word is in `word` a cycle later
-    changed     of each channel: something to tell the sender
-    asks        stream of Key: what the predecessor wants granted
+    look, head  `head` is the header of that frame of channel `look`, in the same cycle
+    fetched     of each channel: that frame is taken
+    released    of each channel: the slot of frame `base` is free again
+    address     the beat in the slot of frame `base` of channel `side`; `word` is its data, a cycle
+                later
+    changed     of each channel: an ACK is due to the sender
+    asks        stream of Key: operations that the predecessor wants granted
     events      a pulse for each frame: see EVENTS
     """
 
@@ -80,12 +82,13 @@ class RingReceiver(wiring.Component):
         fresh = Signal()
         m.d.comb += [
             now.slot.eq(reader.header.sequence),
-            # The flag says partial, and partials are channel 0.
+            # The bit is inverted because the flag is set for partials, and partials are channel 0.
             now.side.eq(~reader.header.flags[0]),
             fresh.eq(self._fresh(reader.header.sequence, now.side)),
         ]
 
-        # A cycle after `headed` all is known of the header, and two after it `keep` is set.
+        # The checks of the header are known a cycle after `headed`, and `keep` is set two cycles
+        # after it.
         verdict = self._judge(m, reader)
         fits, behind = Signal(), Signal()
         deciding = Signal()
@@ -114,7 +117,8 @@ class RingReceiver(wiring.Component):
             with m.Elif(fits):
                 m.d.sync += keep.accepted.eq(1)
             with m.Else():
-                # Within the window it has arrived, before it it was done.
+                # A number within the window has arrived already. A number before the window is
+                # done.
                 within = (header.sequence - Array(self.base)[at.side])[:32] < options.slots
                 known = behind | within
                 m.d.sync += [keep.repeated.eq(known), keep.unordered.eq(~known)]
@@ -124,7 +128,7 @@ class RingReceiver(wiring.Component):
         return m
 
     def _judge(self, m: Module, reader: FrameReader) -> data.View:
-        """Of the header, a cycle later."""
+        """Return the results of the checks of the header, a cycle later."""
         header, place = reader.header, self.place
         verdict = Signal(data.StructLayout(dict.fromkeys(("intact", "ours", "right", "asks"), 1)))
         words = Cat(
@@ -155,14 +159,16 @@ class RingReceiver(wiring.Component):
         return verdict
 
     def _fresh(self, number: Value, side: Value) -> Value:
-        """Whether a number is within the slots and not there."""
+        """Return whether a number is within the slots and its frame has not arrived."""
         distance = (number - Mux(side, self.base[1], self.base[0]))[:32]
         arrived = Mux(side, self.arrived[1], self.arrived[0])
         bits = ceil_log2(self.options.slots)
         return (distance < self.options.slots) & ~arrived.bit_select(distance[:bits], 1)
 
     def _buffer(self, m: Module, reader: FrameReader, kept: data.View, accepted: Signal) -> None:
-        """Payload waits two cycles for the verdict."""
+        """Write payload to the frame's slot, two cycles late, when the checks of the header are
+        known.
+        """
         options = self.options
         words = 2 * options.slots * options.slot_beats
         m.submodules.buffer = buffer = Memory(shape=32 * options.lanes, depth=words, init=[])
@@ -196,14 +202,15 @@ class RingReceiver(wiring.Component):
         info: data.View,
         number: Value,
     ) -> None:
-        """Two cycles after `closing`: one event; the slot's frame is there if it is accepted.
+        """Decide about a frame two cycles after `closing`: one event, and its slot if it is
+        accepted.
 
-        By then the same frame, close before this one, may have come, and even gone.
+        By then an earlier copy of the same frame may have come, and may even be gone again.
         """
         options = self.options
         header = reader.header
         bits = ceil_log2(options.beat_bytes)
-        # One bit more than the length has, so that no length wraps.
+        # The sum is one bit wider than the length, so that no length wraps.
         beats = ((header.length + (options.beat_bytes - 1)) >> bits)[:32]
         damaged, whole, closed, done = (Signal(name=n) for n in ("bad", "all", "shut", "done"))
         m.d.sync += [
@@ -234,7 +241,7 @@ class RingReceiver(wiring.Component):
             with m.If(~good):
                 m.d.comb += self.events.malformed.eq(1)
             with m.Elif(keep.asks):
-                # One that finds no room is lost; the predecessor asks again.
+                # A request that finds no room is lost, because the predecessor asks again.
                 m.d.comb += asked.w_en.eq(1)
             with m.Else():
                 m.d.comb += [self.events[name].eq(keep[name]) for name in EVENTS]

@@ -1,4 +1,4 @@
-"""The registers of a ring NIC, from one description."""
+"""The registers of a ring NIC and of its queues."""
 
 from slackline.circuit._registers import Register, numbered
 from slackline.circuit._ring_device import RingOptions
@@ -55,7 +55,7 @@ _QUEUES = (
 
 
 def nic_registers(options: RingOptions) -> tuple[Register, ...]:
-    """Those of a RingNic, from address 0 on."""
+    """Return the registers of a RingNic, from address 0 on."""
     constants = [
         ("identity", "0x534C524E", _IDENTITY),
         ("lanes", "words of 32 bits in a beat", options.lanes),
@@ -67,7 +67,7 @@ def nic_registers(options: RingOptions) -> tuple[Register, ...]:
 
 
 def queue_registers() -> tuple[Register, ...]:
-    """Those of its queues, behind the others."""
+    """Return the registers of the queues, at addresses behind those of the NIC."""
     return tuple(
         Register(name=name, address=_QUEUES_AT + 4 * k, kind=kind, meaning=meaning)
         for k, (name, kind, meaning) in enumerate(_QUEUES)
@@ -75,5 +75,5 @@ def queue_registers() -> tuple[Register, ...]:
 
 
 def ring_registers(options: RingOptions) -> tuple[Register, ...]:
-    """The registers of a ring NIC with its queues, by address."""
+    """Return the registers of a ring NIC with its queues, by address."""
     return (*nic_registers(options), *queue_registers())

@@ -1,4 +1,4 @@
-"""A ring NIC's way out: frames are kept until the successor has freed their slots."""
+"""A ring NIC's transmitter, which keeps frames until the successor has freed their slots."""
 
 from types import SimpleNamespace
 
@@ -20,23 +20,25 @@ from slackline.wire import FrameKind
 __all__ = ["RingTransmitter"]
 
 _AHEAD = 8
-"""Beats that are read before they are sent."""
+"""Beats that may be read from memory before they are sent."""
 
 
 class RingTransmitter(wiring.Component):
-    """Keeps frames, sends them once in order, and again what the successor seems to lack.
+    """A transmitter that keeps frames, sends them once in order, and resends those that seem lost.
 
-    begun, job  a frame is begun, and what of; `room` of each channel: one may be; `space`: one may
-                that enters it here
-    claimed     a partial that enters will be begun
-    valid, i    its beats, each when it comes
+    begun, job  a frame is begun, and its job
+    room        of each channel: a frame may be begun
+    space       of each channel: a frame may be begun that enters the channel at this NIC
+    claimed     a partial that enters here will be begun, and takes its place now
+    valid, i    the beats of the frame, each when it comes
     answer      stream of headers: ACKs of the successor
-    inquiries   stream of Key: what to ask the successor for
+    inquiries   stream of Key: operations whose grant is asked of the successor
     timeout     cycles without progress until frames are sent again
     o           stream of Beat; within a frame valid stays
-    sent        a frame leaves for the first time; `resent`: once more
+    sent        a pulse: a frame leaves for the first time
+    resent      a pulse: a frame leaves once more
 
-    Of a frame that was sent nothing is computed again: it is read from where it is kept.
+    A frame that is sent again is not computed again: it is read from the memory that keeps it.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -79,7 +81,8 @@ class RingTransmitter(wiring.Component):
                 window.arrived.eq(self.answer.payload.tag),
             ]
 
-        # What enters the finals is made here and now; own data are asked for first.
+        # A final that enters here takes its place when it begins. Own data took theirs before they
+        # were read.
         m.d.comb += [
             windows[0].claimed.eq(self.claimed),
             windows[0].redeems.eq(self.job.enters),
@@ -111,7 +114,11 @@ class RingTransmitter(wiring.Component):
         return m
 
     def _seal(self, m: Module, windows: list[RingWindow], keep: data.View) -> SimpleNamespace:
-        """Headers of frames and of questions get their checksums; returns the question."""
+        """Add the checksum to each header, of a frame or of a grant request, and keep the frames'
+        headers.
+
+        The result is the grant request that waits to be sent.
+        """
         options, job = self.options, self.job
         header = Signal(HEADER)
         asks, asked = Signal(), Signal(2)
@@ -178,7 +185,9 @@ class RingTransmitter(wiring.Component):
         look: data.View,
         read: data.View,
     ) -> None:
-        """Chooses the next frame while one leaves, and reads it as far as there is room."""
+        """Choose the next frame while another leaves, and read its beats as far as there is
+        room.
+        """
         options = self.options
         slot_bits, within = ceil_log2(options.slots), ceil_log2(options.slot_beats)
         frame = data.StructLayout(

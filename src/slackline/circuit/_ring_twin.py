@@ -1,4 +1,4 @@
-"""What a ring NIC does with frames, in plain Python: everything but the time."""
+"""The ring NIC's twin: a Python model with the same frames and sums, without timing."""
 
 import ctypes
 from collections import Counter
@@ -33,7 +33,7 @@ class _Open:
     given: int = 0
     """Bytes of the source that have been sent or added."""
     stored: int = 0
-    """Bytes of the sum in the target."""
+    """Bytes of the sum that are in the target."""
 
     @property
     def element(self) -> Element:
@@ -41,10 +41,10 @@ class _Open:
 
 
 class RingTwin(Outbox):
-    """RingNic without cycles: the same frames out, the same sums, the same events.
+    """A RingDevice that models RingNic without cycles: the same frames, sums and events.
 
-    A RingDevice. Frames of one operation leave in the same order as the circuit's; those of
-    different ones leave as they are made, which in the circuit is a matter of time.
+    Frames of one operation leave in the same order as the circuit's. Frames of different operations
+    leave as they are made; the circuit's order of these is a matter of time.
     """
 
     def __init__(self, options: RingOptions, place: RingPlace) -> None:
@@ -59,7 +59,7 @@ class RingTwin(Outbox):
         )
 
     def post(self, operation: RingOperation) -> None:
-        """See RingDevice; the rank that opens the operation sends at once."""
+        """Open an operation: see RingDevice. The rank that starts the operation sends at once."""
         self._host.post(operation)
         posted = self._open[operation.key] = _Open(operation)
         while self._place.first(operation.start) and posted.given < operation.total:
@@ -67,7 +67,7 @@ class RingTwin(Outbox):
             posted.given += operation.size_at(posted.given)
 
     def receive(self, frame: bytes) -> None:
-        """See RingDevice."""
+        """Take a frame and do all that follows from it: see RingDevice."""
         event, header = judge(frame, self.options, self._place)
         self._counters[event] += 1
         if header is not None:
@@ -76,17 +76,17 @@ class RingTwin(Outbox):
                     self._counters["unexpected"] += 1
 
     def advance(self) -> None:
-        """Does nothing: all is done when a frame comes."""
+        """Do nothing, because `receive` has done all that follows from a frame."""
 
     def counters(self) -> Mapping[str, int]:
-        """See RingDevice."""
+        """Return the counters: see RingDevice."""
         return dict(self._counters)
 
     def close(self) -> None:
-        """See RingDevice."""
+        """Do nothing, because a twin has nothing to free."""
 
     def _take(self, frame: bytes, header: Header) -> bool:
-        """Whether it was due."""
+        """Handle a frame if it is due; return whether it was."""
         place, posted = self._place, self._open.get((header.tag, header.chunk))
         partial = header.flags == PARTIAL
         if posted is None:
@@ -101,7 +101,7 @@ class RingTwin(Outbox):
         length = operation.wire_bytes(due, header.flags)
         if (header.offset, header.length) != (due, length):
             return False
-        # A sum is final only when this rank's own part is in it.
+        # A final sum contains this rank's contribution, which must have been given before.
         if not partial and due + length > posted.given:
             return False
         payload = frame[HEADER_BYTES : HEADER_BYTES + length]
@@ -114,7 +114,7 @@ class RingTwin(Outbox):
         return True
 
     def _add(self, posted: _Open, payload: bytes) -> None:
-        """The predecessor's sum and this rank's part."""
+        """Add this rank's contribution to the predecessor's sum, and pass the result on."""
         offset, element = posted.given, posted.element
         passing = np.frombuffer(payload, np.uint32)
         total = twins.add(passing, self._own(posted), element is Element.INT32)
@@ -127,7 +127,9 @@ class RingTwin(Outbox):
         self._store(posted, final.tobytes())
 
     def _own(self, posted: _Open) -> twins.Words:
-        """This rank's part of the next frame, in words of 32 bits; half types widened."""
+        """Return this rank's contribution to the next frame, in 32-bit words; 16-bit types are
+        widened.
+        """
         operation, offset = posted.operation, posted.given
         part = _memory(operation.source + offset, operation.size_at(offset))
         if posted.element.half:
@@ -170,6 +172,6 @@ class RingTwin(Outbox):
 
 
 def _memory(address: int, size: int) -> npt.NDArray[np.uint8]:
-    """The process's memory there, in place."""
+    """Return `size` bytes of this process's memory at `address`, in place."""
     array: Any = (ctypes.c_uint8 * size).from_address(address)
     return np.frombuffer(array, np.uint8)

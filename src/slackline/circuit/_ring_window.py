@@ -1,4 +1,4 @@
-"""Which frames of one virtual channel are begun, sent, and freed by the successor."""
+"""The send window of one virtual channel: which frames are begun, sent and acknowledged."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
@@ -9,27 +9,29 @@ __all__ = ["RingWindow"]
 
 
 class RingWindow(wiring.Component):
-    """Numbers from the first that is not acknowledged on, at most `slots` of them.
+    """A send window of at most `slots` frames, from the first that is not acknowledged on.
 
-    begun         a frame gets the next number, `begun_number`; only while there is `room`, or if
-                  it `redeems` what was `claimed` for it
-    claimed       a frame will be begun: it has its place from now on; only while there is `space`
-    ready         the next begun frame may leave
-    fresh         frame `fresh_number` may leave for the first time
-    again         frame `again_number` is to leave once more; goes first
-    taken         the frame leaves: the one of `again`, else the one of `fresh`
-    answered      an ACK: slots below `acknowledge` are free, bit k of `arrived` tells that
-                  frame acknowledge + k is in its slot
+    begun     a frame gets the next number, `begun_number`; only while there is `room`, or if it
+              `redeems` a place that was `claimed` for it
+    claimed   a frame will be begun, and has its place from now on; only while there is `space`
+    ready     the next begun frame may leave
+    fresh     frame `fresh_number` may leave for the first time
+    again     frame `again_number` is to leave once more; it goes first
+    taken     the frame leaves: the one of `again`, else the one of `fresh`
+    answered  an ACK came: slots below `acknowledge` are free, and bit k of `arrived` tells that
+              frame acknowledge + k is in its slot
 
-    `space` is room for two. Round a ring, each of whose frames waits for a place at the next NIC,
-    places would be full one day, and each frame wait for the one before it: for itself. So a frame
-    that comes into the channel here must leave one place free behind it, while one that passes on
-    needs but its own: what it takes, it gives back where it was. One place in the ring then always
-    is free, and some frame can go on. (Bubble flow control: Carrion, Beivide, Gregorio and Vallejo,
-    A flow control mechanism to avoid message deadlock in k-ary n-cube networks, 1997.)
+    `space` is room for two frames, and prevents a deadlock round the ring. Each frame waits for a
+    place at the next NIC. If all places were taken, each frame would wait for the one ahead, and so
+    for itself. A frame that enters the channel here must therefore leave one place free behind it.
+    A frame that passes on needs only one place, since it frees the one that it leaves. So one place
+    in the ring is always free, and some frame can go on. (Bubble flow control: Carrion, Beivide,
+    Gregorio and Vallejo, A flow control mechanism to avoid message deadlock in k-ary n-cube
+    networks, 1997.)
 
-    A gap before what has arrived is filled at once, and once; without progress for `timeout` cycles
-    all goes again that has not arrived, and the first in any case, so that a lost ACK comes again.
+    A gap before frames that have arrived is filled at once, and once. After `timeout` cycles
+    without progress, all frames that have not arrived are sent again. The first one is sent in any
+    case, so that a lost ACK comes again.
     """
 
     def __init__(self, slots: int) -> None:
@@ -88,13 +90,14 @@ class RingWindow(wiring.Component):
         with m.Elif(self.answered & ~newly.any()):
             m.d.sync += arrived.eq(arrived | self.arrived[:slots])
 
-        # `sweep`: look at frame freed + step, and send it again if it is missing.
+        # A sweep looks at one frame after another, freed + step, and sends it again if it is
+        # missing.
         clock = Signal(32)
         sweep, all_missing, hurried = Signal(), Signal(), Signal()
         step = Signal(range(slots + 1))
         above = Cat(arrived, 0) >> (step + 1)
         missing = ~Cat(arrived, 0).bit_select(step, 1)
-        # A gap: the first that lacks has others behind it that do not.
+        # A gap is a missing frame with frames behind it that have arrived.
         gap = Signal()
         m.d.comb += gap.eq((arrived & (arrived + 1)[:slots]).any())
         wanted = (missing & (all_missing | above.any())) | (all_missing & (step == 0))
@@ -115,7 +118,7 @@ class RingWindow(wiring.Component):
             m.d.sync += [sweep.eq(1), all_missing.eq(1), step.eq(0), clock.eq(0)]
         with m.Elif(under_way.any() & gap & ~hurried):
             m.d.sync += [sweep.eq(1), all_missing.eq(0), step.eq(0), hurried.eq(1)]
-        # What was freed meanwhile is no longer at freed + step.
+        # An ACK moves `freed`, so a sweep that is under way would look at other frames, and ends.
         with m.If(progress):
             m.d.sync += [sweep.eq(0), hurried.eq(0)]
         return m

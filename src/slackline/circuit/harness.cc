@@ -1,10 +1,10 @@
-// A Verilated circuit behind a C interface that takes whole frames. Compiled once for each circuit,
-// with circuit.h, which `slackline.circuit` writes from the circuit's ports.
+// A Verilated circuit behind a C interface that takes whole frames. The file is compiled once for
+// each circuit, with circuit.h, which `slackline.circuit` writes from the circuit's ports.
 //
-// A circuit has streams in (kInputs) and out (kOutputs), and perhaps a register bus. A beat is the
-// bytes of a stream's payload. On a frame stream they are data, then one byte of flags. Streams of
-// these names are answered from this process's memory: read_requests and read_data, write_requests
-// and write_data. Nothing here is thread-safe; a handle belongs to one thread at a time.
+// A circuit has input streams, output streams, and perhaps a register bus. A beat is the bytes of a
+// stream's payload. On a frame stream a beat is its data, then one byte of flags. The streams
+// read_requests, read_data, write_requests and write_data are answered from this process's memory.
+// Nothing here is thread-safe: a handle belongs to one thread at a time.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint8_t kLast = 1;
 constexpr std::uint8_t kBad = 2;
 
-// Ready or valid is withheld in `numerator` of 65536 cycles, as a seed decides.
+// A random choice of the cycles in which ready or valid is withheld: `numerator` of 65536.
 struct Stall {
   std::uint32_t numerator = 0;
   std::uint64_t state = 1;
@@ -39,16 +39,16 @@ struct Stall {
 
 struct Input {
   Wires wires;
-  std::vector<std::uint8_t> beats;  // those before `taken` are done
+  std::vector<std::uint8_t> beats;  // the circuit has taken those before `taken`
   std::size_t taken = 0;
-  std::deque<std::pair<std::size_t, std::uint64_t>> releases;  // from this beat on, not before
+  std::deque<std::pair<std::size_t, std::uint64_t>> releases;  // from a beat on: not before a cycle
   std::uint64_t not_before = 0;
   Stall stall;
-  bool offered = false;  // valid stays until it is taken
+  bool offered = false;  // a beat that is offered stays until it is taken
 
   std::size_t waiting() const { return beats.size() / wires.bytes - taken; }
 
-  // Before more beats come: what is done is forgotten.
+  // Forget the beats that were taken, before more beats are appended.
   void tidy() {
     if (waiting() > 0) return;
     beats.clear();
@@ -60,9 +60,9 @@ struct Input {
 struct Output {
   Wires wires;
   std::vector<std::uint8_t> beats;
-  std::vector<std::uint64_t> cycles;  // when each beat moved
+  std::vector<std::uint64_t> cycles;  // the cycle in which each beat moved
   std::size_t given = 0;
-  std::uint64_t frames = 0;  // whole, to be pulled
+  std::uint64_t frames = 0;  // whole frames that can be pulled
   Stall stall;
 };
 
@@ -72,7 +72,7 @@ struct Circuit {
   std::vector<Input> inputs;
   std::vector<Output> outputs;
   std::uint64_t cycle = 0;
-  std::uint64_t moved = 0;  // the cycle after the last in which a stream moved
+  std::uint64_t moved = 0;  // the cycle after the last movement on any stream
   Dma dma;
 
   Circuit() {
@@ -126,7 +126,7 @@ struct Circuit {
     edge();
   }
 
-  // A beat that is between the circuit and memory.
+  // Handle a beat of an output that belongs to memory; return false for any other output.
   bool serve(int output, const std::uint8_t* data) {
     if (output == kReadRequests) {
       Input& in = inputs[kReadData];
@@ -155,7 +155,7 @@ Circuit* self(void* handle) { return static_cast<Circuit*>(handle); }
 
 extern "C" {
 
-// A circuit after its reset; slackline_circuit_close frees it.
+// Return a new circuit after its reset, which the caller frees with slackline_circuit_close.
 void* slackline_circuit_open() {
   auto* circuit = new Circuit;
   circuit->model->rst = 1;
@@ -171,7 +171,7 @@ void* slackline_circuit_open() {
 
 void slackline_circuit_close(void* handle) { delete self(handle); }
 
-// Beats for input `stream`, in order after those that wait there.
+// Append `count` beats to the queue of input `stream`.
 void slackline_circuit_push(void* handle, std::uint32_t stream, const std::uint8_t* beats,
                             std::size_t count) {
   Input& in = self(handle)->inputs[stream];
@@ -179,8 +179,9 @@ void slackline_circuit_push(void* handle, std::uint32_t stream, const std::uint8
   in.beats.insert(in.beats.end(), beats, beats + count * in.wires.bytes);
 }
 
-// A whole frame for input `stream`: cut into beats, the last one filled up with zeros. Its first
-// beat is offered at cycle `not_before` or later; `bad` is what a MAC says of a damaged one.
+// Append a whole frame to the queue of input `stream`: cut into beats, the last one filled up with
+// zeros. The first beat is offered at cycle `not_before` or later. `bad` marks the frame as
+// damaged, as a MAC would.
 void slackline_circuit_send_frame(void* handle, std::uint32_t stream, const std::uint8_t* frame,
                                   std::size_t bytes, std::uint64_t not_before, int bad) {
   Input& in = self(handle)->inputs[stream];
@@ -196,12 +197,13 @@ void slackline_circuit_send_frame(void* handle, std::uint32_t stream, const std:
   }
 }
 
-// Beats that input `stream` has not taken yet.
+// Return the number of queued beats that input `stream` has not taken yet.
 std::size_t slackline_circuit_waiting(void* handle, std::uint32_t stream) {
   return self(handle)->inputs[stream].waiting();
 }
 
-// Beats that came out of output `stream` and were not pulled, at most `count`, and their cycles.
+// Copy beats of output `stream` that were not pulled yet, at most `count`, and their cycles;
+// return the number of beats.
 std::size_t slackline_circuit_pull(void* handle, std::uint32_t stream, std::uint8_t* beats,
                                    std::uint64_t* cycles, std::size_t count) {
   Output& out = self(handle)->outputs[stream];
@@ -220,13 +222,13 @@ std::size_t slackline_circuit_pull(void* handle, std::uint32_t stream, std::uint
   return n;
 }
 
-// Beats that output `stream` has for slackline_circuit_pull.
+// Return the number of beats of output `stream` that slackline_circuit_pull would copy.
 std::size_t slackline_circuit_ready(void* handle, std::uint32_t stream) {
   const Output& out = self(handle)->outputs[stream];
   return out.cycles.size() - out.given;
 }
 
-// Withholds valid of input `stream`, or ready of output `stream`, in `numerator` of 65536 cycles.
+// Withhold valid of input `stream`, or ready of output `stream`, in `numerator` of 65536 cycles.
 void slackline_circuit_stall(void* handle, int output, std::uint32_t stream,
                              std::uint32_t numerator, std::uint64_t seed) {
   Circuit& circuit = *self(handle);
@@ -234,15 +236,15 @@ void slackline_circuit_stall(void* handle, int output, std::uint32_t stream,
   stall = {numerator, seed * 0x9E3779B97F4A7C15U | 1};
 }
 
-// Runs `cycles`; returns the cycle it is then.
+// Run `cycles` cycles; return the number of the cycle after them.
 std::uint64_t slackline_circuit_step(void* handle, std::uint64_t cycles) {
   Circuit& circuit = *self(handle);
   for (std::uint64_t k = 0; k < cycles; ++k) circuit.step();
   return circuit.cycle;
 }
 
-// Runs until every output has `count` beats (with `frames`: whole frames) to be pulled, or for
-// `cycles`; 1 if they have.
+// Run until every output has `count` beats (with `frames`: whole frames) to be pulled, or for
+// `cycles` cycles. Return 1 if the outputs have them, else 0.
 int slackline_circuit_run(void* handle, std::uint64_t count, int frames, std::uint64_t cycles) {
   Circuit& circuit = *self(handle);
   const auto there = [&](const Output& out) {
@@ -255,7 +257,8 @@ int slackline_circuit_run(void* handle, std::uint64_t count, int frames, std::ui
   }
 }
 
-// Runs until no stream has moved for `quiet` cycles and no input waits, or for `cycles`; 1 if so.
+// Run until no stream has moved for `quiet` cycles and no input has beats left, or for `cycles`
+// cycles. Return 1 if that came about, else 0.
 int slackline_circuit_settle(void* handle, std::uint64_t quiet, std::uint64_t cycles) {
   Circuit& circuit = *self(handle);
   const std::uint64_t start = circuit.cycle;
@@ -266,13 +269,13 @@ int slackline_circuit_settle(void* handle, std::uint64_t quiet, std::uint64_t cy
   return 1;
 }
 
-// Memory that the circuit may read, and write if `writable`, from now on.
+// Let the circuit read this memory, and write it if `writable`, from now on.
 void slackline_circuit_lend(void* handle, std::uint64_t address, std::uint64_t bytes,
                             int writable) {
   self(handle)->dma.lent.push_back({address, bytes, writable != 0});
 }
 
-// Takes back what was lent with these very words, once.
+// End one loan of memory that slackline_circuit_lend began with the same arguments.
 void slackline_circuit_take_back(void* handle, std::uint64_t address, std::uint64_t bytes,
                                  int writable) {
   auto& lent = self(handle)->dma.lent;
@@ -282,18 +285,18 @@ void slackline_circuit_take_back(void* handle, std::uint64_t address, std::uint6
   if (found != lent.end()) lent.erase(found);
 }
 
-// Cycles from a request to its first beat, for requests from now on.
+// Set the cycles from a request to its first beat, for later requests.
 void slackline_circuit_latency(void* handle, std::uint64_t cycles) {
   self(handle)->dma.latency = cycles;
 }
 
-// How often the circuit went beyond what was lent; `address`: where first.
+// Return how often the circuit used memory that was not lent; `address` gets the first address.
 std::uint64_t slackline_circuit_faults(void* handle, std::uint64_t* address) {
   *address = self(handle)->dma.fault;
   return self(handle)->dma.faults;
 }
 
-// The register at byte `address`; takes two cycles.
+// Return the value of the register at byte `address`; takes two cycles.
 std::uint32_t slackline_circuit_read(void* handle, std::uint32_t address) {
   Circuit& circuit = *self(handle);
   const Bus bus = bus_wires(*circuit.model);
@@ -303,7 +306,7 @@ std::uint32_t slackline_circuit_read(void* handle, std::uint32_t address) {
   return *bus.read_data;
 }
 
-// Writes the register at byte `address`; takes two cycles.
+// Write the register at byte `address`; takes two cycles.
 void slackline_circuit_write(void* handle, std::uint32_t address, std::uint32_t value) {
   Circuit& circuit = *self(handle);
   const Bus bus = bus_wires(*circuit.model);

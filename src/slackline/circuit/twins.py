@@ -1,4 +1,4 @@
-"""What the circuits compute, in NumPy: equal to the last bit."""
+"""Twins of the lanes' circuits: models in NumPy that are equal to the last bit."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,16 @@ from slackline.errors import UsageError
 __all__ = ["Words", "add", "lanes", "narrow", "reduce_in_rank_order", "widen"]
 
 Words = npt.NDArray[np.uint32]
-"""Bits of fp32 or of integers, one element each."""
+"""An array of 32-bit words, each the bits of one fp32 or integer element."""
 
 _NAN_HALVES = {Element.BFLOAT16: 0x7FC0, Element.FLOAT16: 0x7E00}
 
 
 def add(a: Words, b: Words, integer: bool = False) -> Words:
-    """Adder: NumPy's sum of float32, every NaN as CANONICAL_NAN; or the sum that wraps.
+    """Return a + b as an Adder gives it: fp32 with every NaN as CANONICAL_NAN, or integers that
+    wrap.
 
-    IEEE 754 leaves a NaN's sign and payload open, and processors differ; with one NaN for all the
+    IEEE 754 leaves a NaN's sign and payload open, and processors differ. With one NaN for all, the
     bits depend on nothing but the operands.
     """
     if integer:
@@ -32,20 +33,22 @@ def add(a: Words, b: Words, integer: bool = False) -> Words:
 
 
 def widen(halves: npt.NDArray[np.uint16], element: Element) -> Words:
-    """Widen, for a half type: the bits of each element in fp32, exact."""
+    """Return the bits of each 16-bit float in fp32, exact, as Widen gives them."""
     bits = halves.astype(np.uint32)
     if element is Element.BFLOAT16:
         return bits << np.uint32(16)
     if element is not Element.FLOAT16:
         raise UsageError(f"a half type is BFLOAT16 or FLOAT16, not {element.name}")
     wide = halves.view(np.float16).astype(np.float32).view(np.uint32)
-    # Processors make a signalling NaN quiet; the circuit leaves its bits alone.
+    # Processors make a signalling NaN quiet, but the circuit leaves its bits alone.
     nan = (bits & 0x7FFF) > 0x7C00
     return np.where(nan, (bits & 0x8000) << 16 | 0x7F800000 | (bits & 0x3FF) << 13, wide)
 
 
 def narrow(wide: Words, element: Element) -> npt.NDArray[np.uint16]:
-    """Narrow: fp32 to the nearest half, ties to even, every NaN the canonical one."""
+    """Round fp32 to the nearest 16-bit float, ties to even, with every NaN canonical, as Narrow
+    does.
+    """
     if element not in _NAN_HALVES:
         raise UsageError(f"a half type is BFLOAT16 or FLOAT16, not {element.name}")
     if element is Element.BFLOAT16:
@@ -58,14 +61,14 @@ def narrow(wide: Words, element: Element) -> npt.NDArray[np.uint16]:
 
 
 def lanes(a: Words, b: Words, element: Element) -> Words:
-    """Lanes: a + b; of half types two fp32 sums for each word, in the order of the elements."""
+    """Return a + b as Lanes gives it; a 16-bit type has two fp32 sums a word, in element order."""
     if element.half:
         return add(widen(a.view(np.uint16), element), widen(b.view(np.uint16), element))
     return add(a, b, element is Element.INT32)
 
 
 def reduce_in_rank_order(payloads: Sequence[bytes], element: Element) -> bytes:
-    """((x0 + x1) + x2) + ..., half types in fp32 and rounded once at the end."""
+    """Return ((x0 + x1) + x2) + ... over payloads; 16-bit types are rounded once, at the end."""
     if element.half:
         halves = [np.frombuffer(payload, np.uint16) for payload in payloads]
         columns = [widen(each, element) for each in halves]
