@@ -1,4 +1,4 @@
-"""Lanes and nodes as the tests drive them, each beside its twin."""
+"""Drivers of simulated lanes and nodes, which compare each circuit with its twin (Python model)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,18 +20,18 @@ SPECIAL = np.frombuffer(
     ),
     ">u4",
 ).astype(np.uint32)
-"""Zeros, subnormals, powers, neighbours of where rounding turns, infinities, NaNs; positive."""
+"""Positive zeros, subnormals, powers, neighbours of rounding limits, infinities and NaNs."""
 
 
 def special_pairs() -> tuple[Bits, Bits]:
-    """Every special number of both signs with every other."""
+    """Return every pair of special numbers, of both signs."""
     values = np.concatenate([SPECIAL, SPECIAL | np.uint32(0x80000000)])
     a, b = np.meshgrid(values, values)
     return a.reshape(-1), b.reshape(-1)
 
 
 def random_pairs(rng: np.random.Generator, count: int) -> tuple[Bits, Bits]:
-    """Any bits, a half of them, and as many whose exponents are close."""
+    """Return pairs of random bits; in the first half of them the exponents are close."""
     a, b = (rng.integers(0, 1 << 32, count, np.uint32) for _ in range(2))
     close = count // 2
     exponents = (a[:close] >> 23) + rng.integers(0, 60, close, np.uint32) - 30
@@ -40,7 +40,7 @@ def random_pairs(rng: np.random.Generator, count: int) -> tuple[Bits, Bits]:
 
 
 def run_lanes(simulation: Simulation, lanes: int, a: Bits, b: Bits, element: Element) -> Bits:
-    """What the circuit makes of a and b; filled up with zeros to whole beats."""
+    """Return the simulated sums of a and b, which are filled up with zeros to whole beats."""
     count = -(-len(a) // lanes)
     beats = np.zeros((count, 8 * lanes + 1), np.uint8)
     for at, operand in enumerate((a, b)):
@@ -56,7 +56,9 @@ def run_lanes(simulation: Simulation, lanes: int, a: Bits, b: Bits, element: Ele
 
 
 def lanes_differ(simulation: Simulation, lanes: int, a: Bits, b: Bits, element: Element) -> str:
-    """The first pair on which circuit and twin differ, or nothing."""
+    """Return a sentence about the first pair on which circuit and twin differ, or an empty
+    string.
+    """
     found = run_lanes(simulation, lanes, a, b, element)
     wanted = twins.lanes(a, b, element)
     wrong = np.flatnonzero(found != wanted)
@@ -72,7 +74,7 @@ def lanes_differ(simulation: Simulation, lanes: int, a: Bits, b: Bits, element: 
 
 @dataclass
 class Sender:
-    """One rank: cuts messages into frames and numbers them."""
+    """A rank that cuts messages into frames and numbers them."""
 
     rank: int
     job: int = 7
@@ -80,7 +82,7 @@ class Sender:
     next_sequence: int = 1
 
     def message(self, payload: bytes, dtype: DType, tag: int, segment: int) -> list[bytes]:
-        """The frames of one tensor."""
+        """Return the frames of one tensor, with `segment` bytes of it in each."""
         frames = []
         for offset in range(0, len(payload), segment):
             part = payload[offset : offset + segment]
@@ -89,7 +91,7 @@ class Sender:
         return frames
 
     def header(self, dtype: DType, tag: int, offset: int, total: int, length: int) -> Header:
-        """The header of the next frame."""
+        """Return the header of the next frame."""
         return Header(
             kind=FrameKind.DATA,
             job=self.job,
@@ -108,7 +110,7 @@ class Sender:
 
 @dataclass
 class Node:
-    """A simulated node that is open, with its twin; what is sent goes to both."""
+    """A simulated node that is enabled, and its twin; each frame goes to both."""
 
     simulation: Simulation
     options: NodeOptions
@@ -127,22 +129,22 @@ class Node:
             self.simulation.write(self.registers[name], value)
 
     def read(self, name: str) -> int:
-        """A register."""
+        """Read a register of the simulated node by name."""
         return self.simulation.read(self.registers[name])
 
     def stall(self, share: float, seed: int) -> None:
-        """Withholds valid and ready of every stream in that share of all cycles."""
+        """Withhold valid and ready of every stream in that share of all cycles."""
         for port in range(self.options.ports):
             self.simulation.stall(port, share, seed + 2 * port)
             self.simulation.stall(port, share, seed + 2 * port + 1, output=True)
 
     def send(self, port: int, frame: bytes, *, not_before: int = 0, bad: bool = False) -> None:
-        """A frame of rank `port`, to circuit and twin."""
+        """Send a frame of rank `port` to the circuit and the twin."""
         self.simulation.send(port, frame, not_before=not_before, bad=bad)
         self.wanted += self.twin.receive(port, frame, bad=bad)
 
     def send_all(self, frames: Sequence[Iterable[bytes]]) -> None:
-        """Frames of every port, in turns."""
+        """Send the frames of all ports, in turns."""
         for row in zip(*frames, strict=True):
             for port, frame in enumerate(row):
                 self.send(port, frame)
@@ -150,7 +152,7 @@ class Node:
     def messages(
         self, rng: np.random.Generator, dtype: DType, count: int, tag: int = 0
     ) -> list[list[bytes]]:
-        """Random bits as one tensor of `count` elements, each rank's in frames."""
+        """Return each rank's frames of a tensor of `count` random elements."""
         size = count * dtype.itemsize
         return [
             sender.message(rng.bytes(size), dtype, tag, self.options.payload_bytes)
@@ -158,9 +160,11 @@ class Node:
         ]
 
     def difference(self, cycles: int = 100_000) -> str:
-        """Runs until all that the twin gave is there; the first difference, or nothing.
+        """Simulate until the circuit has sent all that the twin did; return the first difference,
+        or "".
 
-        Sums that are given again count once: when that happens is a matter of time.
+        Sums that are sent again count once, because the time at which that happens is not the
+        twin's.
         """
         try:
             self.simulation.run(len(self.wanted), cycles=cycles, frames=True)
@@ -191,7 +195,7 @@ class Node:
 
 
 def resealed(frame: bytes, **changes: object) -> bytes:
-    """The frame with other fields in its header, and the header's checksum right again."""
+    """Return the frame with other header fields and the header checksum that belongs to them."""
     from slackline.wire import HEADER_BYTES, decode
 
     return encode(replace(decode(frame), **changes)) + frame[HEADER_BYTES:]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Circuits that several tests simulate; without the tools for it these tests are skipped."""
+"""An import path for the modules beside this file, which several tests share."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ring NICs that are joined by wires which lose, double, delay and damage frames; no host helps."""
+"""Simulated ring NICs joined by wires that lose, double, delay and damage frames."""
 
 import ctypes
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ _TURN = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """The share of frames to which each happens, on every wire and in both directions."""
+    """The share of frames that each fault happens to, on every wire and in both directions."""
 
     lost: float = 0
     doubled: float = 0
     late: float = 0
-    """By up to ten looks, so that others overtake."""
+    """Late frames come up to ten turns later, so that others overtake them."""
     damaged: float = 0
 
 
 class CircuitRing:
-    """Simulated NICs in a ring; everything between them is theirs: numbers, ACKs, grants."""
+    """A ring of simulated NICs that number, acknowledge and grant frames by themselves."""
 
     def __init__(
         self,
@@ -39,14 +39,19 @@ class CircuitRing:
         completions: int | None = None,
         lazy: float = 0,
     ) -> None:
-        """`completions`: entries of the hosts' queues; `lazy`: how often they do not look there."""
+        """Configure and enable the NICs, and give each a driver.
+
+        `completions` is the number of entries in the hosts' completion queues. `lazy` is the share
+        of turns in which a host does not look at them.
+        """
         self.simulations, self.options, self.faults, self.rng = simulations, options, faults, rng
         self._wires: list[tuple[int, int, int, bytes, bool]] = []
         self._turn = 0
         self._lazy = lazy
         self.done: list[list[tuple[int, int]]] = [[] for _ in simulations]
         self._sums: list[dict[tuple[int, int], tuple[int, bytes]]] = [{} for _ in simulations]
-        """Of each rank what must be where when an operation is completed."""
+        """Of each rank, by operation: the address and the bytes that the sum must have at its
+        completion."""
         self._early = ""
         settings = {"job": JOB, "epoch": EPOCH, "plan": PLAN, "ranks": len(simulations)}
         room = 8 * options.operations
@@ -69,11 +74,11 @@ class CircuitRing:
         self._sums[rank][operation.key] = (operation.target, wanted)
 
     def total(self, name: str) -> int:
-        """A counter, of all NICs together."""
+        """Return the sum of a counter over all NICs."""
         return sum(each.read(name) for each in self.drivers)
 
     def turn(self) -> None:
-        """All work for a while; then what they sent is on its way, or not."""
+        """Simulate all NICs for a number of cycles, then deliver what they sent, with faults."""
         ranks = len(self.simulations)
         for rank, simulation in enumerate(self.simulations):
             simulation.step(_TURN)
@@ -99,7 +104,11 @@ class CircuitRing:
         self._turn += 1
 
     def run(self, operations: Sequence[Tensors], *, turns: int) -> str:
-        """Posts all, each rank in an order of its own, until all are done; what is wrong."""
+        """Post all operations, each rank in an order of its own, until all are done; return an
+        error.
+
+        The error is empty if every rank has every sum.
+        """
         posts = [
             [(tensors, each) for tensors in operations for each in tensors.operations(rank)]
             for rank in range(len(self.simulations))
@@ -126,7 +135,7 @@ class CircuitRing:
             if rng.random() < faults.late:
                 due += int(rng.integers(1, 10))
             if rng.random() < faults.damaged:
-                # The MAC tells of any damage; the circuit itself finds what the header suffers.
+                # A MAC reports all damage; the circuit itself can find damage to the header.
                 at = int(rng.integers(0, len(frame)))
                 spoiled[at] ^= 1 << int(rng.integers(0, 8))
                 bad = at >= 64 or rng.random() < 0.5

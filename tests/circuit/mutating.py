@@ -1,4 +1,4 @@
-"""Circuits that are wrong in one place."""
+"""Mutants of gateware: circuits that are wrong in one place."""
 
 import importlib
 import inspect
@@ -12,7 +12,7 @@ import pytest
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one file."""
+    """A change of one file of the gateware, with the check that must find it."""
 
     module: str
     names: tuple[str, ...]
@@ -23,7 +23,7 @@ class Mutant:
 
 
 def make(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Puts the wrong circuit in the right one's place, for a test."""
+    """Replace the right circuit by the mutant for the length of a test."""
     changed = broken(mutant.module, mutant.right, mutant.wrong)
     for user in mutant.users:
         module = importlib.import_module(f"slackline.circuit.{user}")
@@ -32,7 +32,7 @@ def make(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def broken(module: str, right: str, wrong: str) -> Any:
-    """That file of the gateware with one change, beside the right one."""
+    """Return a copy of a gateware module with one change; the original stays as it is."""
     home: Any = importlib.import_module(f"slackline.circuit.{module}")
     source = inspect.getsource(home)
     assert source.count(right) == 1

@@ -1,4 +1,4 @@
-"""A ring NIC's queues without the NIC, a host on one side, a stand-in on the other; and with it."""
+"""Tests' drivers of a ring NIC's queues, with a stand-in for the NIC or with the real NIC."""
 
 from collections import Counter, deque
 from typing import Any
@@ -23,7 +23,7 @@ from slackline.wire import DType
 
 RANKS = 3
 LINE = 0x200
-"""Where `Desk` shows its interrupt."""
+"""The address at which `Desk` shows its interrupt."""
 STREAMS = {
     "completions": 1,
     "nic_read_requests": 2,
@@ -32,11 +32,11 @@ STREAMS = {
     "descriptors": 3,
     "nic_read_data": 4,
 }
-"""By their numbers in a simulation of `Desk`."""
+"""The numbers of the streams in a simulation of `Desk`."""
 
 
 def desk(options: RingOptions) -> Any:
-    """RingQueues with `control`, `ranks` and the level of its interrupt on the same bus."""
+    """Return RingQueues with the NIC's registers and the interrupt's level on the same bus."""
     from slackline.circuit._bank import Bank
     from slackline.circuit._ring_queues import RingQueues
     from slackline.circuit._ring_registers import nic_registers
@@ -83,7 +83,7 @@ WRONG: dict[Code, dict[str, int]] = {
 
 
 class Work:
-    """One descriptor, right or wrong, and the memory it is about."""
+    """A descriptor, valid or not, and the memory that it refers to."""
 
     def __init__(self, rng: np.random.Generator, tag: int, code: Code) -> None:
         self.code, self.count = code, int(rng.integers(1, 24))
@@ -110,7 +110,9 @@ class Work:
 
 
 class Office:
-    """Host and NIC at random: both queues go round many times, and are often full."""
+    """A host and a stand-in for the NIC, both random, whose queues wrap often and are often
+    full.
+    """
 
     def __init__(
         self,
@@ -122,7 +124,9 @@ class Office:
         completions: int,
         lazy: float = 0.5,
     ) -> None:
-        """`lazy`: how often the host does not look at its completions."""
+        """Configure and enable the queues; `lazy` is the share of turns without a look at
+        completions.
+        """
         self.simulation, self.options, self.rng, self.lazy = simulation, options, rng, lazy
         self.driver = QueueDriver(
             simulation, options, descriptors=descriptors, completions=completions
@@ -132,25 +136,27 @@ class Office:
             self.driver.write(name, value)
         self.driver.write("control", 1)
         self.posted: deque[Work] = deque()
-        """Not yet seen by the NIC."""
+        """Descriptors that the NIC has not seen yet."""
         self.works: dict[tuple[int, int], Work] = {}
         self.open: list[Work] = []
-        """The NIC has begun none of their writes."""
+        """Descriptors whose writes the NIC has not begun."""
         self.written: list[Work] = []
         self.codes: Counter[Code] = Counter()
         self.done: Counter[tuple[int, int]] = Counter()
         self.said = ""
         self._read: deque[Work] = deque()
-        """In the order in which they were asked for."""
+        """Descriptors whose data are being read, in the order of the requests."""
         self._given: list[bytes] = []
-        """Beats that came for them."""
+        """Beats that came for these reads."""
 
     def line(self) -> int:
-        """The interrupt."""
+        """Read the level of the interrupt."""
         return self.simulation.read(LINE)
 
     def run(self, count: int, *, turns: int) -> str:
-        """That many descriptors, until all are answered; what was wrong, or nothing."""
+        """Post `count` descriptors until all are answered; return what was wrong, or an empty
+        string.
+        """
         tag = 0
         for _ in range(turns):
             while tag < count and self.driver.room() and self.rng.random() < 0.7:
@@ -182,7 +188,7 @@ class Office:
             self.posted.append(work)
 
     def _as_nic(self) -> None:
-        """Reads what is posted, writes it backwards, completes in any order."""
+        """Act as the NIC: read posted data, write them backwards, complete in random order."""
         simulation, rng = self.simulation, self.rng
         found, _ = simulation.pull(STREAMS["descriptors"])
         for beat in found:
@@ -231,7 +237,7 @@ class Office:
 
 
 def _opened(values: dict[str, int]) -> bytes:
-    """A descriptor as the NIC gets it."""
+    """Return a descriptor's bits as the NIC gets them."""
     from slackline.circuit._ring_layouts import Descriptor
 
     layout = Descriptor()
@@ -240,7 +246,7 @@ def _opened(values: dict[str, int]) -> bytes:
 
 
 def slow_ring(options: RingOptions, made: Verilog | None = None) -> str:
-    """Two NICs whose hosts' memory takes writes slowly: what is wrong, or nothing."""
+    """Run two NICs whose hosts' memory takes writes slowly; return what was wrong, or ""."""
     from slackline.circuit import QueuedRingNic, convert
 
     verilog = made or convert("ring", QueuedRingNic(options))
@@ -254,7 +260,10 @@ def slow_ring(options: RingOptions, made: Verilog | None = None) -> str:
 
 
 def lazy_ring(options: RingOptions, made: Verilog | None = None) -> str:
-    """Two NICs whose hosts seldom take their one completion: more ends than the NICs keep."""
+    """Run two NICs whose hosts seldom take completions; return what was wrong, or "".
+
+    Each completion queue has one entry, so more operations end than the NICs can report at once.
+    """
     from slackline.circuit import QueuedRingNic, convert
 
     verilog = made or convert("ring", QueuedRingNic(options))

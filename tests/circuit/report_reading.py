@@ -1,17 +1,18 @@
-"""What `slackline circuit report` printed, and what of it has grown."""
+"""A parser of the output of `slackline circuit report`, and a comparison of two such outputs."""
 
 import re
 from collections.abc import Collection
 
 ALLOWED = 0.05
-"""Growth that is still no failure, as a share; a whole cell is one even of a small number."""
+"""Growth, as a share, that is still no failure. Growth by a whole cell is one even for a small
+number."""
 
 _ROW = re.compile(r"(.+?)\s{2,}(\w+)\s{2,}([\d ]+)")
 _LEVELS = "  levels of logic in its stages: "
 
 
 def numbers(report: str) -> dict[str, int]:
-    """Every figure by its circuit, family and kind."""
+    """Return every figure of a report by its circuit, family and kind."""
     found: dict[str, int] = {}
     row, kinds = "", report.splitlines()[1].split()[2:]
     for line in report.splitlines()[2:]:
@@ -28,7 +29,7 @@ def numbers(report: str) -> dict[str, int]:
 def grown(before: str, now: str, families: Collection[str] | None = None) -> list[str]:
     """Return a sentence for each figure that has grown by as much as ALLOWED, or is not in both.
 
-    With `families`, the figures of the others may be missing.
+    With `families`, the figures of other families may be missing.
     """
     old, new = numbers(before), numbers(now)
     if families is not None:

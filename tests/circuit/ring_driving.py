@@ -1,4 +1,4 @@
-"""Rings of NICs as the tests drive them: every rank's tensors, and what must come of them."""
+"""Drivers for tests of rings of NICs: every rank's tensors, and the sums that they must give."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,7 +26,9 @@ DTYPES = list(ELEMENTS)
 
 
 def tensor(rng: np.random.Generator, dtype: DType, count: int) -> Array:
-    """Numbers of many sizes, subnormals, zeros and infinities of one sign among them; no NaN."""
+    """Return random numbers of many sizes with zeros, subnormals and infinities of one sign; no
+    NaN.
+    """
     if dtype is DType.INT32:
         return rng.integers(-(1 << 31), 1 << 31, count, np.int32)
     values = (rng.standard_normal(count) * 10.0 ** rng.integers(-6, 5, count)).astype(np.float32)
@@ -39,23 +41,23 @@ def tensor(rng: np.random.Generator, dtype: DType, count: int) -> Array:
 
 @dataclass
 class Tensors:
-    """One operation: what each rank has, and gets."""
+    """An operation on all ranks: the contributions, the targets and the wanted sum."""
 
     tag: int
     dtype: DType
     frame_bytes: int
     sources: list[Array]
     rotates: bool = False
-    """In chunks that open at different ranks, as the plan ring."""
+    """The tensor is summed in chunks that start at different ranks, as in the plan ring."""
     start: int = 0
-    """The rank that opens it, if it does not rotate."""
+    """The rank that starts the operation, if the tensor does not rotate."""
     targets: list[Array] = field(init=False)
     wanted: Array = field(init=False)
 
     def __post_init__(self) -> None:
         with np.errstate(all="ignore"):
             self.wanted = self._sum()
-        # Every other rank has its sum where its own part was.
+        # On every other rank the sum overwrites the rank's own contribution.
         self.targets = [
             source if rank % 2 else np.zeros_like(source)
             for rank, source in enumerate(self.sources)
@@ -67,22 +69,22 @@ class Tensors:
             return fold(turned, ReduceOp.SUM, self.dtype)
         plan = generate(Collective.ALL_REDUCE, "ring", len(self.sources))
         inputs = [(source,) for source in self.sources]
-        # Partials of half types travel as fp32: `order` has the engine do the same.
+        # Partials of 16-bit types travel as fp32; with `order="rank"` the reference does the same.
         return execute(plan, inputs, ReduceOp.SUM, self.dtype, order="rank")[0][0]
 
     def operations(self, rank: int) -> tuple[RingOperation, ...]:
-        """What this rank posts."""
+        """Return the operations that this rank posts."""
         if self.rotates:
             return rotated(self.operation(rank), len(self.sources))
         return (replace(self.operation(rank), start=self.start),)
 
     @property
     def keys(self) -> list[tuple[int, int]]:
-        """Of all its operations."""
+        """Tag and chunk of each of its operations."""
         return [each.key for each in self.operations(0)]
 
     def operation(self, rank: int) -> RingOperation:
-        """All of it at this rank, from rank 0 on."""
+        """Return the whole tensor at this rank as one operation that starts at rank 0."""
         return RingOperation(
             tag=self.tag,
             dtype=self.dtype,
@@ -94,7 +96,7 @@ class Tensors:
 
 
 def longest_frame(options: RingOptions, dtype: DType) -> int:
-    """The most bytes of an operation that a frame can have."""
+    """Return the most bytes of an operation that fit into one frame."""
     return options.payload_bytes * dtype.itemsize // max(4, dtype.itemsize)
 
 
@@ -107,7 +109,10 @@ def tensors(
     tag: int,
     **how: Any,
 ) -> Tensors:
-    """Random ones, cut into frames of half or all of the longest payload; `how`: see Tensors."""
+    """Return random tensors, cut into frames of half or all of the longest payload.
+
+    `how` gives further fields of Tensors.
+    """
     frame = longest_frame(options, dtype)
     if frame >= 128 and rng.random() < 0.5:
         frame //= 2
@@ -115,13 +120,13 @@ def tensors(
 
 
 def counts(rng: np.random.Generator, options: RingOptions, dtype: DType) -> list[int]:
-    """Elements: 1, one frame more or less one, several frames and an odd tail."""
+    """Return numbers of elements: 1, about one frame, several frames, and an odd rest."""
     whole = longest_frame(options, dtype) // dtype.itemsize
     return [1, 3, whole - 1, whole, whole + 1, 3 * whole, int(rng.integers(2, 5 * whole))]
 
 
 class Ring:
-    """Devices that hand their frames to each other, without a network between them."""
+    """A ring of devices that hand their frames to each other, without a network between them."""
 
     def __init__(
         self,
@@ -129,7 +134,7 @@ class Ring:
         options: RingOptions,
         simulate: Callable[[], Simulation] | None = None,
     ) -> None:
-        """`simulate` opens the circuits; else they are as the user has them."""
+        """Open a device of each kind; `simulate`, if given, opens the simulations of circuits."""
         self.options = options
         self.devices: list[RingDevice] = []
         for rank in range(len(kinds)):
@@ -145,7 +150,10 @@ class Ring:
         self.done: list[list[tuple[int, int]]] = [[] for _ in kinds]
 
     def post(self, operations: Sequence[Tensors], rng: np.random.Generator) -> None:
-        """On every rank in an order of its own; on rank 0 last, since it sends at once."""
+        """Post operations on every rank, each in an order of its own.
+
+        Rank 0 is the last one, because it sends at once.
+        """
         for rank in reversed(range(len(self.devices))):
             for k in rng.permutation(len(operations)):
                 for each in operations[k].operations(rank):
@@ -156,7 +164,9 @@ class Ring:
             device.close()
 
     def turn(self, rank: int, order: np.random.Generator | None = None) -> int:
-        """One device works and hands on what it has, in any order if asked; how many frames."""
+        """Let one device work and hand on its frames, shuffled by `order` if given; return their
+        number.
+        """
         device = self.devices[rank]
         device.advance()
         found = device.frames()
@@ -170,18 +180,18 @@ class Ring:
         return len(found)
 
     def settle(self, order: np.random.Generator | None = None) -> None:
-        """Until no device has a frame for another."""
+        """Let the devices work until none has a frame for another."""
         ranks = range(len(self.devices))
         while sum(self.turn(rank, order) for rank in ranks):
             pass
 
     def differences(self, operations: Sequence[Tensors]) -> str:
-        """See `differences`."""
+        """Return what is wrong in memory and in completions: see `differences`."""
         return differences(operations, self.done)
 
 
 def differences(operations: Sequence[Tensors], done: Sequence[Sequence[tuple[int, int]]]) -> str:
-    """What is not as it must be in the ranks' memory and in what they completed, or nothing."""
+    """Return what is wrong in the ranks' memory and completions, or an empty string."""
     keys = sorted(key for each in operations for key in each.keys)
     for rank, completed in enumerate(done):
         if sorted(completed) != keys:
@@ -194,14 +204,16 @@ def differences(operations: Sequence[Tensors], done: Sequence[Sequence[tuple[int
 
 
 def unnumbered(frames: list[bytes]) -> Counter[bytes]:
-    """Frames without their numbers: which of two operations goes first is a matter of time."""
+    """Return the frames without their numbers, since the order of two operations' frames may
+    differ.
+    """
     return Counter(
         encode(replace(decode(frame), sequence=0)) + frame[HEADER_BYTES:] for frame in frames
     )
 
 
 def agree(ring: Ring, twins: Ring, operations: Sequence[Tensors], rng: np.random.Generator) -> None:
-    """Both sum these operations, posted in orders of their own, to the bit."""
+    """Let both rings sum these operations, and check that all sums are right to the bit."""
     again = [replace(each, sources=[part.copy() for part in each.sources]) for each in operations]
     for each, posted in ((ring, operations), (twins, again)):
         each.post(posted, rng)
@@ -211,7 +223,7 @@ def agree(ring: Ring, twins: Ring, operations: Sequence[Tensors], rng: np.random
 
 
 def sent_alike(ring: Ring, twins: Ring) -> None:
-    """All ranks have sent the same frames, and counted the same."""
+    """Check that all ranks of both rings have sent the same frames and counted the same events."""
     for sent, wanted in zip(ring.sent, twins.sent, strict=True):
         assert unnumbered(sent) == unnumbered(wanted)
     for device, twin in zip(ring.devices, twins.devices, strict=True):

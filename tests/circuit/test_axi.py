@@ -1,4 +1,4 @@
-"""The wires of circuits behind AXI, by the names that vendors' tools look for."""
+"""The wires of circuits behind AXI have the names that vendors' tools look for."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ pytest.importorskip("amaranth", reason="circuits need amaranth: install slacklin
 
 
 def wires(inner: Any) -> dict[str, tuple[int, bool]]:
-    """The width of each wire of the block, and whether it goes in."""
+    """Return the width of each wire of the block by name, and whether the wire is an input."""
     made = circuit.convert("block", circuit.AxiBlock(inner))
     return {port.name: (port.width, port.input) for port in made.ports}
 
@@ -60,7 +60,7 @@ def test_other_wires_keep_their_names() -> None:
 
 
 def answers(bridge: Any, beats: list[dict[str, int]], inward: bool) -> list[dict[str, int]]:
-    """What the other side of the bridge shows of each beat, taken one a cycle."""
+    """Return the outputs of a bridge for each beat, with a beat a cycle."""
     from amaranth.hdl import Module, Signal
     from amaranth.sim import Simulator
 
@@ -80,7 +80,7 @@ def answers(bridge: Any, beats: list[dict[str, int]], inward: bool) -> list[dict
 
     m = Module()
     m.submodules.bridge = bridge
-    # What has no state has no clock either.
+    # The bridge has no state and so no clock; this statement gives the simulator a clock.
     m.d.sync += Signal().eq(1)
     simulator = Simulator(m)
     simulator.add_clock(1e-9)
@@ -103,7 +103,7 @@ def test_a_frames_last_packet_beat_keeps_its_own_bytes(lanes: int, length: int) 
     parts = [frame[at : at + size] for at in range(0, len(frame), size)]
     words = [int.from_bytes(part, "little") for part in parts]
     ends = [k == len(parts) - 1 for k in range(len(parts))]
-    # A second frame on the heels of the first finds nothing left of it.
+    # The second frame follows at once, and must find no state of the first.
     beats = [{"data": word, "last": end} for word, end in zip(words, ends, strict=True)] * 2
     packet = answers(ToAxi(lanes), beats, inward=False)
     assert [each["tkeep"] for each in packet] == [(1 << len(part)) - 1 for part in parts] * 2

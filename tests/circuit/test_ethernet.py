@@ -1,4 +1,4 @@
-"""Frames as Ethernet packets: every byte, every pause, who is meant, how many cycles it takes."""
+"""Frames pass as Ethernet packets: bytes, pauses, addresses and cycles are checked."""
 
 import random
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ SIZES = [1, 2, 3, 13, 14, 15, 49, 50, 51, 63, 64, 65, 114, 115, 128, 142, 178, 1
 
 @dataclass
 class Seen:
-    """What came out: packets and whether they were damaged; the cycle of each beat; `filtered`."""
+    """The packets that came out, each with whether it was damaged, and the cycle of each beat."""
 
     packets: list[tuple[bytes, bool]]
     cycles: list[int]
@@ -32,7 +32,10 @@ def passed(
     pauses: float = 0.0,
     port: Any = None,
 ) -> Seen:
-    """Drives packets from frames to packets (`out`) or back; both sides pause so often."""
+    """Drive packets through a port, from frames to packets (`out`) or back; return what came out.
+
+    Both sides pause in a share `pauses` of the cycles.
+    """
     from amaranth.hdl import Module
     from amaranth.sim import Simulator
 
@@ -137,7 +140,7 @@ def test_packets_that_come_without_a_gap_are_taken_without_a_gap(lanes: int, siz
     packets = [(packet_of(bytes(size), destination=ADDRESS, source=PEER), False)] * 20
     seen = passed(lanes, packets, out=False)
     beats = -(-(size + 14) // (4 * lanes))
-    # The first beat that leaves waits for the header; the last may need a cycle of its own.
+    # The first beat waits for the header, and the last may need a cycle of its own.
     assert len(seen.packets) == 20
     assert seen.cycles[-1] <= 20 * beats + 2
 

@@ -1,4 +1,4 @@
-"""Lanes and their twin give the same bits."""
+"""Lanes and their twin (Python model) give the same bits."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from circuit_driving import lanes_differ, random_pairs, run_lanes, special_pairs
 
 from slackline.circuit import CANONICAL_NAN, Element, twins
 
-# Time to compile a circuit on a busy machine.
+# The limit leaves time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 

@@ -1,4 +1,4 @@
-"""The tests find a circuit that is wrong in one place."""
+"""The tests of lanes and nodes find a circuit that is wrong in one place."""
 
 from collections.abc import Callable
 
@@ -10,14 +10,14 @@ from mutating import Mutant, make
 from slackline.circuit import Element, NodeOptions, Verilog, kept_node
 from slackline.wire import DType
 
-# Time to compile a circuit on a busy machine.
+# The limit leaves time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 OPTIONS = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
 
 
 def lanes_fail(made: Verilog | None = None) -> str:
-    """What is wrong with lanes; of `made`, or else of what the gateware gives now."""
+    """Return what is wrong with lanes: those of `made`, or else of the present gateware."""
     from slackline.circuit import Lanes, Simulation, convert
 
     with Simulation(made or convert("lanes", Lanes(1))) as simulation:
@@ -34,7 +34,7 @@ def node_fails(drive: Callable[[Node], str], made: Verilog | None, **settings: i
 
 
 def threshold_fails(made: Verilog | None = None) -> str:
-    """Two frames a port reach a threshold of 2."""
+    """Check that two frames a port reach a threshold of 2; return the first difference, or ""."""
 
     def drive(node: Node) -> str:
         parts = node.messages(np.random.default_rng(1), DType.FLOAT32, 64)
@@ -45,7 +45,7 @@ def threshold_fails(made: Verilog | None = None) -> str:
 
 
 def credit_fails(made: Verilog | None = None) -> str:
-    """A slow reader loses nothing."""
+    """Check that a slow reader loses nothing; return the first difference, or an empty string."""
 
     def drive(node: Node) -> str:
         node.simulation.stall(0, 0.95, 1, output=True)
@@ -58,7 +58,7 @@ def credit_fails(made: Verilog | None = None) -> str:
 
 
 def doubled_fails(made: Verilog | None = None) -> str:
-    """What was added is not added again when it comes twice."""
+    """Check that a frame that comes twice is added once; return the first difference, or ""."""
 
     def drive(node: Node) -> str:
         parts = node.messages(np.random.default_rng(3), DType.FLOAT32, 32)
@@ -72,7 +72,10 @@ def doubled_fails(made: Verilog | None = None) -> str:
 
 
 def kept_fails(made: Verilog | None = None) -> str:
-    """A sum that is not there yet is not given, though its slot holds an older one."""
+    """Check that a sum is not given before it is there, although its slot holds an older sum.
+
+    The result is the first difference, or an empty string.
+    """
 
     def drive(node: Node) -> str:
         rng = np.random.default_rng(4)
@@ -131,7 +134,7 @@ MUTANTS = {
 
 
 IN_FULL_ONLY = set(MUTANTS) - {"ties go up", "credit"}
-"""Each mutant takes a compilation; these are left to `make test-full`."""
+"""Mutants that are left to `make test-full`, because each takes a compilation."""
 
 
 @pytest.mark.parametrize(

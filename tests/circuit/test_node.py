@@ -1,4 +1,4 @@
-"""An aggregation node and its twin give the same frames and the same events."""
+"""An aggregation node and its twin (Python model) give the same frames and the same events."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from slackline.circuit import ELEMENTS, NodeOptions, kept_node
 from slackline.errors import UsageError
 from slackline.wire import DType, FrameKind, decode
 
-# Time to compile a circuit on a busy machine.
+# The limit leaves time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 NARROW = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
@@ -67,7 +67,7 @@ def test_a_frame_that_is_partly_out_is_kept_for_the_next_call(open_node) -> None
 
 
 def spoiled(frame: bytes) -> dict[str, tuple[str, bytes]]:
-    """Frames that must not be reduced, and the counter of each."""
+    """Return frames that must not be reduced, each with the counter that must count it."""
     payload = frame[64:]
     flipped = bytearray(frame)
     flipped[20] ^= 4
@@ -112,7 +112,9 @@ def test_what_must_not_be_reduced_is_counted_and_dropped(open_node) -> None:
 
 
 def test_lost_and_doubled_frames_are_sent_again_and_added_once(open_node) -> None:
-    """Each rank sends again all that follows a loss, and some of what was taken."""
+    """Ranks send all frames behind a loss again, and some frames that were taken; each is added
+    once.
+    """
     node = open_node()
     node.stall(0.2, 3)
     rng = np.random.default_rng(3)
@@ -138,7 +140,7 @@ def test_lost_and_doubled_frames_are_sent_again_and_added_once(open_node) -> Non
 
 
 def quiet(node: Node, count: int) -> list[bytes]:
-    """The frames that all ports give: so many, and what comes within 3000 cycles behind them."""
+    """Return the frames that all ports give: `count` of them, and any within 3000 cycles after."""
     node.simulation.run(count, cycles=10_000, frames=True)
     node.simulation.step(3000)
     found = [[frame for frame, _, _ in node.simulation.frames(k)] for k in range(len(node.senders))]
@@ -157,7 +159,7 @@ def test_a_sum_that_was_lost_is_given_again_and_not_added_again(open_node) -> No
     node.send_all(frames)
     sums = quiet(node, slots + 2)
     assert sums == node.wanted
-    # All that are kept, the last first, and one that is kept no more.
+    # The repeated frames are all whose sums are kept, the last first, and one whose sum is not.
     for k in range(slots + 1, 0, -1):
         node.send(1, frames[1][k])
     assert node.twin.resent == sums[:1:-1]
@@ -182,7 +184,9 @@ def test_a_part_that_comes_twice_before_its_sum_is_added_once(open_node) -> None
 
 
 def test_sums_given_again_do_not_cut_the_frames_between_them(open_node) -> None:
-    """One rank asks for an old sum after each frame, while readers and senders stall."""
+    """A rank asks for an old sum after each frame while streams stall; all other frames stay
+    whole.
+    """
     node = open_node()
     node.stall(0.4, 21)
     rng = np.random.default_rng(14)
@@ -213,7 +217,7 @@ def test_after_frames_that_disagree_a_message_still_waits_for_its_threshold(open
     node = open_node(threshold=2)
     rng = np.random.default_rng(6)
     first = node.messages(rng, DType.INT32, 2, 1)
-    # On all ports but this one the frame that is dropped ends its message.
+    # The dropped frame ends its message on all ports but this one.
     first[-1] = [resealed(first[-1][0], total=16)]
     second = node.messages(rng, DType.INT32, node.options.payload_bytes // 2, 2)
     node.send_all(first)
@@ -229,7 +233,9 @@ def test_after_frames_that_disagree_a_message_still_waits_for_its_threshold(open
 
 
 def onset_cycles(node: Node, frames: int) -> tuple[int, list[int]]:
-    """Frames arrive 500 cycles apart; the cycles at which the sums begin to leave."""
+    """Send frames 500 cycles apart; return the start and the cycles at which sums begin to
+    leave.
+    """
     size = frames * node.options.payload_bytes // 4
     parts = node.messages(np.random.default_rng(5), DType.FLOAT32, size)
     start = node.simulation.step(0)
@@ -278,13 +284,15 @@ def test_every_cycle_with_work_is_busy_or_has_one_cause(open_node, dtype) -> Non
     beats = node.options.header_beats + node.options.slot_beats
     assert node.read("frames") == 8
     assert node.read("busy") == 8 * beats
-    # Even frames of rank 0, which is local, are late by 100 cycles, odd ones of rank 1.
-    # Nothing is missing within a message before it starts, and the threshold is seen a cycle late.
+    # Even frames of rank 0, which is local, are late by 100 cycles, and so are odd frames of rank
+    # 1. No data are counted as missing before a message starts, and the threshold is seen a cycle
+    # late.
     assert found["onset"] == 101
     assert found["no_credit"] == 0
     assert found["no_local_data"] == 100 * 3
     halves = 8 * node.options.slot_beats if dtype is DType.BFLOAT16 else 0
-    # Headers are compared for three cycles; the first of the message's are its onset's last.
+    # Headers are compared for three cycles. The first of these cycles counts as onset for the
+    # message's first frame.
     assert found["adder"] == halves + 3 * 8 - 1
     starved = [node.read(f"port{port}_starved") for port in range(node.options.ports)]
     assert starved[0] == found["no_local_data"] + found["no_peer_data"] - 100 * 4

@@ -1,4 +1,4 @@
-"""What a circuit takes of an FPGA does not grow unseen."""
+"""A circuit's use of an FPGA does not grow unnoticed."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from slackline.errors import UsageError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "circuit-report.txt"
 GOLDEN_RING = GOLDEN.with_name("circuit-report-ring.txt")
-# Yosys takes seconds, more on a busy machine.
+# The limit leaves time for Yosys, which takes seconds, or more on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
 COUNTER = Verilog(
@@ -91,7 +91,7 @@ def needs_yosys() -> None:
 @pytest.mark.parametrize(
     ("golden", "asked"),
     [
-        # Yosys maps it to an ECP5 three times as fast as to a Xilinx device.
+        # Yosys maps the adder to an ECP5 three times as fast as to a Xilinx device.
         pytest.param(GOLDEN, ["adder", "--families", "ecp5"], id="adder"),
         pytest.param(
             GOLDEN, ["adder", "--families", "xcup,xc7"], id="families", marks=pytest.mark.slow
@@ -100,7 +100,7 @@ def needs_yosys() -> None:
             GOLDEN_RING,
             ["ring", "--families", "xcup", "--lanes", "1", "--slots", "2", "--payload", "128B"],
             id="ring",
-            # Yosys takes minutes.
+            # The longer limit is for Yosys, which takes minutes here.
             marks=[pytest.mark.slow, pytest.mark.timeout(1200)],
         ),
     ],

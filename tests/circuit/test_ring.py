@@ -1,4 +1,4 @@
-"""A ring NIC and its twin give the same frames, the same sums and the same events."""
+"""A ring NIC and its twin (Python model) give the same frames, sums and events."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +24,7 @@ from slackline.circuit import RingOptions, kept_ring
 from slackline.errors import InternalError
 from slackline.wire import HEADER_BYTES, DType, FrameFlag, FrameKind, decode
 
-# Time to compile a circuit on a busy machine.
+# The limit leaves time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 NARROW = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
@@ -92,7 +92,7 @@ def test_circuits_and_twins_mix_in_one_ring(open_ring) -> None:
 
 
 def spoiled(frame: bytes, options: RingOptions) -> dict[str, tuple[str, bytes]]:
-    """Frames that must not be summed, and the counter of each."""
+    """Return frames that must not be summed, each with the counter that must count it."""
     flipped = bytearray(frame)
     flipped[20] ^= 4
     length = decode(frame).length
@@ -186,7 +186,7 @@ def open_circuits(open_ring: Any) -> Callable[..., CircuitRing]:
 
 
 def mixed(ring: CircuitRing) -> list[Tensors]:
-    """Operations of all types, as many as can be open at once."""
+    """Return operations of all types, as many as can be open at once."""
     options, ranks = ring.options, len(ring.simulations)
     most = 2 * options.payload_bytes // 4
     return [

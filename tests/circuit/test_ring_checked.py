@@ -1,4 +1,4 @@
-"""A twin in a ring whose operations are done again by a circuit, or by one that is wrong."""
+"""A twin's operations in a ring are repeated by a circuit, and a wrong result is found."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from slackline.circuit import _ring_twin as home
 from slackline.errors import InternalError
 from slackline.wire import HEADER_BYTES, DType, FrameFlag, decode
 
-# Time to compile a circuit on a busy machine.
+# The limit leaves time to compile a circuit on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
 OPERATIONS = 12
@@ -34,7 +34,9 @@ def place(rank: int, ranks: int) -> RingPlace:
 
 
 class Checked:
-    """A ring of twins; those of `rank` are done again by what `open_other` opens."""
+    """A ring of twins in which the operations of `rank` are repeated by a device of
+    `open_other`.
+    """
 
     def __init__(
         self, rank: int, ranks: int, checks: Checks, open_other: Callable[[RingPlace], RingDevice]
@@ -49,7 +51,7 @@ class Checked:
         self.operations = 0
 
     def sum(self, dtype: DType, count: int = 100, **how: bool) -> str:
-        """One operation on all ranks; what is not as it must be."""
+        """Sum one tensor on all ranks; return what is wrong, or an empty string."""
         ranks = len(self.ring.devices)
         one = tensors(self.rng, OPTIONS, ranks, dtype, count, self.operations, **how)
         self.operations += 1
@@ -59,7 +61,7 @@ class Checked:
         return self.ring.differences([one])
 
     def wait(self) -> None:
-        """Until no operation is being checked; raises what was found."""
+        """Wait until no operation is being checked; raise the error of a failed check."""
         again = self.device._again
         while not again.idle and again._thread.is_alive():
             again._thread.join(0.01)
@@ -71,7 +73,7 @@ class Checked:
             self.wait()
 
     def until_it_fails(self) -> str:
-        """What the error says."""
+        """Sum tensors until a check fails; return the text of its error."""
         with pytest.raises(InternalError) as caught:
             self.sum_until_the_error()
         assert caught.value.rank == self.device._again._place.rank
@@ -140,7 +142,7 @@ def test_a_mutated_circuit_is_found(opened, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Flipped(RingTwin):
-    """A twin with one bit wrong in the frame at an offset, or in its sum there."""
+    """A twin with one wrong bit in the frame of kind `kind` at offset 128."""
 
     kind: FrameFlag | None = FrameFlag.PARTIAL
 

@@ -1,4 +1,4 @@
-"""The tests find a ring NIC that is wrong in one place."""
+"""The tests of a ring find a NIC that is wrong in one place."""
 
 from contextlib import ExitStack
 
@@ -10,14 +10,14 @@ from ring_driving import DTYPES, tensors
 
 from slackline.circuit import RingOptions, Verilog, kept_ring
 
-# Time to compile a circuit on a busy machine.
+# The limit leaves time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 OPTIONS = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
 
 
 def ring_fails(made: Verilog | None = None) -> str:
-    """Wires that do all they can change no bit."""
+    """Run a ring over wires with faults; return what is wrong, or an empty string."""
     from slackline.circuit import QueuedRingNic, Simulation, convert
 
     verilog = made or convert("ring", QueuedRingNic(OPTIONS))
@@ -61,7 +61,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.slow  # each is a compilation; queues, lanes, receiver and node have one in every run
+@pytest.mark.slow  # each test is a compilation; other files have a mutant in every run
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make(MUTANTS[name], monkeypatch)

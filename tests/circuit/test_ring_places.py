@@ -1,4 +1,4 @@
-"""Which frames a ring NIC begins with how many free places at its successor."""
+"""A ring NIC begins a frame only with enough free places (slots) at its successor."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ JOBS = {
     "a final that ends": {"passing": 1, "final": 1, "store": 1},
 }
 FINALS = ("a final that passes", "a final that ends")
-# Own data have their place before they come to the joiner.
+# Own data have their place before their job comes to the datapath (RingJoiner).
 NEEDS = dict(zip(JOBS, (0, 1, 2, 1, 0), strict=True))
 
 
@@ -35,7 +35,7 @@ def simulated(circuit: Any, testbench: Any) -> None:
 
 
 def joiner_says() -> dict[tuple[str, int], bool]:
-    """Whether each frame is begun, by what it is and the places that are free in its channel."""
+    """Return whether each kind of frame is begun, for each number of free places in its channel."""
     from slackline.circuit._ring import RingJoiner
 
     said: dict[tuple[str, int], bool] = {}
@@ -49,7 +49,7 @@ def joiner_says() -> dict[tuple[str, int], bool]:
             ctx.set(jobs.payload, {**bits, "beats": 1})
             ctx.set(jobs.valid, 1)
             for places in (2, 1, 0):
-                # The other channel has places.
+                # The other channel has free places.
                 ctx.set(joiner.room, (places > 0) << final | 1 << (1 - final))
                 ctx.set(joiner.space, places > 1 or not final)
                 said[name, places] = bool(ctx.get(joiner.begun))
@@ -59,7 +59,10 @@ def joiner_says() -> dict[tuple[str, int], bool]:
 
 
 def window_says() -> list[tuple[int, int]]:
-    """`room` and `space` while all places are taken one by one; the third for what will come."""
+    """Return `room` and `space` of a send window while its places are taken one by one.
+
+    The third place is claimed for a frame that will come later.
+    """
     from slackline.circuit._ring_transmitter import RingWindow
 
     window = RingWindow(OPTIONS.slots)

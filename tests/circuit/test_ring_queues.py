@@ -1,4 +1,4 @@
-"""A ring NIC's queues: descriptors in order, completions behind their data, nothing overrun."""
+"""A ring NIC's queues keep descriptors in order, complete behind the data, and never overrun."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ pytest.importorskip("amaranth", reason="circuits need amaranth: install slacklin
 
 from queue_driving import Office, Work, desk, lazy_ring
 
-# Time to compile a circuit on a busy machine.
+# The limit leaves time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 OPTIONS = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
@@ -36,7 +36,7 @@ def open_office(verilog: Any) -> Iterator[Callable[..., Office]]:
         simulation.memory_latency(latency)
         for stream in range(5):
             simulation.stall(stream, stall, 2 * stream + 1)
-        # The NIC takes what it has asked for at once.
+        # The stream of data for the NIC is never stalled, because the NIC takes its data at once.
         for stream in range(4):
             simulation.stall(stream, stall, 2 * stream + 2, output=True)
         return Office(simulation, OPTIONS, np.random.default_rng(seed), **how)
@@ -101,7 +101,7 @@ def test_the_interrupt_is_high_while_completions_wait_and_it_is_enabled(open_off
 def test_a_doorbell_beyond_what_can_be_is_counted_and_ignored(open_office) -> None:
     office = open_office(1, descriptors=4, completions=4)
     driver, simulation = office.driver, office.simulation
-    # Beyond the queue, behind the last one, and for completions that are not there.
+    # The values are beyond the queue, behind the last one, and for completions that do not exist.
     for name, value in (
         ("descriptor_tail", 5),
         ("descriptor_tail", 0xFFFFFFFF),
@@ -122,7 +122,7 @@ def test_a_doorbell_beyond_what_can_be_is_counted_and_ignored(open_office) -> No
     assert driver.read("doorbells_refused") == 6
     assert (driver.read("descriptor_tail"), driver.read("descriptor_head")) == (2, 2)
     assert [each.key[0] for each in driver.completions()] == [1, 2]
-    # A queue of so many entries cannot be, so no doorbell is right.
+    # A queue cannot have that many entries, so no doorbell is valid.
     driver.write("control", 0)
     driver.write("descriptor_bits", 17)
     driver.write("control", 1)

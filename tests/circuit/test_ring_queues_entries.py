@@ -1,4 +1,4 @@
-"""A ring NIC's queues are the same to Python, to C and in the tables."""
+"""The entries of a ring NIC's queues are the same in Python, in C and in the tables."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""The tests find queues that are wrong in one place."""
+"""The tests of a ring NIC's queues find queues that are wrong in one place."""
 
 import numpy as np
 import pytest
@@ -10,14 +10,14 @@ from queue_driving import Office, desk, lazy_ring, slow_ring
 
 from slackline.circuit import RingOptions, kept_ring
 
-# Time to compile a circuit on a busy machine.
+# The limit leaves time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 OPTIONS = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
 
 
 def queues_fail() -> str:
-    """Queues of several sizes, all full at times; the first thing that is wrong."""
+    """Run queues of several sizes, which are full at times; return the first error, or ""."""
     from slackline.circuit import Simulation, convert
 
     verilog = convert("desk", desk(OPTIONS))
@@ -33,13 +33,13 @@ def queues_fail() -> str:
                 if found := office.run(100, turns=3000):
                     return found
             except ValueError as error:
-                # A code that is none.
+                # The driver refuses a code that does not exist.
                 return str(error)
     return ""
 
 
 def doorbells_fail() -> str:
-    """Tells of what cannot be, with the queue full of what can."""
+    """Ring doorbells with impossible values; return what was wrong, or an empty string."""
     from slackline.circuit import Simulation, convert
 
     with Simulation(convert("desk", desk(OPTIONS))) as simulation:

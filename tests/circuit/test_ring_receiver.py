@@ -1,4 +1,4 @@
-"""A ring NIC's receiver takes a frame once, however close the same one follows."""
+"""A ring NIC's receiver takes a frame once, however close a copy of it follows."""
 
 from collections import Counter
 from typing import Any
@@ -13,7 +13,7 @@ OPTIONS = RingOptions(lanes=16, slots=2, payload_bytes=128, operations=2)
 
 
 def beats(sequence: int) -> list[dict[str, int]]:
-    """A frame of two beats."""
+    """Return the two beats of a frame."""
     header = Header(
         kind=FrameKind.DATA,
         dtype=DType.FLOAT32,
@@ -29,7 +29,11 @@ def beats(sequence: int) -> list[dict[str, int]]:
 
 
 def events(pause: int, *, release: bool) -> Counter[str]:
-    """Of a frame that comes twice, `pause` cycles before its last beat; the first may be done."""
+    """Return the events of a frame that comes twice.
+
+    The copy's last beat comes `pause` cycles after the beat before. With `release`, the first
+    frame's slot is freed in the last of these cycles.
+    """
     from amaranth.sim import Simulator
 
     from slackline.circuit._ring import RingReceiver

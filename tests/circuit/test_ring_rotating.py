@@ -1,4 +1,4 @@
-"""Rings of circuits in which operations open at every rank give the bits, and never stop."""
+"""Rings of circuits in which operations start at every rank give the right bits and never stop."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,7 +13,7 @@ from ring_driving import DTYPES, Ring, Tensors, agree, sent_alike, tensors
 from slackline.circuit import RingOptions, Verilog, kept_ring
 from slackline.wire import DType
 
-# Time to compile a circuit on a busy machine.
+# The limit leaves time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
 
 OPTIONS = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
@@ -21,7 +21,7 @@ Open = Callable[..., Any]
 
 
 def opener(verilog: Verilog, stack: ExitStack) -> Open:
-    """Simulations of one circuit, their streams withheld in a share of all cycles."""
+    """Return a function that opens simulations of one circuit with random stalls on all streams."""
     from slackline.circuit import Simulation
 
     seeds = iter(range(1, 10_000, 10))
@@ -51,7 +51,7 @@ def simulate(verilog: Verilog) -> Iterator[Open]:
 
 
 def mixed(rng: np.random.Generator, ranks: int) -> list[Tensors]:
-    """As many operations as can be open: a tensor that rotates, others that open anywhere."""
+    """Return as many operations as can be open: a rotating tensor, others that start anywhere."""
     most = OPTIONS.payload_bytes // 4
     found: list[Tensors] = []
     for tag in range(OPTIONS.operations - ranks + 1):
@@ -103,14 +103,14 @@ def test_what_wires_do_to_frames_of_a_rotating_ring_changes_no_bit(
 
 
 def crowded(simulate: Open, ranks: int) -> str:
-    """What is wrong after every rank has filled the ring with as much as can be open."""
+    """Fill the ring from every rank with all operations that can be open; return what is wrong."""
     rng = np.random.default_rng(ranks)
     operations = [
         tensors(rng, OPTIONS, ranks, DType.FLOAT32, 200, tag, start=tag % ranks)
         for tag in range(OPTIONS.operations)
     ]
     ring = CircuitRing([simulate() for _ in range(ranks)], OPTIONS, Faults(), rng)
-    # Twice of what it takes.
+    # The limit is twice the number of turns that the ring takes.
     return ring.run(operations, turns=500)
 
 

@@ -1,4 +1,4 @@
-"""Twins in a ring give every rank the sum in rank order, to the bit."""
+"""Twins (Python models) in a ring give every rank the sum in rank order, to the bit."""
 
 from dataclasses import replace
 
@@ -79,7 +79,7 @@ def test_a_rotated_tensor_is_cut_at_lines_and_each_chunk_opens_behind_its_owner(
 
 
 def one(dtype: DType, values: list[list[float]], frame_bytes: int = 64) -> Tensors:
-    """One operation, a list of values for each rank."""
+    """Return one operation, from a list of values for each rank."""
     sources = [
         np.array(each, np.float32 if dtype is DType.FLOAT32 else np.float16) for each in values
     ]
@@ -97,7 +97,7 @@ def test_partials_of_halves_travel_in_fp32_and_finals_as_halves() -> None:
     operation = one(DType.FLOAT16, [[2048.0], [1.0], [1.0]])
     ring = opened(operation, 3)
     ring.settle()
-    # 2049 is no half, so the sum would be 2048 if the partial had been rounded.
+    # fp16 has no 2049, so the sum would be 2048 if the partial had been rounded.
     assert [float(target[0]) for target in operation.targets] == [2050.0] * 3
     headers = [[decode(frame) for frame in sent] for sent in ring.sent]
     said = [[(each.flags, each.length, each.total) for each in sent] for sent in headers]
@@ -115,7 +115,7 @@ def test_a_frame_of_no_open_operation_and_a_spoiled_one_are_counted_and_dropped(
     ring.turn(0)
     (frame,) = ring.sent[0]
     late = ring.devices[1]
-    late.receive(frame)  # it was added already
+    late.receive(frame)  # the frame was added before, so it is unexpected now
     late.receive(frame[:-4])
     late.receive(frame[:20] + b"\xff" + frame[21:])
     ring.settle()

@@ -1,4 +1,4 @@
-"""Verilog, registers and simulations, and what is said when a tool is missing."""
+"""Verilog, register files and simulations work, and errors name a tool that is missing."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from slackline import circuit, cli
 from slackline.circuit import NodeOptions, Verilog, c_header, kept_node, node_registers
 from slackline.errors import TimeoutError, UsageError
 
-# Time to compile a circuit on a busy machine.
+# The limit leaves time to compile a circuit on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
 

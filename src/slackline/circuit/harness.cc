@@ -41,7 +41,8 @@ struct Input {
   Wires wires;
   std::vector<std::uint8_t> beats;  // the circuit has taken those before `taken`
   std::size_t taken = 0;
-  std::deque<std::pair<std::size_t, std::uint64_t>> releases;  // from a beat on: not before a cycle
+  // Each pair is a beat and a cycle: the beat and those behind it are not offered before the cycle.
+  std::deque<std::pair<std::size_t, std::uint64_t>> releases;
   std::uint64_t not_before = 0;
   Stall stall;
   bool offered = false;  // a beat that is offered stays until it is taken

@@ -1,4 +1,4 @@
-"""A node within Icarus, a master and MACs of cocotbext-axi around it."""
+"""A node within the Icarus simulator, with a bus master and MACs of cocotbext-axi around it."""
 
 import random
 from typing import Any
@@ -16,7 +16,7 @@ WAIT = (20, "us")
 
 
 class Bench(BusHost):
-    """A node after its reset, with what surrounds it; everything pauses at random."""
+    """A node after its reset, with a host and MACs around it that pause at random."""
 
     def __init__(self, dut: Any, seed: int, pauses: float) -> None:
         super().__init__(dut, REGISTERS, WAIT)
@@ -37,13 +37,15 @@ class Bench(BusHost):
             await self.write(name, value)
 
     def send(self, port: int, frame: bytes, *, bad: bool = False) -> None:
-        """To the circuit and its twin."""
+        """Send a frame of rank `port` to the circuit and to its twin (Python model)."""
         users = [0] * (len(frame) - 1) + [int(bad)]
         self.macs[port].send_nowait(AxiStreamFrame(frame, tuser=users))
         self.wanted += self.twin.receive(port, frame, bad=bad)
 
     async def agree(self) -> None:
-        """What leaves every port is the twin's, frame by frame, and so are the counters."""
+        """Check that every port sends the twin's frames in order, and that the counters are the
+        twin's.
+        """
         for reader in self.readers:
             for wanted in self.wanted:
                 found = await with_timeout(reader.recv(), *WAIT)
@@ -70,11 +72,11 @@ RULES = {
     "s_axil_b": ("s_axil_bresp",),
     "s_axil_r": ("s_axil_rdata", "s_axil_rresp"),
 }
-"""What the node drives: the stem of its valid and ready, and its payload."""
+"""The streams that the node drives: the stem of valid and ready, and the payload's wires."""
 
 
 async def begin(dut: Any, seed: int, pauses: float) -> Bench:
-    """A node that was reset, everything around it pausing in that share of cycles."""
+    """Return a node after its reset; everything around it pauses in that share of cycles."""
     bench = Bench(dut, seed, pauses)
     await bench.begin(RULES)
     return bench

@@ -1,4 +1,6 @@
-"""Checks that run within Icarus, by cocotb; test_bus.py builds the node and starts them."""
+"""Checks of a node's buses, run within Icarus by cocotb; test_bus.py builds the node and starts
+them.
+"""
 
 import random
 from typing import Any
@@ -52,7 +54,9 @@ async def a_part_of_a_register_is_not_written_and_answered_with_an_error(dut: An
 
 
 async def sum_tensors(dut: Any, seed: int, pauses: float) -> None:
-    """Of all types, and of lengths that fill no beat among them."""
+    """Sum tensors of all types, with lengths that fill no beat among them, and compare with the
+    twin.
+    """
     bench = await begin(dut, seed=seed, pauses=pauses)
     await bench.open()
     draw = random.Random(seed)
@@ -82,7 +86,7 @@ async def damaged_packets_are_counted_and_what_follows_is_summed(dut: Any) -> No
     draw = random.Random(6)
     frames = [sender.message(draw.randbytes(12), DTYPES[0], 1, 64)[0] for sender in bench.senders]
     bench.send(0, frames[0], bad=True)
-    # By a byte too short and too long, and with a byte that is missing in the middle.
+    # The three frames are a byte too short, a byte too long, and without a byte in the middle.
     bench.macs[1].send_nowait(AxiStreamFrame(frames[1][:-1]))
     bench.macs[1].send_nowait(AxiStreamFrame(frames[1][:-4] + bytes(5)))
     kept = [1] * len(frames[1])

@@ -1,4 +1,6 @@
-"""A host of cocotbext-axi's within Icarus: its registers, and the rules of the buses around it."""
+"""A simulated host of cocotbext-axi within Icarus: register access, and the rules of AXI
+streams.
+"""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -13,21 +15,21 @@ from slackline.circuit import Register
 
 
 class BusHost:
-    """Resets the circuit, reads and writes its registers."""
+    """A host that resets the circuit, and reads and writes its registers."""
 
     def __init__(self, dut: Any, registers: Mapping[str, Register], wait: tuple[int, str]) -> None:
-        """An answer may take `wait`: a number and a unit."""
+        """Connect to the circuit; an answer may take as long as `wait`, a number and a unit."""
         self.dut, self.registers, self.wait_for = dut, registers, wait
         self._reset = {"reset": dut.aresetn, "reset_active_level": False}
         bus = AxiLiteBus.from_prefix(dut, "s_axil")
         self.master = AxiLiteMaster(bus, dut.aclk, **self._reset)
 
     def stream(self, kind: Any, name: str) -> Any:
-        """A source or sink of the stream of that name."""
+        """Return a source or sink, of class `kind`, on the AXI stream of that name."""
         return kind(AxiStreamBus.from_prefix(self.dut, name), self.dut.aclk, **self._reset)
 
     async def begin(self, rules: Mapping[str, tuple[str, ...]]) -> None:
-        """Clock, rules and a reset."""
+        """Start the clock and the checks of the rules, and reset the circuit."""
         cocotb.start_soon(Clock(self.dut.aclk, 2, "ns").start())
         for stem, wires in rules.items():
             cocotb.start_soon(obeys(self.dut, f"{stem}valid", f"{stem}ready", wires))
@@ -60,12 +62,15 @@ def pausing(draw: random.Random, share: float) -> Iterator[bool]:
 
 
 async def obeys(dut: Any, valid: str, ready: str, wires: tuple[str, ...]) -> None:
-    """Nothing is valid in reset; what is valid and was not taken stays and does not change."""
+    """Check that a stream keeps the AXI rules for valid: low in reset, and steady until taken.
+
+    The payload must not change either while it waits.
+    """
     payload = [getattr(dut, wire) for wire in wires]
     held: list[Any] | None = None
     resets = 0
     while True:
-        # Between two rising edges all is settled.
+        # All signals are settled between two rising edges.
         await FallingEdge(dut.aclk)
         if dut.aresetn.value == 0:
             held = None

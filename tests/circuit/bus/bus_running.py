@@ -1,4 +1,4 @@
-"""Checks within Icarus: what they need, how they are started, what they said."""
+"""Runs of cocotb checks within Icarus: the tools that they need, their start, their results."""
 
 import importlib.util
 import shutil
@@ -9,7 +9,7 @@ MODULES = ("amaranth", "cocotb", "cocotbext.axi", "find_libpython")
 
 
 def missing() -> str | None:
-    """Why this cannot run here, or None."""
+    """Return the reason why the checks cannot run here, or None."""
     for name in MODULES:
         try:
             found = importlib.util.find_spec(name)
@@ -31,7 +31,7 @@ def missing() -> str | None:
 def checked(
     verilog: str, folder: Path, *, top: str, checks: str, only: str | None = None
 ) -> dict[str, str]:
-    """What each check of that module, or one, said of the circuit: nothing if all was right."""
+    """Run the checks of a module, or `only` one; return each check's error, empty if it passed."""
     from cocotb_tools.runner import get_runner
 
     (folder / "circuit.v").write_text(verilog)
@@ -54,7 +54,7 @@ def checked(
             log_file=folder / "run.log",
         )
     except SystemExit:
-        # A check that failed; which, the results say.
+        # The runner exits when a check fails; the results then tell which one.
         if not results.exists():
             raise AssertionError((folder / "run.log").read_text()[-3000:]) from None
     found = {}

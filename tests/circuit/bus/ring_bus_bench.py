@@ -1,4 +1,4 @@
-"""A ring NIC within Icarus: a host with memory of its own, and a twin as the other rank."""
+"""A ring NIC within Icarus, with a host and its memory, and a twin (Python model) as other rank."""
 
 import random
 import struct
@@ -22,9 +22,9 @@ WAIT = (40, "us")
 DESCRIPTORS, COMPLETIONS = 4, 2
 DESCRIPTORS_AT, COMPLETIONS_AT, TENSORS_AT = 0x12_3456_7000, 0x7F_0000_0010, 0x2_0000_0000
 PLACE = struct.Struct("<QQQQIBxHH22x")
-"""A descriptor as the documents have it; the circuit's own table is not asked."""
+"""A descriptor's layout, taken from the documents and not from the circuit's own table."""
 ENTRY = struct.Struct("<QHBxHxB")
-"""A completion."""
+"""A completion's layout."""
 
 RULES = {
     **{
@@ -40,11 +40,11 @@ RULES = {
     "s_axil_b": ("s_axil_bresp",),
     "s_axil_r": ("s_axil_rdata", "s_axil_rresp"),
 }
-"""What the NIC drives: the stem of its valid and ready, and its payload."""
+"""The streams that the NIC drives: the stem of valid and ready, and the payload's wires."""
 
 
 class RingBusBench(BusHost):
-    """The NIC is rank `rank` of 2; its neighbour on both sides is a twin."""
+    """A NIC that is rank `rank` of 2, with a twin (Python model) as its neighbour on both sides."""
 
     def __init__(self, dut: Any, rank: int, seed: int, pauses: float) -> None:
         super().__init__(dut, REGISTERS, WAIT)
@@ -58,7 +58,7 @@ class RingBusBench(BusHost):
         for k, each in enumerate((*self.sources.values(), *self.sinks.values())):
             each.set_pause_generator(pausing(random.Random(100 * seed + k), pauses))
         for k, name in enumerate(("read_requests", "write_requests") if pauses else ()):
-            # So slow that one request still waits when another comes.
+            # The sink is so slow that one request still waits when another comes.
             slow = pausing(random.Random(100 * seed + 50 + k), 1 - (1 - pauses) / 8)
             self.sinks[name].set_pause_generator(slow)
         self.memory = SparseMemory(1 << 48)
@@ -70,9 +70,9 @@ class RingBusBench(BusHost):
             flags: deque() for flags in (FrameFlag(0), FrameFlag.PARTIAL)
         }
         self._free = dict.fromkeys(self._waiting, 1 + OPTIONS.slots)
-        """The first number that there is no slot for yet."""
+        """Of each kind of frame, the first number that there is no free slot for yet."""
         self._others = 0
-        """Operations that the twin completed."""
+        """Operations that the twin has completed."""
         for task in (self._reads(), self._writes(), self._out(), self._back()):
             cocotb.start_soon(task)
 
@@ -81,7 +81,7 @@ class RingBusBench(BusHost):
         return RingTwin(OPTIONS, place)
 
     async def _reads(self) -> None:
-        """A DMA core: what is asked for, in order."""
+        """Answer the NIC's read requests in order, as a DMA core does."""
         while True:
             asked = await self.sinks["read_requests"].recv()
             address, size = struct.unpack("<QI", bytes(asked.tdata))
@@ -97,7 +97,9 @@ class RingBusBench(BusHost):
             self.memory.write(address, data[:size])
 
     async def _out(self) -> None:
-        """The successor: grants what it is asked for, acknowledges, and answers as the twin."""
+        """Act as the successor: grant what is asked for, acknowledge frames, and pass them to the
+        twin.
+        """
         while True:
             frame = bytes((await self.sinks["tx"].recv()).tdata)
             header = decode(frame)
@@ -119,7 +121,7 @@ class RingBusBench(BusHost):
             self.hand_over()
 
     async def _back(self) -> None:
-        """The predecessor: sends on when a slot is free."""
+        """Act as the predecessor: send frames when an ACK frees a slot."""
         while True:
             header = decode(bytes((await self.sinks["rx_back"].recv()).tdata))
             if header.kind is FrameKind.ACK:
@@ -127,7 +129,7 @@ class RingBusBench(BusHost):
                 self.hand_over()
 
     def hand_over(self) -> None:
-        """What the twin has for the NIC, as far as there are slots."""
+        """Send the twin's frames to the NIC, as far as there are free slots."""
         for frame in self.other.frames():
             self._waiting[decode(frame).flags].append(frame)
         self._others += len(self.other.completed())
@@ -157,7 +159,7 @@ class RingBusBench(BusHost):
             await self.write(name, value)
 
     def put(self, operation: RingOperation, source: int, **changes: int) -> None:
-        """Its descriptor, for memory at `source`."""
+        """Write an operation's descriptor, for memory at `source`, into the queue."""
         values = {"total": operation.total, "frame_bytes": operation.frame_bytes} | changes
         entry = PLACE.pack(
             operation.tag,
@@ -176,11 +178,11 @@ class RingBusBench(BusHost):
         await self.write("descriptor_tail", self.tail)
 
     async def wait(self) -> None:
-        """For the interrupt; then takes what there is, by its phase."""
+        """Wait for the interrupt, then take the completions that are new by their phase."""
         before = len(self.answers)
         while self.dut.interrupt.value == 0:
             await RisingEdge(self.dut.aclk)
-        # What was written before it is in memory.
+        # Memory has all that was written before the interrupt.
         await RisingEdge(self.dut.aclk)
         while True:
             at = COMPLETIONS_AT + 16 * (self.taken % COMPLETIONS)
@@ -191,11 +193,13 @@ class RingBusBench(BusHost):
             self.taken += 1
         assert len(self.answers) > before, "an interrupt without a completion"
         await self.write("completion_taken", self.taken)
-        # Read back, as drivers do: then the level has followed.
+        # The read back, which drivers do too, ensures that the interrupt's level has followed.
         assert await self.read("completion_taken") == self.taken
 
     async def sums(self, tensors: list[Tensors]) -> None:
-        """All of them, as many at a time as there is room for; then memory has the sums."""
+        """Sum all tensors, as many at a time as there is room for; check that memory has the
+        sums.
+        """
         left, here = list(tensors), {}
         while left or len(self.answers) < len(tensors):
             while left and len(here) - min(len(self.answers), self._others) < OPTIONS.operations:
@@ -205,7 +209,7 @@ class RingBusBench(BusHost):
                 self.other.post(each.operations(1 - self.rank)[0])
                 self.put(each.operations(self.rank)[0], at)
                 await self.ring()
-                # What the first rank sends must find it open here.
+                # The operation must be open here before the first rank sends its frames.
                 while self.rank > 0 and await self.read("descriptor_head") != self.tail:
                     pass
                 self.hand_over()
@@ -222,7 +226,7 @@ class RingBusBench(BusHost):
 
 
 async def begin(dut: Any, rank: int, seed: int, pauses: float) -> RingBusBench:
-    """A NIC that was reset, everything around it pausing in that share of cycles."""
+    """Return a NIC after its reset; everything around it pauses in that share of cycles."""
     bench = RingBusBench(dut, rank, seed, pauses)
     await bench.begin(RULES)
     return bench

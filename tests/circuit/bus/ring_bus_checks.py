@@ -1,4 +1,4 @@
-"""Checks of a ring NIC that run within Icarus, by cocotb; test_ring_bus.py starts them."""
+"""Checks of a ring NIC's buses, run within Icarus by cocotb; test_ring_bus.py starts them."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from slackline.wire import DType
 
 
 async def sum_tensors(dut: Any, rank: int, seed: int, pauses: float) -> None:
-    """More than both queues hold, of all types, of lengths that fill no beat among them."""
+    """Sum more tensors than both queues hold, of all types, some with lengths that fill no beat."""
     bench = await begin(dut, rank, seed, pauses)
     await bench.open()
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""A node behind AXI obeys the buses' rules, before a master and MACs that others have written."""
+"""A node behind AXI obeys the rules of its buses, with a bus master and MACs of cocotbext-axi."""
 
 import importlib
 from pathlib import Path
@@ -53,7 +53,7 @@ BROKEN = {
         "damaged_packets_are_counted_and_what_follows_is_summed",
     ),
 }
-"""A file, what is right in it, what is wrong instead, and the check that must fail."""
+"""Mutants: a file, right code in it, wrong code instead, and the check that must fail."""
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_broken_boundary_fails_a_check(
     changed = broken(module, right, wrong)
     user = importlib.import_module("slackline.circuit._axi")
     for each in changed.__all__:
-        # The signature is the same; only what is behind it changed.
+        # The signature AXI_LITE is the same in the mutant, so only the logic behind it is replaced.
         if hasattr(user, each) and each != "AXI_LITE":
             monkeypatch.setattr(user, each, getattr(changed, each))
     assert checked(verilog(), tmp_path, only=check, **NODE)[check] != ""

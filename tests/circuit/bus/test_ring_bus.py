@@ -1,4 +1,4 @@
-"""A ring NIC behind AXI, with its queues in a memory that others have written, obeys the rules."""
+"""A ring NIC behind AXI obeys the rules, with its queues in a memory model of cocotbext-axi."""
 
 import importlib
 import re
@@ -25,7 +25,8 @@ def verilog() -> str:
 
     headless = ("read_data", "write_data")
     text = str(convert("slackline_ring", AxiBlock(QueuedRingNic(OPTIONS), headless)).text)
-    # Icarus does not look at what `always @*` gives before something in it has changed.
+    # Icarus does not evaluate an `always @*` block before one of its inputs has changed, so each
+    # block gets an input that changes at the start.
     woken = text.replace("always @* begin", "always @* begin if (wakes) begin end")
     woken = re.sub(r"always @\*\n( +\S+ = \d+'h\w+;)", r"initial\1", woken)
     return re.sub(r"(?ms)^(module .*?\);\n)", r"\1  reg wakes = 0; initial #1 wakes = 1;\n", woken)
@@ -45,7 +46,7 @@ BROKEN = {
         "the_last_rank_sums_what_its_queue_says_whatever_pauses",
     ),
 }
-"""A file, what is right in it, what is wrong instead, and the check that must fail."""
+"""Mutants: a file, right code in it, wrong code instead, and the check that must fail."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The circuits that claims are proved of: small, with any number where lanes compute one."""
+"""Circuits that formal claims are proved of: small, with arbitrary values for computed numbers."""
 
 import inspect
 import types
@@ -16,7 +16,10 @@ _COMPUTING = ("Adder", "Widen", "Narrow", "Rounder", "Crc")
 
 
 def gateware(home: Any, right: str = "", wrong: str = "") -> Any:
-    """A module of gateware anew, perhaps broken in one place, that computes no numbers."""
+    """Return a fresh copy of a gateware module, with `right` replaced by `wrong` if given.
+
+    Components that compute numbers have arbitrary outputs in the copy.
+    """
     source = inspect.getsource(home)
     assert right == "" or source.count(right) == 1
     changed: Any = types.ModuleType(home.__name__)
@@ -32,7 +35,7 @@ def gateware(home: Any, right: str = "", wrong: str = "") -> Any:
 
 
 def anything(original: Any) -> Any:
-    """The component with outputs that are anything in every cycle."""
+    """Return the component's class with outputs that take any value in every cycle."""
 
     class Anything(original):
         def elaborate(self, platform: object) -> Module:
@@ -46,7 +49,7 @@ def anything(original: Any) -> Any:
 
 
 class Datapath(wiring.Component):
-    """Issuer and reducer as the node joins them; frames and headers are anything."""
+    """The issuer and the reducer, joined as in the node, with arbitrary frames and headers."""
 
     def __init__(self, issuer: Any, reducer: Any) -> None:
         self.issuer, self.reducer = issuer, reducer
@@ -84,10 +87,10 @@ class Datapath(wiring.Component):
 
 
 class Order(wiring.Component):
-    """A FIFO beside what it stands for: the numbers that went in, in order.
+    """A FIFO with assertions that its data come out in order.
 
-    What is written counts up, so what is read must count up too: nothing is lost, doubled or
-    overtaken, whatever the data are, since the FIFO does not look at them.
+    The written numbers count up, so the numbers that are read must count up too: nothing is lost,
+    doubled or overtaken. That holds for any data, since the FIFO does not look at them.
     """
 
     def __init__(self, queue: Any) -> None:
@@ -115,7 +118,7 @@ class Order(wiring.Component):
 
 
 class Levels(Order):
-    """The same without the data: how many are within, and that none is taken beyond the depth."""
+    """A FIFO with assertions about its level, which never exceeds the depth; data are ignored."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -133,8 +136,10 @@ class Levels(Order):
 
 
 def keeps_the_rule(m: Module, payload: Value, valid: Value, ready: Value, *, inward: bool) -> None:
-    """What is valid and not taken stays valid, with the same payload: needed of what goes in,
-    to be proved of what comes out. The other side of the stream does as it likes.
+    """Add the rule of streams: a payload that is valid and not taken stays valid and unchanged.
+
+    The rule is assumed for streams that go in and asserted for streams that come out. The other
+    side of the stream is arbitrary.
     """
     held, waits = Signal(len(payload)), Signal()
     m.d.sync += [held.eq(payload), waits.eq(valid & ~ready)]
@@ -143,12 +148,12 @@ def keeps_the_rule(m: Module, payload: Value, valid: Value, ready: Value, *, inw
 
 
 def frees(m: Module, *inputs: Any) -> None:
-    """Inputs that do as they like."""
+    """Give the inputs arbitrary values in every cycle."""
     m.d.comb += [each.eq(AnySeq(each.shape())) for each in inputs]
 
 
 class Outlet(wiring.Component):
-    """The retainer and the broadcast behind it: what leaves a node."""
+    """The replay buffer (retainer) and the broadcast behind it, which drive a node's outputs."""
 
     def __init__(self, retainer: Any) -> None:
         self.retainer, self.options = retainer, retainer.options
@@ -170,7 +175,7 @@ class Outlet(wiring.Component):
 
 
 class AnyQueue(wiring.Component):
-    """What is claimed of every FIFO, and no more: what is at its head stays until it is read."""
+    """A model of any FIFO that keeps one promise: the data at its head stay until they are read."""
 
     def __init__(self, *, width: int, depth: int) -> None:
         super().__init__(
@@ -193,14 +198,14 @@ class AnyQueue(wiring.Component):
 
 
 def small_retainer(home: Any) -> Any:
-    """A retainer of frames of up to 4 beats, whose numbers and requests come as they like."""
+    """Return a replay buffer for frames of up to 4 beats, with arbitrary numbers and requests."""
     home.SyncFIFO = AnyQueue
     small = types.SimpleNamespace(ports=2, lanes=1, slots=2, header_beats=1, slot_beats=2)
     return home.Retainer(small, ahead=2)
 
 
 class Keeper(wiring.Component):
-    """A retainer among sums that come as they like."""
+    """A replay buffer whose sums and requests are arbitrary."""
 
     def __init__(self, home: Any) -> None:
         self.retainer = small_retainer(home)
@@ -218,7 +223,7 @@ class Keeper(wiring.Component):
 
 
 class Node(wiring.Component):
-    """An aggregation node among ranks and a host that do as they like."""
+    """An aggregation node whose ranks and host behave arbitrarily."""
 
     def __init__(self, node: Any) -> None:
         self.node = node
@@ -235,7 +240,7 @@ class Node(wiring.Component):
 
 
 class Registers(wiring.Component):
-    """An AXI4-Lite boundary between any master that keeps the rule, and any registers."""
+    """A bridge from AXI4-Lite to registers; any master that keeps the rule, and any registers."""
 
     def __init__(self, bridge: Any) -> None:
         self.bridge = bridge

@@ -1,4 +1,4 @@
-"""A claim about gateware, and about the same gateware broken in one place."""
+"""Formal claims about gateware, each with a broken variant of the gateware that must refute it."""
 
 import importlib
 from collections.abc import Callable
@@ -11,19 +11,20 @@ from formal_proving import Verdict, settle
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A circuit of one module's gateware, and how its claims are settled."""
+    """A circuit made from one module's gateware, and the method that settles its claims."""
 
     home: str
     make: Callable[[Any], Any]
     steps: int
     bounded: bool = False
     memories: str = ""
-    """A pattern of names: these hold what was written, others anything; see `settle`."""
+    """A pattern of names of memories that hold what was written; others hold anything, see
+    `settle`."""
     slow: bool = False
-    """It takes a minute or two."""
+    """The proof takes a minute or two."""
     right: str
     wrong: str
-    """What a broken circuit has in its place."""
+    """The code that replaces `right` in a broken circuit."""
 
     def settled(self) -> Verdict:
         made = self.make(gateware(importlib.import_module(self.home)))

@@ -1,4 +1,4 @@
-"""Claims about circuits, settled by Yosys's SAT solver."""
+"""Formal claims about circuits, settled by Yosys's SAT solver."""
 
 import subprocess
 import tempfile
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """What became of the claims."""
+    """The result for a circuit's claims."""
 
     PROVED = "hold in every cycle, by temporal induction"
     BOUNDED = "hold in all runs of so many cycles from the start"
@@ -25,10 +25,11 @@ _SAID = {
 
 
 def settle(circuit: Any, *, steps: int, bounded: bool = False, memories: str = "") -> Verdict:
-    """The claims of the circuit, which starts after its reset and is never reset again.
+    """Prove or refute the claims of a circuit, which starts after its reset and is not reset again.
 
-    By induction over up to `steps` cycles, or, `bounded`, in all runs of so many. What is read from
-    a memory is anything, but for those with a name like `memories` ("*" is all).
+    The proof is by induction over up to `steps` cycles. If `bounded`, it covers all runs of that
+    many cycles instead. Reads of a memory give any value, except of memories whose name matches
+    `memories` ("*" is all).
     """
     from amaranth.back import verilog
 
@@ -58,7 +59,7 @@ def settle(circuit: Any, *, steps: int, bounded: bool = False, memories: str = "
 
 
 def _ports(circuit: Any) -> dict[str, Any]:
-    """The wires of its signature, less those that are constants."""
+    """Return the wires of the circuit's signature, without constants."""
     from amaranth.hdl import Const, Value
 
     found = {

@@ -1,4 +1,4 @@
-"""A ring NIC's queues as claims are proved of them: hosts and memories that do as they like."""
+"""Circuits for formal claims about a ring NIC's queues: hosts and memories behave arbitrarily."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def _bits(payload: Any) -> Any:
 
 
 def steady(m: Module, width: int) -> Value:
-    """Any number, the same in every cycle."""
+    """Return an arbitrary number that is the same in every cycle."""
     begun, held, at_first = Signal(), Signal(width), Signal(width)
     frees(m, at_first)
     value = Mux(begun, held, at_first)
@@ -22,7 +22,7 @@ def steady(m: Module, width: int) -> Value:
 
 
 def anything_in(m: Module, stream: Any) -> None:
-    """A stream that goes in, from a source that keeps the rule."""
+    """Drive an input stream from an arbitrary source that keeps the rule of streams."""
     payload = _bits(stream.payload)
     frees(m, stream.valid)
     m.d.comb += payload.eq(AnySeq(len(payload)))
@@ -30,13 +30,17 @@ def anything_in(m: Module, stream: Any) -> None:
 
 
 def anything_out(m: Module, stream: Any) -> None:
-    """A stream that comes out: it must keep the rule."""
+    """Connect an output stream to an arbitrary reader, and assert that it keeps the rule of
+    streams.
+    """
     frees(m, stream.ready)
     keeps_the_rule(m, _bits(stream.payload), stream.valid, stream.ready, inward=False)
 
 
 class Queue(wiring.Component):
-    """One of the two queues; its length is anything, and stays; doorbells are anything."""
+    """The descriptor or the completion queue, with arbitrary doorbells and an arbitrary constant
+    length.
+    """
 
     def __init__(self, queue: Any, into: tuple[str, ...], out: tuple[str, ...]) -> None:
         self.queue, self.into, self.out = queue, into, out
@@ -55,7 +59,7 @@ class Queue(wiring.Component):
 
 
 class Shared(wiring.Component):
-    """Two users of one DMA stream."""
+    """A DMA stream that two arbitrary users share."""
 
     def __init__(self, shared: Any, into: tuple[str, ...], out: tuple[str, ...]) -> None:
         self.shared, self.into, self.out = shared, into, out

@@ -1,4 +1,6 @@
-"""Claims on FIFOs, credit, slots and streams are proved, and refuted of broken circuits."""
+"""Formal claims about FIFOs, credit, slots and streams are proved, and refuted of broken
+circuits.
+"""
 
 import importlib
 import shutil
@@ -46,9 +48,9 @@ def datapath(reducer: Any, options: NodeOptions) -> Any:
 
 
 def parts(node: Any, options: NodeOptions, needs: Callable[..., None]) -> Any:
-    """A node with all it is made of, less what keeps sums and what computes.
+    """Return a node whose parts are real, except the replay buffer and all that computes numbers.
 
-    `needs` is called with what a port needs of those around it.
+    `needs` is called in place of `assume` in the ports, with the conditions that a port needs.
     """
     for name in ("receiver", "matcher", "issuer", "reducer"):
         home = gateware(importlib.import_module(f"slackline.circuit._{name}"))
@@ -60,8 +62,9 @@ def parts(node: Any, options: NodeOptions, needs: Callable[..., None]) -> Any:
 
 
 def order_of_frames(m: Any, platform: object, *needed: Any) -> None:
-    """Frames are begun after they are matched, and released after they are begun; the ends of
-    messages are a matter of what queues hold.
+    """Claim that frames begin after they are matched, and are released after they begin.
+
+    The conditions about ends of messages are assumed, because they depend on the data in queues.
     """
     claim(m, platform, *needed[:2])
     assume(m, platform, *needed[2:])
@@ -152,7 +155,7 @@ PROVED = {
         wrong="addressed & filled",
     ),
 }
-"""Claims that hold in every cycle."""
+"""Claims that are proved for every cycle."""
 
 BOUNDED = {
     "a FIFO gives what it took, in order": Claim(
@@ -184,12 +187,12 @@ BOUNDED = {
         wrong="issuer.begun & issuer.begun_frame.final",
     ),
 }
-"""Claims whose induction would need to know what memories hold: in all runs of so many cycles, in
-which a FIFO of 4 places goes round four times, and a port gets four frames."""
+"""Claims whose induction would need to know what memories hold. They are proved for all runs of a
+number of cycles, in which a FIFO of 4 places goes round four times and a port gets four frames."""
 
 
 def named(claims: Mapping[str, Claim]) -> list[Any]:
-    """Names, as parameters of tests."""
+    """Return the names of claims as parameters of tests, with marks for slow ones."""
     return [
         pytest.param(name, marks=[pytest.mark.slow, pytest.mark.timeout(1800)] if each.slow else [])
         for name, each in claims.items()
@@ -207,7 +210,7 @@ def test_a_claim_holds_in_every_run_of_a_length(name: str) -> None:
 
 
 EVERY_THIRD = list({**PROVED, **BOUNDED})[::3]
-"""Broken circuits that `make test` has refuted; the others are left to `make test-full`."""
+"""Broken circuits that `make test` refutes; the others are left to `make test-full`."""
 
 
 @pytest.mark.parametrize(

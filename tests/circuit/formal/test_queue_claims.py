@@ -1,4 +1,4 @@
-"""Claims on a ring NIC's queues are proved, and refuted of broken ones."""
+"""Formal claims about a ring NIC's queues are proved, and refuted of broken queues."""
 
 import shutil
 
@@ -54,7 +54,7 @@ PROVED = {
         wrong="user = other.valid\n        m.d.comb += [\n            o.valid",
     ),
 }
-"""Claims that hold in every cycle."""
+"""Claims that are proved for every cycle."""
 
 
 @pytest.mark.parametrize("name", PROVED)
