@@ -1,4 +1,4 @@
-"""The wires of circuits behind AXI have the names that vendors' tools look for."""
+"""Tests of the wires of circuits behind AXI, and of the beats that pass the AXI bridges."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Frames pass as Ethernet packets: bytes, pauses, addresses and cycles are checked."""
+"""Tests of frames in Ethernet packets: bytes, pauses, addresses and cycles."""
 
 import random
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Lanes and their twin (Python model) give the same bits."""
+"""Tests that lanes and their twin (Python model) give the same bits."""
 
 from collections.abc import Iterator
 

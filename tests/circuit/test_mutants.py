@@ -1,4 +1,4 @@
-"""The tests of lanes and nodes find a circuit that is wrong in one place."""
+"""Tests that the checks of lanes and nodes find a circuit that is wrong in one place."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""An aggregation node and its twin (Python model) give the same frames and the same events."""
+"""Tests that an aggregation node and its twin (Python model) give the same frames and events."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -184,8 +184,9 @@ def test_a_part_that_comes_twice_before_its_sum_is_added_once(open_node) -> None
 
 
 def test_sums_given_again_do_not_cut_the_frames_between_them(open_node) -> None:
-    """A rank asks for an old sum after each frame while streams stall; all other frames stay
-    whole.
+    """Check that all frames stay whole while a rank asks for an old sum after each frame.
+
+    Readers and senders stall at random meanwhile.
     """
     node = open_node()
     node.stall(0.4, 21)

@@ -1,4 +1,4 @@
-"""A circuit's use of an FPGA does not grow unnoticed."""
+"""Tests that a circuit's use of an FPGA does not grow unnoticed."""
 
 from pathlib import Path
 

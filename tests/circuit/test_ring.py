@@ -1,4 +1,4 @@
-"""A ring NIC and its twin (Python model) give the same frames, sums and events."""
+"""Tests that a ring NIC and its twin (Python model) give the same frames, sums and events."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A twin's operations in a ring are repeated by a circuit, and a wrong result is found."""
+"""Tests of a ring of twins (Python models) in which circuits repeat operations and find errors."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The tests of a ring find a NIC that is wrong in one place."""
+"""Tests that the checks of a ring find a NIC that is wrong in one place."""
 
 from contextlib import ExitStack
 

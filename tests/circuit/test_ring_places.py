@@ -1,4 +1,4 @@
-"""A ring NIC begins a frame only with enough free places (slots) at its successor."""
+"""Tests that a ring NIC begins a frame only with enough free places (slots) at its successor."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A ring NIC's queues keep descriptors in order, complete behind the data, and never overrun."""
+"""Tests of a ring NIC's queues: their order, completions behind the data, and no overrun."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

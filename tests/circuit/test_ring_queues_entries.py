@@ -1,4 +1,4 @@
-"""The entries of a ring NIC's queues are the same in Python, in C and in the tables."""
+"""Tests that the entries of a ring NIC's queues are the same in Python, in C and in the tables."""
 
 import shutil
 import subprocess

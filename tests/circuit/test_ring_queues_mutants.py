@@ -1,4 +1,4 @@
-"""The tests of a ring NIC's queues find queues that are wrong in one place."""
+"""Tests that the checks of a ring NIC's queues find queues that are wrong in one place."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,9 @@ def queues_fail() -> str:
 
 
 def doorbells_fail() -> str:
-    """Ring doorbells with impossible values; return what was wrong, or an empty string."""
+    """Ring doorbells with impossible values; return the register that changed, or an empty
+    string.
+    """
     from slackline.circuit import Simulation, convert
 
     with Simulation(convert("desk", desk(OPTIONS))) as simulation:

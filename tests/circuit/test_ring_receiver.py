@@ -1,4 +1,4 @@
-"""A ring NIC's receiver takes a frame once, however close a copy of it follows."""
+"""Tests that a ring NIC's receiver takes a frame once, however close a copy of it follows."""
 
 from collections import Counter
 from typing import Any

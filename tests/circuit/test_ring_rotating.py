@@ -1,4 +1,4 @@
-"""Rings of circuits in which operations start at every rank give the right bits and never stop."""
+"""Tests of rings of circuits whose operations start at every rank: right bits, and no deadlock."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Twins (Python models) in a ring give every rank the sum in rank order, to the bit."""
+"""Tests that twins (Python models) in a ring give every rank the sum in rank order, to the bit."""
 
 from dataclasses import replace
 

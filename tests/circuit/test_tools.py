@@ -1,4 +1,4 @@
-"""Verilog, register files and simulations work, and errors name a tool that is missing."""
+"""Tests of Verilog, register tables and simulations, and of the errors when a tool is missing."""
 
 import os
 import signal

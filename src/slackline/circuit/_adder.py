@@ -16,7 +16,7 @@ bits."""
 
 
 def registers(m: Module, **values: Value) -> SimpleNamespace:
-    """Register each value and return the registers, which hold the values one cycle later.
+    """Add a register for each value; return the registers, which hold the values one cycle later.
 
     The registers are attributes of the result, under the names of the values.
     """
@@ -106,7 +106,8 @@ class Adder(wiring.Component):
         return m
 
     def _unpack(self, m: Module, r: SimpleNamespace) -> SimpleNamespace:
-        """Add stage 3, which splits the operands and computes the results that bypass the addition.
+        """Build stage 3, which splits the operands and computes the results that bypass the
+        addition.
 
         Significands and exponents go on to the addition. Integer sums, NaNs and infinities bypass
         it.
@@ -167,8 +168,8 @@ def _shift_left(value: Value, by: Value, unit: int) -> Value:
 
 
 def _leading_zeros(m: Module, value: Value) -> Value:
-    """Return the number of zeros above the highest one; it is the width of `value` if all bits are
-    0.
+    """Return a signal: the number of zeros above the highest one, or the width of an all-zero
+    `value`.
     """
     width = len(value)
     count = Signal(range(width + 1))

@@ -98,7 +98,9 @@ class FromAxi(wiring.Component):
         return m
 
     def _wrong(self, m: Module) -> Value:
-        """Return whether the packet's bytes contradict the header's length, in the last beat."""
+        """Return a signal, valid in the last beat: the packet's bytes contradict the header's
+        length.
+        """
         if not self.headed:
             return Const(0)
         i = self.i

@@ -1,6 +1,4 @@
-"""The aggregation node's scheduler: when a message's reduction starts, and what each cycle
-begins.
-"""
+"""The aggregation node's scheduler, which starts messages' reductions and begins a beat a cycle."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -34,7 +32,8 @@ class Token(data.StructLayout):
 
 
 class Issuer(wiring.Component):
-    """A scheduler that begins a beat in every cycle in which there is data, room and a free lane.
+    """The aggregation node's scheduler: it begins a beat in every cycle with data, room and a free
+    lane.
 
     A message starts once every port has `threshold` frames of it or its last frame, or once a
     port's buffer is full without the last frame (`forced`). Threshold 0 is store-and-forward: only
@@ -139,10 +138,11 @@ class Issuer(wiring.Component):
         return m
 
     def _onset(self, m: Module) -> tuple[Signal, Signal]:
-        """Return two signals: a message may start by its threshold; a full buffer forces it to
+        """Return two signals: all ports have reached the onset threshold; a full buffer forces a
         start.
 
-        Both describe the cycle before, which is safe because fills only grow until the start.
+        Both signals describe the cycle before, which is safe because fills only grow until the
+        start.
         """
         options = self.options
         onset, forced = Signal(), Signal()

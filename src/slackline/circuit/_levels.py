@@ -71,7 +71,8 @@ def _inputs(cell: Any) -> list[object]:
 def _arrival(
     wires: Sequence[object], drivers: Mapping[object, Any], found: dict[object, _Reach]
 ) -> _Reach:
-    """Return the latest stage, and the longest path, by which any of these wires is reached.
+    """Return the latest pipeline stage, and the longest path, by which any of these wires is
+    reached.
 
     A wire that nothing drives is an input or a constant. Results are cached in `found`.
     """

@@ -1,4 +1,4 @@
-"""The comparison of the frames at the heads of all ports, which must agree to be reduced to one."""
+"""A comparison of the frames at the heads of all ports' queues, which must agree to be reduced."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -11,7 +11,8 @@ __all__ = ["Matcher"]
 
 
 class Matcher(wiring.Component):
-    """A comparator of the frames at the heads of all ports, which gives the frame to reduce.
+    """A comparator of the frames at the heads of all ports' queues, which gives the frame to
+    reduce.
 
     heads      a stream of Frame for each port; one frame of each is taken in the same cycle
     o          stream of Frame: the frame to reduce, two cycles after the last port's frame came

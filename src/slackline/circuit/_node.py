@@ -195,7 +195,7 @@ class AggregationNode(wiring.Component):
 
 
 class HeaderWriter(wiring.Component):
-    """A generator of reduced frames' headers, which `o` gives in beats.
+    """A generator of the headers of reduced frames; its output `o` gives each header in beats.
 
     The first beat comes three cycles after `begin` at the earliest. A reduced frame's header
     repeats the fields of its parts, names `source` as the sender, and acknowledges the parts. It
@@ -203,7 +203,7 @@ class HeaderWriter(wiring.Component):
     """
 
     def __init__(self, options: NodeOptions, ahead: int) -> None:
-        """Reserve queue space for headers that begin up to `ahead` cycles before they are taken."""
+        """Size the queue for headers that begin up to `ahead` cycles before they are taken."""
         self.options = options
         self.headers = SyncFIFO(width=HEADER.size, depth=1 << (ahead + 4).bit_length())
         self.begun, self.summed = Signal(), Signal()

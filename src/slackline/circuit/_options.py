@@ -27,7 +27,7 @@ def check_power(name: str, value: int, least: int, most: int) -> int:
 
 
 class Beats:
-    """Sizes of beats and frames, derived from two fields that several kinds of options have."""
+    """A base class of options, which derives the sizes of frames in beats from two fields."""
 
     lanes: int
     payload_bytes: int

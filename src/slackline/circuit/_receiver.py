@@ -134,8 +134,9 @@ class Receiver(wiring.Component):
         ]
 
     def _decide(self, m: Module, reader: FrameReader, slot: Signal) -> None:
-        """Decide about a frame in the cycle after its last beat: its event, and its header if
-        accepted.
+        """Decide about a frame in the cycle after its last beat.
+
+        The frame raises one event, and its header is passed on if the frame is accepted.
         """
         options = self.options
         header, closing = reader.header, reader.closing

@@ -28,7 +28,9 @@ class Retainer(wiring.Component):
     """
 
     def __init__(self, options: NodeOptions, ahead: int) -> None:
-        """Size the buffer for at most `ahead` cycles from `begin` to the frame's first beat."""
+        """Size the queue of begun frames for up to `ahead` cycles from `begin` to a frame's first
+        beat.
+        """
         self.options = options
         self.ahead = ahead
         beats = stream.Signature(Beat(options.lanes))

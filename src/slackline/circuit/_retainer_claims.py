@@ -10,9 +10,10 @@ __all__ = ["KeptSums"]
 
 
 class KeptSums:
-    """The claim about one beat, `place`, of one frame, `number`; the proof lets both be any.
+    """The claim that the replay buffer repeats beat `place` of frame `number` unchanged.
 
-    The claims besides the last one state facts about the memories that its induction needs.
+    The proof covers every place and number. The claims besides the last one state facts about the
+    memories that its induction needs.
     """
 
     def __init__(self, sums: Memory, numbers: Memory, kept: Signal, slot_bits: int) -> None:

@@ -21,7 +21,9 @@ __all__ = ["RingNic"]
 
 
 class RingNic(wiring.Component):
-    """A NIC that sums round a ring for one host; each operation starts at a rank of its own.
+    """A NIC that adds its host's data to the sums that travel round a ring of ranks.
+
+    Each operation may start at another rank.
 
     rx, rx_back     streams of Beat from the predecessor and to it: data in; ACKs and GRANTs out
     tx, tx_back     streams of Beat to the successor and from it: data out; ACKs and GRANTs in

@@ -16,13 +16,12 @@ __all__ = ["RingAnswerer", "RingListener"]
 
 
 class RingAnswerer(wiring.Component):
-    """A sender of flow-control headers to the predecessor: ACKs when a channel has changed, and
-    GRANTs.
+    """A sender of a ring NIC's ACKs and GRANTs to the predecessor, one header at a time.
 
     changed        of each channel: an ACK is due
     base, arrived  the RingReceiver's state at the time when the ACK is made
     grants         stream of Key: operations to grant
-    o              stream of Beat: one header at a time
+    o              stream of Beat: the headers
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -94,7 +93,7 @@ class RingAnswerer(wiring.Component):
 
 
 class RingListener(wiring.Component):
-    """A receiver of the successor's headers; one that is not an ACK or a GRANT of it is `dropped`.
+    """A receiver of a ring NIC's ACKs and GRANTs from the successor; any other frame is `dropped`.
 
     acks     stream of headers
     granted  stream of Key; a grant that finds no room is lost, and requested again

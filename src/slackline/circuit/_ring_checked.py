@@ -31,10 +31,10 @@ batches."""
 
 
 class Checks:
-    """A sampler of the operations to check, with counters; all NICs of a process share one."""
+    """A sampler of the operations to check, which also counts them; a process's NICs share one."""
 
     def __init__(self, every: int, most_bytes: int = 4 << 20) -> None:
-        """Sample each `every`-th operation.
+        """Choose every `every`-th operation for a check.
 
         If that one is longer than `most_bytes`, or its NIC is still checking another, the next
         operation that can be checked is taken in its place.
@@ -260,9 +260,7 @@ class _Again:
 
 
 class _Memory:
-    """A buffer of `size` bytes whose address lies in its 64-byte line as the address `like`
-    does.
-    """
+    """A buffer of `size` bytes, aligned within a 64-byte cache line as the address `like` is."""
 
     def __init__(self, like: int, size: int, content: bytes = b"") -> None:
         self._buffer, self._size = ctypes.create_string_buffer(size + _LINE), size
@@ -284,9 +282,10 @@ def _belongs(frame: bytes, operation: RingOperation) -> bool:
 
 
 def _batches(frames: list[bytes]) -> Iterator[list[bytes]]:
-    """Yield the frames in batches, each of one kind: a final sum is due after this rank's partial.
+    """Yield recorded frames in batches of one kind each, partial or final.
 
-    The first batch is empty, because the rank that starts an operation sends before it receives.
+    A final sum is due only when this rank's partial is in it, so the kinds are not mixed. The first
+    batch is empty, because the rank that starts an operation sends before it receives.
     """
     yield []
     for _, alike in groupby(frames, lambda frame: frame[_FLAGS]):

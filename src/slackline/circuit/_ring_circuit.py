@@ -38,10 +38,9 @@ class RingCircuit(Outbox):
     def __init__(
         self, options: RingOptions, place: RingPlace, *, simulation: Simulation | None = None
     ) -> None:
-        """Configure and enable the NIC.
+        """Configure and enable a simulated NIC: `simulation`, or a new one.
 
-        `simulation` is one of a QueuedRingNic with these options; the device closes it. Without
-        `simulation`, a new one is opened.
+        `simulation` is one of a QueuedRingNic with these options; the device closes it.
         """
         super().__init__()
         self.options = options
@@ -110,7 +109,7 @@ class RingCircuit(Outbox):
         self._simulation.close()
 
     def _give(self) -> None:
-        """Send the circuit as many waiting frames as there are free slots."""
+        """Send the circuit as many waiting frames as it has free slots."""
         for flags, waiting in self._waiting.items():
             while waiting and self._room(flags):
                 frame = waiting.popleft()

@@ -13,7 +13,7 @@ __all__ = ["RingClerk"]
 
 
 class RingClerk(wiring.Component):
-    """A scheduler that handles one event at a time: an operation posted, a grant, or a frame.
+    """A ring NIC's scheduler, which handles one posted operation, grant or frame at a time.
 
     A Key (tag and chunk) is compared with those of all operations at once. While the RingDispatcher
     makes a job of a frame, the scheduler looks for the next frame's operation.
@@ -214,7 +214,7 @@ class RingClerk(wiring.Component):
 
 
 def _lowest(m: Module, bits: Signal, name: str) -> Signal:
-    """Return the index of the lowest bit that is set."""
+    """Return a signal: the index of the lowest bit that is set."""
     found = Signal(range(len(bits)), name=f"lowest_{name}")
     for k in reversed(range(len(bits))):
         with m.If(bits[k]):

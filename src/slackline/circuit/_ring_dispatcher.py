@@ -23,14 +23,16 @@ _QUEUED = 4
 
 
 class Role(data.StructLayout):
-    """The role of this rank in an operation, with the bits of RingPlace."""
+    """The role of this rank in an operation: first, last or passing on, as RingPlace defines
+    them.
+    """
 
     def __init__(self) -> None:
         super().__init__({"first": 1, "last": 1, "passes_on": 1})
 
 
 class Found(data.StructLayout):
-    """A frame of channel `side`, with its operation if that was `found`.
+    """A frame of virtual channel `side` to handle, with its operation if that was `found`.
 
     With `source`, there is only an operation: its next frame is this host's own data.
     """
@@ -42,7 +44,7 @@ class Found(data.StructLayout):
 
 
 class _Progress(data.StructLayout):
-    """Bytes of an operation that were given to the adders and stored at the host, and the bytes
+    """The progress of an operation: bytes given to the adders, bytes stored at the host, bytes
     left.
 
     What is left is kept beside what is done, so that nothing is subtracted before it is compared.
@@ -67,7 +69,7 @@ class _Step(data.StructLayout):
 
 
 class RingDispatcher(wiring.Component):
-    """A unit that makes a job of a frame every four cycles.
+    """A unit of the scheduler that turns frames into jobs for the adders, one every four cycles.
 
     The dispatcher reads the state of the frame's operation, computes the frame's size, checks that
     the frame is due, and queues the job.
@@ -227,7 +229,7 @@ class RingDispatcher(wiring.Component):
         role: data.View,
         step: data.View,
     ) -> None:
-        """Fill in the job for the current frame."""
+        """Fill in the fields of the current frame's job."""
         options, size, source = self.options, step.size, current.source
         partial = source | ~current.side
         element = element_of(operation.dtype)
@@ -263,7 +265,7 @@ class RingDispatcher(wiring.Component):
         so_far: data.View,
         step: data.View,
     ) -> Value:
-        """Return whether the current frame is the one that is due."""
+        """Return a signal: the current frame is the one that is due in its operation."""
         frame, final, size = current.frame, current.side, step.size
         wide = ~final & (element_of(operation.dtype) >= Element.BFLOAT16)
         # A final sum contains this rank's contribution, which must have been given before.

@@ -1,4 +1,4 @@
-"""The frames of a ring: which of them a NIC accepts, and in which order it handles them."""
+"""Rules for the frames of a ring: their acceptance by a NIC, and the order of their handling."""
 
 from dataclasses import dataclass, field
 
@@ -101,7 +101,7 @@ class Outbox:
 
 
 class RingPost:
-    """A NIC's open operations on the host's side, which checks them and puts their frames in
+    """The host's record of a NIC's open operations, which checks them and puts their frames in
     order.
     """
 

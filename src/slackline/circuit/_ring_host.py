@@ -18,7 +18,7 @@ _FRAMES = 4
 
 
 class RingReads(wiring.Component):
-    """A buffer of this host's contributions to coming frames, which are read in whole frames.
+    """A buffer of this host's contributions, which are read from memory ahead and in whole frames.
 
     reserved  beats that are requested; only while there is `room`
     room      there is room for the longest frame, and for two
@@ -68,7 +68,7 @@ class RingReads(wiring.Component):
 
 
 class RingWrites(wiring.Component):
-    """A buffer of sums on their way to the host, and of Keys of operations that are completed.
+    """A buffer of sums on their way to the host, with a queue of the operations that are completed.
 
     begun, job   a frame for the host is begun; only while there is `room`
     valid, i     the frame's beats

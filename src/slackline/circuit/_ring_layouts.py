@@ -15,7 +15,7 @@ CHECKED = HEADER["header_checksum"].offset
 
 
 class Key(data.StructLayout):
-    """The identity of an operation."""
+    """The identity of an operation: its tag and chunk, the same on all ranks."""
 
     def __init__(self) -> None:
         super().__init__({"tag": 64, "chunk": 16})
@@ -58,7 +58,7 @@ class Arrived(data.StructLayout):
 
 
 class Job(data.StructLayout):
-    """A job of the datapath: one frame's way through the adders.
+    """A job of a ring NIC's datapath: one frame's way through the adders, and its destinations.
 
     drop     the frame was not due: only its slot is to be freed
     passing  the frame comes from the predecessor, and its slot is to be freed
@@ -105,7 +105,7 @@ def compose(m: Module, header: data.View, place: data.View, **fields: object) ->
 
 
 def seal(m: Module, header: data.View, valid: Value) -> data.View:
-    """Return the header with its checksum, two cycles after `valid`."""
+    """Return a signal of the header with its checksum, two cycles after `valid`."""
     m.submodules.crc = crc = Crc(CHECKED // 8)
     # The header goes through a register, because Verilator 5.006 gets parities of constants and
     # signals together wrong.

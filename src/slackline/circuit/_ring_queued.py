@@ -71,7 +71,7 @@ class QueuedRingNic(wiring.Component):
                 side.write_data.eq(bus.write_data),
             ]
         m.d.comb += [
-            # Each bank answers 0 where it has no register, so the two answers can be joined by OR.
+            # Each register bank answers 0 where it has no register, so OR joins the two answers.
             bus.read_data.eq(nic.bus.read_data | queues.bus.read_data),
             queues.enabled.eq(nic.enabled),
             queues.ranks.eq(nic.ranks),

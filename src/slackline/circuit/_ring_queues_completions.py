@@ -16,7 +16,7 @@ __all__ = ["CompletionQueue"]
 
 
 class CompletionQueue(wiring.Component):
-    """A writer of one entry for each operation that is done or was refused, while there is room.
+    """A writer of the completion queue: an entry for each operation that is done or was refused.
 
     base, bits   registers: the queue's address, a multiple of 16; log2 of its entries
     rung, value  a doorbell: the host has taken `value` entries since the reset, modulo 2^32
@@ -77,7 +77,7 @@ class CompletionQueue(wiring.Component):
         return m
 
     def _write(self, m: Module, entries: Signal, here: Signal) -> Value:
-        """Write one entry at a time, while there is room; return whether one is being written."""
+        """Write one entry at a time, while there is room; return a signal: one is being written."""
         options = self.options
         bits = 8 * COMPLETION.size
         layout = data.FlexibleLayout(

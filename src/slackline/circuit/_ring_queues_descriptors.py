@@ -26,19 +26,19 @@ _TOTAL_BITS = 48
 
 
 class Refusal(data.StructLayout):
-    """A descriptor that is no valid operation, with the code of the reason."""
+    """A descriptor that was refused as no valid operation, with the code of the reason."""
 
     def __init__(self) -> None:
         super().__init__({"key": Key(), "code": 8})
 
 
 def entries_of(bits: Value) -> Value:
-    """Return the entries of a queue of log2 `bits` entries; 0 if `bits` exceeds ENTRIES_BITS."""
+    """Return 2 to the power of `bits`, a queue's entries; 0 if `bits` exceeds ENTRIES_BITS."""
     return Mux(bits[5:].any(), 0, (Const(1) << bits[:5])[: ENTRIES_BITS + 1])
 
 
 class DescriptorQueue(wiring.Component):
-    """A reader of the descriptors that the host has written, in order and a few ahead.
+    """A reader of the descriptor queue, which fetches the host's descriptors in order, a few ahead.
 
     ranks        the register: ranks of the ring
     base, bits   registers: the queue's address, a multiple of 64; log2 of its entries
@@ -108,7 +108,8 @@ class DescriptorQueue(wiring.Component):
         )
 
     def _doorbell(self, m: Module) -> Value:
-        """Take the value of a doorbell; return the queue's entries.
+        """Take the value that the host writes to the doorbell; return a signal of the queue's
+        entries.
 
         A value that goes back, or beyond the queue, is ignored.
         """
@@ -126,7 +127,9 @@ class DescriptorQueue(wiring.Component):
         return entries
 
     def _fetch(self, m: Module) -> Value:
-        """Request the next descriptor while there is room; return how many were requested."""
+        """Request the next descriptor while there is room; return a count of the requests so
+        far.
+        """
         asked = Signal(32)
         ahead = Signal(32)
         shift = ceil_log2(DESCRIPTOR.size)
@@ -144,7 +147,7 @@ class DescriptorQueue(wiring.Component):
         return asked
 
     def _whole(self, m: Module) -> SyncFIFO:
-        """Join beats to descriptors; return the FIFO of them.
+        """Assemble beats into descriptors; return the FIFO that holds them.
 
         A bit beside each descriptor tells whether bytes that must be 0 are not.
         """
@@ -170,7 +173,9 @@ class DescriptorQueue(wiring.Component):
         return waiting
 
     def _hand_on(self, m: Module, waiting: SyncFIFO) -> Value:
-        """Take, check and hand on one descriptor at a time; return whether there is one."""
+        """Take, check and hand on one descriptor at a time; return a signal: one is being
+        handled.
+        """
         shape = data.StructLayout({"descriptor": Descriptor(), "reserved": 1})
         entry, code = Signal(shape), Signal(Code)
         given = Signal()
@@ -203,7 +208,7 @@ class DescriptorQueue(wiring.Component):
         return ~fsm.ongoing("TAKE")
 
     def _code(self, entry: data.View) -> Value:
-        """Return the Code of a descriptor, by the rules of RingPost for an operation."""
+        """Return a signal of a descriptor's Code, by the rules of RingPost for an operation."""
         each = entry.descriptor
         halves = Cat(each.dtype == code for code in ELEMENTS if code.itemsize == 2).any()
         words = Cat(each.dtype == code for code in ELEMENTS if code.itemsize == 4).any()

@@ -1,4 +1,4 @@
-"""Two users of one DMA stream: the order of their requests, and the owner of each answer."""
+"""Sharing of one DMA stream by two users: the order of requests, and the owner of each answer."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring

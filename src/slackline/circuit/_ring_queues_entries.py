@@ -8,7 +8,7 @@ __all__ = ["COMPLETION", "DESCRIPTOR", "Code", "Entry", "Field", "c_entries", "e
 
 
 class Code(IntEnum):
-    """A completion's code: the operation is done, or why its descriptor was refused."""
+    """A completion's code: success, or the reason why the descriptor was refused."""
 
     DONE = 0
     DTYPE = 1

@@ -128,7 +128,7 @@ class RingReceiver(wiring.Component):
         return m
 
     def _judge(self, m: Module, reader: FrameReader) -> data.View:
-        """Return the results of the checks of the header, a cycle later."""
+        """Return signals with the results of the header's checks, a cycle later."""
         header, place = reader.header, self.place
         verdict = Signal(data.StructLayout(dict.fromkeys(("intact", "ours", "right", "asks"), 1)))
         words = Cat(
@@ -159,7 +159,7 @@ class RingReceiver(wiring.Component):
         return verdict
 
     def _fresh(self, number: Value, side: Value) -> Value:
-        """Return whether a number is within the slots and its frame has not arrived."""
+        """Return a signal: the number is within the slots and its frame has not arrived."""
         distance = (number - Mux(side, self.base[1], self.base[0]))[:32]
         arrived = Mux(side, self.arrived[1], self.arrived[0])
         bits = ceil_log2(self.options.slots)
@@ -202,10 +202,10 @@ class RingReceiver(wiring.Component):
         info: data.View,
         number: Value,
     ) -> None:
-        """Decide about a frame two cycles after `closing`: one event, and its slot if it is
+        """Raise one event for a frame, two cycles after `closing`, and mark its slot if it is
         accepted.
 
-        By then an earlier copy of the same frame may have come, and may even be gone again.
+        An earlier copy of the same frame may have come by then, and may even be gone again.
         """
         options = self.options
         header = reader.header

@@ -41,7 +41,7 @@ struct Input {
   Wires wires;
   std::vector<std::uint8_t> beats;  // the circuit has taken those before `taken`
   std::size_t taken = 0;
-  // Each pair is a beat and a cycle: the beat and those behind it are not offered before the cycle.
+  // Each pair is (beat, cycle): that beat and those behind it are not offered before that cycle.
   std::deque<std::pair<std::size_t, std::uint64_t>> releases;
   std::uint64_t not_before = 0;
   Stall stall;
@@ -127,7 +127,7 @@ struct Circuit {
     edge();
   }
 
-  // Handle a beat of an output that belongs to memory; return false for any other output.
+  // Handle a beat if `output` is one of the DMA streams; return false for any other output.
   bool serve(int output, const std::uint8_t* data) {
     if (output == kReadRequests) {
       Input& in = inputs[kReadData];
@@ -286,7 +286,7 @@ void slackline_circuit_take_back(void* handle, std::uint64_t address, std::uint6
   if (found != lent.end()) lent.erase(found);
 }
 
-// Set the cycles from a request to its first beat, for later requests.
+// Set the cycles from a memory read request to its first beat, for later requests.
 void slackline_circuit_latency(void* handle, std::uint64_t cycles) {
   self(handle)->dma.latency = cycles;
 }

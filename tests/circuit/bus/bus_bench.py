@@ -76,7 +76,7 @@ RULES = {
 
 
 async def begin(dut: Any, seed: int, pauses: float) -> Bench:
-    """Return a node after its reset; everything around it pauses in that share of cycles."""
+    """Return a bench whose node was reset, with random pauses in a share `pauses` of the cycles."""
     bench = Bench(dut, seed, pauses)
     await bench.begin(RULES)
     return bench

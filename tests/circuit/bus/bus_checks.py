@@ -54,9 +54,7 @@ async def a_part_of_a_register_is_not_written_and_answered_with_an_error(dut: An
 
 
 async def sum_tensors(dut: Any, seed: int, pauses: float) -> None:
-    """Sum tensors of all types, with lengths that fill no beat among them, and compare with the
-    twin.
-    """
+    """Sum tensors of all types, some with lengths that fill no beat, and compare with the twin."""
     bench = await begin(dut, seed=seed, pauses=pauses)
     await bench.open()
     draw = random.Random(seed)

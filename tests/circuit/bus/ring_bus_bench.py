@@ -226,7 +226,7 @@ class RingBusBench(BusHost):
 
 
 async def begin(dut: Any, rank: int, seed: int, pauses: float) -> RingBusBench:
-    """Return a NIC after its reset; everything around it pauses in that share of cycles."""
+    """Return a bench whose NIC was reset, with random pauses in a share `pauses` of the cycles."""
     bench = RingBusBench(dut, rank, seed, pauses)
     await bench.begin(RULES)
     return bench

@@ -1,4 +1,4 @@
-"""A node behind AXI obeys the rules of its buses, with a bus master and MACs of cocotbext-axi."""
+"""Tests that a node behind AXI obeys its buses' rules, with models of cocotbext-axi around it."""
 
 import importlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A ring NIC behind AXI obeys the rules, with its queues in a memory model of cocotbext-axi."""
+"""Tests that a ring NIC behind AXI obeys its buses' rules, with queues in simulated memory."""
 
 import importlib
 import re

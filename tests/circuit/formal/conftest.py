@@ -1,4 +1,4 @@
-"""Finds the modules beside it."""
+"""An import path for the modules beside this file."""
 
 import sys
 from pathlib import Path

@@ -90,7 +90,7 @@ class Order(wiring.Component):
     """A FIFO with assertions that its data come out in order.
 
     The written numbers count up, so the numbers that are read must count up too: nothing is lost,
-    doubled or overtaken. That holds for any data, since the FIFO does not look at them.
+    doubled or overtaken. The proof holds for any data, since the FIFO does not look at them.
     """
 
     def __init__(self, queue: Any) -> None:
@@ -138,8 +138,8 @@ class Levels(Order):
 def keeps_the_rule(m: Module, payload: Value, valid: Value, ready: Value, *, inward: bool) -> None:
     """Add the rule of streams: a payload that is valid and not taken stays valid and unchanged.
 
-    The rule is assumed for streams that go in and asserted for streams that come out. The other
-    side of the stream is arbitrary.
+    The rule is assumed for a stream that goes in (`inward`) and asserted for one that comes out.
+    The other side of the stream is arbitrary.
     """
     held, waits = Signal(len(payload)), Signal()
     m.d.sync += [held.eq(payload), waits.eq(valid & ~ready)]
@@ -240,7 +240,9 @@ class Node(wiring.Component):
 
 
 class Registers(wiring.Component):
-    """A bridge from AXI4-Lite to registers; any master that keeps the rule, and any registers."""
+    """A bridge from AXI4-Lite to registers, with arbitrary registers and a master that keeps the
+    rule.
+    """
 
     def __init__(self, bridge: Any) -> None:
         self.bridge = bridge

@@ -1,6 +1,4 @@
-"""Formal claims about FIFOs, credit, slots and streams are proved, and refuted of broken
-circuits.
-"""
+"""Tests that claims about FIFOs, credit, slots and streams are proved, and refuted of mutants."""
 
 import importlib
 import shutil
@@ -62,9 +60,10 @@ def parts(node: Any, options: NodeOptions, needs: Callable[..., None]) -> Any:
 
 
 def order_of_frames(m: Any, platform: object, *needed: Any) -> None:
-    """Claim that frames begin after they are matched, and are released after they begin.
+    """Add a port's needs: claim the order of begin and release, and assume the ends of messages.
 
-    The conditions about ends of messages are assumed, because they depend on the data in queues.
+    Frames begin after they are matched, and are released after they begin. The conditions about
+    ends of messages depend on the data in queues, so they are only assumed.
     """
     claim(m, platform, *needed[:2])
     assume(m, platform, *needed[2:])

@@ -1,4 +1,4 @@
-"""Formal claims about a ring NIC's queues are proved, and refuted of broken queues."""
+"""Tests that claims about a ring NIC's queues are proved, and refuted of broken queues."""
 
 import shutil
 
