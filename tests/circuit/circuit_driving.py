@@ -56,9 +56,7 @@ def run_lanes(simulation: Simulation, lanes: int, a: Bits, b: Bits, element: Ele
 
 
 def lanes_differ(simulation: Simulation, lanes: int, a: Bits, b: Bits, element: Element) -> str:
-    """Return a sentence about the first pair on which circuit and twin differ, or an empty
-    string.
-    """
+    """Return a sentence about the first pair on which circuit and twin differ, or ""."""
     found = run_lanes(simulation, lanes, a, b, element)
     wanted = twins.lanes(a, b, element)
     wrong = np.flatnonzero(found != wanted)
@@ -160,8 +158,7 @@ class Node:
         ]
 
     def difference(self, cycles: int = 100_000) -> str:
-        """Simulate until the circuit has sent all that the twin did; return the first difference,
-        or "".
+        """Simulate until the circuit has sent all of the twin's frames; return the first error.
 
         Sums that are sent again count once, because the time at which that happens is not the
         twin's.

@@ -50,8 +50,8 @@ class CircuitRing:
         self._lazy = lazy
         self.done: list[list[tuple[int, int]]] = [[] for _ in simulations]
         self._sums: list[dict[tuple[int, int], tuple[int, bytes]]] = [{} for _ in simulations]
-        """Of each rank, by operation: the address and the bytes that the sum must have at its
-        completion."""
+        """The address and the bytes that a sum must have at its completion, for each rank and
+        operation."""
         self._early = ""
         settings = {"job": JOB, "epoch": EPOCH, "plan": PLAN, "ranks": len(simulations)}
         room = 8 * options.operations
@@ -78,7 +78,7 @@ class CircuitRing:
         return sum(each.read(name) for each in self.drivers)
 
     def turn(self) -> None:
-        """Simulate all NICs for a number of cycles, then deliver what they sent, with faults."""
+        """Simulate all NICs for a number of cycles, then deliver their frames, with faults."""
         ranks = len(self.simulations)
         for rank, simulation in enumerate(self.simulations):
             simulation.step(_TURN)
@@ -104,8 +104,7 @@ class CircuitRing:
         self._turn += 1
 
     def run(self, operations: Sequence[Tensors], *, turns: int) -> str:
-        """Post all operations, each rank in an order of its own, until all are done; return an
-        error.
+        """Post all operations, each rank in its own order, until all are done; return an error.
 
         The error is empty if every rank has every sum.
         """

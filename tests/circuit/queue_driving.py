@@ -110,9 +110,7 @@ class Work:
 
 
 class Office:
-    """A host and a stand-in for the NIC, both random, whose queues wrap often and are often
-    full.
-    """
+    """A host and a stand-in for the NIC, both random; the queues wrap often and are often full."""
 
     def __init__(
         self,
@@ -124,9 +122,7 @@ class Office:
         completions: int,
         lazy: float = 0.5,
     ) -> None:
-        """Configure and enable the queues; `lazy` is the share of turns without a look at
-        completions.
-        """
+        """Configure the queues; `lazy` is the share of turns without a look at completions."""
         self.simulation, self.options, self.rng, self.lazy = simulation, options, rng, lazy
         self.driver = QueueDriver(
             simulation, options, descriptors=descriptors, completions=completions
@@ -154,9 +150,7 @@ class Office:
         return self.simulation.read(LINE)
 
     def run(self, count: int, *, turns: int) -> str:
-        """Post `count` descriptors until all are answered; return what was wrong, or an empty
-        string.
-        """
+        """Post `count` descriptors until all are answered; return the first error, or ""."""
         tag = 0
         for _ in range(turns):
             while tag < count and self.driver.room() and self.rng.random() < 0.7:
@@ -246,7 +240,7 @@ def _opened(values: dict[str, int]) -> bytes:
 
 
 def slow_ring(options: RingOptions, made: Verilog | None = None) -> str:
-    """Run two NICs whose hosts' memory takes writes slowly; return what was wrong, or ""."""
+    """Run two NICs whose hosts' memory takes writes slowly; return the first error, or ""."""
     from slackline.circuit import QueuedRingNic, convert
 
     verilog = made or convert("ring", QueuedRingNic(options))
@@ -260,7 +254,7 @@ def slow_ring(options: RingOptions, made: Verilog | None = None) -> str:
 
 
 def lazy_ring(options: RingOptions, made: Verilog | None = None) -> str:
-    """Run two NICs whose hosts seldom take completions; return what was wrong, or "".
+    """Run two NICs whose hosts seldom take completions; return the first error, or "".
 
     Each completion queue has one entry, so more operations end than the NICs can report at once.
     """

@@ -26,9 +26,7 @@ DTYPES = list(ELEMENTS)
 
 
 def tensor(rng: np.random.Generator, dtype: DType, count: int) -> Array:
-    """Return random numbers of many sizes with zeros, subnormals and infinities of one sign; no
-    NaN.
-    """
+    """Return random numbers of many sizes, with zeros, subnormals, +infinity, but no NaN."""
     if dtype is DType.INT32:
         return rng.integers(-(1 << 31), 1 << 31, count, np.int32)
     values = (rng.standard_normal(count) * 10.0 ** rng.integers(-6, 5, count)).astype(np.float32)
@@ -164,9 +162,7 @@ class Ring:
             device.close()
 
     def turn(self, rank: int, order: np.random.Generator | None = None) -> int:
-        """Let one device work and hand on its frames, shuffled by `order` if given; return their
-        number.
-        """
+        """Let one device work and hand on its frames, in the order asked; return their number."""
         device = self.devices[rank]
         device.advance()
         found = device.frames()
@@ -186,12 +182,12 @@ class Ring:
             pass
 
     def differences(self, operations: Sequence[Tensors]) -> str:
-        """Return what is wrong in memory and in completions: see `differences`."""
+        """Return the first error in memory and in completions: see `differences`."""
         return differences(operations, self.done)
 
 
 def differences(operations: Sequence[Tensors], done: Sequence[Sequence[tuple[int, int]]]) -> str:
-    """Return what is wrong in the ranks' memory and completions, or an empty string."""
+    """Return the first error in the ranks' memory and completions, or an empty string."""
     keys = sorted(key for each in operations for key in each.keys)
     for rank, completed in enumerate(done):
         if sorted(completed) != keys:
@@ -204,9 +200,7 @@ def differences(operations: Sequence[Tensors], done: Sequence[Sequence[tuple[int
 
 
 def unnumbered(frames: list[bytes]) -> Counter[bytes]:
-    """Return the frames without their numbers, since the order of two operations' frames may
-    differ.
-    """
+    """Return the frames without numbers, since the order of two operations' frames may differ."""
     return Counter(
         encode(replace(decode(frame), sequence=0)) + frame[HEADER_BYTES:] for frame in frames
     )

@@ -17,7 +17,7 @@ OPTIONS = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
 
 
 def lanes_fail(made: Verilog | None = None) -> str:
-    """Return what is wrong with lanes: those of `made`, or else of the present gateware."""
+    """Return the first wrong sum of lanes, those of `made` or of the present gateware, or ""."""
     from slackline.circuit import Lanes, Simulation, convert
 
     with Simulation(made or convert("lanes", Lanes(1))) as simulation:

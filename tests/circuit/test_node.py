@@ -112,9 +112,7 @@ def test_what_must_not_be_reduced_is_counted_and_dropped(open_node) -> None:
 
 
 def test_lost_and_doubled_frames_are_sent_again_and_added_once(open_node) -> None:
-    """Ranks send all frames behind a loss again, and some frames that were taken; each is added
-    once.
-    """
+    """Ranks send all frames behind a loss again, and some that were taken before."""
     node = open_node()
     node.stall(0.2, 3)
     rng = np.random.default_rng(3)
@@ -234,9 +232,7 @@ def test_after_frames_that_disagree_a_message_still_waits_for_its_threshold(open
 
 
 def onset_cycles(node: Node, frames: int) -> tuple[int, list[int]]:
-    """Send frames 500 cycles apart; return the start and the cycles at which sums begin to
-    leave.
-    """
+    """Send frames 500 cycles apart; return the start and the cycles at which sums leave."""
     size = frames * node.options.payload_bytes // 4
     parts = node.messages(np.random.default_rng(5), DType.FLOAT32, size)
     start = node.simulation.step(0)

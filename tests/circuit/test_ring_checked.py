@@ -34,9 +34,7 @@ def place(rank: int, ranks: int) -> RingPlace:
 
 
 class Checked:
-    """A ring of twins in which the operations of `rank` are repeated by a device of
-    `open_other`.
-    """
+    """A ring of twins in which a device of `open_other` repeats the operations of `rank`."""
 
     def __init__(
         self, rank: int, ranks: int, checks: Checks, open_other: Callable[[RingPlace], RingDevice]
@@ -51,7 +49,7 @@ class Checked:
         self.operations = 0
 
     def sum(self, dtype: DType, count: int = 100, **how: bool) -> str:
-        """Sum one tensor on all ranks; return what is wrong, or an empty string."""
+        """Sum one tensor on all ranks; return the first error, or an empty string."""
         ranks = len(self.ring.devices)
         one = tensors(self.rng, OPTIONS, ranks, dtype, count, self.operations, **how)
         self.operations += 1

@@ -17,7 +17,7 @@ OPTIONS = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
 
 
 def ring_fails(made: Verilog | None = None) -> str:
-    """Run a ring over wires with faults; return what is wrong, or an empty string."""
+    """Run a ring over wires with faults; return the first error, or an empty string."""
     from slackline.circuit import QueuedRingNic, Simulation, convert
 
     verilog = made or convert("ring", QueuedRingNic(OPTIONS))

@@ -39,9 +39,7 @@ def queues_fail() -> str:
 
 
 def doorbells_fail() -> str:
-    """Ring doorbells with impossible values; return the register that changed, or an empty
-    string.
-    """
+    """Ring doorbells with impossible values; return the register that changed, or ""."""
     from slackline.circuit import Simulation, convert
 
     with Simulation(convert("desk", desk(OPTIONS))) as simulation:

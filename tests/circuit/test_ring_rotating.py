@@ -103,7 +103,7 @@ def test_what_wires_do_to_frames_of_a_rotating_ring_changes_no_bit(
 
 
 def crowded(simulate: Open, ranks: int) -> str:
-    """Fill the ring from every rank with all operations that can be open; return what is wrong."""
+    """Fill the ring from every rank with all operations that it takes; return the first error."""
     rng = np.random.default_rng(ranks)
     operations = [
         tensors(rng, OPTIONS, ranks, DType.FLOAT32, 200, tag, start=tag % ranks)

@@ -106,8 +106,7 @@ class Adder(wiring.Component):
         return m
 
     def _unpack(self, m: Module, r: SimpleNamespace) -> SimpleNamespace:
-        """Build stage 3, which splits the operands and computes the results that bypass the
-        addition.
+        """Build stage 3: split the operands, and compute the results that bypass the addition.
 
         Significands and exponents go on to the addition. Integer sums, NaNs and infinities bypass
         it.
@@ -168,9 +167,7 @@ def _shift_left(value: Value, by: Value, unit: int) -> Value:
 
 
 def _leading_zeros(m: Module, value: Value) -> Value:
-    """Return a signal: the number of zeros above the highest one, or the width of an all-zero
-    `value`.
-    """
+    """Return a signal: the number of zeros above `value`'s highest one, or its width."""
     width = len(value)
     count = Signal(range(width + 1))
     m.d.comb += count.eq(width)

@@ -102,9 +102,7 @@ class FromAxiLite(wiring.Component):
         m.d.comb += i.rresp.eq(OKAY)
 
         def under_way(valid: Value, ready: Value, answered: Value) -> Value:
-            """Return the number of requests that came in and were not answered yet; for proofs
-            only.
-            """
+            """Return the number of requests that were not answered yet; only proofs count them."""
             count = Signal(2)
             if platform == "formal":
                 m.d.sync += count.eq(count + (valid & ready) - answered)

@@ -31,8 +31,7 @@ def axi_frames(lanes: int) -> wiring.Signature:
 
 
 class LastBytes(wiring.Component):
-    """A mask of the bytes in a frame's last beat that belong to the frame, by the length in the
-    header.
+    """A mask of the bytes that belong to a frame in its last beat, by the header's length.
 
     data, last  the beat that is offered
     taken       the beat moves in this cycle
@@ -98,9 +97,7 @@ class FromAxi(wiring.Component):
         return m
 
     def _wrong(self, m: Module) -> Value:
-        """Return a signal, valid in the last beat: the packet's bytes contradict the header's
-        length.
-        """
+        """Return a signal, valid in the last beat: the bytes contradict the header's length."""
         if not self.headed:
             return Const(0)
         i = self.i
@@ -117,13 +114,13 @@ class FromAxi(wiring.Component):
 
 
 class ToAxi(wiring.Component):
-    """A bridge from frames to a MAC's packets, which adds no cycle and cuts a packet to the
-    header's length.
+    """A bridge from frames to a MAC's packets, which adds no cycle and trims the last beat.
 
     i  stream of Beat; `bad` becomes `tuser`, which makes a MAC send the packet as an error
     o  AXI4-Stream, see axi_frames
 
-    If not `headed`, the data have no header, as for a DMA core, and `tkeep` is all ones.
+    A packet has the bytes that the header's length tells. If not `headed`, the data have no header,
+    as for a DMA core, and `tkeep` is all ones.
     """
 
     def __init__(self, lanes: int, *, headed: bool = True) -> None:

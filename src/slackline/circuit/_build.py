@@ -47,9 +47,7 @@ whether it is an input. The constant is -1 for a circuit without the stream."""
 
 
 def missing_tools() -> str | None:
-    """Return a sentence about a tool that simulations lack on this machine; None if they lack
-    none.
-    """
+    """Return a sentence about a tool that simulations lack here; None if they lack none."""
     for name in ("amaranth", "numpy"):
         if find_spec(name) is None:
             return f"{name} is not installed (pip install 'slackline[circuit]')"

@@ -6,9 +6,7 @@ __all__ = ["assume", "claim", "ones"]
 
 
 def claim(m: Module, platform: object, *invariants: Value) -> None:
-    """Assert that each invariant holds in every cycle. Nothing is added unless `platform` is
-    "formal".
-    """
+    """Assert that each invariant holds in every cycle, if `platform` is "formal"."""
     if platform == "formal":
         m.d.comb += [Assert(each) for each in invariants]
 

@@ -15,11 +15,11 @@ __all__ = ["convert"]
 
 
 def convert(name: str, component: wiring.Component) -> Verilog:
-    """Convert a component to Verilog, as a top module with `clk` and a synchronous `rst`; takes
-    seconds.
+    """Convert a component to a Verilog top module with `clk` and a synchronous `rst`.
 
-    Ports are named after the component's members: `i__payload`, `rx__0__valid`. The text depends on
-    nothing of this machine, so it is the same wherever it is made.
+    The conversion takes seconds. Ports are named after the component's members: `i__payload`,
+    `rx__0__valid`. The text depends on nothing of this machine, so it is the same wherever it is
+    made.
     """
     ports = []
     for path, member, value in component.signature.flatten(component):

@@ -19,9 +19,7 @@ _ALL = 0xFFFF_FFFF_FFFF
 
 
 def packet_of(frame: bytes, *, destination: int, source: int) -> bytes:
-    """Return the packet that carries a frame; addresses are numbers whose highest byte goes
-    first.
-    """
+    """Return the packet that carries a frame; addresses are numbers, highest byte first."""
     addresses = destination.to_bytes(6, "big") + source.to_bytes(6, "big")
     return addresses + ETHERTYPE.to_bytes(2, "big") + frame
 

@@ -13,8 +13,7 @@ __all__ = ["FrameReader"]
 
 
 class FrameReader(wiring.Component):
-    """A parser that splits frames into header and payload; it takes `beat` in cycles with `taken`
-    high.
+    """A parser that splits frames into header and payload, from beats with `taken` high.
 
     header      the frame's header, from the cycle after its last beat until the next frame's first
     intact      valid with `header`: its checksum is right

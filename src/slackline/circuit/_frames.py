@@ -32,9 +32,7 @@ ALL_REDUCE_SUM = Collective.ALL_REDUCE << 4 | ReduceOp.SUM
 
 
 class Frame(data.StructLayout):
-    """The header fields that the frames of all ranks must agree on; `final` says that the frame
-    ends its message.
-    """
+    """The header fields that all ranks' frames must agree on; `final` marks a message's end."""
 
     def __init__(self) -> None:
         super().__init__(

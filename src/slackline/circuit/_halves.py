@@ -11,11 +11,11 @@ __all__ = ["Narrow", "Widen"]
 
 
 class Widen(wiring.Component):
-    """A converter to fp32: `wide` is the element in `word`, exact, LATENCY cycles later; one a
-    cycle.
+    """A converter to fp32: `wide` is the element in `word`, exact, LATENCY cycles later.
 
-    `element` is an Element. FLOAT32 and INT32 pass unchanged. For a 16-bit type, `word[:16]` is
-    widened to fp32; a NaN keeps its sign and its payload's bits.
+    A new element may come in every cycle. `element` is an Element. FLOAT32 and INT32 pass
+    unchanged. For a 16-bit type, `word[:16]` is widened to fp32; a NaN keeps its sign and its
+    payload's bits.
 
     The twin (bit-exact Python model) is slackline.circuit.twins.widen.
     """
@@ -53,11 +53,11 @@ class Widen(wiring.Component):
 
 
 class Narrow(wiring.Component):
-    """A converter from fp32: `half` is `wide` rounded to 16 bits, ties to even, LATENCY cycles
-    later.
+    """A converter from fp32: `half` is `wide` rounded to 16 bits, LATENCY cycles later.
 
-    `element` is BFLOAT16 or FLOAT16. The only NaN that may come in is CANONICAL_NAN, as an Adder
-    gives it. Subnormals are kept, and numbers that are too large become infinite.
+    Rounding is to nearest, ties to even. `element` is BFLOAT16 or FLOAT16. The only NaN that may
+    come in is CANONICAL_NAN, as an Adder gives it. Subnormals are kept, and numbers that are too
+    large become infinite.
 
     The twin (bit-exact Python model) is slackline.circuit.twins.narrow.
     """

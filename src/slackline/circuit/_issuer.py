@@ -32,8 +32,7 @@ class Token(data.StructLayout):
 
 
 class Issuer(wiring.Component):
-    """The aggregation node's scheduler: it begins a beat in every cycle with data, room and a free
-    lane.
+    """The aggregation node's scheduler: it begins a beat whenever it has data, room and a lane.
 
     A message starts once every port has `threshold` frames of it or its last frame, or once a
     port's buffer is full without the last frame (`forced`). Threshold 0 is store-and-forward: only
@@ -138,8 +137,7 @@ class Issuer(wiring.Component):
         return m
 
     def _onset(self, m: Module) -> tuple[Signal, Signal]:
-        """Return two signals: all ports have reached the onset threshold; a full buffer forces a
-        start.
+        """Return two signals: all ports reached the onset threshold; a full buffer forces a start.
 
         Both signals describe the cycle before, which is safe because fills only grow until the
         start.

@@ -66,9 +66,7 @@ def _kept(name: str, parameters: object, make: Callable[[], Verilog]) -> Verilog
 
 
 def kept_already(name: str, parameters: object) -> Verilog | None:
-    """Return the cached Verilog of the "node" or "ring" with these parameters; None if not
-    cached.
-    """
+    """Return the cached Verilog of the "node" or "ring" with these parameters, or None."""
     path = _path(name, parameters)
     return _read(path) if path.exists() else None
 

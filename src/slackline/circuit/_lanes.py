@@ -19,17 +19,14 @@ latency, so that a reader that is always ready gets a result a cycle."""
 
 
 class Operands(data.StructLayout):
-    """Two beats to add and the type of their elements: {a: 32 bits a lane, b: the same, element:
-    Element}.
-    """
+    """Two beats to add and their element type: {a: 32 bits a lane, b: likewise, element}."""
 
     def __init__(self, lanes: int) -> None:
         super().__init__({"a": 32 * lanes, "b": 32 * lanes, "element": 2})
 
 
 class Lanes(wiring.Component):
-    """Parallel adders behind a stream: `o` gives a + b of each pair of beats that `i` takes, in
-    order.
+    """Parallel adders behind a stream: `o` gives a + b of each pair of beats from `i`, in order.
 
     i  stream of Operands(lanes)
     o  stream of 32 bits a lane

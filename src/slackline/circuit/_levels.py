@@ -18,9 +18,7 @@ _NO_LEVEL = ("INV",)
 
 @dataclass(frozen=True)
 class _Reach:
-    """The longest path to a wire: `stage` counts registers since the inputs, `levels` counts cells
-    since the last register.
-    """
+    """The longest path to a wire: registers since the inputs, cells since the last register."""
 
     stage: int
     levels: int
@@ -71,8 +69,7 @@ def _inputs(cell: Any) -> list[object]:
 def _arrival(
     wires: Sequence[object], drivers: Mapping[object, Any], found: dict[object, _Reach]
 ) -> _Reach:
-    """Return the latest pipeline stage, and the longest path, by which any of these wires is
-    reached.
+    """Return the latest stage and the longest path by which any of these wires is reached.
 
     A wire that nothing drives is an input or a constant. Results are cached in `found`.
     """

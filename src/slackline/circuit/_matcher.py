@@ -11,8 +11,7 @@ __all__ = ["Matcher"]
 
 
 class Matcher(wiring.Component):
-    """A comparator of the frames at the heads of all ports' queues, which gives the frame to
-    reduce.
+    """A comparator of the frames at the heads of all ports, which gives the frame to reduce.
 
     heads      a stream of Frame for each port; one frame of each is taken in the same cycle
     o          stream of Frame: the frame to reduce, two cycles after the last port's frame came

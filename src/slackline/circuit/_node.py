@@ -198,8 +198,8 @@ class HeaderWriter(wiring.Component):
     """A generator of the headers of reduced frames; its output `o` gives each header in beats.
 
     The first beat comes three cycles after `begin` at the earliest. A reduced frame's header
-    repeats the fields of its parts, names `source` as the sender, and acknowledges the parts. It
-    has no checksum of the payload, because the sum is not known when the header leaves.
+    repeats the fields of its parts, names `source` as the sender, and acknowledges the parts. The
+    header has no checksum of the payload, because the sum is not known when the header leaves.
     """
 
     def __init__(self, options: NodeOptions, ahead: int) -> None:

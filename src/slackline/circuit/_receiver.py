@@ -21,8 +21,7 @@ EVENTS = ("accepted", "malformed", "foreign", "repeated", "unordered")
 
 
 class Receiver(wiring.Component):
-    """A receiver of one rank's frames, which accepts those that are whole, valid and next in
-    sequence.
+    """A receiver of one rank's frames, which accepts whole and valid ones, next in sequence.
 
     i           stream of Beat; not ready at a frame's start while all slots are in use
     job, epoch  the values that frames must carry

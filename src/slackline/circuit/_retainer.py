@@ -15,8 +15,7 @@ __all__ = ["Retainer"]
 
 
 class Retainer(wiring.Component):
-    """A replay buffer: it passes reduced frames on, keeps the last `slots`, and repeats them on
-    request.
+    """A replay buffer: it passes reduced frames on, keeps the last `slots`, and repeats them.
 
     i, o    streams of Beat; frames that pass are not delayed
     begin   a frame that `i` will give has begun; `sequence` is its number
@@ -28,9 +27,7 @@ class Retainer(wiring.Component):
     """
 
     def __init__(self, options: NodeOptions, ahead: int) -> None:
-        """Size the queue of begun frames for up to `ahead` cycles from `begin` to a frame's first
-        beat.
-        """
+        """Size the queue for up to `ahead` cycles from `begin` to a frame's first beat."""
         self.options = options
         self.ahead = ahead
         beats = stream.Signature(Beat(options.lanes))

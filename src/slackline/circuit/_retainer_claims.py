@@ -38,8 +38,7 @@ class KeptSums:
         wanted: Value,
         read: Value,
     ) -> None:
-        """Add the claim that each beat `read` of a repeated frame equals the beat that first
-        passed.
+        """Add the claim that each beat of a repeated frame equals the beat that passed first.
 
         When `moved`, beat `payload` of frame `number` passes; when it `gives`, the buffer repeats
         beat `read` of frame `wanted`. `passing`: a frame is offered. `numbered`: the number of the

@@ -167,9 +167,7 @@ class RingNic(wiring.Component):
         return m
 
     def _place(self, m: Module, bank: Bank) -> Signal:
-        """Return the settings of the registers, and the ranks of both neighbours that follow from
-        them.
-        """
+        """Return the registers' settings, and both neighbours' ranks that follow from them."""
         place = Signal(Place())
         rank, ranks = (bank.settings[name][:16] for name in ("rank", "ranks"))
         last = rank + 1 == ranks

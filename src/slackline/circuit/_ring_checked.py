@@ -1,6 +1,4 @@
-"""A ring NIC with a second one behind it that repeats some operations and must give the same
-bits.
-"""
+"""A ring NIC with a second one that repeats some operations and must give the same bits."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ class Checks:
             self._done += 1
 
     def counters(self) -> Mapping[str, int]:
-        """Return `device_checks_due`, and `device_checks_done`: the checks that found the same
-        bits.
-        """
+        """Return `device_checks_due`, and `device_checks_done`: checks that found equal bits."""
         with self._lock:
             return {"device_checks_due": self._due, "device_checks_done": self._done}
 
@@ -83,10 +79,10 @@ class CheckedRing(Outbox):
     """A RingDevice that forwards to `device`, and repeats some operations on a second device.
 
     When a sampled operation is completed, a device from `open_other` repeats it on copies of
-    memory, from the same frames, on a thread of its own. Its frames and sums must be the same to
-    the bit, except the numbers of frames, which depend on other operations. If the results differ,
-    or the second device fails, the next call here raises InternalError. The check never affects
-    what `device` does, or when.
+    memory, from the same frames, on a thread of its own. Frames and sums must be the same to the
+    bit, except the numbers of frames, which depend on other operations. If the results differ, or
+    the second device fails, the next call here raises InternalError. The check never affects what
+    `device` does, or when.
     """
 
     def __init__(
@@ -304,9 +300,7 @@ def _different(frames: list[bytes], others: list[bytes]) -> Header | None:
 
 
 def _by_place(frames: list[bytes]) -> dict[tuple[int, FrameFlag, int], tuple[Header, bytes]]:
-    """Return the frames by offset, kind, and a count that tells frames with equal offset and kind
-    apart.
-    """
+    """Return the frames by offset, kind, and a count among frames with equal offset and kind."""
     found: dict[tuple[int, FrameFlag, int], tuple[Header, bytes]] = {}
     for frame in frames:
         header = replace(decode(frame), sequence=0)

@@ -65,9 +65,7 @@ class RingCircuit(Outbox):
             self._driver.write(name, value)
 
     def post(self, operation: RingOperation) -> None:
-        """Post an operation to the NIC's queue, and lend its memory to the circuit: see
-        RingDevice.
-        """
+        """Post an operation, and lend its memory to the circuit: see RingDevice."""
         self._host.post(operation)
         self._open[operation.key] = operation
         self._simulation.lend(operation.source, operation.total, writable=False)
@@ -119,9 +117,7 @@ class RingCircuit(Outbox):
                 self._next[flags] += 1
 
     def _take(self) -> bool:
-        """Acknowledge what the circuit sent, and take its completions; return whether there is more
-        to do.
-        """
+        """Acknowledge the circuit's frames, take its completions; return whether more is left."""
         sent = [frame for frame, _, _ in self._simulation.frames(RING_STREAMS["tx"])]
         last: dict[FrameFlag, int] = {}
         for frame in sent:

@@ -198,7 +198,8 @@ class RingClerk(wiring.Component):
                 ]
                 m.next = "ROLE"
             with m.State("ROLE"):
-                # This state gives `free` the time to find the next operation that is not open.
+                # The pause of this state gives `free` the time to find the next operation that is
+                # not open.
                 m.d.sync += allowed.bit_select(index, 1).eq(role.last)
                 m.d.comb += [
                     dispatcher.assigns.eq(1),

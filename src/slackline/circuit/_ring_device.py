@@ -21,9 +21,7 @@ __all__ = [
 
 
 def sum_bytes(dtype: DType, flags: FrameFlag) -> int:
-    """Return the bytes of an element on the wire, where partial sums of 16-bit types travel as
-    fp32.
-    """
+    """Return an element's bytes on the wire; partial sums of 16-bit types travel as fp32."""
     return max(4, dtype.itemsize) if flags & FrameFlag.PARTIAL else dtype.itemsize
 
 
@@ -65,8 +63,7 @@ class RingOperation:
     """A tensor of this host, or a chunk of it, that is to become the sum over all ranks."""
 
     tag: int
-    """The operation's number, the same on all ranks; tag and chunk together identify an
-    operation."""
+    """The operation's number, the same on all ranks; tag and chunk identify an operation."""
     dtype: DType
     """The element type, one of ELEMENTS."""
     total: int
@@ -119,15 +116,11 @@ class RingPlace:
         return (self.rank - 1) % self.ranks
 
     def hops(self, start: int) -> int:
-        """Return the number of ranks before this one in an operation that starts at rank
-        `start`.
-        """
+        """Return how many ranks come before this one in an operation that starts at `start`."""
         return (self.rank - start) % self.ranks
 
     def first(self, start: int) -> bool:
-        """Return whether this rank starts the operation, with its own data and nothing to add them
-        to.
-        """
+        """Return whether this rank starts the operation: its data are the first partial sum."""
         return self.rank == start
 
     def last(self, start: int) -> bool:
@@ -135,9 +128,7 @@ class RingPlace:
         return self.hops(start) == self.ranks - 1
 
     def passes_on(self, start: int) -> bool:
-        """Return whether this rank forwards final sums; the last rank that receives them does
-        not.
-        """
+        """Return whether this rank forwards final sums; the last receiver of them does not."""
         return self.hops(start) < self.ranks - 2
 
 
@@ -194,9 +185,7 @@ class RingDevice(Protocol):
         """Run until nothing is left to do without new input."""
 
     def frames(self) -> list[bytes]:
-        """Return the DATA frames for the successor since the last call, in order, numbered by the
-        device.
-        """
+        """Return the DATA frames for the successor since the last call, numbered and in order."""
 
     def completed(self) -> list[tuple[int, int]]:
         """Return tag and chunk of the operations that were completed since the last call.

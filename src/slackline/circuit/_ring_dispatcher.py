@@ -23,9 +23,7 @@ _QUEUED = 4
 
 
 class Role(data.StructLayout):
-    """The role of this rank in an operation: first, last or passing on, as RingPlace defines
-    them.
-    """
+    """The role of this rank in an operation: first, last, passing on, as in RingPlace."""
 
     def __init__(self) -> None:
         super().__init__({"first": 1, "last": 1, "passes_on": 1})
@@ -44,10 +42,9 @@ class Found(data.StructLayout):
 
 
 class _Progress(data.StructLayout):
-    """The progress of an operation: bytes given to the adders, bytes stored at the host, bytes
-    left.
+    """The progress of an operation: bytes given to the adders, stored at the host, and left.
 
-    What is left is kept beside what is done, so that nothing is subtracted before it is compared.
+    The bytes left are kept beside the others, so that nothing is subtracted before a comparison.
     """
 
     def __init__(self) -> None:

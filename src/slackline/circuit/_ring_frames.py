@@ -101,9 +101,7 @@ class Outbox:
 
 
 class RingPost:
-    """The host's record of a NIC's open operations, which checks them and puts their frames in
-    order.
-    """
+    """The host's record of open operations, which checks them and puts their frames in order."""
 
     def __init__(self, options: RingOptions, ranks: int) -> None:
         self._options, self._ranks = options, ranks
@@ -119,8 +117,7 @@ class RingPost:
         del self._open[key]
 
     def in_order(self, frame: bytes, header: Header) -> list[bytes]:
-        """Return the frames whose turn it is now: none, this one, or this one and others that
-        waited for it.
+        """Return the frames whose turn it is: none, this one, or this one and ones that waited.
 
         A frame of no open operation, or one that came before, has its turn at once.
         """

@@ -48,7 +48,7 @@ class RingReads(wiring.Component):
         m.submodules.words = words = SyncFIFOBuffered(width=32 * options.lanes, depth=depth)
         free = Signal(range(depth + 1), init=depth)
         frames = Signal(range(depth + 1))
-        # The FIFO shows what was written two cycles later, so a frame is whole only then.
+        # The FIFO shows written data two cycles later, so a frame is whole only then.
         ended = Signal(3)
         m.d.sync += [
             free.eq(free - self.reserved + self.taken),

@@ -119,7 +119,7 @@ class RingJoiner(wiring.Component):
             self.address.eq(beat),
         ]
         last = left == 1
-        # One beat of this host's 16-bit elements makes two beats of fp32.
+        # A beat of this host's 16-bit elements makes two beats of fp32.
         m.d.comb += self.local_taken.eq(active & current.local & (~half | second | last))
         with m.If(active):
             m.d.sync += [beat.eq(beat + 1), left.eq(left - 1), second.eq(~second)]

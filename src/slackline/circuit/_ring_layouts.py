@@ -40,9 +40,7 @@ class Descriptor(data.StructLayout):
 
 
 class DmaRequest(data.StructLayout):
-    """A request for `bytes` of the host's memory from `address` on, moved in whole beats from
-    there.
-    """
+    """A request for `bytes` of the host's memory from `address` on, moved in whole beats."""
 
     def __init__(self) -> None:
         super().__init__({"address": 64, "bytes": 32})

@@ -86,9 +86,7 @@ class DescriptorQueue(wiring.Component):
     def _claim(
         self, m: Module, platform: object, entries: Value, asked: Value, here: Value
     ) -> None:
-        """Add the invariants that neither the queue nor the buffer of fetched descriptors
-        overruns.
-        """
+        """Add the invariants that neither the queue nor the buffer behind it overruns."""
         most = entries_of(self.bits)
         under_way = Signal(range(_AHEAD + 1))
         answered = self.i.valid & self.i.payload.last
@@ -108,8 +106,7 @@ class DescriptorQueue(wiring.Component):
         )
 
     def _doorbell(self, m: Module) -> Value:
-        """Take the value that the host writes to the doorbell; return a signal of the queue's
-        entries.
+        """Take the value that the host writes to the doorbell; return the queue's entries.
 
         A value that goes back, or beyond the queue, is ignored.
         """
@@ -127,9 +124,7 @@ class DescriptorQueue(wiring.Component):
         return entries
 
     def _fetch(self, m: Module) -> Value:
-        """Request the next descriptor while there is room; return a count of the requests so
-        far.
-        """
+        """Request the next descriptor while there is room; return the count of requests."""
         asked = Signal(32)
         ahead = Signal(32)
         shift = ceil_log2(DESCRIPTOR.size)
@@ -173,9 +168,7 @@ class DescriptorQueue(wiring.Component):
         return waiting
 
     def _hand_on(self, m: Module, waiting: SyncFIFO) -> Value:
-        """Take, check and hand on one descriptor at a time; return a signal: one is being
-        handled.
-        """
+        """Take, check and hand on one descriptor at a time; return a signal: one is there."""
         shape = data.StructLayout({"descriptor": Descriptor(), "reserved": 1})
         entry, code = Signal(shape), Signal(Code)
         given = Signal()

@@ -14,8 +14,7 @@ _REQUESTS = stream.Signature(DmaRequest())
 
 
 class _Turns(wiring.Component):
-    """An arbiter that merges two users' requests into one stream, no cycle later; user 1 goes
-    first.
+    """An arbiter that merges two users' requests into one stream at once; user 1 goes first.
 
     asked        streams of DmaRequest of both users
     o            stream of DmaRequest; a request that is offered stays

@@ -23,8 +23,7 @@ class Completed:
 
 
 class QueueDriver:
-    """A driver that writes descriptors, rings the doorbell, and reads completions by their phase
-    bit.
+    """A driver that writes descriptors, rings the doorbell, and reads completions by phase bit.
 
     The driver uses the bus of a simulated QueuedRingNic. The NIC must not be enabled yet (control
     bit 0).
@@ -63,9 +62,7 @@ class QueueDriver:
         self._simulation.write(self._addresses[name], value)
 
     def post(self, operation: RingOperation) -> None:
-        """Write an operation's descriptor and ring the doorbell. Raises UsageError when the queue
-        is full.
-        """
+        """Write an operation's descriptor and ring the doorbell; UsageError if there is no room."""
         fields = {each.name: int(getattr(operation, each.name)) for each in DESCRIPTOR.fields}
         self.put(DESCRIPTOR.pack(fields))
         self.ring()
@@ -81,9 +78,7 @@ class QueueDriver:
         self._tail += 1
 
     def room(self) -> int:
-        """Return how many descriptors may be written now; ask the NIC only if there seems to be no
-        room.
-        """
+        """Return how many descriptors may be written; ask the NIC only if the queue seems full."""
         if self._tail - self._head == self._descriptors.entries:
             self._head = self._tail - self.waiting()
         return self._descriptors.entries - (self._tail - self._head)

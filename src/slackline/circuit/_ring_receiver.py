@@ -166,9 +166,7 @@ class RingReceiver(wiring.Component):
         return (distance < self.options.slots) & ~arrived.bit_select(distance[:bits], 1)
 
     def _buffer(self, m: Module, reader: FrameReader, kept: data.View, accepted: Signal) -> None:
-        """Write payload to the frame's slot, two cycles late, when the checks of the header are
-        known.
-        """
+        """Write payload to the frame's slot, two cycles late, when the header is checked."""
         options = self.options
         words = 2 * options.slots * options.slot_beats
         m.submodules.buffer = buffer = Memory(shape=32 * options.lanes, depth=words, init=[])
@@ -202,8 +200,7 @@ class RingReceiver(wiring.Component):
         info: data.View,
         number: Value,
     ) -> None:
-        """Raise one event for a frame, two cycles after `closing`, and mark its slot if it is
-        accepted.
+        """Raise one event for a frame, two cycles after `closing`; mark an accepted one's slot.
 
         An earlier copy of the same frame may have come by then, and may even be gone again.
         """

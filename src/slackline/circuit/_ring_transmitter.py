@@ -114,8 +114,7 @@ class RingTransmitter(wiring.Component):
         return m
 
     def _seal(self, m: Module, windows: list[RingWindow], keep: data.View) -> SimpleNamespace:
-        """Add the checksum to each header, of a frame or of a grant request, and keep the frames'
-        headers.
+        """Add the checksum to each header of a frame or grant request; keep the frames' headers.
 
         The result is the grant request that waits to be sent.
         """
@@ -185,9 +184,7 @@ class RingTransmitter(wiring.Component):
         look: data.View,
         read: data.View,
     ) -> None:
-        """Choose the next frame while another leaves, and read its beats as far as there is
-        room.
-        """
+        """Choose the next frame while another leaves, and read its beats while there is room."""
         options = self.options
         slot_bits, within = ceil_log2(options.slots), ceil_log2(options.slot_beats)
         frame = data.StructLayout(

@@ -127,9 +127,7 @@ class RingTwin(Outbox):
         self._store(posted, final.tobytes())
 
     def _own(self, posted: _Open) -> twins.Words:
-        """Return this rank's contribution to the next frame, in 32-bit words; 16-bit types are
-        widened.
-        """
+        """Return this rank's contribution to the next frame as 32-bit words; widen 16-bit types."""
         operation, offset = posted.operation, posted.given
         part = _memory(operation.source + offset, operation.size_at(offset))
         if posted.element.half:

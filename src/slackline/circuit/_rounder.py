@@ -10,8 +10,7 @@ __all__ = ["Rounder"]
 
 
 class Rounder(wiring.Component):
-    """A stage that gives a beat of sums LATENCY cycles later, unchanged in `wide` and rounded in
-    `halves`.
+    """A stage that gives sums LATENCY cycles later: unchanged in `wide`, rounded in `halves`.
 
     sums     a word of 32 bits for each lane
     element  the 16-bit type that `halves` is rounded to

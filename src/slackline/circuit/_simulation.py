@@ -88,9 +88,7 @@ class Simulation:
         self.close()
 
     def push(self, stream: int, beats: Beats) -> None:
-        """Append beats to the queue of an input; each row has as many bytes as the input's
-        payload.
-        """
+        """Append beats to the queue of an input; a row has the bytes of the input's payload."""
         self._check(stream)
         width = self._in_bytes[stream]
         if beats.ndim != 2 or beats.shape[1] != width:
@@ -121,8 +119,7 @@ class Simulation:
         return beats, cycles
 
     def frames(self, stream: int) -> list[tuple[bytes, int, int]]:
-        """Return the whole frames that an output has given, each with its first and last beat's
-        cycles.
+        """Return the whole frames that an output has given, with first and last beat's cycles.
 
         The beats of an incomplete frame are kept for the next call.
         """
@@ -177,9 +174,7 @@ class Simulation:
             raise TimeoutError(f"the circuit was not quiet after {cycles} cycles")
 
     def lend(self, address: int, size: int, *, writable: bool) -> None:
-        """Let the circuit's DMA streams read memory of this process, or also write it if
-        `writable`.
-        """
+        """Let the circuit's DMA streams read memory of this process, and write it if `writable`."""
         self._call("lend", address, size, writable)
 
     def take_back(self, address: int, size: int, *, writable: bool) -> None:

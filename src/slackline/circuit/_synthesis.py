@@ -75,7 +75,7 @@ def yosys_version() -> str | None:
 def resources(verilog: Verilog, family: str) -> Resources:
     """Count the cells of a circuit that is synthesised as a whole; needs Yosys.
 
-    One lane takes seconds, a wide node many minutes.
+    A lane takes seconds, a wide node many minutes.
     """
     return _resources(verilog, family, ())
 
@@ -108,7 +108,7 @@ def _resources(verilog: Verilog, family: str, apart: tuple[str, ...]) -> Resourc
         folder = Path(scratch)
         _synthesise(verilog, script, folder, "tee -q -o stat.json stat -json")
         text = (folder / "stat.json").read_text()
-    # Some versions of Yosys write a heading before the JSON object.
+    # Yosys writes a heading before the JSON object in some of its versions.
     cells = json.loads(text[text.index("{") :])["design"]["num_cells_by_type"]
     return Resources(
         **{

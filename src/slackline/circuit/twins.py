@@ -17,8 +17,7 @@ _NAN_HALVES = {Element.BFLOAT16: 0x7FC0, Element.FLOAT16: 0x7E00}
 
 
 def add(a: Words, b: Words, integer: bool = False) -> Words:
-    """Return a + b as an Adder gives it: fp32 with every NaN as CANONICAL_NAN, or integers that
-    wrap.
+    """Return a + b as an Adder gives it: fp32 with one canonical NaN, or integers that wrap.
 
     IEEE 754 leaves a NaN's sign and payload open, and processors differ. With one NaN for all, the
     bits depend on nothing but the operands.
@@ -46,9 +45,7 @@ def widen(halves: npt.NDArray[np.uint16], element: Element) -> Words:
 
 
 def narrow(wide: Words, element: Element) -> npt.NDArray[np.uint16]:
-    """Round fp32 to the nearest 16-bit float, ties to even, with every NaN canonical, as Narrow
-    does.
-    """
+    """Round fp32 to the nearest 16-bit float as Narrow does: ties to even, one canonical NaN."""
     if element not in _NAN_HALVES:
         raise UsageError(f"a half type is BFLOAT16 or FLOAT16, not {element.name}")
     if element is Element.BFLOAT16:

@@ -43,9 +43,7 @@ class Bench(BusHost):
         self.wanted += self.twin.receive(port, frame, bad=bad)
 
     async def agree(self) -> None:
-        """Check that every port sends the twin's frames in order, and that the counters are the
-        twin's.
-        """
+        """Check that every port sends the twin's frames in order, and that counters agree."""
         for reader in self.readers:
             for wanted in self.wanted:
                 found = await with_timeout(reader.recv(), *WAIT)

@@ -1,6 +1,4 @@
-"""Checks of a node's buses, run within Icarus by cocotb; test_bus.py builds the node and starts
-them.
-"""
+"""Checks of a node's buses, run within Icarus by cocotb; test_bus.py starts them."""
 
 import random
 from typing import Any
@@ -54,7 +52,7 @@ async def a_part_of_a_register_is_not_written_and_answered_with_an_error(dut: An
 
 
 async def sum_tensors(dut: Any, seed: int, pauses: float) -> None:
-    """Sum tensors of all types, some with lengths that fill no beat, and compare with the twin."""
+    """Sum tensors of all types, some filling no beat, and compare with the Python twin."""
     bench = await begin(dut, seed=seed, pauses=pauses)
     await bench.open()
     draw = random.Random(seed)

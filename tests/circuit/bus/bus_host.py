@@ -1,6 +1,4 @@
-"""A simulated host of cocotbext-axi within Icarus: register access, and the rules of AXI
-streams.
-"""
+"""A simulated host of cocotbext-axi within Icarus, with checks of the rules of AXI streams."""
 
 import random
 from collections.abc import Iterator, Mapping

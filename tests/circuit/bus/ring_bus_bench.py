@@ -70,7 +70,7 @@ class RingBusBench(BusHost):
             flags: deque() for flags in (FrameFlag(0), FrameFlag.PARTIAL)
         }
         self._free = dict.fromkeys(self._waiting, 1 + OPTIONS.slots)
-        """Of each kind of frame, the first number that there is no free slot for yet."""
+        """The first number that has no free slot yet, for each kind of frame."""
         self._others = 0
         """Operations that the twin has completed."""
         for task in (self._reads(), self._writes(), self._out(), self._back()):
@@ -97,9 +97,7 @@ class RingBusBench(BusHost):
             self.memory.write(address, data[:size])
 
     async def _out(self) -> None:
-        """Act as the successor: grant what is asked for, acknowledge frames, and pass them to the
-        twin.
-        """
+        """Act as the successor: grant requests, acknowledge frames, and pass frames to the twin."""
         while True:
             frame = bytes((await self.sinks["tx"].recv()).tdata)
             header = decode(frame)
@@ -197,9 +195,7 @@ class RingBusBench(BusHost):
         assert await self.read("completion_taken") == self.taken
 
     async def sums(self, tensors: list[Tensors]) -> None:
-        """Sum all tensors, as many at a time as there is room for; check that memory has the
-        sums.
-        """
+        """Sum all tensors, as many at a time as find room; check the sums in memory."""
         left, here = list(tensors), {}
         while left or len(self.answers) < len(tensors):
             while left and len(here) - min(len(self.answers), self._others) < OPTIONS.operations:

@@ -240,9 +240,7 @@ class Node(wiring.Component):
 
 
 class Registers(wiring.Component):
-    """A bridge from AXI4-Lite to registers, with arbitrary registers and a master that keeps the
-    rule.
-    """
+    """A bridge from AXI4-Lite to arbitrary registers, with a master that keeps the rule."""
 
     def __init__(self, bridge: Any) -> None:
         self.bridge = bridge

@@ -18,8 +18,7 @@ class Claim:
     steps: int
     bounded: bool = False
     memories: str = ""
-    """A pattern of names of memories that hold what was written; others hold anything, see
-    `settle`."""
+    """A pattern of names of memories that keep written data; others hold anything, see `settle`."""
     slow: bool = False
     """The proof takes a minute or two."""
     right: str

@@ -30,17 +30,13 @@ def anything_in(m: Module, stream: Any) -> None:
 
 
 def anything_out(m: Module, stream: Any) -> None:
-    """Connect an output stream to an arbitrary reader, and assert that it keeps the rule of
-    streams.
-    """
+    """Connect an output to an arbitrary reader, and assert that it keeps the rule of streams."""
     frees(m, stream.ready)
     keeps_the_rule(m, _bits(stream.payload), stream.valid, stream.ready, inward=False)
 
 
 class Queue(wiring.Component):
-    """The descriptor or the completion queue, with arbitrary doorbells and an arbitrary constant
-    length.
-    """
+    """The descriptor or completion queue, with arbitrary doorbells and an arbitrary length."""
 
     def __init__(self, queue: Any, into: tuple[str, ...], out: tuple[str, ...]) -> None:
         self.queue, self.into, self.out = queue, into, out

@@ -186,8 +186,9 @@ BOUNDED = {
         wrong="issuer.begun & issuer.begun_frame.final",
     ),
 }
-"""Claims whose induction would need to know what memories hold. They are proved for all runs of a
-number of cycles, in which a FIFO of 4 places goes round four times and a port gets four frames."""
+"""Claims whose induction would need to know what memories hold. The claims are proved for all runs
+of a number of cycles, in which a FIFO of 4 places goes round four times and a port gets four
+frames."""
 
 
 def named(claims: Mapping[str, Claim]) -> list[Any]:
