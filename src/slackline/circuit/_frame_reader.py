@@ -13,17 +13,18 @@ __all__ = ["FrameReader"]
 
 
 class FrameReader(wiring.Component):
-    """A parser that splits frames into header and payload, from beats with `taken` high.
+    """A parser of a stream of frames, which separates each frame's header from its payload.
 
-    header      the frame's header, from the cycle after its last beat until the next frame's first
-    intact      valid with `header`: its checksum is right
-    headed      a pulse when `header` becomes valid
-    in_payload  the next beat is one of payload
-    within      a frame has begun and not ended
-    writes      the beat is number `count` of the payload, and not beyond the longest payload
-    closing     a pulse in the cycle after the frame's last beat. `count` is then the number of
-                payload beats, or one more than the longest payload has if the frame is longer
-    cut         valid with `closing`: the frame has no payload
+    beat, taken  the next beat of the stream, in each cycle in which `taken` is high
+    header       the frame's header, from the cycle after its last beat until the next frame's first
+    intact       valid with `header`: its checksum is right
+    headed       a pulse when `header` becomes valid
+    in_payload   the next beat is one of payload
+    within       a frame has begun and not ended
+    writes       the beat is number `count` of the payload, and not beyond the longest payload
+    closing      a pulse in the cycle after the frame's last beat. `count` is then the number of
+                 payload beats, or one more than the longest payload has if the frame is longer
+    cut          valid with `closing`: the frame has no payload
     """
 
     def __init__(self, options: Beats) -> None:
