@@ -1,15 +1,15 @@
-"""Finds out when the gradients of each group have come, with as few hooks as it takes.
+"""Detection of the moment when all gradients of a group have arrived, with few autograd hooks.
 
-At first each parameter has hooks. A group whose last gradient came from the same member for several
-steps in a row keeps one hook, on that member; then a look at the others tells whether theirs are
-there. The group gets all its hooks back before the first gradient of a backward pass that begins
-otherwise than those steps did, and as soon as a gradient is missing. Long gradients keep a hook
-that copies them.
+At first each parameter has hooks. A group whose final gradient came from the same parameter for
+several steps in a row keeps one hook, on that parameter. When this hook runs, the group checks
+whether the `grad` of every other member is set. The group gets all its hooks back as soon as a
+gradient is missing, and before the first gradient of a backward pass that starts from another state
+than those steps did. Large gradients keep a hook that copies them.
 
-    hooks on      in each step                              looked at
-    each member   counts gradients                          never
-    the last one  one backward, through the forward, that   when the last member's gradient has
-                  finds every gradient of the group None    come, and when the backward has ended
+    hooks on      required in each step                     the `grad` of members is checked
+    each member   nothing: hooks count the gradients        never
+    one member    one backward, through the forward, that   when that member's gradient has
+                  finds every gradient of the group None    arrived, and at the backward's end
 """
 
 from collections.abc import Callable, Iterable
@@ -23,53 +23,57 @@ from slackline.overlap._parameter_state import ParameterState, Phase
 __all__ = ["STEADY_STEPS", "Arrivals"]
 
 STEADY_STEPS = 8
-"""So many steps in a row must end with the same member. A trial forms other groups before."""
+"""The steps in a row that must end with the same member before the other hooks are removed.
+
+A trial of group sizes forms other groups before the count gets that far.
+"""
 
 
 class Arrivals:
-    """The hooks of one optimizer's parameters. Used by one thread at a time."""
+    """The autograd hooks of one optimizer's parameters; one thread at a time may use them."""
 
     def __init__(
         self, finish: Callable[[ParameterState], None], unnoticed: Callable[[int], None]
     ) -> None:
-        """`finish` takes a parameter's step, if it is due.
+        """Create an object without hooks; `add` places them.
 
-        `unnoticed` is told the backward pass (the number of its graph task) that has brought
-        gradients of a group without the last one.
+        `finish` takes the optimizer's pending step of a parameter. `unnoticed` is called with the
+        number of autograd's graph task when a backward pass has produced some gradients of a group,
+        but not the one that has a hook.
         """
         self.watching = False
-        """Whether gradients may have come of which no hook has told."""
+        """True while gradients may have arrived that no hook has reported."""
         self._finish = finish
         self._unnoticed = unnoticed
         self._groups: list[GradientGroup] = []
         self._sparse: list[GradientGroup] = []
-        """Those with one hook."""
+        """The groups of which only one member has a hook."""
         self._hooks: dict[int, ParameterHooks] = {}
-        """By the number of the parameter."""
+        """The hooks of each parameter, by the parameter's number."""
         self._armed = False
-        """Whether hooks count gradients without a call of the reducer."""
+        """True while hooks count gradients by themselves and do not call the reducer."""
         self._task = -1
 
     def add(self, states: Iterable[ParameterState]) -> None:
-        """Place hooks on parameters."""
+        """Place hooks on these parameters."""
         for state in states:
             self._hooks[state.index] = hooks = ParameterHooks(state)
             hooks.place(before=True, on=True)
 
     def remove(self) -> None:
-        """Remove all hooks."""
+        """Remove the hooks of all parameters."""
         for hooks in self._hooks.values():
             hooks.place(before=False, on=False)
         self._hooks.clear()
         self._groups, self._sparse = [], []
 
     def follow(self, groups: list[GradientGroup]) -> None:
-        """Tell when these groups are whole from now on, with all hooks at first."""
+        """Watch these groups from now on, with hooks on every parameter at first."""
         self.hook_each()
         self._groups = groups
 
     def arm(self) -> None:
-        """Have the hooks count the gradients to come in this backward by themselves."""
+        """Let the hooks count the rest of this backward's gradients without calling the reducer."""
         if not self._armed:
             self._armed = True
             for group in self._groups:
@@ -78,18 +82,22 @@ class Arrivals:
             torch.autograd.Variable._execution_engine.queue_callback(self.disarm)
 
     def disarm(self) -> None:
-        """Have the hooks report each gradient again."""
+        """Let the hooks report each gradient to the reducer again."""
         if self._armed:
             self._armed = False
             for group in self._groups:
                 group.disarm()
 
     def restart(self) -> None:
-        """Begin another step: the groups have been restarted, or are about to be."""
+        """Reset the state of the step; the caller also calls `restart` of each group."""
         self._armed = self.watching = False
 
     def begin(self, task: int) -> None:
-        """Prepare for the first gradient of a backward pass through the forward."""
+        """Prepare for the first gradient of a backward pass that passes through the wrapper.
+
+        `task` is the number of the pass's graph task. All hooks are placed again where a group with
+        one hook does not start from empty gradients.
+        """
         if not self._sparse:
             return
         local = Phase.LOCAL
@@ -104,7 +112,7 @@ class Arrivals:
         torch.autograd.Variable._execution_engine.queue_callback(self.look)
 
     def arrive(self, state: ParameterState) -> bool:
-        """Note a gradient that a hook has told of; return whether its group is whole."""
+        """Record a gradient that a hook reported; return whether its group is now complete."""
         group = state.gradient_group
         if group.hooked_last is None:
             return group.arrive(state)
@@ -114,7 +122,7 @@ class Arrivals:
         return whole
 
     def look(self) -> None:
-        """Find the gradients that have come without a hook. Those of whole groups are known."""
+        """Find gradients that no hook reported; complete groups are posted and need no check."""
         if not self.watching:
             return
         self.watching = False
@@ -126,9 +134,9 @@ class Arrivals:
             self._unnoticed(self._task)
 
     def observe(self, *, regular: bool) -> None:
-        """Note at the end of a step which groups are whole, and leave out hooks accordingly.
+        """Record at the end of a step which groups are complete, and remove needless hooks.
 
-        `regular`: one backward pass brought all gradients, and it came through the forward.
+        `regular` is true if one backward pass, through the wrapper's forward, gave all gradients.
         """
         if not regular:
             self.hook_each()

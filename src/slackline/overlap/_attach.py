@@ -1,9 +1,10 @@
-"""Makes a module's parameters lazy, and ordinary again.
+"""Functions that make a module's parameters lazy, and ordinary again.
 
-Compiled code reads parameters behind Python's back, so the parameters of compiled modules are not
-lazy: they are all finished before the module runs. The same goes for parameters that a module keeps
-in a list of its own, as nn.LSTM does. A module that is compiled only later finds, while it is
-traced, a hook that finishes everything.
+A read of a lazy parameter first waits for the parameter's pending update. Compiled code reads
+parameters without Python's lookups, so a compiled module's parameters stay ordinary: a forward
+pre-hook finishes all their updates before the module runs. Parameters that a module keeps in a list
+of its own, as nn.LSTM does, are treated alike. A module that is compiled after wrapping has a hook
+that finishes all updates while the module is traced.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,10 @@ __all__ = ["attach", "compiled_parameters", "detach"]
 
 
 class _Finish:
-    """A forward pre-hook. A copy of the module gets one that does nothing."""
+    """A forward pre-hook that finishes the pending updates of the given parameters.
+
+    A copy of the module gets a hook that does nothing.
+    """
 
     def __init__(self, tracker: ReadTracker | None, parameters: Sequence[nn.Parameter]) -> None:
         self._tracker = tracker
@@ -35,7 +39,10 @@ class _Finish:
 
 
 class _FinishIfCompiled:
-    """A forward pre-hook for code that is compiled later, and not by way of the wrapper."""
+    """A forward pre-hook that finishes pending updates while torch.compile traces the module.
+
+    The hook serves a module that is compiled later, and not through the wrapper's `compile`.
+    """
 
     def __init__(self, finish: _Finish) -> None:
         self._finish: Any = torch.compiler.disable(finish)  # type: ignore[no-untyped-call]
@@ -78,7 +85,10 @@ def detach(module: nn.Module, handles: Sequence[RemovableHandle]) -> None:
 
 
 def compiled_parameters(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
-    """The parameters of modules that `compile()` was called on; makes their dicts plain."""
+    """Return the parameters of the modules that `compile()` was called on.
+
+    The parameters of these modules become ordinary again.
+    """
     found: dict[int, nn.Parameter] = {}
     for module in modules:
         if module._compiled_call_impl is not None:

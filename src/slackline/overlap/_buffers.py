@@ -1,4 +1,7 @@
-"""Buffers, such as BatchNorm's running statistics, follow rank 0: one message a forward."""
+"""Broadcast of a module's buffers, such as BatchNorm's running statistics, from rank 0.
+
+All buffers travel in one message before each training forward.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +13,10 @@ __all__ = ["Buffers"]
 
 
 class Buffers:
-    """The buffers that a module had when it was wrapped; later ones of the same name count."""
+    """The buffers that a module had when it was wrapped.
+
+    A tensor that is later assigned to the same name takes the place of the first one.
+    """
 
     def __init__(self, module: nn.Module, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -32,7 +38,7 @@ class Buffers:
             ]
 
     def follow_rank_0(self) -> None:
-        """Blocks until every rank's buffers hold rank 0's values."""
+        """Copy rank 0's buffers to every rank; block until this rank has them."""
         if not self._packed:
             return
         buffers = self._tensors()

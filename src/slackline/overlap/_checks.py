@@ -1,4 +1,4 @@
-"""What cannot be wrapped, said before anything is done."""
+"""Checks that a model and its optimizers can be wrapped, made before anything is changed."""
 
 from collections.abc import Sequence
 
@@ -16,9 +16,10 @@ __all__ = ["check"]
 
 
 def check(module: nn.Module, optimizers: Sequence[Optimizer]) -> dict[int, int]:
-    """The number of the optimizer that holds each parameter, by the parameter's id.
+    """Check that the model can be wrapped; return the optimizer of each parameter.
 
-    Raises UsageError with the name of what is in the way.
+    The result maps a parameter's `id` to the index of the optimizer that holds it. Raises
+    UsageError, with the name of the module or parameter, for a model that cannot be wrapped.
     """
     if not optimizers:
         raise UsageError("a model must be wrapped together with its optimizer, not with none")

@@ -1,4 +1,4 @@
-"""Whether an optimizer's step can be taken one parameter at a time: a pure decision."""
+"""A pure function that decides whether an optimizer may step its parameters one by one."""
 
 from dataclasses import dataclass
 
@@ -12,43 +12,51 @@ _ALONE = frozenset(
         *("Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"),
     }
 )
-"""torch's optimizers whose step of one parameter looks at no other parameter."""
+"""The names of torch's optimizers that update a parameter without looking at any other one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepFacts:
-    """What is known when the user calls `step`."""
+    """The facts about an optimizer and its gradients when the user calls `step`."""
 
     alone: bool
-    """The optimizer treats each parameter by itself."""
+    """True if the optimizer updates each parameter without looking at the others."""
     arguments: bool
-    """`step` was given a closure or anything else."""
+    """True if `step` was called with a closure or another argument."""
     hooks: bool
-    """Somebody has registered hooks around the step."""
+    """True if pre- or post-hooks of the optimizer's step are registered."""
     scaled: bool
-    """A GradScaler has left its scale for the step to apply."""
+    """True if a GradScaler has left a scale that the step itself must apply."""
     differentiable: bool
-    """The step itself is to be differentiated."""
+    """True if the optimizer step is itself to be differentiated."""
     reduced: bool
-    """The user has already waited for every gradient, by clipping or reading them."""
+    """True if every gradient is already reduced, since the user has clipped or read them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """How the step is taken."""
+    """The way in which an optimizer's step is taken."""
 
     deferred: bool
-    """True: each parameter takes its step when its gradient is there. False: all wait."""
+    """True: each parameter is updated when its gradient is reduced. False: all are updated
+    together, after all reductions."""
     reason: str
+    """The reason for the choice, as a clause."""
 
 
 def steps_alone(kind: type[optim.Optimizer]) -> bool:
-    """Whether a class is known to treat each parameter by itself; subclasses are not known."""
+    """Return whether an optimizer class is known to update each parameter by itself.
+
+    Subclasses of the known classes do not count: they may look at several parameters.
+    """
     return any(kind is getattr(optim, name, None) for name in _ALONE)
 
 
 def choose(facts: StepFacts) -> Choice:
-    """All wait as soon as anything could tell the difference."""
+    """Choose between a deferred step for each parameter and one step for all parameters.
+
+    The step is deferred only if the user's program cannot notice a difference.
+    """
     together = {
         "the optimizer may look at several parameters at once": not facts.alone,
         "the step has a closure or other arguments": facts.arguments,

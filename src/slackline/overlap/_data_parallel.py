@@ -1,4 +1,4 @@
-"""The wrapper: data-parallel training that reduces each parameter's gradient as it is ready."""
+"""The wrapper for data-parallel training that reduces each gradient as soon as it is ready."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,15 +33,15 @@ class DataParallel(nn.Module):
         model = slackline.overlap.DataParallel(model, optimizer)
 
     The rest of the script stays as it is: `model(x)`, `loss.backward()`, `optimizer.step()`,
-    `optimizer.zero_grad()`. Each gradient's reduction starts when autograd has it; `step` waits
-    for nothing; each parameter takes its step when its sum is there, at the latest when the next
-    forward reads it. Whoever reads a parameter or its gradient through the module or the optimizer
-    gets finished values. A Parameter object that was kept elsewhere is not watched: call
-    `synchronize()` before reading it.
+    `optimizer.zero_grad()`. The reduction of a gradient starts when autograd has computed it.
+    `step` does not block: each parameter is updated when its gradient is reduced, at the latest
+    when the next forward reads the parameter. A read of a parameter or its gradient through the
+    module or the optimizer returns the finished value. A Parameter object that the script keeps
+    elsewhere is not tracked: call `synchronize()` before reading it.
 
-    Every rank constructs it with the same module and optimizers, and calls forward, backward and
-    step equally often; which parameters a backward reaches may differ from rank to rank. One
-    thread uses it.
+    Every rank constructs the wrapper with the same module and optimizers, and calls forward,
+    backward and step equally often. The parameters that a backward reaches may differ from rank to
+    rank. Only one thread may use the wrapper.
     """
 
     module: nn.Module
@@ -58,19 +58,20 @@ class DataParallel(nn.Module):
         telemetry: Path | None = None,
         on_step: Callable[[StepSummary], None] | None = None,
     ) -> None:
-        """Checks that the ranks agree, and copies rank 0's parameters and buffers to all.
+        """Check that the ranks agree, and copy rank 0's parameters and buffers to all ranks.
 
-        `optimizer`: one or several; a trainable parameter that none of them holds is not reduced.
-        `process_group`: torch's, of any backend, or a nic's; None is the default group.
-        `average` False: gradients are summed.
-        `broadcast_buffers`: rank 0's buffers reach all ranks before each training forward.
-        `group_bytes`: gradients are reduced in groups of at most this many bytes; 0: each alone;
-        None: found by trial in the first hundred steps. Unless sums are taken in rank order, their
-        bits may depend on the groups.
-        `telemetry`: a directory for this rank's steps; None asks SLACKLINE_TELEMETRY.
-        `on_step`: called in the training thread when a step's last parameter is done.
+        `optimizer`: one or several. A trainable parameter that no optimizer holds is not reduced.
+        `process_group`: a torch group of any backend, or a nic's Group. None is the default group.
+        `average`: True averages gradients over the ranks, False sums them.
+        `broadcast_buffers`: copy rank 0's buffers to all ranks before each training forward.
+        `group_bytes`: the most bytes of gradients in one reduction. 0 reduces each gradient alone;
+        None finds the size by trial in the first hundred steps. Where sums are not taken in rank
+        order, their bits may depend on the size.
+        `telemetry`: the directory for this rank's step summaries. None reads SLACKLINE_TELEMETRY.
+        `on_step`: called in the training thread when the last parameter of a step is updated.
 
-        Raises UsageError for what cannot be wrapped, MismatchError where the ranks differ.
+        Blocks until all ranks are here. Raises UsageError for a model that cannot be wrapped, and
+        MismatchError where the ranks' models differ.
         """
         super().__init__()
         if group_bytes is not None and not (isinstance(group_bytes, int) and group_bytes >= 0):
@@ -105,7 +106,7 @@ class DataParallel(nn.Module):
         self.register_load_state_dict_pre_hook(_add_prefix)  # type: ignore[no-untyped-call]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's forward; waits for each parameter when the module reads it."""
+        """Run the module's forward; a read of a parameter blocks while its update is pending."""
         if torch.compiler.is_compiling():
             self._refuse()
         if not self._closed:
@@ -117,12 +118,15 @@ class DataParallel(nn.Module):
         return outputs
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compiles the module; what surrounds it stays as it is."""
+        """Compile the wrapped module with torch.compile; the wrapper's own code is not compiled."""
         self.module.compile(*args, **kwargs)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backwards within it add up on this rank alone; the next one outside reduces the sums."""
+        """Accumulate gradients on this rank, without reductions, while the context lasts.
+
+        The next backward outside the context reduces the accumulated gradients.
+        """
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
@@ -131,7 +135,7 @@ class DataParallel(nn.Module):
 
     @property
     def require_backward_grad_sync(self) -> bool:
-        """What `no_sync` sets to False; under DDP's name because scripts set it themselves."""
+        """The flag that `no_sync` sets to False; scripts set it themselves under DDP's name."""
         return self._tracker.synchronize
 
     @require_backward_grad_sync.setter
@@ -139,25 +143,31 @@ class DataParallel(nn.Module):
         self._tracker.synchronize = value
 
     def expect_gradients(self) -> None:
-        """Gradients are about to be added to by other hands than autograd's, within `no_sync`."""
+        """Prepare the gradients, within `no_sync`, for additions that no autograd hook reports.
+
+        A pipeline schedule, for example, adds parts of gradients by itself.
+        """
         self._gradients.expect()
 
     def complete_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Nothing more is added to these gradients in this round: their reductions start now.
+        """Start the reductions of these parameters' gradients, which are complete for this step.
 
-        For a schedule that computes a step's gradients in parts, after `expect_gradients`. Every
-        rank says it once of each parameter that has a gradient.
+        A schedule that computes gradients in parts calls this method after `expect_gradients`.
+        Every rank passes each parameter that has a gradient once a step.
         """
         self._gradients.complete(parameters)
 
     def synchronize(self) -> None:
-        """Blocks until all gradients are reduced and all steps that were called for are taken."""
+        """Block until all gradients are reduced and all pending optimizer steps are taken."""
         self._gradients.wait_reduced()
 
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
     ) -> Tensor:
-        """As torch.nn.utils.clip_grad_norm_ on all parameters; waits for all reductions."""
+        """Clip the norm of all gradients with torch.nn.utils.clip_grad_norm_; return the norm.
+
+        Blocks until all gradients are reduced.
+        """
         self._gradients.wait_reduced()
         return nn.utils.clip_grad_norm_(
             self.parameters(), max_norm, norm_type, error_if_nonfinite=error_if_nonfinite
@@ -165,29 +175,31 @@ class DataParallel(nn.Module):
 
     @property
     def group_bytes(self) -> int:
-        """The most bytes of gradients that are reduced together; it changes while it is tried."""
+        """The most bytes of gradients in one reduction; the value changes during a trial."""
         return self._gradients.group_bytes
 
     @property
     def trial_result(self) -> str:
-        """Why `group_bytes` is what it is, with the times of what was tried; empty before the end
-        of the trial, and where there is none.
+        """The choice of `group_bytes` with the step time of each size that was tried.
+
+        The text is empty before the first trial has ended, and where there is no trial.
         """
         return self._gradients.trial_result
 
     @property
     def last_step(self) -> StepSummary | None:
-        """What the last finished step cost; None before the first."""
+        """The cost of the latest finished step's communication; None before the first one."""
         return self._report.last_step
 
     def run_summary(self) -> RunSummary:
-        """What the steps so far cost."""
+        """Return the cost of communication, summed over all steps so far."""
         return self._report.run_summary()
 
     def close(self) -> None:
-        """Finishes all steps and makes module and optimizers plain again; then it only forwards.
+        """Finish all pending steps and restore the module and the optimizers.
 
-        Call it before destroy_process_group if the gradients are still to be read.
+        Blocks until the reductions are done. The wrapper then only calls the module's forward. Call
+        `close` before destroy_process_group if the gradients are still to be read.
         """
         if self._closed:
             return
@@ -198,11 +210,11 @@ class DataParallel(nn.Module):
             self._report.close()
 
     def abandon(self) -> None:
-        """Makes module and optimizers plain again without waiting for anybody: what was not reduced
-        is thrown away, and gradients are None.
+        """Restore the module and the optimizers without waiting for other ranks.
 
-        For a group that has lost a rank. Each parameter has taken the last step or has not, unless
-        something had all of them wait for it; see the guide to elastic training.
+        The method serves a group that has lost a rank. All gradients become None, and unfinished
+        reductions are discarded. Some parameters may have taken the latest step and others not,
+        unless that step was taken for all parameters together; see the guide to elastic training.
         """
         if self._closed:
             return
@@ -216,41 +228,44 @@ class DataParallel(nn.Module):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Closes after a body that ended well, abandons after one that did not."""
+        """Call `close` after a body without an exception, else `abandon`."""
         if kind is None:
             self.close()
         else:
             self.abandon()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the optimizer's: after its step for a gradient that is still to be used."""
+        """Clear all gradients; a gradient that a pending step needs is cleared after that step."""
         if self._closed:
             self.module.zero_grad(set_to_none)
         else:
             self._gradients.zero_grad(set_to_none)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own, without a prefix: it fits the plain module."""
+        """Return the wrapped module's state dict, whose names carry no prefix of the wrapper."""
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """The module's own; each rank loads the same values."""
+        """Load a state dict into the wrapped module; every rank must load the same values.
+
+        Raises UsageError for `assign=True`, which would replace the parameters.
+        """
         if assign:
             raise UsageError("assign=True would replace the parameters that are being reduced")
         return self.module.load_state_dict(state_dict, strict)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """The module's own names, as in `state_dict`."""
+        """Yield the parameters under the wrapped module's names, as in `state_dict`."""
         return self.module.named_parameters(*args, **kwargs)
 
     def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
-        """The module's own names, as in `state_dict`."""
+        """Yield the buffers under the wrapped module's names, as in `state_dict`."""
         return self.module.named_buffers(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """What the wrapper lacks is the module's."""
+        """Return the wrapped module's attribute where the wrapper has none of this name."""
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -280,6 +295,9 @@ def _refuse() -> None:
 
 
 def _add_prefix(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Lets a module that contains a wrapped one load what its own `state_dict` gave."""
+    """Add the prefix `module.` to the names that a wrapped submodule loads.
+
+    A wrapper's `state_dict` leaves the prefix out, but torch's loading of an outer module needs it.
+    """
     for key in [key for key in state_dict if key.startswith(prefix)]:
         state_dict[f"{prefix}module.{key[len(prefix) :]}"] = state_dict.pop(key)

@@ -1,6 +1,6 @@
-"""Steps that the user has called for and that parameters have still to take.
+"""Optimizer steps that the user has called and that some parameters have not yet taken.
 
-Parameters whose gradients are reduced together step together, in one call of the optimizer.
+Parameters whose gradients are reduced together are updated together, in one optimizer call.
 """
 
 from collections import defaultdict
@@ -17,20 +17,23 @@ __all__ = ["DeferredSteps"]
 
 
 class DeferredSteps:
-    """The parameters of one optimizer that have not taken the last step yet."""
+    """The parameters of one optimizer whose update by the latest step is still pending."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._settings: Settings = ()
         self._batches: dict[GradientGroup | None, list[ParameterState]] = {}
-        """By the reduction that they wait for; under None those that wait for nothing."""
+        """The waiting parameters by the reduction that they wait for; None: they need not wait."""
 
     def __bool__(self) -> bool:
-        """Whether some parameter has not taken its step."""
+        """Return whether the step of some parameter is pending."""
         return bool(self._batches)
 
     def defer(self, states: Iterable[ParameterState]) -> None:
-        """Have each parameter that has a gradient take a step later, with the settings of now."""
+        """Mark a step as pending for each parameter that has a gradient.
+
+        The optimizer's present settings, such as the learning rate, are copied for that step.
+        """
         assert not self._batches
         self._settings = settings_of(self._optimizer)
         batches = self._batches
@@ -47,13 +50,13 @@ class DeferredSteps:
             batch.append(state)
 
     def first(self) -> ParameterState:
-        """Return a parameter that has not taken its step, the most urgent one."""
+        """Return the first parameter, in the order of `defer`, whose step is pending."""
         return next(iter(self._batches.values()))[0]
 
     def take(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
-        """Step a parameter whose gradient is reduced, and all that were reduced with it.
+        """Update a parameter whose gradient is reduced, and all that were reduced with it.
 
-        The same goes for those of the companions whose gradients are reduced.
+        Those of `companions` whose gradients are reduced are updated in the same optimizer call.
         """
         ready = {id(state.batch): state.batch}
         for other in companions:
@@ -63,11 +66,11 @@ class DeferredSteps:
         self._run(chosen)
 
     def sweep(self) -> None:
-        """Take all steps that need no waiting."""
+        """Take all pending steps whose gradients are reduced; do not block."""
         self._run([group for group in self._batches if group is None or group.done()])
 
     def drop(self) -> None:
-        """Take none of the steps any more."""
+        """Discard all pending steps without taking them."""
         for state in self._states(self._batches):
             state.due = False
         self._batches.clear()

@@ -1,9 +1,9 @@
-"""Whether the time of a step has changed for good: then other groups may be better than those that
-a trial has found.
+"""Detection of a lasting change of the step time, after which gradient groups are tried again.
 
     step   0                64        72            128       136
            | first window   | average |             | average |
-                                    its average is what later windows are compared with
+
+The average of each later window is compared with that of the first window.
 """
 
 import statistics
@@ -14,20 +14,23 @@ from slackline.overlap._rank_averages import Average
 __all__ = ["Drift"]
 
 WINDOW = 64
-"""Steps whose median is one figure."""
+"""The steps of one window; the median of their times is the window's figure."""
 LATER = 8
-"""Steps from the end of a window to its effect: the ranks' averages are known long before."""
+"""The steps from a window's end to its use; the ranks' averages are known long before."""
 CHANGED = 1.25
-"""A step that is so many times longer than it was, or shorter, has changed."""
+"""The factor by which a step must be longer, or shorter, than at first to count as changed."""
 IN_A_ROW = 2
-"""Windows that have changed alike: one alone may be a neighbour's work on a shared machine."""
+"""The windows in a row that must show the change: other load on the machine may cause one."""
 
 
 class Drift:
-    """One rank's part. All ranks come to the same answer at the same step."""
+    """The detector of one rank. All ranks reach the same result at the same step."""
 
     def __init__(self, average: Average, *, rest: int) -> None:
-        """`rest`: steps before which nothing has changed for good, so that trials stay rare."""
+        """Create a detector that averages its figures over the ranks with `average`.
+
+        No change is reported in the first `rest` steps, so that trials stay rare.
+        """
         self._average = average
         self._rest = rest
         self._steps = 0
@@ -38,12 +41,12 @@ class Drift:
 
     @property
     def told(self) -> str:
-        """How the step has changed, as a clause."""
+        """The change of the step time, as a clause for a log line."""
         now = self._changes[-1] * self._first_ns
         return f"a step takes {now / 1e6:.1f} ms instead of {self._first_ns / 1e6:.1f}"
 
     def step(self, elapsed_ns: int) -> bool:
-        """Take the time of the step that has ended; return whether it has changed for good."""
+        """Record the time of a step that has ended; return whether step times have changed."""
         self._steps += 1
         self._window.append(elapsed_ns)
         if self._steps % WINDOW == 0:

@@ -1,4 +1,4 @@
-"""What the overlap needs of a group of ranks, and how a NIC engine's group gives it."""
+"""The communication interface of gradient overlap, and its implementation on a NIC engine."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -28,58 +28,68 @@ class Pending(Protocol):
     """A posted reduction."""
 
     def done(self) -> bool:
-        """Whether it has ended. Never blocks."""
+        """Return whether the reduction has ended, well or badly. Never blocks."""
 
     def wait(self) -> None:
-        """Blocks until it has ended; raises if it failed."""
+        """Block until the reduction has ended; raise its error if it failed."""
 
 
 class Exchange(Protocol):
-    """A group of ranks as the overlap sees it. Only what `reduction` posts goes on by itself."""
+    """A group of ranks that reduces gradients: the interface that gradient overlap builds on.
+
+    Reductions run in the background; `agree`, `broadcast` and `share` block.
+    """
 
     rank: int
     size: int
     matches_by_key: bool
-    """Whether reductions meet by their key; if not, all ranks post them in the same order."""
+    """True if the ranks' reductions are matched by key; else all ranks post in the same order."""
     rank_ordered: bool
-    """Whether the bits of a sum are the same whatever it is reduced together with."""
+    """True if the bits of a sum do not depend on the gradients in the same reduction."""
 
     def allocate(self, requests: Sequence[tuple[int, torch.dtype]]) -> list[Tensor]:
-        """Flat tensors of the counts and types, in memory that the exchange can send from."""
+        """Return a flat tensor of zeros for each (count, type), in memory for reductions.
+
+        The exchange owns the memory until `release`.
+        """
 
     def span(self, first: Tensor, last: Tensor) -> Tensor:
-        """The memory from one flat tensor of an allocation to a later one of its type, as one."""
+        """Return one flat tensor over the memory from `first` to the end of `last`.
+
+        Both must be of the same `allocate` call and type, with `first` before `last`.
+        """
 
     def rearrange(self, flats: Sequence[Tensor]) -> list[Tensor]:
-        """All flat tensors of one allocation on the same memory, in this order; they are zeros.
+        """Lay out all flat tensors of one allocation again, in this order, on the same memory.
 
-        What `flats` held is lost.
+        Returns the new tensors, filled with zeros; the values of `flats` are lost.
         """
 
     def release(self) -> None:
-        """Gives back all memory of `allocate`."""
+        """Free all memory of `allocate`."""
 
     def reduction(self, key: int, flat: Tensor, *, average: bool) -> Callable[[int], Pending]:
-        """What posts a sum (or average) of `flat` over the ranks, in place, with a priority.
+        """Return a function that posts a sum (or average) of `flat` over the ranks, in place.
 
-        Nobody touches `flat` between the posting and the end of what it returns.
+        The function takes a priority (a smaller number is more urgent) and returns the Pending. The
+        caller must not touch `flat` from the posting until the Pending is done.
         """
 
     def agree(self, key: int, bits: Tensor) -> None:
-        """The maximum of a flat uint8 CPU tensor over the ranks, in place."""
+        """Replace a flat uint8 CPU tensor by its elementwise maximum over the ranks; block."""
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
-        """Rank 0's values into every rank's tensors; each must be dense in memory."""
+        """Copy rank 0's values into every rank's tensors, which must be dense; block."""
 
     def share(self, text: bytes) -> list[bytes]:
-        """Every rank's text, by rank."""
+        """Gather one byte string from each rank; return them in rank order. Blocks."""
 
     def rails(self) -> tuple[str, ...]:
-        """The rails that carried something, as far as it is known."""
+        """Return the names of the rails (paths to peers) that have carried data, if known."""
 
 
 def wire_type(dtype: torch.dtype) -> DType:
-    """The engine's code for a gradient's type; raises UsageError where it has none."""
+    """Return the engine's code for a gradient's element type; raise UsageError if it has none."""
     if dtype not in _TYPES:
         known = ", ".join(str(known).removeprefix("torch.") for known in _TYPES)
         raise UsageError(f"a gradient's type must be one of {known}, not {dtype}")
@@ -87,15 +97,19 @@ def wire_type(dtype: torch.dtype) -> DType:
 
 
 class NicExchange:
-    """An engine's group: gradients lie in registered memory, reductions meet by their tag."""
+    """An exchange on a NIC engine's group.
+
+    Gradients lie in memory that the engine has registered, and reductions are matched by tag.
+    """
 
     matches_by_key = True
 
     def __init__(self, group: "Group", keys: int) -> None:
-        """Takes `keys` tags of the group for itself, the same ones on every rank."""
+        """Reserve `keys` tags of the group, the same ones on every rank."""
         self.rank = group.rank
         self.size = group.size
-        self.rank_ordered = group.rank_ordered or group.size <= 2  # two have one order
+        # With two ranks, either order of the terms gives the same bits.
+        self.rank_ordered = group.rank_ordered or group.size <= 2
         self._group = group
         self._first_tag = _take_tags(group, keys)
         self._blocks: list[int] = []
@@ -107,7 +121,7 @@ class NicExchange:
             return []
         block = self._group.allocate(total)
         self._blocks.append(block)
-        ctypes.memset(block, 0, total)  # gaps are summed along with their neighbours
+        ctypes.memset(block, 0, total)  # reductions also sum the gaps between the tensors
         return [
             _at(block + offset, count, dtype)
             for offset, (count, dtype) in zip(offsets, requests, strict=True)
@@ -187,10 +201,10 @@ class NicExchange:
 
 
 def _at(address: int, count: int, dtype: torch.dtype) -> Tensor:
-    """A tensor over memory of the group; it must not be used longer than the group's engine lives.
+    """Return a tensor over memory of the group, which is valid while the group's engine lives.
 
-    Who holds the exchange holds the engine. The tensor itself does not: what torch's storages hold
-    is never let go of at the interpreter's end.
+    The exchange keeps the engine alive; the tensor does not. A reference from a torch storage would
+    never be released at the interpreter's exit.
     """
     if not count:
         return torch.empty(0, dtype=dtype)
@@ -200,10 +214,10 @@ def _at(address: int, count: int, dtype: torch.dtype) -> Tensor:
 
 
 def _take_tags(group: "Group", count: int) -> int:
-    """The first of `count` tags that no other model on the group uses.
+    """Reserve `count` tags that no other model on the group uses; return the first one.
 
-    The group itself remembers how many are taken: models are wrapped in the same order on all
-    ranks, so that all ranks come to the same number.
+    The group object counts the reserved tags. All ranks wrap their models in the same order, so
+    all ranks get the same tags.
     """
     first: int = getattr(group, "overlap_tags", 0)
     if first + count > 1 << 24:

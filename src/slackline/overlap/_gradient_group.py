@@ -1,8 +1,9 @@
-"""Gradients that are reduced together: one post, one wait and, where it can be, one step.
+"""Gradients that one operation reduces, with one post, one wait and, where possible, one step.
 
-A group is a run of neighbours in the exchange's memory, of one type and one optimizer. A group of
-one is the paper's PCCO: right for large gradients on a slow wire. Small gradients on a fast one
-cost more in posts and waits than they hide, and are reduced several at a time.
+A group is a run of adjacent gradients in the exchange's memory, of one type and one optimizer. A
+group of one gradient is the paper's PCCO (a reduction for each parameter), which suits large
+gradients on a slow network. For small gradients on a fast network, the posts and waits cost more
+than the overlap hides, so several gradients form a group.
 
     flat buffers    | w2 1 | b2 1 | w1 1 | b1 1 |
     groups          '------.------'------.------'
@@ -21,24 +22,27 @@ __all__ = ["GradientGroup", "count_groups", "cut"]
 
 
 class GradientGroup:
-    """Neighbours in memory whose gradients are one reduction."""
+    """Parameters with adjacent gradient buffers, which one operation reduces together."""
 
     def __init__(self, states: Sequence[ParameterState], reduce: Callable[[int], Pending]) -> None:
-        """`reduce` posts the memory of all of them with a priority."""
+        """Create a group of these parameters.
+
+        `reduce` posts the reduction of all their buffers; its argument is the priority.
+        """
         self.states = tuple(states)
         self.posted = False
-        """Whether a reduction of it has been posted since the last step."""
+        """True if a reduction of the group has been posted since the latest step."""
         self.missing = 0
-        """How many members' gradients have not come since the last step; counted from `arm` on."""
+        """The members without a gradient in this step; valid after `arm`, `arrive` or `look`."""
         self.last: ParameterState | None = None
-        """The member whose gradient made the group whole."""
+        """The member whose gradient arrived last and so completed the group."""
         self.usual: ParameterState | None = None
-        """The one that did so in `steady` steps before."""
+        """The member whose gradient completed the group in each of the latest `steady` steps."""
         self.steady = 0
         self.hooked_last: ParameterState | None = None
-        """Only this member has a hook; None: all have."""
+        """The only member with a hook; None while all members have hooks."""
         self.changes: tuple[list[tuple[ParameterState, Use]], ...] = ([], [])
-        """Members that were used as they had not been, and how; by the parity of the step."""
+        """Members whose Use has changed, with the new Use; one list for each parity of the step."""
         self._parity = 0
         self._learns = len(states) > 1 and states[0].flat.device.type == "cpu"
         self._reduce = reduce
@@ -50,40 +54,40 @@ class GradientGroup:
 
     @property
     def key(self) -> int:
-        """The number of its first member: no other group has it."""
+        """The number of the first member, which identifies the group."""
         return self.states[0].index
 
     @property
     def priority(self) -> int:
-        """That of its most urgent member."""
+        """The priority of the group's most urgent member; a smaller number is more urgent."""
         return min(state.priority for state in self.states)
 
     @property
     def members(self) -> list[ParameterState]:
-        """Those that can have gradients: parameters may have been frozen since the last step."""
+        """The parameters of the group that require gradients now; the user may freeze some."""
         return [state for state in self.states if state.parameter.requires_grad]
 
     def restart(self) -> None:
-        """Begin another step: nothing has come or was posted."""
+        """Begin another step, in which no gradient has arrived or was posted."""
         self.posted = False
         self._members = None
         for state in self.states:
             state.posted = state.extra = state.arrived = state.armed = False
 
     def arm(self) -> None:
-        """Have the members' hooks count `missing` down by themselves, until `disarm`."""
+        """Let the members' hooks count `missing` down by themselves, until `disarm`."""
         if self.posted:
             return
         for state in self._count():
             state.armed = not state.arrived
 
     def disarm(self) -> None:
-        """Have the members' hooks report each gradient."""
+        """Let the members' hooks report each gradient to the reducer."""
         for state in self._members or ():
             state.armed = False
 
     def arrive(self, state: ParameterState) -> bool:
-        """Note the gradient of a member; return whether it was the last one to come."""
+        """Record a member's gradient; return whether the group is now complete."""
         self._count()
         if not state.arrived:
             state.arrived, state.armed = True, False
@@ -92,7 +96,7 @@ class GradientGroup:
         return self.missing == 0
 
     def look(self) -> bool:
-        """Note the members that have gradients; return whether all have."""
+        """Check which members have gradients; return whether all have one."""
         members = self._count()
         late = [state for state in members if state.parameter.grad is None]
         self.missing = len(late)
@@ -102,20 +106,21 @@ class GradientGroup:
         return not late
 
     def has_gradients(self) -> bool:
-        """Whether some member has one."""
+        """Return whether some member has a gradient."""
         return any(state.parameter.grad is not None for state in self.states)
 
     def _count(self) -> Sequence[ParameterState]:
-        """Return the members of this step."""
+        """Return the group's members in this step; the first call of a step also counts them."""
         if self._members is None:
             self._members = self.members
             self.missing = len(self._members)
         return self._members
 
     def post(self, parity: int = 0) -> int:
-        """Give the members' gradients, or zeros where there are none, to a reduction.
+        """Post the reduction of the members' gradients, with zeros for those that are None.
 
-        `parity`: of the step's number. Returns the bytes that the reduction carries.
+        `parity` is that of the step's number. Returns the bytes of the reduction. The exchange owns
+        the buffers until `wait` returns.
         """
         self._parity = parity
         self._in_flight = members = self._count()
@@ -133,11 +138,14 @@ class GradientGroup:
         return self._nbytes
 
     def done(self) -> bool:
-        """Whether `wait` would not block."""
+        """Return whether `wait` would return at once."""
         return self._pending is None or self._pending.done()
 
     def wait(self) -> None:
-        """Block until the reduction is done, then show the results as the members' grads."""
+        """Block until the reduction is done, then store the results as the members' `grad`.
+
+        Raises the reduction's error, or UsageError if a gradient was written to meanwhile.
+        """
         if self._pending is None:
             return
         try:
@@ -170,15 +178,15 @@ class GradientGroup:
 def cut(
     states: Sequence[ParameterState], group_bytes: int, exchange: Exchange, *, average: bool
 ) -> list[GradientGroup]:
-    """Return groups of neighbours of at most `group_bytes` each; each state alone for 0.
+    """Cut a sequence of gradients into groups of at most `group_bytes` bytes; 0: one gradient each.
 
-    A gradient that is longer than that is a group of its own. So is one that not all ranks have in
-    every step: a group is posted when its last gradient has come. Those that nobody has are apart
-    from the others.
+    A larger gradient is a group of its own. A gradient that not all ranks have in every step is
+    also a group of its own, since a group is posted only when all its gradients have arrived.
+    Gradients that no rank has form groups apart from the others.
     """
     groups = []
     for members in _runs(states, group_bytes):
-        # A tensor of its own: where torch reduces it, the gradients' versions stay.
+        # `flat` is no view of the gradients: torch's reduction must not change their versions.
         flat = exchange.span(members[0].flat, members[-1].flat)
         reduce = exchange.reduction(members[0].index, flat, average=average)
         groups.append(GradientGroup(members, reduce))

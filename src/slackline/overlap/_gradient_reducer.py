@@ -1,15 +1,16 @@
-"""One optimizer's gradients, from the moment autograd has them to each parameter's step.
+"""The gradients of one optimizer, from their computation by autograd to each parameter's update.
 
-Between two calls of the optimizer's `step` each rank posts each parameter's gradient once, also
-where the rank has none:
+Between two calls of the optimizer's `step`, each rank posts the gradient of each parameter once.
+A rank that has no gradient of a parameter posts zeros:
 
-    hooks          post a group of gradients when autograd has brought its last one
-    post_missing   post the other groups, with zeros for gradients that never came
-    defer_step     the user's `step`: remember the optimizer's settings and return at once
-    finish         wait for the reduction of one gradient and take that parameter's step
+    hooks          post a group of gradients when autograd has computed the last of them
+    post_missing   post the other groups, with zeros for gradients that are None
+    defer_step     the user's `step`: save the optimizer's settings and return without waiting
+    finish         wait for the reduction of one gradient and update that parameter
 
-A second backward before the step may add to gradients that have been posted already. Ranks may
-differ in which those are, so `post_missing` has them agree and posts those a second time.
+A second backward before the step may add to gradients that are already posted. The set of such
+gradients may differ between ranks, so `post_missing` forms its union over the ranks and posts the
+gradients in it a second time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +33,10 @@ __all__ = ["GradientReducer"]
 
 
 class GradientReducer:
-    """Reduces one optimizer's gradients. The training thread or autograd's uses it, never both."""
+    """The reductions of one optimizer's gradients.
+
+    The training thread and autograd's thread use the object in turn, never at the same time.
+    """
 
     def __init__(
         self,
@@ -46,9 +50,11 @@ class GradientReducer:
         average: bool,
         group_bytes: int | None,
     ) -> None:
-        """`key`: of agreements; no parameter has this key, nor the next one, which groupings use.
+        """Create a reducer without parameters; `add` registers them.
 
-        `eager` False: post nothing before `post_missing`. `group_bytes` None: found by trial.
+        `key` identifies the exchange's `agree` operations, and `key + 1` the averages that tune the
+        groups; no parameter has either key. With `eager` False, nothing is posted before
+        `post_missing`. `group_bytes` None finds the size of groups by trial.
         """
         self._exchange = exchange
         self._tracker = tracker
@@ -73,32 +79,32 @@ class GradientReducer:
 
     @property
     def states(self) -> list[ParameterState]:
-        """One for each parameter."""
+        """The state of each parameter, in the order of the gradients in memory."""
         return self._grouping.states
 
     @property
     def open(self) -> bool:
-        """Whether gradients have come since the last step that all ranks must reduce."""
+        """True if gradients that all ranks must reduce have arrived since the latest step."""
         self._arrivals.look()
         return self._opened
 
     @property
     def busy(self) -> bool:
-        """Whether `open` may be, or some parameter has not taken its step yet."""
+        """True if `open` may be true, or if some parameter's step is pending."""
         return self._opened or self._arrivals.watching or bool(self._deferred)
 
     @property
     def reduced(self) -> bool:
-        """Whether the gradients of this step have all been waited for."""
+        """True if all gradients of this step have been posted and their reductions awaited."""
         return all(state.posted and state.phase is Phase.REDUCED for state in self.states)
 
     @property
     def needs_agreement(self) -> bool:
-        """Whether `wait_reduced` would block until the other ranks call it as well.
+        """True if `wait_reduced` would block until the other ranks call it as well.
 
-        All ranks come to the same answer: they call backward equally often, whatever parameters
-        each of them reaches. Only where none came through the wrapper's forward do the hooks of
-        this optimizer's parameters count.
+        All ranks get the same value, since they call backward equally often, whatever parameters
+        their backward passes reach. The passes through the wrapper's forward are counted; if there
+        was none, the passes that reached this optimizer's parameters are counted instead.
         """
         through_forward = self._tracker.backwards - self._backwards_before
         several = (through_forward or self._backwards) > 1 or self._extra
@@ -106,16 +112,16 @@ class GradientReducer:
 
     @property
     def group_bytes(self) -> int:
-        """The most bytes of gradients that are reduced together."""
+        """The most bytes of gradients in one reduction."""
         return self._grouping.tuning.group_bytes
 
     @property
     def trial_result(self) -> str:
-        """What the trial of groups has found; empty where it has not ended or there is none."""
+        """The result of the latest trial of group sizes; empty if no trial has ended."""
         return self._grouping.tuning.result
 
     def add(self, states: Iterable[ParameterState]) -> None:
-        """Take parameters over, in the same order on all ranks, and register hooks on them."""
+        """Register hooks on more parameters; every rank passes them in the same order."""
         new = list(states)
         for state in new:
             state.before_gradient, state.on_gradient = self._before_gradient, self._on_gradient
@@ -125,12 +131,15 @@ class GradientReducer:
         self._arrivals.follow(self._grouping.groups)
 
     def begin_backward(self, task: int) -> None:
-        """Prepare for a backward through the forward, before the first gradient of a parameter."""
+        """Prepare for a backward through the wrapper's forward, before any parameter's gradient.
+
+        `task` is the number of autograd's graph task.
+        """
         self._arrivals.begin(task)
         self._tracker.refresh()
 
     def expect(self) -> None:
-        """Prepare all gradients for additions that autograd does not announce."""
+        """Prepare all gradients for additions that no autograd hook reports."""
         for state in self.states:
             self._make_room(state)
 
@@ -147,7 +156,10 @@ class GradientReducer:
             self._arrive(state)
 
     def post_missing(self) -> None:
-        """Post the groups that this rank has not posted. Each rank calls it once a step."""
+        """Post all groups that this rank has not yet posted in this step.
+
+        Blocks on the other ranks if `needs_agreement`. Every rank calls it in every step.
+        """
         self._arrivals.look()
         for group in self._grouping.groups:
             if not group.posted and (members := group.members):
@@ -159,7 +171,7 @@ class GradientReducer:
             self._post_extras()
 
     def wait_reduced(self, states: Iterable[ParameterState] | None = None) -> None:
-        """Block until gradients are reduced, all or those of `states`; take the steps that are due.
+        """Block until the gradients of `states` (None: of all) are reduced; take pending steps.
 
         Posts the missing groups first.
         """
@@ -169,9 +181,10 @@ class GradientReducer:
             self.finish(state)
 
     def defer_step(self) -> None:
-        """Have each parameter take the user's step when its gradient is reduced.
+        """Mark the user's optimizer step as pending: each parameter takes it once reduced.
 
-        Blocks in the one step after which gradients move to a better order.
+        Steps that are pending from an earlier call are finished first. Blocks until all gradients
+        are reduced in the one step after which gradients move to a better order in memory.
         """
         self.finish_all()
         through_forward = self._tracker.backwards - self._backwards_before
@@ -187,14 +200,14 @@ class GradientReducer:
         self._regroup()
 
     def step_taken(self) -> None:
-        """Note that the optimizer has stepped all parameters together."""
+        """Record that the optimizer has just updated all parameters together."""
         self._arrivals.observe(regular=False)
         self._recorder.stepped()
         self.reset_step()
         self._regroup()
 
     def reset_step(self) -> None:
-        """Begin another step: the gradients have been used or thrown away."""
+        """Begin another step, after the gradients were used or discarded."""
         self._arrivals.restart()
         self._grouping.restart()
         self._backwards, self._backwards_before = 0, self._tracker.backwards
@@ -202,7 +215,10 @@ class GradientReducer:
         self._settle()
 
     def finish(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
-        """Wait for one gradient; if its step is due, take it, and those of ready companions."""
+        """Wait for one gradient's reduction; take the parameter's step if one is pending.
+
+        Those of `companions` whose gradients are reduced are updated in the same optimizer call.
+        """
         posting = state.posting
         if posting is not None:
             if not posting.done():
@@ -217,12 +233,12 @@ class GradientReducer:
             self._settle()
 
     def finish_all(self) -> None:
-        """Take every step that is due."""
+        """Block until every pending step is taken."""
         while self._deferred:
             self.finish(self._deferred.first())
 
     def clear(self, how: Clear) -> None:
-        """Clear all gradients: at once, or after the step that still uses the gradient."""
+        """Clear all gradients; a gradient that a pending step needs is cleared after that step."""
         if self.open:
             self.wait_reduced()
             self.reset_step()
@@ -236,7 +252,7 @@ class GradientReducer:
                 state.clear_later = how
 
     def close(self) -> None:
-        """Take every step that is due, then release the parameters, also where a step fails."""
+        """Take every pending step, then remove the hooks, even if a step raises."""
         try:
             self.wait_reduced()
             self._grouping.close()
@@ -247,7 +263,10 @@ class GradientReducer:
             self.states.clear()
 
     def abandon(self) -> bool:
-        """Release the parameters without gradients; return whether all reductions had ended."""
+        """Remove the hooks, discard gradients and pending steps; do not wait.
+
+        Returns whether all reductions had ended, so that their memory may be freed.
+        """
         self._arrivals.remove()
         for state in self.states:
             state.parameter.grad = None
@@ -264,11 +283,11 @@ class GradientReducer:
             torch.autograd.Variable._execution_engine.queue_callback(self._unstash)
 
     def _make_room(self, state: ParameterState) -> bool:
-        """Prepare a gradient for additions; return whether its reduced value was stashed."""
+        """Prepare a gradient for additions; return whether its reduced value was set aside."""
         if state.due:
             self.finish(state)
         if state.phase is Phase.POSTED:
-            # Waiting could last for ever: another rank may post this gradient only at its step.
+            # Waiting could deadlock: another rank may post this gradient only in its `step`.
             state.accumulate_locally()
         elif state.phase is Phase.REDUCED:
             state.stash()
@@ -276,7 +295,10 @@ class GradientReducer:
         return False
 
     def _unstash(self) -> None:
-        """Undo `stash` after a backward where no gradient came: autograd.grad had asked for one."""
+        """Restore the reduced gradients that a backward set aside without adding to them.
+
+        autograd.grad, for example, runs a parameter's hook but does not accumulate its gradient.
+        """
         while self._expecting:
             self._expecting.pop().unstash()
 
@@ -302,38 +324,38 @@ class GradientReducer:
             self._agreed = False
 
     def _unnoticed(self, task: int) -> None:
-        """Open the step for gradients that have come without a hook."""
+        """Record a backward pass whose gradients arrived without a call of a hook."""
         self._open()
         self._count_backward(task)
 
     def hook_each(self) -> None:
-        """Have each gradient reported: what comes next may differ from the steps before."""
+        """Place hooks on every parameter again: the next backward may differ from earlier ones."""
         self._arrivals.look()
         self._arrivals.disarm()
         self._arrivals.hook_each()
 
     @property
     def kept(self) -> dict[str, Any] | None:
-        """What a checkpoint has to carry about groups; None where it does not matter."""
+        """The choice of groups that a checkpoint must save; None if it does not affect the bits."""
         return self._grouping.kept
 
     def keep(self, kept: Mapping[str, Any]) -> None:
-        """Use the groups that a checkpoint brings, from the next gradients on."""
+        """Use the groups that a checkpoint has saved, from the next gradients on."""
         if self._grouping.keep(kept, now=not self.open):
             self._arrivals.follow(self._grouping.groups)
 
     def _regroup(self) -> None:
-        """Form other groups for the next step, if there is a reason."""
+        """Form other groups for the next step, if the order, the size or the use has changed."""
         if self._grouping.step():
             self._arrivals.follow(self._grouping.groups)
 
     def _arrive(self, state: ParameterState) -> None:
-        """Count a gradient of this rank; post its group if it was the last one of it."""
+        """Count a gradient of this rank; post its group if the group is now complete."""
         if self._arrivals.arrive(state):
             self._whole(state.gradient_group)
 
     def _whole(self, group: GradientGroup) -> None:
-        """Post a group whose gradients have all come."""
+        """Post a group whose gradients have all arrived, and groups that had to wait for it."""
         for each in self._grouping.whole(group):
             self._post(each)
 
@@ -350,7 +372,7 @@ class GradientReducer:
     def _post(self, group: GradientGroup) -> None:
         self._open()
         for state in group.states:
-            if state.posting is not None:  # in a group of an earlier cut
+            if state.posting is not None:  # a group of an earlier step owns the buffer
                 self.finish(state)
         self._recorder.posted(group.post(self._grouping.parity), len(group.states))
 
@@ -365,7 +387,7 @@ class GradientReducer:
                 self._post(self._grouping.alone(state))
 
     def _sweep(self) -> None:
-        """Take all steps that are due and need no waiting."""
+        """Take all pending steps whose gradients are reduced; do not block."""
         if self._deferred:
             self._deferred.sweep()
             self._settle()

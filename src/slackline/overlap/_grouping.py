@@ -1,4 +1,4 @@
-"""Which of one optimizer's gradients are reduced together, and where in memory they lie."""
+"""The grouping of one optimizer's gradients for reductions, and their layout in memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -22,7 +22,7 @@ _NOTHING = {"bytes": None, "order": None}
 class Grouping:
     """The groups of one optimizer's gradients, from step to step.
 
-    All ranks call `step` at the same steps, and all groups change on all of them alike.
+    All ranks call `step` at the same steps, and the groups change alike on all ranks.
     """
 
     def __init__(
@@ -35,15 +35,16 @@ class Grouping:
         average: bool,
         group_bytes: int | None,
     ) -> None:
-        """`finish` waits for a gradient and takes its step, if that is due.
+        """Create a grouping without gradients; `add` registers them.
 
-        `key`: of the reductions that average figures over the ranks. `group_bytes` None: by trial.
+        `finish` waits for a gradient and takes its pending step. `key` identifies the reductions
+        that average figures over the ranks. `group_bytes` None finds the size by trial.
         """
         self.states: list[ParameterState] = []
-        """In the order in memory."""
+        """The parameters' states in the order of the gradients in memory."""
         self.groups: list[GradientGroup] = []
         self.parity = 0
-        """Of the step's number."""
+        """The parity of the step's number."""
         self._averages = RankAverages(exchange, key=key)
         self.tuning = Tuning(exchange, clock, self._averages, group_bytes=group_bytes)
         self._exchange = exchange
@@ -51,38 +52,40 @@ class Grouping:
         self._average = average
         self._order = InOrder(())
         self._observed = ObservedOrder(self._averages)
-        # Alone in its group, a gradient waits for no neighbour, only for its turn.
+        # If each group has one gradient, their order matters only where ranks post in fixed order.
         order_counts = group_bytes != 0 or not exchange.matches_by_key
         self._observed.observing = order_counts and exchange.size > 1
         self._cut_later = False
 
     @property
     def observing(self) -> bool:
-        """Whether `note` is to be called for each gradient."""
+        """True while `note` must be called for each gradient."""
         return self._observed.observing
 
     def note(self, state: ParameterState) -> None:
-        """Note that a gradient has come."""
+        """Record the arrival of a gradient, for the observed order."""
         self._observed.note(state)
 
     def add(self, states: Sequence[ParameterState]) -> None:
-        """Form groups of more gradients, in their order in memory."""
+        """Register more gradients, in their order in memory, and form groups of them."""
         self.states += states
         self._cut(states)
 
     @property
     def kept(self) -> dict[str, Any] | None:
-        """What a checkpoint has to carry, for the bits that come later; None where nothing.
+        """The choices that a checkpoint must save so that later sums keep their bits, or None.
 
-        "bytes": the size of groups, None while it is tried. "order": numbers of parameters.
+        "bytes" is the size of groups, or None while sizes are tried; "order" is a list of
+        parameter numbers.
         """
         kept = {"bytes": self.tuning.kept, "order": self._observed.kept}
         return None if self._exchange.rank_ordered or kept == _NOTHING else kept
 
     def keep(self, kept: Mapping[str, Any], *, now: bool) -> bool:
-        """Use the groups of a checkpoint, `now` or from the next step on.
+        """Use the groups of a checkpoint, either `now` or from the next step on.
 
-        Returns whether groups have changed. Where their bits are the same anyway, nothing does.
+        Returns whether the groups have changed. Nothing changes where sums are taken in rank order,
+        since their bits do not depend on the groups.
         """
         if self._exchange.rank_ordered:
             return False
@@ -98,7 +101,7 @@ class Grouping:
         return changed
 
     def whole(self, group: GradientGroup) -> Iterator[GradientGroup]:
-        """Groups that may be posted now that all gradients of `group` have come."""
+        """Yield the groups that may be posted now that all gradients of `group` have arrived."""
         if self._exchange.matches_by_key:
             yield group
         else:
@@ -107,22 +110,22 @@ class Grouping:
                 yield by_key[key]
 
     def alone(self, state: ParameterState) -> GradientGroup:
-        """Return a group of one."""
+        """Return a new group of this gradient alone."""
         (group,) = cut([state], 0, self._exchange, average=self._average)
         return group
 
     def restart(self) -> None:
-        """Begin another step: nothing has come or was posted."""
+        """Begin another step, in which no gradient has arrived or was posted."""
         for group in self.groups:
             group.restart()
         self._order.restart()
 
     def step(self) -> bool:
-        """A step is over: return whether the next one has other groups.
+        """Choose the groups of the next step at the end of a step; return whether they changed.
 
-        They follow from the order of backward, from the trial, or from the use of parameters. Each
-        rank decides alone, and all must decide alike. So only the reductions of the step before
-        this one count: every rank has waited for all of them.
+        Groups change with the observed order of gradients, with the size under trial, or with the
+        set of ranks that use a parameter. Each rank decides alone, and all must decide alike.
+        Therefore only reductions of the previous step count, which every rank has awaited.
         """
         self.parity ^= 1
         changed = self.tuning.step(self.states) or self._cut_later
@@ -138,15 +141,15 @@ class Grouping:
         return changed
 
     def done(self) -> bool:
-        """Whether no reduction uses the exchange's memory."""
+        """Return whether no reduction uses the exchange's memory any more."""
         return self._averages.done() and all(state.done() for state in self.states)
 
     def close(self) -> None:
-        """Wait until no average is under way."""
+        """Block until no average of figures is in flight."""
         self._averages.close()
 
     def _rearrange(self) -> bool:
-        """Lay the gradients of each allocation out in a better order, where there is one."""
+        """Move the gradients to the observed order in memory, if one was found; return whether."""
         order = self._observed.step(self.states)
         if order is None:
             return False
@@ -166,7 +169,7 @@ class Grouping:
         self._cut(self.states)
 
     def _cut(self, states: Iterable[ParameterState]) -> None:
-        """Cut a sequence of gradients into groups. None of them may be posted."""
+        """Cut a sequence of gradients, of which none may be posted, into further groups."""
         size = self.tuning.group_bytes
         self.groups += cut(tuple(states), size, self._exchange, average=self._average)
         for group in self.groups:

@@ -1,8 +1,8 @@
 """Hooks of a parameter, which autograd calls before and after it accumulates a gradient.
 
-They run once for each parameter and backward pass, so they do as little as they can, and where they
-are not needed they go. A hook holds on to nothing: Python's collector cannot see cycles that lead
-through autograd.
+The hooks run once for each parameter and backward pass, so they do little work, and needless ones
+are removed. A hook holds only weak references, since Python's garbage collector cannot see cycles
+that lead through autograd.
 """
 
 import weakref
@@ -20,7 +20,7 @@ Hook = Callable[[Tensor], None]
 
 
 class ParameterHooks:
-    """The hooks of one parameter, as many of them as are needed."""
+    """The two autograd hooks of one parameter, of which either may be absent."""
 
     def __init__(self, state: ParameterState) -> None:
         self._parameter: Any = state.parameter
@@ -30,10 +30,10 @@ class ParameterHooks:
         self._on_handle: RemovableHandle | None = None
 
     def place(self, *, before: bool, on: bool) -> None:
-        """Have autograd call `before_gradient`, `on_gradient`, both or neither from now on."""
+        """Register or remove the hooks before (`before`) and after (`on`) accumulation."""
         parameter = self._parameter
         frozen = not parameter.requires_grad
-        if frozen:  # torch refuses a hook on it, but it may be trained again
+        if frozen:  # torch refuses hooks on frozen parameters, but the user may unfreeze them
             parameter.requires_grad_(True)
         self._place(parameter, before=before, on=on)
         if frozen:
@@ -45,7 +45,7 @@ class ParameterHooks:
         elif not before and self._before_handle is not None:
             self._before_handle.remove()
             self._before_handle = None
-            # Autograd would go on to wrap each gradient for a dict of hooks that is empty.
+            # Autograd wraps each gradient for hooks, at a cost, even if this dict is empty.
             if not parameter._backward_hooks:
                 parameter._backward_hooks = None
         if on and self._on_handle is None:
@@ -58,7 +58,7 @@ class ParameterHooks:
 
 
 def _before_gradient(state: ParameterState) -> Hook:
-    """Return what is called with the gradient, before it is added to the parameter's."""
+    """Return the hook that autograd calls before it adds a gradient to the parameter's `grad`."""
     of_state, local = weakref.ref(state), Phase.LOCAL
 
     def before(_: Tensor) -> None:
@@ -70,7 +70,7 @@ def _before_gradient(state: ParameterState) -> Hook:
 
 
 def _on_gradient(state: ParameterState) -> Hook:
-    """Return what is called with the parameter, whose gradient is whole."""
+    """Return the hook that autograd calls after it has accumulated the parameter's gradient."""
     of_state = weakref.ref(state)
 
     def on(_: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Where things lie in memory."""
+"""The layout of tensors in memory: aligned offsets, and a check for gaps."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -11,14 +11,17 @@ _LINE_BYTES = 64
 
 
 def layout(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Offsets of blocks of `sizes` bytes, each at a multiple of 64, and the bytes of all."""
+    """Return the offset of each block of `sizes` bytes, and the total length in bytes.
+
+    Each offset is a multiple of 64, the length of a cache line.
+    """
     lines = (-(-size // _LINE_BYTES) * _LINE_BYTES for size in sizes)
     ends = list(accumulate(lines, initial=0))
     return ends[:-1], ends[-1]
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements fill one stretch of memory, the dimensions in whatever order."""
+    """Return whether a tensor's elements fill one range of memory, in any order of dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:

@@ -1,13 +1,13 @@
-"""Dicts of parameters that wait for a parameter's value when it is read.
+"""Dicts of parameters that wait for a parameter's pending update when it is looked up.
 
 A module keeps its parameters in a dict and looks them up there at each use: in its forward, in
-`parameters()`, in `state_dict()`. A lazy dict reports the lookup to a reader first, which waits
-for this parameter only; no path through the module sees an old value. An optimizer's groups are
-lazy too: code that asks a group for its "params" is about to read gradients.
+`parameters()`, in `state_dict()`. A lazy dict first reports the lookup to a Reader, which waits for
+this parameter only, so no path through the module sees an old value. An optimizer's parameter
+groups are lazy too: code that asks a group for its "params" is about to read gradients.
 
-    first lookup in forward     finish this parameter's pending step
-    any other lookup            that, and wait for its gradient
-    all parameters of a dict    the same for each of them
+    lookup in a forward         finish this parameter's pending step
+    any other lookup            finish the step, and wait for the gradient's reduction
+    all parameters of a dict    do the same for each parameter
 """
 
 import copy
@@ -20,20 +20,20 @@ __all__ = ["LazyGroup", "LazyParameters", "Reader"]
 
 
 class Reader(Protocol):
-    """Is told when parameters are read."""
+    """An object that lazy dicts notify before parameters are read."""
 
     busy: bool
-    """Whether reads must be reported: False while no reduction or step is pending."""
+    """True while reads must be reported; False while no reduction or step is pending."""
 
     def read(self, parameter: nn.Parameter, siblings: "LazyParameters") -> None:
-        """Report that a parameter is looked up; `siblings`: those of the same module."""
+        """Handle the lookup of one parameter; `siblings` are the parameters of the same module."""
 
     def read_all(self, parameters: Iterator[Tensor]) -> None:
-        """Report that several parameters are looked up, and perhaps their gradients."""
+        """Handle the lookup of several parameters, whose gradients may be read next."""
 
 
 class LazyParameters(dict[str, nn.Parameter | None]):
-    """A module's `_parameters`, which report each read."""
+    """A module's `_parameters` dict, which reports each lookup to a Reader."""
 
     def __init__(self, plain: dict[str, nn.Parameter | None], reader: Reader) -> None:
         super().__init__(plain)
@@ -46,7 +46,10 @@ class LazyParameters(dict[str, nn.Parameter | None]):
         return parameter
 
     def __iter__(self) -> Iterator[str]:
-        """As any dict's; `dict(...)` of a dict that has its own asks `__getitem__` for each."""
+        """Iterate over the names.
+
+        The override makes `dict(...)` of this object call `__getitem__` for each name.
+        """
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -88,7 +91,7 @@ class LazyParameters(dict[str, nn.Parameter | None]):
 
 
 class LazyGroup(dict[str, Any]):
-    """One of an optimizer's `param_groups`, which reports reads of its parameters."""
+    """A parameter group of an optimizer, which reports lookups of "params" to a Reader."""
 
     def __init__(self, plain: dict[str, Any], reader: Reader) -> None:
         super().__init__(plain)
@@ -100,7 +103,10 @@ class LazyGroup(dict[str, Any]):
         return super().__getitem__(key)
 
     def __iter__(self) -> Iterator[str]:
-        """As any dict's; `dict(...)` of a dict that has its own asks `__getitem__` for each."""
+        """Iterate over the names.
+
+        The override makes `dict(...)` of this object call `__getitem__` for each name.
+        """
         return super().__iter__()
 
     def plain(self) -> dict[str, Any]:

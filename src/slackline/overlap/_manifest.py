@@ -1,4 +1,4 @@
-"""What all ranks must agree on before they train together, and where they do not."""
+"""The description of a model that all ranks compare before they train together."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ __all__ = ["Entry", "decode", "difference", "encode", "manifest"]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One parameter or buffer."""
+    """The description of one parameter or buffer."""
 
     kind: str
     """ "parameter" or "buffer"."""
@@ -20,7 +20,7 @@ class Entry:
     stride: tuple[int, ...]
     dtype: str
     role: str
-    """Who steps a parameter: "optimizer 0", or "frozen", or "held by no optimizer"."""
+    """The optimizer of a parameter: "optimizer 0", "frozen" or "held by no optimizer"."""
 
     def __str__(self) -> str:
         shape = "x".join(map(str, self.shape)) or "scalar"
@@ -29,7 +29,7 @@ class Entry:
 
 
 def manifest(module: nn.Module, holders: Mapping[int, int]) -> tuple[Entry, ...]:
-    """The module's parameters, then its buffers, in the module's own order.
+    """Describe the module's parameters, then its buffers, in the module's own order.
 
     `holders` maps a parameter's id to the number of the optimizer that holds it.
     """
@@ -54,12 +54,12 @@ def manifest(module: nn.Module, holders: Mapping[int, int]) -> tuple[Entry, ...]
 
 
 def encode(entries: Sequence[Entry]) -> bytes:
-    """The entries as bytes that `decode` turns back."""
+    """Return the entries as JSON bytes, which `decode` reads."""
     return json.dumps([asdict(entry) for entry in entries], separators=(",", ":")).encode()
 
 
 def decode(text: bytes) -> tuple[Entry, ...]:
-    """The entries of `encode`."""
+    """Return the entries that `encode` has written as JSON bytes."""
     return tuple(
         Entry(**{**given, "shape": tuple(given["shape"]), "stride": tuple(given["stride"])})
         for given in json.loads(text)
@@ -67,9 +67,9 @@ def decode(text: bytes) -> tuple[Entry, ...]:
 
 
 def difference(manifests: Sequence[Sequence[Entry]]) -> tuple[int, str] | None:
-    """The first rank that differs from rank 0, and a sentence that says how; None if all agree.
+    """Return the first rank whose model differs from rank 0's, and the difference as a sentence.
 
-    Every rank that sees the same manifests comes to the same answer.
+    The result is None if all manifests are equal. It is the same on every rank.
     """
     first = manifests[0]
     for rank, other in enumerate(manifests):

@@ -1,4 +1,4 @@
-"""Set up a model's reductions: hooks, lazy parameters, patched optimizers; undo it at the end."""
+"""Set-up and removal of a model's reductions: hooks, lazy parameters, patched optimizers."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,9 +22,10 @@ __all__ = ["ModelGradients", "agree_and_copy"]
 
 
 def agree_and_copy(module: nn.Module, holders: dict[int, int], exchange: Exchange) -> None:
-    """Check that all ranks have the same model, then give every rank rank 0's values.
+    """Check that all ranks have the same model, then copy rank 0's values to every rank.
 
-    Raises MismatchError on every rank, with the first rank and tensor that differ.
+    `holders` maps a parameter's `id` to the index of its optimizer. Blocks on all ranks. If the
+    models differ, raises MismatchError on every rank, with the first rank and tensor that differ.
     """
     mine = _manifest.manifest(module, holders)
     texts = exchange.share(_manifest.encode(mine))
@@ -43,7 +44,7 @@ def agree_and_copy(module: nn.Module, holders: dict[int, int], exchange: Exchang
 
 
 class ModelGradients:
-    """The gradients of one wrapped model. `close` makes model and optimizers plain again."""
+    """The gradients of one wrapped model; `close` restores the model and its optimizers."""
 
     def __init__(
         self,
@@ -55,9 +56,10 @@ class ModelGradients:
         average: bool,
         group_bytes: int | None,
     ) -> None:
-        """`exchange` has a key for each parameter and two more for each optimizer.
+        """Register hooks, replace optimizer methods and make the module's parameters lazy.
 
-        `group_bytes` None: found by trial.
+        `exchange` must have a key for each parameter and two more for each optimizer.
+        `group_bytes` None finds the size of groups by trial.
         """
         self.tracker = ReadTracker()
         self._module = module
@@ -70,7 +72,7 @@ class ModelGradients:
         keys = range(len(self._places), len(self._places) + 2 * len(optimizers), 2)
         eager = exchange.matches_by_key or len(optimizers) == 1
         self._blocks = 0
-        # Half a rank less than all: an average may be rounded.
+        # The count of ranks with a gradient may be rounded, so half a rank is subtracted.
         self._most = (1 - 0.5 / exchange.size) * (1 if average else exchange.size)
         self._reducers = [
             GradientReducer(
@@ -95,18 +97,18 @@ class ModelGradients:
 
     @property
     def group_bytes(self) -> int:
-        """The most bytes of the first optimizer's groups."""
+        """The most bytes of gradients in one reduction of the first optimizer."""
         return self._reducers[0].group_bytes
 
     @property
     def trial_result(self) -> str:
-        """What the first optimizer's trial has found."""
+        """The result of the first optimizer's latest trial of group sizes."""
         return self._reducers[0].trial_result
 
     def adopt(self) -> None:
-        """Make a ParameterState for each trainable parameter of an optimizer that has none yet.
+        """Create a ParameterState for each trainable parameter of an optimizer that has none yet.
 
-        All ranks come here with the same parameters; the manifest has seen to that at first.
+        All ranks must call this method with the same new parameters.
         """
         owners = self.tracker.owners
         for optimizer, reducer in zip(self._optimizers, self._reducers, strict=True):
@@ -118,7 +120,8 @@ class ModelGradients:
             ]
             if not new:
                 continue
-            # About the order in which a backward brings them, so that neighbours come together.
+            # A backward computes gradients in about the reverse order of registration, and
+            # gradients of one group should arrive at about the same time.
             placed = sorted(
                 ((*self._place(parameter), number, parameter) for number, parameter in new),
                 key=lambda each: (str(each[3].dtype), -each[0]),
@@ -133,12 +136,12 @@ class ModelGradients:
             reducer.add(states)
 
     def expect(self) -> None:
-        """Prepare all gradients for additions that autograd does not announce."""
+        """Prepare all gradients for additions that no autograd hook reports."""
         for reducer in self._reducers:
             reducer.expect()
 
     def complete(self, parameters: Iterable[Tensor]) -> None:
-        """Post gradients that were completed outside autograd."""
+        """Post these parameters' gradients, which were completed outside autograd."""
         for parameter in parameters:
             owner = self.tracker.owners.get(id(parameter))
             if owner is not None:
@@ -146,12 +149,12 @@ class ModelGradients:
                 reducer.complete(state)
 
     def wait_reduced(self) -> None:
-        """Block until every gradient is reduced, and take every step that is due."""
+        """Block until every gradient is reduced, and take every pending step."""
         for reducer in self._reducers:
             reducer.wait_reduced()
 
     def zero_grad(self, set_to_none: bool) -> None:
-        """Clear all gradients, also of parameters that no optimizer holds."""
+        """Clear the gradients of all parameters, including those that no optimizer holds."""
         for patch in self._patches:
             patch.zero_grad(set_to_none)
         for parameter in self._module.parameters():
@@ -159,7 +162,7 @@ class ModelGradients:
                 clear_grad(parameter, set_to_none=set_to_none)
 
     def close(self) -> None:
-        """Finish all steps, remove hooks and lazy parameters, free the memory."""
+        """Finish all steps, remove hooks and lazy parameters, and free the exchange's memory."""
         try:
             for reducer in self._reducers:
                 reducer.close()
@@ -168,7 +171,10 @@ class ModelGradients:
         self._exchange.release()
 
     def abandon(self) -> None:
-        """Do as `close`, but finish nothing. Memory of reductions under way is not freed."""
+        """Remove hooks and lazy parameters without finishing any step or reduction.
+
+        The exchange's memory is not freed while a reduction may still use it.
+        """
         ended = [reducer.abandon() for reducer in self._reducers]
         self._let_go()
         if all(ended):

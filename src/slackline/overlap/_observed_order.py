@@ -1,10 +1,11 @@
-"""The order in which backward passes bring gradients, on the average of the ranks.
+"""The order in which backward passes compute gradients, averaged over the ranks.
 
-Neighbours in memory form groups, and a group waits for its last gradient. What the model registers
-last need not be what its backward reaches first, so the ranks note the order of the first step.
+Gradients that are adjacent in memory form groups, and a group waits for its latest gradient. The
+order of registration need not be the reverse of the backward's order, so the ranks record the order
+of gradients in the first step.
 
-    end of step   1                        2
-                  | post the places seen   | take the averages of all ranks: gradients move
+    end of step   1                         2
+                  | post the places seen    | read the ranks' averages; gradients move
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,33 +17,36 @@ __all__ = ["ObservedOrder"]
 
 
 class ObservedOrder:
-    """One optimizer's order. All ranks call `step` at the same steps, with the same parameters."""
+    """The order of one optimizer's gradients.
+
+    All ranks call `step` at the same steps, with the same parameters.
+    """
 
     def __init__(self, average: Average) -> None:
         self.observing = True
-        """Whether each gradient is to be noted."""
+        """True while `note` must be called for each gradient."""
         self._average = average
         self._places: dict[int, int] = {}
         self._averages: Callable[[], list[float]] | None = None
         self._given: dict[int, float] | None = None
-        """Each parameter's place, where it is known already."""
+        """The place of each parameter in a checkpoint's order; None without a checkpoint."""
         self.kept: list[int] | None = None
-        """The numbers of the parameters in the order that was found, or given."""
+        """The parameters' numbers in the order that was observed or that a checkpoint gave."""
 
     def keep(self, order: Sequence[int]) -> None:
-        """Have the next `step` use the order of a checkpoint, whatever this training shows."""
+        """Use the order of a checkpoint from the next `step` on, and observe no more."""
         self.observing, self._averages = False, None
         self._given = {index: float(place) for place, index in enumerate(order)}
 
     def note(self, state: ParameterState) -> None:
-        """Note the place of a gradient that has come."""
+        """Record the place of a gradient that has just arrived."""
         if self.observing:
             self._places.setdefault(state.index, len(self._places))
 
     def step(self, states: Sequence[ParameterState]) -> list[ParameterState] | None:
-        """A step is over: return all gradients in a better order, once the ranks have found one.
+        """Return all gradients in a better order, if one is known at the end of this step, or None.
 
-        Those of one allocation and type stay together. What never came is last.
+        Gradients of one allocation and type stay together. Gradients that never arrived are last.
         """
         if self._given is not None:
             given, self._given = self._given, None

@@ -1,4 +1,4 @@
-"""Which exchange a model's gradients take: the engine itself, or a torch process group."""
+"""The choice of a model's exchange: the NIC engine itself, or a torch process group."""
 
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,11 @@ __all__ = ["open_exchange"]
 def open_exchange(
     module: nn.Module, group: "dist.ProcessGroup | Group | None", *, spare_keys: int
 ) -> Exchange:
-    """The engine where the model is in the CPU's memory and the group is slackline's.
+    """Return the exchange for a module's gradients.
 
-    Every other case goes through the process group, which takes the gradients where they are. The
-    exchange has a key for each parameter and `spare_keys` more.
+    The engine itself serves a model in the CPU's memory with a slackline group. Every other case
+    uses the torch process group, which reduces gradients on their own device. The exchange has a
+    key for each parameter and `spare_keys` more. Raises UsageError without a process group.
     """
     devices = {parameter.device for parameter in module.parameters()}
     device = devices.pop() if devices else torch.device("cpu")
@@ -32,7 +33,7 @@ def open_exchange(
     if isinstance(group, dist.ProcessGroup):
         if device.type != "cpu" or dist.get_backend(group) != "slackline":
             return ProcessGroupExchange(group, device)
-        from slackline.backend import group_of  # loads the engine, which other groups do without
+        from slackline.backend import group_of  # imported late: only this case needs the engine
 
         group = group_of(group)
     if group is None:

@@ -1,7 +1,8 @@
-"""Replaces an optimizer's `step` and `zero_grad`, so that neither blocks.
+"""Replacement of an optimizer's `step` and `zero_grad` by methods that do not block.
 
-The object stays the user's own, of its own class. Only methods of this one instance are replaced,
-so that schedulers, scalers and checkpoints find what they expect. `release` restores them.
+The optimizer object and its class stay the user's own. Only methods of this one instance are
+replaced, so learning rate schedulers, gradient scalers and checkpoints work as before. `release`
+restores the methods.
 """
 
 from collections.abc import Callable
@@ -24,12 +25,12 @@ from slackline.overlap._read_tracker import ReadTracker
 __all__ = ["OptimizerPatch"]
 
 _KEPT = "slackline_groups"
-"""In the optimizer's state dict, beside "state" and "param_groups"; torch leaves it alone."""
+"""The entry of the optimizer's state dict that saves the groups; torch ignores the entry."""
 _METHODS = ("step", "zero_grad", "add_param_group", "__getstate__")
 
 
 class OptimizerPatch:
-    """Methods of one optimizer that use its reducer."""
+    """The replaced methods of one optimizer, which use the optimizer's reducer."""
 
     def __init__(
         self,
@@ -38,9 +39,12 @@ class OptimizerPatch:
         tracker: ReadTracker,
         adopt: Callable[[], None],
     ) -> None:
-        """`adopt` makes states for parameters that were added or have become trainable."""
+        """Replace the optimizer's methods and make its parameter groups lazy.
+
+        `adopt` creates states for parameters that were added or have become trainable.
+        """
         self.choice: Choice | None = None
-        """How the last step was taken, and why."""
+        """The way in which the latest step was taken, with the reason; None before the first."""
         self._optimizer = optimizer
         self._reducer = reducer
         self._tracker = tracker
@@ -59,7 +63,7 @@ class OptimizerPatch:
         ]
 
     def release(self) -> None:
-        """Restore the optimizer's own methods and groups."""
+        """Restore the optimizer's own methods and parameter groups."""
         optimizer: Any = self._optimizer
         for name in _METHODS:
             delattr(optimizer, name)
@@ -83,11 +87,11 @@ class OptimizerPatch:
             self._make_groups_lazy()
             self._adopt()
 
-        def __getstate__(optimizer: Optimizer) -> Any:  # noqa: N807  # copies and pickles ask for it
+        def __getstate__(optimizer: Optimizer) -> Any:  # noqa: N807  # copy and pickle call it
             self._settle()
             return type(optimizer).__getstate__(optimizer)
 
-        # A scheduler that was there before looks for its mark, one that comes later leaves it be.
+        # An earlier scheduler checks that `step` has this mark; a later one does not wrap it again.
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
         for method in (step, zero_grad, add_param_group, __getstate__):
             setattr(self._optimizer, method.__name__, MethodType(method, self._optimizer))
@@ -112,9 +116,10 @@ class OptimizerPatch:
         return result
 
     def _settle(self) -> None:
-        """Finishes all steps, and puts the state in the parameters' order for what is saved.
+        """Finish all pending steps, and sort the optimizer's state by parameter before it is saved.
 
-        Without it the order would be that in which first steps were taken: another one each run.
+        Otherwise the saved state would be in the order of the first updates, which differs from run
+        to run.
         """
         self._reducer.finish_all()
         state = self._optimizer.state
@@ -124,12 +129,12 @@ class OptimizerPatch:
                     state[parameter] = state.pop(parameter)
 
     def _save(self, state: dict[str, Any]) -> None:
-        """Add the groups to what is saved, where the bits to come depend on them."""
+        """Add the groups to the saved state dict, if the bits of later sums depend on them."""
         if self._reducer.kept is not None:
             state[_KEPT] = self._reducer.kept
 
     def _load(self, state: dict[str, Any]) -> None:
-        """Finish all steps, then take over the groups that were saved, if any were."""
+        """Finish all steps, then use the groups of the loaded state dict, if it has any."""
         self._reducer.finish_all()
         kept = state.get(_KEPT)
         if kept is None:
@@ -172,7 +177,7 @@ class OptimizerPatch:
         self._reducer.wait_reduced()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear gradients, each after the step that still uses it."""
+        """Clear all gradients; a gradient that a pending step needs is cleared after that step."""
         self._reducer.clear(Clear.NONE if set_to_none else Clear.ZERO)
         for group in self._optimizer.param_groups:
             for parameter in dict.__getitem__(group, "params"):
@@ -187,7 +192,7 @@ class OptimizerPatch:
 
 
 def _is_kept(value: object) -> bool:
-    """Return whether `value` may be what a reducer kept."""
+    """Return whether a loaded value has the form of a reducer's `kept`."""
     if not isinstance(value, dict) or sorted(map(str, value)) != ["bytes", "order"]:
         return False
     size, order = value["bytes"], value["order"]

@@ -1,10 +1,10 @@
-"""The fixed order in which ranks post where reductions are matched by the order of the calls.
+"""A fixed posting order, for exchanges that match reductions by the order of the calls.
 
-Ranks emit gradients in different orders, so a gradient that is ready early is held back until
-everything before it has been posted.
+Ranks compute gradients in different orders, so a gradient that is ready early waits until all
+gradients before it in the fixed order are posted.
 
     fixed order   w3 w2 w1 w0
-    emitted          w2 w3    w1 w0
+    computed         w2 w3    w1 w0
     posted              w3,w2 w1 w0
 """
 
@@ -14,7 +14,7 @@ __all__ = ["InOrder"]
 
 
 class InOrder:
-    """Releases keys in one fixed order. Pure."""
+    """A reorder buffer that releases keys of reductions in one fixed order; it does no I/O."""
 
     def __init__(self, order: Sequence[int]) -> None:
         self._order = tuple(order)
@@ -22,13 +22,13 @@ class InOrder:
         self._held: set[int] = set()
 
     def offer(self, key: int) -> Iterator[int]:
-        """The keys that may be posted now that `key` is ready."""
+        """Record that `key` is ready; yield the keys that may now be posted, in the fixed order."""
         self._held.add(key)
         while self._next < len(self._order) and self._order[self._next] in self._held:
             self._next += 1
             yield self._order[self._next - 1]
 
     def restart(self) -> None:
-        """Begins the next round; keys that were held back count as posted elsewhere."""
+        """Begin the next step; drop the keys that still wait, which the caller has posted."""
         self._next = 0
         self._held.clear()

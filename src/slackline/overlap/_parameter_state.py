@@ -1,14 +1,14 @@
-"""One parameter's gradient: where it lies, and how far its reduction has come.
+"""The gradient of one parameter: its buffer, and the phase of its reduction.
 
             post              wait
     LOCAL ────────▶ POSTED ────────▶ REDUCED
       ▲                                 │
-      └──── cleared, or stashed ────────┘
+      └─── cleared, or set aside ───────┘
 
-The gradient lies in a flat buffer of the exchange, one element longer than the gradient: the last
-one is 1 where the rank has a gradient and 0 where it has none, and is reduced along with it. So
-each rank learns without another message whether any rank used the parameter. A GradientGroup posts
-it and waits for it, alone or with its neighbours in memory.
+The gradient lies in a flat buffer of the exchange that is one element longer than the gradient. The
+final element is 1 if the rank has a gradient and 0 if not, and is reduced along with the gradient.
+Each rank thus learns without another message whether any rank used the parameter. A GradientGroup
+posts the buffer and waits for it, alone or together with adjacent buffers.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ __all__ = ["Clear", "Phase", "ParameterState", "Use", "clear_grad", "flat_reques
 
 
 class Phase(Enum):
-    """How far a reduction has come."""
+    """The phase of a gradient's reduction in the current step."""
 
     LOCAL = "the gradient, if any, is this rank's own"
     POSTED = "the exchange owns the buffer"
@@ -36,7 +36,7 @@ class Phase(Enum):
 
 
 class Use(Enum):
-    """Which ranks have had a gradient of a parameter, as far as reductions have told."""
+    """The set of ranks that have had a gradient of a parameter, as seen in finished reductions."""
 
     EVERYWHERE = "all ranks, in every step"
     NOWHERE = "no rank, in any step since the first that told"
@@ -44,7 +44,7 @@ class Use(Enum):
 
 
 class Clear(Enum):
-    """What `zero_grad` asked for while the gradient was still to be used."""
+    """The clearing that `zero_grad` has requested while a pending step still needs the gradient."""
 
     NO = "nothing"
     NONE = "set it to None"
@@ -52,7 +52,10 @@ class Clear(Enum):
 
 
 _LONG = 1 << 16
-"""Bytes from which on it pays to copy a gradient by itself, while the processor's cache has it."""
+"""The bytes from which a gradient is copied at once, while it is in the processor's cache.
+
+Smaller gradients are copied together when their group is posted.
+"""
 _CELLS: dict[int, Any] = {
     1: ctypes.c_uint8,
     2: ctypes.c_uint16,
@@ -62,13 +65,13 @@ _CELLS: dict[int, Any] = {
 
 
 def flat_request(parameter: Tensor) -> tuple[int, torch.dtype]:
-    """The length and type of the parameter's flat buffer."""
+    """Return the number of elements and the type of the parameter's flat buffer."""
     parts = 2 if parameter.is_complex() else 1
     return parameter.numel() * parts + 1, parameter.dtype.to_real()
 
 
 def clear_grad(parameter: Tensor, *, set_to_none: bool) -> None:
-    """Do what torch's `zero_grad` does to one parameter."""
+    """Clear one parameter's gradient as torch's `zero_grad` does."""
     grad = parameter.grad
     if grad is None or set_to_none:
         parameter.grad = None
@@ -79,7 +82,7 @@ def clear_grad(parameter: Tensor, *, set_to_none: bool) -> None:
 
 
 class ParameterState:
-    """The gradient of one parameter. Used by one thread at a time."""
+    """The gradient of one parameter; one thread at a time may use the object."""
 
     def __init__(
         self,
@@ -92,65 +95,69 @@ class ParameterState:
         *,
         most: float,
     ) -> None:
-        """`flat` is the buffer of `flat_request`, in the exchange's allocation number `block`.
+        """Create the state of a parameter whose gradient is this rank's own.
 
-        `most`: from it on, the reduced last element says that all ranks have a gradient.
+        `flat` is the exchange's buffer as `flat_request` describes it, and `block` the number of
+        its allocation. If the reduced final element is at least `most`, all ranks have a gradient.
         """
         self.index = index
         self.name = name
         self.group = group
-        """The number of the parameter's group in its optimizer."""
+        """The index of the parameter's group in the optimizer's `param_groups`."""
         self.parameter = parameter
         self.priority = index
         self.phase = Phase.LOCAL
         self.posted = False
-        """Whether its reduction has been posted since the last step."""
+        """True if the gradient's reduction has been posted since the latest step."""
         self.arrived = False
-        """Whether autograd has brought a gradient since the last step."""
+        """True if autograd has computed a gradient since the latest step."""
         self.armed = False
-        """Whether the next gradient only has to be counted."""
+        """True while the hook only counts the next gradient and calls no callback."""
         self.gradient_group: GradientGroup
-        """The group that it is reduced in. The reducer sets it, and these callbacks:"""
+        """The group in which the gradient is reduced; the GradientReducer sets it."""
         self.before_gradient: Callable[[ParameterState], None]
-        """Autograd is about to add to a gradient that is not this rank's own."""
+        """The reducer's callback before autograd adds to a posted or reduced gradient."""
         self.on_gradient: Callable[[ParameterState], None]
-        """Autograd has brought a gradient, and it was not armed."""
+        """The reducer's callback after autograd has added a gradient, unless `armed`."""
         self.on_last_gradient: Callable[[GradientGroup], None]
-        """The gradients of a group's members have all come."""
+        """The reducer's callback when all gradients of an armed group have arrived."""
         self.posting: GradientGroup | None = None
-        """The group that has posted it and has not been waited for."""
+        """The group that has posted the gradient and has not been awaited yet, or None."""
         self.block = block
         self.extra = False
-        """Whether gradients came after its reduction had been posted in this step."""
+        """True if gradients arrived in this step after the reduction had been posted."""
         self.due = False
-        """Whether a step waits for the gradient."""
+        """True while an optimizer step of this parameter is pending."""
         self.batch: list[ParameterState] = []
-        """While a step does: the parameters that take it together."""
+        """The parameters that take a pending step together with this one."""
         self.clear_later = Clear.NO
         self.use = Use.EVERYWHERE
         self.grad: Tensor | None = None
-        """What the step uses: the reduced gradient, None where no rank has one."""
+        """The gradient that the step uses: the reduced one, or None if no rank has any."""
         self.flat: Tensor
-        """Where the gradient lies, with its presence behind it."""
+        """The gradient's flat buffer; its final element tells whether the rank has a gradient."""
         self._nbytes = flat.numel() * flat.itemsize
         self.copied_at_once = self._nbytes >= _LONG and flat.device.type == "cpu"
-        """Whether `copy` is to be called for each gradient when it has come."""
+        """True if `copy` must be called as soon as a gradient has arrived."""
         self._present = False
         self._version = 0
-        """Of the gradient in memory when it was posted."""
+        """torch's version counter of the buffer's view when the gradient was posted."""
         self._accumulates = False
         self._stashed: Tensor | None = None
         self._cell: Any = None
         self.place(flat)
         if self._cell is not None:
-            # As whole numbers of their size, floats above zero are in the same order.
+            # Floats above zero compare like the integers with the same bits, which are faster.
             flat[-1] = most
             self._most: int = self._cell.value
             flat[-1] = 1
             self._one: int = self._cell.value
 
     def place(self, flat: Tensor) -> None:
-        """Have the gradient lie in another buffer, of zeros. It must not be visible in the last."""
+        """Move the gradient to another buffer, of zeros; no reduction may be in flight.
+
+        The parameter's `grad` must not be a view of the old buffer.
+        """
         assert self.posting is None
         self.flat = flat
         self.grad = None
@@ -162,15 +169,15 @@ class ParameterState:
 
     @property
     def nbytes(self) -> int:
-        """What a reduction carries."""
+        """The bytes of the gradient's buffer, which a reduction carries."""
         return self._nbytes
 
     def done(self) -> bool:
-        """Whether `wait` would not block."""
+        """Return whether `wait` would return at once."""
         return self.posting is None or self.posting.done()
 
     def copy(self) -> None:
-        """Copy a gradient that has just come to where it will be reduced."""
+        """Copy a gradient that has just arrived to its buffer, unless it is there already."""
         grad = self.parameter.grad
         if (
             self.phase is Phase.LOCAL
@@ -185,10 +192,12 @@ class ParameterState:
                 target.copy_(source)
 
     def load(self, targets: list[Tensor], sources: list[Tensor]) -> None:
-        """Add where the gradient must be copied and from where; nothing where it lies there.
+        """Prepare the buffer for a reduction; list the copy that is still needed.
 
-        The flat buffer says from now on whether this rank has a gradient; where it has none, the
-        buffer is zeros.
+        Appends the buffer's view to `targets` and the gradient to `sources`, and makes the view the
+        parameter's `grad`; appends nothing if the gradient lies in the buffer already. Sets the
+        final element, and fills the buffer with zeros if this rank has no gradient. Raises
+        UsageError for a gradient of another layout, type or device.
         """
         parameter, view = self.parameter, self._view
         grad = parameter.grad
@@ -217,22 +226,22 @@ class ParameterState:
         sources.append(grad.detach() if grad.requires_grad else grad)
 
     def post(self, posting: "GradientGroup") -> None:
-        """Note that the group has posted what `load` has prepared."""
+        """Record that the group `posting` has posted the buffer that `load` has prepared."""
         self.posting = posting
         self._version = self._view._version
         self.phase = Phase.POSTED
         self.posted = True
 
     def wait(self) -> None:
-        """Block until the reduction is done, then show its result as the parameter's grad."""
+        """Block until the reduction is done; its result is then the parameter's `grad`."""
         if self.posting is not None:
             self.posting.wait()
 
     def reduced(self) -> None:
-        """Show the result of a reduction that has ended as the parameter's grad.
+        """Make the result of a finished reduction the parameter's `grad`.
 
-        Where more gradients of this rank have come meanwhile, the result is stashed instead. Raises
-        UsageError if the gradient was written to while it was reduced.
+        If more gradients of this rank have arrived meanwhile, the result is set aside instead.
+        Raises UsageError if the gradient was written to while it was reduced.
         """
         written = self._view._version != self._version
         self.posting = None
@@ -253,9 +262,9 @@ class ParameterState:
             )
 
     def told(self) -> Use:
-        """Return which ranks had a gradient in the reduction that has just ended.
+        """Return the set of ranks that had a gradient in the reduction that has just ended.
 
-        Only for gradients in the processor's memory.
+        The gradient must be in the CPU's memory.
         """
         if self._cell.value >= self._most:
             return Use.EVERYWHERE
@@ -272,7 +281,7 @@ class ParameterState:
             self.parameter.grad = grad
 
     def stash(self) -> None:
-        """Put a reduced gradient aside while this rank accumulates more; later both are added."""
+        """Save a reduced gradient while this rank accumulates more; `reduced` later adds both."""
         assert self.posting is None
         grad = self.parameter.grad
         if grad is not None:
@@ -283,7 +292,7 @@ class ParameterState:
         self.grad = None
 
     def unstash(self) -> None:
-        """Undo `stash`, where no gradient has come after it."""
+        """Undo `stash` if no gradient has arrived after it."""
         self.phase = Phase.REDUCED
         if self._stashed is not None:
             self._view.copy_(self._stashed)
@@ -291,19 +300,19 @@ class ParameterState:
             self.grad = self.parameter.grad = self._view
 
     def accumulate_locally(self) -> None:
-        """Have autograd accumulate in memory of its own while the buffer is being reduced."""
+        """Let autograd accumulate in memory of its own while the buffer is being reduced."""
         self._accumulates = True
         if self.parameter.grad is self._view:
             self.parameter.grad = None
 
     def wait_and_stash(self) -> None:
-        """Wait for the reduction and stash its result; the gradient is this rank's own again."""
+        """Wait for the reduction and save its result; the gradient is this rank's own again."""
         self.wait()
         if self.phase is not Phase.LOCAL:
             self.stash()
 
     def clear_gradient(self, how: Clear) -> None:
-        """Clear the gradient now. It must not be POSTED."""
+        """Clear the gradient now; no reduction may be in flight."""
         assert self.posting is None
         self._stashed = None
         self._accumulates = False
@@ -316,7 +325,7 @@ class ParameterState:
             clear_grad(self.parameter, set_to_none=False)
 
     def detach(self) -> None:
-        """Move a visible gradient out of the exchange's memory, which is about to be freed."""
+        """Copy the parameter's `grad` out of the exchange's memory, which is about to be freed."""
         grad = self.parameter.grad
         if grad is not None and grad.data_ptr() == self._address:
             self.parameter.grad = grad.detach().clone()

@@ -1,8 +1,9 @@
-"""Runs the optimizer's own step on some of its parameters, with settings that were saved before.
+"""The optimizer's own step on some of its parameters, with settings that were saved before.
 
-The step runs on a shadow: an object of the optimizer's class that shares everything with it, the
-state of each parameter included, but for `param_groups`, which names the wanted parameters only.
-The optimizer's own code computes the step, so the result is the plain step's, bit by bit.
+The step runs on a second object of the optimizer's class. The object shares all attributes with the
+optimizer, including the state of each parameter, except `param_groups`, which lists only the wanted
+parameters. The optimizer's own code computes the step, so the result has the same bits as a plain
+step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,16 +17,19 @@ from torch.optim import Optimizer
 __all__ = ["Settings", "raw_groups", "settings_of", "partial_step"]
 
 Settings = Sequence[dict[str, Any]]
-"""Each group's settings, without its parameters."""
+"""The settings of each parameter group, such as the learning rate, without the parameters."""
 
 
 def raw_groups(optimizer: Optimizer) -> list[tuple[dict[str, Any], list[Tensor]]]:
-    """Return the groups and their parameters without waiting for any of them."""
+    """Return the parameter groups and their parameters without waiting for pending updates."""
     return [(group, dict.__getitem__(group, "params")) for group in optimizer.param_groups]
 
 
 def settings_of(optimizer: Optimizer) -> Settings:
-    """Copy the groups' settings: a scheduler may change the groups before the step is taken."""
+    """Copy the settings of the parameter groups.
+
+    The copy is needed because a scheduler may change the groups before the step is taken.
+    """
     return [
         {
             key: value.detach().clone() if isinstance(value, Tensor) else value
@@ -39,9 +43,9 @@ def settings_of(optimizer: Optimizer) -> Settings:
 def partial_step(
     optimizer: Optimizer, settings: Settings, chosen: Mapping[int, list[Tensor]]
 ) -> None:
-    """Step the parameters in `chosen`, which are sorted by the numbers of their groups.
+    """Update the parameters in `chosen`, which maps the index of a group to some of its parameters.
 
-    The caller's inference mode and autocast do not reach the step: it may run within a forward.
+    The caller's inference mode and autocast are switched off, since the step may run in a forward.
     """
     if not chosen:
         return

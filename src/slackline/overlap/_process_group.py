@@ -1,4 +1,4 @@
-"""The exchange over any torch process group: for gradients that are not in the CPU's memory."""
+"""An exchange on any torch process group, for gradients that are not in the CPU's memory."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ __all__ = ["ProcessGroupExchange"]
 
 
 class _Posted:
-    """A torch Work as a Pending; averages where the backend only sums."""
+    """A torch Work as a Pending; `after` runs at its end, for example to divide a sum."""
 
     def __init__(self, work: dist.Work, after: Callable[[], object] | None) -> None:
         self._work = work
@@ -30,14 +30,15 @@ class _Posted:
 
 
 class ProcessGroupExchange:
-    """A torch process group; all ranks must post in the same order."""
+    """An exchange on a torch process group; all ranks must post in the same order."""
 
     matches_by_key = False
 
     def __init__(self, group: dist.ProcessGroup | None, device: torch.device) -> None:
         self.rank = dist.get_rank(group)
         self.size = dist.get_world_size(group)
-        self.rank_ordered = self.size <= 2  # two have one order
+        # With two ranks, either order of the terms gives the same bits.
+        self.rank_ordered = self.size <= 2
         self._group = group
         self._device = device
         self._averages = dist.get_backend(group) in ("slackline", "nccl")
@@ -104,7 +105,10 @@ class ProcessGroupExchange:
 
 
 def _on(storage: torch.UntypedStorage, offset: int, count: int, dtype: torch.dtype) -> Tensor:
-    """A tensor of its own on memory that others share: not a view, whose version is its base's."""
+    """Return a tensor on shared memory that is no view, and so has its own version counter.
+
+    `offset` is in bytes, `count` in elements.
+    """
     made = torch.empty(0, dtype=dtype, device=storage.device)
     made.set_(storage, offset // dtype.itemsize, (count,))  # type: ignore[call-overload]
     return made

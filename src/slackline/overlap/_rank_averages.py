@@ -1,4 +1,4 @@
-"""Average a few figures over the ranks while training goes on."""
+"""Averages of a few figures over the ranks, computed in the background of training."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,22 +10,22 @@ from slackline.overlap._exchange import Exchange, Pending
 __all__ = ["Average", "RankAverages"]
 
 Average = Callable[[Sequence[float]], Callable[[], list[float]]]
-"""Posts this rank's figures; the function that it returns waits for their averages over the
-ranks."""
+"""A function that posts this rank's figures and returns a function that waits for the averages
+over the ranks."""
 
 
 class RankAverages:
-    """An Average by the exchange's reductions, one at a time."""
+    """An Average that uses the exchange's reductions, one at a time."""
 
     def __init__(self, exchange: Exchange, *, key: int) -> None:
-        """No other reduction has this key while one is under way."""
+        """Create an object whose reductions use `key`; no other reduction may use the same key."""
         self._exchange = exchange
         self._key = key
         self._memory: Tensor | None = None
         self._pending: Pending | None = None
 
     def __call__(self, figures: Sequence[float]) -> Callable[[], list[float]]:
-        self.close()  # averages that were never asked for may still be under way
+        self.close()  # a reduction whose averages were never read may still be in flight
         if self._memory is None or self._memory.numel() < len(figures):
             (self._memory,) = self._exchange.allocate([(len(figures), torch.float32)])
         flat = self._memory[: len(figures)]
@@ -40,10 +40,10 @@ class RankAverages:
         return averages
 
     def done(self) -> bool:
-        """Whether `close` would not block."""
+        """Return whether `close` would return at once."""
         return self._pending is None or self._pending.done()
 
     def close(self) -> None:
-        """Wait until nothing uses the exchange's memory."""
+        """Block until no reduction of figures uses the exchange's memory."""
         if self._pending is not None:
             self._pending.wait()

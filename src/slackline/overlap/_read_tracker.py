@@ -1,4 +1,4 @@
-"""Tracks the reads of a model's parameters: each read waits for what it needs, and no longer."""
+"""Tracking of a model's parameter reads; each read waits only for the values that it needs."""
 
 import weakref
 from collections.abc import Iterator, Sequence
@@ -19,23 +19,27 @@ __all__ = ["ReadTracker"]
 
 
 class ReadTracker:
-    """Finishes the steps and reductions that a read needs; records the order of first use."""
+    """The Reader of a model's lazy parameters.
+
+    Each read finishes the pending steps and reductions that it needs. The order of the first reads
+    in a forward sets the priorities of the reductions.
+    """
 
     def __init__(self) -> None:
         self.busy = True
         self._synchronize = True
         self.reducers: list[GradientReducer] = []
         self.owners: dict[int, tuple[GradientReducer, ParameterState]] = {}
-        """By the parameter's id."""
+        """The reducer and the state of each parameter, by the parameter's `id`."""
         self.backwards = 0
-        """Backward passes so far that came through what the wrapper's forward gave."""
+        """The backward passes so far that reached an output of the wrapper's forward."""
         self._task = -1
         self._depth = 0
         self._seen: dict[int, int] | None = {}
 
     @property
     def synchronize(self) -> bool:
-        """False within `no_sync`: gradients stay this rank's own."""
+        """False within `no_sync`, where gradients are not reduced."""
         return self._synchronize
 
     @synchronize.setter
@@ -45,9 +49,10 @@ class ReadTracker:
             reducer.hook_each()
 
     def read(self, parameter: nn.Parameter, siblings: LazyParameters) -> None:
-        """Finish a parameter's step before it is read; outside a forward also its reduction.
+        """Finish a parameter's pending step before a read; block if need be.
 
-        A rank never waits for a gradient that other ranks may not post: see `needs_agreement`.
+        Outside forward and backward, also wait for the gradient's reduction, unless other ranks may
+        not have posted it (see `GradientReducer.needs_agreement`).
         """
         owner = self.owners.get(id(parameter))
         if owner is None:
@@ -70,7 +75,7 @@ class ReadTracker:
                     reducer.wait_reduced([state])
 
     def use(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Finish the steps of parameters that a forward uses without looking them up."""
+        """Finish the pending steps of parameters that a forward uses without a lookup."""
         for parameter in parameters:
             owner = self.owners.get(id(parameter))
             if owner is not None:
@@ -80,12 +85,15 @@ class ReadTracker:
                     reducer.finish(state)
 
     def refresh(self) -> None:
-        """Update `busy`: whether a read may have anything to wait for."""
+        """Update `busy`, which is true if a read may have to wait or must be recorded."""
         self.busy = self._seen is not None or any(reducer.busy for reducer in self.reducers)
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """Mark a forward of the model; the first one with gradients sets the priorities."""
+        """Mark a forward of the model while the context lasts.
+
+        The order of reads in the first forward with gradients sets the reductions' priorities.
+        """
         self._depth += 1
         try:
             yield
@@ -99,16 +107,16 @@ class ReadTracker:
             self.refresh()
 
     def count_backwards(self, outputs: Any) -> None:
-        """Have each backward pass counted that reaches any of the tensors in `outputs`.
+        """Register hooks that count each backward pass that reaches a tensor in `outputs`.
 
-        Nested backward passes, as of reentrant checkpoints, do not reach them.
+        Nested backward passes, such as those of reentrant checkpoints, do not reach the outputs.
         """
         for output in tree_leaves(outputs):
             if isinstance(output, Tensor) and output.requires_grad:
                 output.register_hook(_Count(self))  # type: ignore[no-untyped-call]
 
     def count(self) -> None:
-        """Count the backward pass that runs, once."""
+        """Count the running backward pass, once however many outputs it reaches."""
         task: int = torch._C._current_graph_task_id()
         if self.synchronize and task != self._task:
             self._task = task
@@ -133,9 +141,10 @@ class ReadTracker:
 
 
 class _Count:
-    """Counts backward passes, as a hook of an output.
+    """A hook of an output tensor that counts backward passes.
 
-    It holds a weak reference: Python's collector cannot see cycles through autograd.
+    The hook holds a weak reference, since Python's garbage collector cannot see cycles that lead
+    through autograd.
     """
 
     def __init__(self, tracker: ReadTracker) -> None:

@@ -1,7 +1,7 @@
-"""Counts what a step's communication cost, and tells when its last parameter is done.
+"""The cost of each step's communication, reported when the step's last parameter is updated.
 
-Two steps can be open at once: one whose parameters still take their steps while the next one's
-forward runs, and that next one.
+Two steps can be recorded at once: the parameters of one step may still be updated while the forward
+of the next step runs.
 """
 
 import time
@@ -13,11 +13,11 @@ from slackline.telemetry import StepSummary
 __all__ = ["Clock", "Recorder"]
 
 Clock = Callable[[], int]
-"""Nanoseconds; only differences count."""
+"""A clock in nanoseconds of which only differences are used."""
 
 
 class Recorder:
-    """The steps of one optimizer. Not thread-safe: the training thread owns it."""
+    """The recorder of one optimizer's steps; only the training thread may use it."""
 
     def __init__(
         self,
@@ -47,12 +47,15 @@ class Recorder:
         self._bytes = self._parameters = self._exposed_ns = self._waited = 0
 
     def posted(self, nbytes: int, parameters: int) -> None:
-        """Gradients of so many bytes went to a reduction."""
+        """Record a posted reduction of `nbytes` bytes with the gradients of `parameters`."""
         self._bytes += nbytes
         self._parameters += parameters
 
     def waited(self, ns: int, *, parameters: int = 1, late: bool = False) -> None:
-        """The training thread stood still; `late`: for parameters of the closing step."""
+        """Record that the training thread has waited `ns` nanoseconds for reductions.
+
+        With `late`, the time counts for the step that `stepped` has closed, else for the next one.
+        """
         if late and self._closing is not None:
             closing = self._closing
             self._closing = replace(
@@ -63,7 +66,7 @@ class Recorder:
             self._waited += parameters
 
     def stepped(self) -> None:
-        """The user called `step`: what was counted so far belongs to it."""
+        """Record the user's call of `step`; the counts so far belong to this step."""
         self.settled()
         now = self.clock()
         self._closing = replace(
@@ -80,7 +83,7 @@ class Recorder:
         self._since = now
 
     def settled(self) -> None:
-        """Every parameter of the closing step has taken its step."""
+        """Emit the summary of the latest step, once, after its last parameter was updated."""
         if self._closing is not None:
             summary, self._closing = self._closing, None
             self._emit(summary)

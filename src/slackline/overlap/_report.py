@@ -1,4 +1,4 @@
-"""Where the summaries of steps go: the last one, a callback, a file, the run's sum."""
+"""The delivery of step summaries: to a callback, to a telemetry file, and into the run's totals."""
 
 import atexit
 from collections.abc import Callable
@@ -13,7 +13,10 @@ __all__ = ["Report"]
 
 
 class Report:
-    """One rank's summaries. The file gets the run's sum when it is closed, or at exit."""
+    """The step summaries of one rank.
+
+    The telemetry file receives the run's totals on `close`, or at the interpreter's exit.
+    """
 
     def __init__(
         self,
@@ -23,7 +26,10 @@ class Report:
         *,
         rank: int,
     ) -> None:
-        """`rank` in the job: the exchange may be that of some of its ranks only."""
+        """Create a report; `directory` None writes no file.
+
+        `rank` is the rank in the whole job, since the exchange may be of a subgroup.
+        """
         self.last_step: StepSummary | None = None
         self._exchange = exchange
         self._on_step = on_step
@@ -34,7 +40,7 @@ class Report:
             atexit.register(self.close)
 
     def take(self, summary: StepSummary) -> None:
-        """Take the summary of a step that is done."""
+        """Record the summary of a finished step; write it to the file and call the callback."""
         self.last_step = summary
         self._totals.add(summary)
         if self._writer is not None:
@@ -43,13 +49,13 @@ class Report:
             self._on_step(summary)
 
     def run_summary(self) -> RunSummary:
-        """Return the sum of all steps so far."""
-        with suppress(SlacklineError):  # the group may have ended: what was known still holds
+        """Return the totals of all steps so far."""
+        with suppress(SlacklineError):  # a group that has ended keeps the rails known before
             self._rails = self._exchange.rails()
         return self._totals.run(self._rails)
 
     def close(self) -> None:
-        """Write the run's sum, where there is a file; a second call changes nothing."""
+        """Write the run's totals to the file, if there is one; a second call does nothing."""
         if self._writer is not None:
             atexit.unregister(self.close)
             self._writer.write(self.run_summary())

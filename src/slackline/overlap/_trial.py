@@ -1,9 +1,9 @@
-"""Which groups are the fastest, found by trial while the model trains.
+"""A trial, during training, of the size of gradient groups that gives the shortest step.
 
-Every candidate runs for a few steps at a time, in turns, since a shared machine is never twice
-equally busy; the slower ones go, and the rest run again and keep their first times. What is tried
-in a step follows from the number of the step alone, so all ranks switch at the same one. Their
-times are averaged by a small reduction that no rank waits for: it takes effect some steps later.
+The candidates run in turns of a few steps each, since the load of a shared machine changes. The
+slower candidates are dropped, and the others run again and keep their first times. The candidate of
+a step depends only on the step's number, so all ranks switch at the same step. The ranks' times are
+averaged by a small reduction, which is read some steps later so that no rank waits for it.
 
     step   0      3                            43        52                    88        97
            | warm | 5 candidates: 2 turns of 4 | average | the best 3: 3 turns | average | chosen
@@ -18,38 +18,42 @@ from slackline.overlap._rank_averages import Average
 __all__ = ["Candidate", "Outcome", "Trial"]
 
 WARM_UP = 3
-"""Steps before the first candidate: memory is touched and connections find their pace."""
+"""The steps before the first candidate, in which memory is touched and connections warm up."""
 TURN = 4
-"""Steps of a turn; the first is not counted, for it waits for what the last candidate posted."""
+"""The steps of a turn. The first is not timed: it waits for the previous candidate's reductions."""
 TURNS = (2, 3)
-"""Turns of each candidate in a stage. Steps of ranks that share cores vary by a fifth: with the
-turns of both stages a choice is 1 % slower than the best one on the average; with two, 2 to 3 %."""
+"""The turns of each candidate in the first and the second stage. Step times of ranks that share
+cores vary by a fifth. With the turns of both stages the choice is on average 1 % slower than the
+best candidate, with two turns 2 to 3 %."""
 FINALISTS = 3
-"""Candidates in the second stage. Where there are no more of them to begin with, one stage has the
-turns of both."""
+"""The candidates in the second stage. A trial with no more candidates than that has one stage, with
+the turns of both."""
 LATER = 8
-"""Steps from the end of a stage to its effect: its averages are known long before."""
+"""The steps from the end of a stage to the use of its averages, which arrive long before."""
 NEARLY = 1.02
-"""Of candidates that are so near the best one, the one with the fewest groups is taken."""
+"""The factor of the best time within which the candidate with the fewest groups is chosen."""
 
 
 @dataclass(kw_only=True)
 class Candidate:
-    """A cut of the gradients into groups."""
+    """A size of groups that a trial measures."""
 
     group_bytes: int
     groups: int
-    """How many there are."""
+    """The number of groups of that size."""
     step_ns: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a trial has found."""
+    """The result of a trial."""
 
     group_bytes: int
     times_ns: Sequence[tuple[int, float]]
-    """Each candidate's group_bytes and median step, averaged over the ranks; the best one first."""
+    """The group_bytes and the median step time of each candidate, with the chosen one first.
+
+    The times are averages over the ranks.
+    """
 
     def __str__(self) -> str:
         if not self.times_ns:
@@ -60,7 +64,7 @@ class Outcome:
 
 
 class Trial:
-    """One rank's part. Its times are averaged over the ranks by `average`."""
+    """A rank's part of a trial, which all ranks run at the same steps."""
 
     def __init__(
         self,
@@ -69,7 +73,10 @@ class Trial:
         *,
         first: int,
     ) -> None:
-        """`first`: the group_bytes before the trial, and between its stages."""
+        """Create a trial of `candidates`, whose times `average` averages over the ranks.
+
+        `first` is the group_bytes in the warm-up, and while averages are awaited.
+        """
         self.outcome: Outcome | None = None
         self._average = average
         self._first = first
@@ -78,7 +85,7 @@ class Trial:
         self._fresh = True
 
     def step(self, elapsed_ns: int) -> int:
-        """Take the time of the step that has ended; return the group_bytes of the next one."""
+        """Record the time of the step that has ended; return the group_bytes of the next one."""
         if self._current is not None and not self._fresh:
             self._current.step_ns.append(elapsed_ns)
         before = self._current
@@ -99,7 +106,7 @@ class Trial:
             for turn in range(turns):
                 for candidate in candidates if turn % 2 == 0 else reversed(candidates):
                     yield from [candidate] * TURN
-            yield None  # the last time comes with this step
+            yield None  # the time of the final turn's last step is recorded in this step
             averages = self._average([statistics.median(each.step_ns) for each in candidates])
             yield from [None] * LATER
             times = averages()

@@ -1,9 +1,8 @@
-"""Which groups an optimizer's gradients are reduced in: as asked, or found by trial.
+"""The size of the groups in which an optimizer's gradients are reduced: given, or found by trial.
 
-Where sums have the same bits whatever the groups are, a trial is repeated when the time of a step
-has changed for good. Elsewhere a choice by time is a choice of bits: it is made once, and the
-optimizer's state carries it along, so that a training that goes on from a checkpoint does not
-choose again.
+If sums have the same bits whatever the groups are, a trial is repeated after a lasting change of
+the step time. Otherwise the choice of groups also chooses the bits. The choice is then made once
+and saved in the optimizer's state, so that training from a checkpoint does not choose again.
 """
 
 import logging
@@ -22,11 +21,12 @@ __all__ = ["Tuning"]
 _log = logging.getLogger("slackline.overlap")
 
 _FIRST_BYTES = 1 << 20
-"""Groups before a trial has found better ones."""
+"""The bytes of a group before a trial has found a better size."""
 _SIZES = (0, 256 << 10, 1 << 20, 4 << 20)
-"""What a trial tries, from a group for each gradient on; besides one for all."""
+"""The bytes of a group that a trial tries; 0 is a group for each gradient. A trial also tries one
+group for all gradients."""
 _REST = 20
-"""Between two trials lie so many times the steps of one: trials take at most 5 % of the steps."""
+"""The ratio of the steps between two trials to those of one: trials take at most 5 % of all."""
 
 
 class Tuning:
@@ -35,10 +35,13 @@ class Tuning:
     def __init__(
         self, exchange: Exchange, clock: Clock, average: Average, *, group_bytes: int | None
     ) -> None:
-        """Times are averaged over the ranks by `average`. `group_bytes` None: by trial."""
+        """Create the tuning of one optimizer; `group_bytes` None finds the size by trial.
+
+        `average` averages step times over the ranks.
+        """
         self.group_bytes = _FIRST_BYTES if group_bytes is None else group_bytes
         self.result = ""
-        """What the last trial has found; empty where none has ended."""
+        """The result of the latest trial as text; empty if no trial has ended."""
         self._tries = group_bytes is None and exchange.size > 1
         self._exchange = exchange
         self._average = average
@@ -51,11 +54,14 @@ class Tuning:
 
     @property
     def kept(self) -> int | None:
-        """The group_bytes that a checkpoint has to carry, for the bits that come later."""
+        """The size that a checkpoint must save so that later sums keep their bits, or None."""
         return self._kept
 
     def keep(self, group_bytes: int) -> bool:
-        """Use the choice of a checkpoint and try nothing; return whether it is another size."""
+        """Use a checkpoint's size and try no other; return whether the size has changed.
+
+        If the size is not found by trial, nothing changes.
+        """
         if not self._tries:
             return False
         before, self.group_bytes, self._kept = self.group_bytes, group_bytes, group_bytes
@@ -63,7 +69,7 @@ class Tuning:
         return group_bytes != before
 
     def step(self, states: Sequence[ParameterState]) -> bool:
-        """A step is over: return whether the next one has groups of another size."""
+        """Record the end of a step; return whether the next step has groups of another size."""
         if not self._tries:
             return False
         now = self._clock()
@@ -84,7 +90,7 @@ class Tuning:
         return self.group_bytes != before
 
     def _end(self, result: str, *, several: bool) -> None:
-        """Note what a trial has found, and whether there will be another one."""
+        """Record the result of a trial, and decide whether another trial may follow."""
         self.result, self._trial = result, None
         self._tries = several and self._exchange.rank_ordered
         if self._tries:
@@ -97,7 +103,7 @@ class Tuning:
 
 
 def _candidates(states: Sequence[ParameterState]) -> list[Candidate]:
-    """Return the sizes of groups to try, each number of groups once."""
+    """Return the sizes of groups to try, with one size for each resulting number of groups."""
     everything = sum(state.nbytes for state in states)
     sizes = (*(size for size in _SIZES if size < everything), everything)
     counts = {count_groups(states, size): size for size in sizes}
