@@ -1,17 +1,20 @@
 """The pipeline runtime: a small interpreter of pipeline plans on torch's stages.
 
-Schedule ─ _schedule            what the user sees
-    _terms, _plans, _policy     what the ranks agree on; the plan; how strictly it is kept
-    _batches                    a batch into microbatches and back
+In a plan, F is a forward, B a backward for the inputs, W a backward for the weights, and BW both
+backwards in one.
+
+Schedule ─ _schedule            the class that a training script uses
+    _terms, _plans, _policy     agreement of the ranks; the plan; the strictness of its order
+    _batches                    splitting of a batch into microbatches, and merging of outputs
     _runner                     one rank's part of a step: dispatch, compute, send, block
         _worker                 F, B, W of one stage
-            _gradients          added in microbatch order; complete, scaled, reduced
-        _mail                   messages between stages; arrivals wake the rank
-            _parcel, _tags      what a message looks like; which tags it uses
-            _lane, _device      from where the stage computes to host memory, and back
-            _delegation         who carries a message: the engine or the computing thread
-    _follow, _adapt, _news      a plan that follows what all ranks have measured
-    _record                     what happened when
+            _gradients          gradients added in microbatch order, then scaled and reduced
+        _mail                   transport of messages between stages; arrivals wake the rank
+            _parcel, _tags      the format of a message; the tags of a schedule
+            _lane, _device      copies between the stage's device and host memory
+            _delegation         the choice between a send by the engine or the computing thread
+    _follow, _adapt, _news      replanning from the measurements of all ranks
+    _record                     the times of a step's events
     _torch                      the adapter to torch's untyped edges
 """
 

@@ -1,10 +1,15 @@
-"""Whether the plan should follow what was measured: a pure function of measurements and state.
+"""The decision whether to make a new plan: a pure function of measurements and state.
 
-A plan knows the delays it was made for. It is made anew where a link's delay is another one by more
-than a margin: soon where the slack inequality of slackline.plan.pipeline is broken, later where a
-delay that the plan pays memory for has gone, or one has come that slack absorbs, but in an order
-that was made for less. Each has to last for some steps, so that a hiccup changes nothing. Times
-count as the median of the last three steps.
+A plan is made for certain delays of the links. A new plan is made when a link's delay differs from
+the planned one by more than a margin:
+
+- soon, if the delay is longer than the link's slack absorbs (the slack of a link is the number of
+  forwards that its upper stage is ahead; see slackline.plan.pipeline);
+- later, if the delay has become shorter, so that the plan holds needless activations;
+- later, if the delay is longer and the slack absorbs it, but the order was made for less.
+
+A change must last for some steps, so that a short disturbance changes nothing. Each time is the
+median of the latest three steps.
 """
 
 from collections.abc import Sequence
@@ -21,51 +26,51 @@ _REMEMBERED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One step of all ranks, in nanoseconds."""
+    """The measurements of one step on all ranks, by stage or by link, in nanoseconds."""
 
     step: int
     forward: tuple[int, ...]
     backward: tuple[int, ...]
     weights: tuple[int, ...]
     down: tuple[int, ...]
-    """From each stage to the one below."""
+    """The delay of activations from each stage to the next one."""
     up: tuple[int, ...]
-    """From the stage below back to each."""
+    """The delay of gradients from the next stage back to each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How much has to change, and for how long."""
+    """The thresholds of size and duration that a change must pass before a new plan is made."""
 
     worse: int = 2
-    """Steps in which a link is slower than its slack absorbs."""
+    """The steps in a row in which a link must be slower than its slack absorbs."""
     better: int = 5
-    """Steps in which a link is faster than planned, or slower within its slack."""
+    """The steps in a row that a link must be faster than planned, or slower within its slack."""
     margin: float = 0.1
-    """Changes below this part of what is planned, or of a stage's F and B, are jitter."""
+    """The fraction of the planned delay, or of a stage's F and B, that counts as jitter."""
     times: float = 0.25
-    """By what part a stage's own time has to change."""
+    """The fraction of the longest stage's time by which a stage's time must change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapting:
-    """What is remembered from step to step."""
+    """The state of the decision that is kept from step to step."""
 
     planned: Scenario
-    """What the plan was made for."""
+    """The times, delays and memory that the plan was made for."""
     warm_up: tuple[int, ...]
-    """The plan's forwards before the first backward, for each stage."""
+    """The number of forwards of each stage before its first backward in the plan."""
     follows_times: bool
-    """Whether the plan depends on the stages' times as well."""
+    """True if the plan depends on the stages' times as well as on the links' delays."""
     measured_once: bool = False
-    """Whether the plan was made from measurements."""
+    """True once a plan was made from measurements."""
     recent: tuple[Measured, ...] = ()
     worse: int = 0
     better: int = 0
     other: int = 0
 
     def replanned(self, planned: Scenario, plan: PipelinePlan) -> "Adapting":
-        """After a new plan."""
+        """Return the state after a new plan, with all counters at zero."""
         return replace(
             self,
             planned=planned,
@@ -78,7 +83,7 @@ class Adapting:
 
 
 def warm_up(plan: PipelinePlan) -> tuple[int, ...]:
-    """How many forwards each stage runs before its first backward."""
+    """Return the number of forwards that each stage runs before its first backward."""
     found = [0] * plan.stages
     begun = [False] * plan.stages
     for _, _, instruction in plan.cells():
@@ -92,7 +97,10 @@ def warm_up(plan: PipelinePlan) -> tuple[int, ...]:
 def decide(
     measured: Measured, state: Adapting, patience: Patience
 ) -> tuple[Adapting, Scenario | None, str]:
-    """The new state; what to plan for if the plan is to change, with the reason."""
+    """Decide whether to replan; return the new state, the scenario to plan for, and the reason.
+
+    The scenario is None, and the reason empty, if the plan stays.
+    """
     recent = (*state.recent, measured)[-_REMEMBERED:]
     now = _scenario(state.planned, recent)
     slower, faster, longer = _links(now, state, patience)
@@ -116,7 +124,7 @@ def decide(
 
 
 def _scenario(planned: Scenario, recent: Sequence[Measured]) -> Scenario:
-    """What the last steps say, with the memory that there is."""
+    """Return the planned scenario with the median times and delays of the recent steps."""
 
     def middle(name: str, least: int) -> tuple[int, ...]:
         rows = [getattr(each, name) for each in recent]
@@ -134,8 +142,10 @@ def _scenario(planned: Scenario, recent: Sequence[Measured]) -> Scenario:
 
 
 def _links(now: Scenario, state: Adapting, patience: Patience) -> tuple[str, str, str]:
-    """Why a link is slower than its slack absorbs, why one is faster than planned, and why one is
-    slower than planned although its slack absorbs that; empty where none is.
+    """Compare the links' delays with the planned ones; return three reasons to replan.
+
+    The first names a link that is slower than its slack absorbs, the second one that is faster than
+    planned, the third one that is slower than planned. A reason is empty if no link gives it.
     """
     slower = faster = longer = ""
     most = 0

@@ -1,4 +1,4 @@
-"""A batch into microbatches and the outputs back into one, with torch's own chunk specs."""
+"""Splitting of a batch into microbatches and merging of outputs, with torch's chunk specs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +22,11 @@ def split(
     args_spec: Any = None,
     kwargs_spec: Any = None,
 ) -> Inputs:
-    """The batch cut into microbatches; where it does not divide, the first ones get one more."""
+    """Cut a batch into microbatches along dimension 0, or as the specs say.
+
+    If the batch does not divide evenly, the first microbatches get one more row. Raises UsageError
+    if the batch is too small.
+    """
     given: list[tuple[Any, ...]] = [()] * microbatches
     named: list[dict[str, Any]] = [{}] * microbatches
     if arguments or keywords:
@@ -64,7 +68,11 @@ def check_microbatches(
     keywords: Sequence[Mapping[str, Any]] | None,
     targets: Sequence[Any] | None,
 ) -> Inputs:
-    """The microbatches as the caller has made them, one argument or a tuple of them each."""
+    """Check and return microbatches that the caller has made.
+
+    Each entry of `arguments` is one argument or a tuple of them. Raises UsageError for a list of
+    another length than `microbatches`.
+    """
     for name, given in (("inputs", arguments), ("keywords", keywords), ("targets", targets)):
         if given is not None and len(given) != microbatches:
             raise UsageError(
@@ -82,5 +90,5 @@ def check_microbatches(
 
 
 def merge(outputs: Sequence[Any], spec: Any) -> Any:
-    """The last stage's outputs as one."""
+    """Merge the last stage's outputs of all microbatches into the output of the whole batch."""
     return merge_chunks(list(outputs), spec)

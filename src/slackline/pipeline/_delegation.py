@@ -1,7 +1,8 @@
-"""Who carries a message: the engine beside the computation, or the computing thread by itself.
+"""The choice, for each link, between sends by the NIC engine and by the computing thread.
 
-Delegated, a send costs the thread a copy and a posting. Inline, it costs whatever the link takes to
-accept it: less, where the link is as fast as memory, and all of its delay where it is not.
+A delegated send runs in the engine beside the computation, and costs the computing thread a copy
+and a posting. An inline send blocks the computing thread until the link has accepted the message.
+An inline send is cheaper on a link that is as fast as memory, and costs the whole delay on others.
 """
 
 from collections import deque
@@ -15,10 +16,10 @@ __all__ = ["MODES", "Delegation"]
 
 MODES = ("always", "never", "auto")
 _FAST = 0.05
-"""A link that is slower than this part of a forward is delegated without a trial."""
+"""The fraction of a forward above which a link's delay rules out inline sends without a trial."""
 _TRIALS = 2
 _BETTER = 0.8
-"""What inline must cost at most, of the delegated send."""
+"""The fraction of a delegated send's cost that an inline send may cost at most to be chosen."""
 
 
 @dataclass(slots=True)
@@ -31,7 +32,7 @@ class _Link:
 
 
 class Delegation:
-    """One rank's choice for each link that it sends over, by the link's number."""
+    """The choice of one rank, delegated or inline, for each link that the rank sends over."""
 
     def __init__(self, mode: str) -> None:
         if mode not in MODES:
@@ -40,15 +41,16 @@ class Delegation:
         self._links: dict[int, _Link] = {}
 
     def inline(self, link: int) -> bool:
-        """Whether the computing thread sends over it by itself."""
+        """Return whether the computing thread itself sends over this link."""
         if self._mode != "auto":
             return self._mode == "never"
         known = self._links.get(link)
         return known is not None and known.chosen
 
     def learn(self, record: StepRecord) -> None:
-        """What a step's sends have cost; the first step's, which meets cold memory, count too
-        little to matter.
+        """Record the costs of a step's sends, and choose anew for each link.
+
+        The first step meets cold memory, but its costs hardly change the medians.
         """
         if self._mode != "auto":
             return
@@ -60,7 +62,7 @@ class Delegation:
             self._choose(link, known, record)
 
     def reasons(self) -> dict[int, str]:
-        """For each link a sentence that says who carries its messages, and why."""
+        """Return for each link a text that says whether its sends are inline, and why."""
         if self._mode != "auto":
             return {}
         return {link: known.reason for link, known in sorted(self._links.items())}

@@ -1,13 +1,14 @@
-"""CUDA stages: activations go through pinned host memory, on streams beside the computation.
+"""Messages of CUDA stages, copied through pinned host memory on streams beside the computation.
 
     current stream   ──F(m)─record─────F(m+1)───────────── wait ─B(m)──
-    out                       └─ wait ─ copy to host ─ record ┐       │
-    lane's thread                                             └─ post │
-    engine                                                       └────┼── any healthy rail ──▶
-    back                        copy of what arrived to the device ───┘
+    out stream                └─ wait ─ copy to host ─ record ┐       │
+    posting thread                                            └─ post │
+    NIC engine                                                   └────┼── to the peer ───────▶
+    back stream           copy of an arrived message to the device ───┘
 
-No kernel waits for the network, and no send is queued before a computation. The host decides at
-most one instruction ahead of the device, so that what arrives meanwhile still counts.
+No kernel waits for the network, and no send is queued before a computation. The host launches at
+most one instruction ahead of the device, so that the choice of the next instruction takes recent
+arrivals into account.
 """
 
 import time
@@ -26,7 +27,10 @@ __all__ = ["DeviceLane", "DevicePace"]
 
 
 class DeviceLane:
-    """Messages of stages on one device. Buffers are used again once their copies have ended."""
+    """The transport, between one CUDA device and the engine, of the messages of the stages on it.
+
+    Host buffers are used again once their copies and sends have ended.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -110,7 +114,11 @@ class DeviceLane:
 
 
 class DevicePace:
-    """Holds the host back, and tells when the device did what it was given."""
+    """A launch throttle for a CUDA device.
+
+    The throttle keeps the host at most one instruction ahead, and measures with CUDA events when
+    each instruction ran on the device.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -1,4 +1,4 @@
-"""The plan that follows the network: what was measured goes in, the next step's plan comes out."""
+"""Replanning: from the measurements of all ranks to the plan of the next step."""
 
 import logging
 from collections.abc import Sequence
@@ -16,7 +16,10 @@ _log = logging.getLogger("slackline.pipeline")
 
 
 class Follower:
-    """One rank's; all ranks come to the same plan, since all decide from the same measurements."""
+    """The replanner of one rank.
+
+    All ranks choose the same plan, since all decide from the same measurements at the same step.
+    """
 
     def __init__(
         self,
@@ -28,10 +31,14 @@ class Follower:
         effort: float,
         tells: bool,
     ) -> None:
-        """`tells`: whether this rank writes changes to the log."""
+        """Create a replanner that starts with `plan`, made for `scenario`.
+
+        `news` exchanges the measurements. `effort` scales the search time of a new plan. With
+        `tells`, this rank writes changes to the log.
+        """
         self.plan, self.scenario = plan, scenario
         self.waits_ps: tuple[tuple[int, ...], ...] = ()
-        """How long each rank stands still before each of its instructions; empty until known."""
+        """The planned idle time before each instruction of each rank; empty before a new plan."""
         self._policy = policy
         self._news = news
         self._effort = effort
@@ -42,12 +49,18 @@ class Follower:
         )
 
     def tell(self, record: StepRecord) -> None:
-        """A step has ended. The first one is left out: it allocates, compiles and connects."""
+        """Send a finished step's measurements to all ranks; do not block.
+
+        The first step is left out, since it also allocates, compiles and connects.
+        """
         if record.step > 0:
             self._news.tell(record)
 
     def next(self) -> str:
-        """Chooses the plan of the next step; why it is another one, empty if it is not."""
+        """Choose the plan of the next step; return the reason for a new plan, or an empty text.
+
+        Blocks until the measurements of the step before the latest have come from all ranks.
+        """
         measured = self._news.hear()
         if measured is None:
             return ""
@@ -68,5 +81,5 @@ class Follower:
 
 
 def can_follow(policy: Policy, placement: Sequence[int]) -> bool:
-    """Whether plans can be made anew: the search knows pipelines of one stage a rank."""
+    """Return whether a policy may replan: the search supports only one stage on each rank."""
     return bool(policy.replans) and tuple(placement) == tuple(range(len(placement)))

@@ -1,9 +1,9 @@
-"""The gradients of one stage's parameters: added in microbatch order, whatever came when.
+"""The gradients of one stage's parameters, added in microbatch order whatever the timing.
 
-Floating point addition is not associative, so what is added first decides the bits. Each microbatch
-has its turn; one that comes before its turn is kept aside until then. After the last turn a
-parameter's gradient is complete: it is divided by the number of microbatches, if so wished, and
-its reduction over the replicas starts.
+Floating point addition is not associative, so the order of additions decides the bits. Gradients of
+a microbatch that is computed too early are set aside until the earlier microbatches are added.
+After the last microbatch a parameter's gradient is complete. The gradient is then divided by the
+number of microbatches, if the user asked for it, and its reduction over the replicas starts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,14 +22,17 @@ class Reducer(Protocol):
     require_backward_grad_sync: bool
 
     def expect_gradients(self) -> None:
-        """Gradients are about to be added to."""
+        """Prepare all gradients for additions."""
 
     def complete_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Nothing more is added to these."""
+        """Start the reductions of these parameters' gradients, which are complete."""
 
 
 class Gradients:
-    """Used by one thread, or by autograd's for it."""
+    """The gradients of one stage's parameters during a step.
+
+    One thread uses the object, or autograd's thread while that thread waits.
+    """
 
     def __init__(
         self,
@@ -40,9 +43,10 @@ class Gradients:
         reducer: Reducer | None,
         completed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`scale`: the step's gradients are divided by the number of microbatches.
+        """Create the gradients of these parameters; frozen parameters are left out.
 
-        `completed` is called when the first parameter is complete.
+        With `scale`, a step's gradients are divided by the number of microbatches. `reducer` None
+        reduces nothing. `completed` is called when the first parameter of a step is complete.
         """
         self._parameters = [each for each in parameters if each.requires_grad]
         self._microbatches = microbatches
@@ -56,7 +60,7 @@ class Gradients:
         self._is_open = False
 
     def begin(self, *, reduces: bool = True) -> None:
-        """A step begins; what is there is kept, and added to at the end."""
+        """Begin a step; gradients of earlier steps are kept and added at the end."""
         self._reducer = self._usual_reducer if reduces else None
         self._next = 0
         self._aside.clear()
@@ -66,9 +70,11 @@ class Gradients:
 
     @contextmanager
     def turn(self, microbatch: int) -> Iterator[bool]:
-        """Within it the microbatch's gradients are added to the parameters' own.
+        """Add the gradients that the body computes, in the order of microbatches.
 
-        Gives whether what is added last completes its parameter, so that `complete` may be called.
+        Yields True in the last microbatch's turn, in which the body may call `complete` for a
+        parameter as soon as its gradient is final. Gradients of a microbatch that is too early are
+        set aside until its turn.
         """
         self.open()
         if microbatch != self._next:
@@ -96,7 +102,7 @@ class Gradients:
             self.complete(self._parameters)
 
     def complete(self, parameters: Iterable[Tensor]) -> None:
-        """The last of these gradients' parts has been added."""
+        """Finish these parameters' gradients: divide them, add earlier steps', start reductions."""
         new = [each for each in parameters if id(each) not in self._complete]
         if new and not self._complete:
             self._completed()
@@ -117,7 +123,10 @@ class Gradients:
         self.complete([parameter])
 
     def open(self) -> None:
-        """Before the first gradient: those of earlier steps are not divided again."""
+        """Prepare for the step's first gradient; further calls in the step do nothing.
+
+        Gradients of earlier steps are set aside, so that they are not divided again.
+        """
         if self._is_open:
             return
         self._is_open = True

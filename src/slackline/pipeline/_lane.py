@@ -1,4 +1,4 @@
-"""How a stage's tensors get into host memory and out of it: in place of the CPU, here."""
+"""Copies between a stage's device and host memory: the interface, and its version for CPUs."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -20,35 +20,44 @@ Tensors = Sequence[Tensor | None]
 
 
 class Lane(Protocol):
-    """Memory that the engine can send from and receive into, and the copies from and to it."""
+    """The message buffers of a stage's device, and the copies from and to them.
+
+    The engine sends from the buffers and receives into them.
+    """
 
     def outgoing(self, nbytes: int) -> Tensor:
-        """So many bytes of host memory for a message."""
+        """Return `nbytes` bytes of host memory for a message to send."""
 
     def incoming(self, nbytes: int) -> Tensor:
-        """So many bytes of host memory to receive a message in."""
+        """Return `nbytes` bytes of host memory to receive a message in."""
 
     def fill(
         self, body: Tensor, entries: Sequence[Entry], tensors: Sequence[Tensor | None]
     ) -> None:
-        """Puts the tensors into the message; it may still be under way when this returns."""
+        """Copy the tensors into the message; the copies may still run when the call returns."""
 
     def post(self, buffer: Tensor, posting: Callable[[], Transfer], *, inline: bool) -> None:
-        """Posts once the message is whole, and takes `buffer` back when it is gone.
+        """Call `posting` once the copies of the message are done; reuse `buffer` after the send.
 
-        With `inline` the caller does all of it, and waits. Raises what an earlier send came to.
+        With `inline`, the caller's thread does everything and blocks until the send has ended. The
+        error of a failed send is raised here if it is inline, else in a later call of `outgoing`.
         """
 
     def land(self, buffer: Tensor, start: int, entries: Entries) -> list[Tensor | None]:
-        """The tensors that arrived in `buffer` from byte `start` on, where the stage computes."""
+        """Return the tensors of an arrived message, on the stage's device.
+
+        The message's body begins at byte `start` of `buffer`.
+        """
 
     def close(self) -> None:
-        """No more messages."""
+        """Free the buffers; no messages may follow."""
 
 
 class HostLane:
-    """For stages on the CPU: messages are packed into registered memory, which peers on the same
-    host read in place, and used where they arrive.
+    """The Lane of stages on the CPU.
+
+    Outgoing messages are packed into memory that the engine has registered, which peers on the same
+    host read in place. Tensors of an arrived message are views of its buffer.
     """
 
     def __init__(self, group: dist.ProcessGroup | None) -> None:

@@ -1,10 +1,11 @@
-"""The messages of one rank's stages: sends that wait for nothing, arrivals that wake the rank.
+"""The point-to-point transport of messages between pipeline stages.
 
-Each message is a header and a body in one buffer. Its receive is posted before it can come, so the
-receiver must know its size: both ends know what the same message took in the last steps, and the
-largest of those is its capacity. What fits is sent as one message of that size; a body that does
-not follows as a second one, whose receive is posted when the header has told its size. The first
-step has no past, so there every body follows its header.
+Sends do not block, unless they are inline, and arrivals wake the rank. A message is a header and a
+body in one buffer. The receive is posted before the message is sent, so both ends must agree on its
+size. Both ends remember the body's length in the latest steps, and the largest of these is the
+capacity. A body that fits is sent with its header, in one transfer of header and capacity. A longer
+body follows in a second transfer, whose receive is posted when the header has arrived. In the first
+step the capacity is 0, so every body follows its header.
 """
 
 import queue
@@ -33,29 +34,29 @@ from slackline.wire import DType
 __all__ = ["Address", "Arrival", "Mail", "name_of"]
 
 Address = tuple[int, bool, int]
-"""(the stage that receives, whether it is a gradient, microbatch)."""
+"""The identity of a message: (receiving stage, True for a gradient, microbatch)."""
 
 _WINDOW = 16
-"""Receives posted ahead on each channel: more than any link has under way, fewer than a step's."""
+"""The receives posted ahead on each channel: more than a link has in flight at a time."""
 _REMEMBERED = 4
 _NO_LIMIT = timedelta(days=365)
-"""Whoever waits has a limit of its own; a message that nobody waits for yet is not late."""
+"""The timeout of transfers: a message is late only for a waiting rank, whose wait has a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message that came."""
+    """A message that has arrived."""
 
     address: Address
     sent_ns: int
-    """When its sender had computed it, by the sender's monotonic clock."""
+    """The time when the message had been computed, by the sender's monotonic clock."""
     arrived_ns: int
-    """By this rank's."""
+    """The time of arrival by this rank's monotonic clock."""
     nbytes: int
 
     @property
     def sender(self) -> Instruction:
-        """What computed it."""
+        """The instruction that computed the message."""
         return _sender(self.address)
 
 
@@ -64,11 +65,14 @@ class _Receive:
     address: Address
     buffer: Tensor
     label: Label | None
-    """None: the header is still to come."""
+    """The header of a separate body; None if the buffer itself begins with a header."""
 
 
 class Mail:
-    """The posting and the receiving; used by the thread that computes."""
+    """The transport of messages between one rank's stages and their neighbours.
+
+    Only the computing thread uses the object.
+    """
 
     def __init__(
         self, nic: Group, lane: Lane, placement: Sequence[int], microbatches: int, first_tag: int
@@ -87,13 +91,14 @@ class Mail:
 
     @staticmethod
     def tags(stages: int, microbatches: int) -> int:
-        """How many tags a schedule needs."""
+        """Return the number of tags that a schedule of this size needs."""
         return stages * 2 * microbatches * 2
 
     def begin(self, step: int, orders: Mapping[tuple[int, bool], Sequence[int]]) -> None:
-        """Opens the channels (receiving stage, whether gradients) of this step.
+        """Begin a step: post the first receives of each channel.
 
-        Each has the microbatches in the order in which they are sent.
+        `orders` maps a channel (receiving stage, True for gradients) to its microbatches in the
+        order in which they are sent.
         """
         self._step = step
         self._inbox.clear()
@@ -104,7 +109,10 @@ class Mail:
                     self._expect(channel)
 
     def send(self, address: Address, tensors: Sequence[Tensor | None], *, inline: bool) -> int:
-        """Hands a message to the engine; returns its bytes."""
+        """Send a message; return the length of its body in bytes.
+
+        Blocks until the send has ended only if `inline`.
+        """
         stage, _, microbatch = address
         entries = entries_of(tensors, name_of(_sender(address)))
         label = Label(time.monotonic_ns(), self._step, microbatch, entries)
@@ -124,7 +132,7 @@ class Mail:
         return nbytes
 
     def hand_over(self, address: Address, tensors: Sequence[Tensor | None]) -> None:
-        """A message between two stages of this rank."""
+        """Deliver a message between two stages of this rank, without a transfer or a copy."""
         entries_of(tensors, name_of(_sender(address)))
         self._inbox[address] = [
             None if each is None else each.detach().requires_grad_(each.requires_grad)
@@ -132,11 +140,11 @@ class Mail:
         ]
 
     def take(self, address: Address) -> list[Tensor | None]:
-        """The tensors of a message that has arrived."""
+        """Remove and return the tensors of a message that has arrived."""
         return self._inbox.pop(address)
 
     def poll(self) -> list[Arrival]:
-        """What has come since the last call; waits for nothing."""
+        """Return the messages that have arrived since the previous call; do not block."""
         found: list[Arrival] = []
         while True:
             try:
@@ -148,14 +156,21 @@ class Mail:
                 found.append(arrival)
 
     def wait(self, timeout: timedelta) -> list[Arrival]:
-        """Blocks until something has come; raises TimeoutError, or why a message will not come."""
+        """Block until a receive has ended; return the messages that have arrived.
+
+        The list is empty if only a header has arrived. Raises TimeoutError after `timeout`, or the
+        error of a receive that has failed.
+        """
         found = self.wait_briefly(timeout.total_seconds())
         if found is None:
             raise TimeoutError(f"nothing has come for {timeout}")
         return found
 
     def wait_briefly(self, seconds: float) -> list[Arrival] | None:
-        """As `wait`, but gives None where nothing comes."""
+        """Block for at most `seconds` until a receive has ended; return the arrived messages.
+
+        Returns None if no receive has ended, and an empty list if only a header has arrived.
+        """
         try:
             ended = self._ended.get(timeout=seconds)
         except queue.Empty:
@@ -211,11 +226,11 @@ class Mail:
             self._tag(address, label is not None),
             timeout=_NO_LIMIT,
         )
-        # The callback holds the buffer as long as the engine may write to it.
+        # The callback keeps the buffer alive as long as the engine may write to it.
         transfer.add_done_callback(partial(self._tell, receive, transfer))
 
     def _tell(self, receive: _Receive, transfer: Transfer, error: BaseException | None) -> None:
-        # Python may get round to it long after the engine has.
+        # Python may run this callback long after the transfer's end, so the engine's time counts.
         known = transfer.ended_ns if isinstance(transfer, NativeTransfer) else 0
         self._ended.put((receive, error, known or time.monotonic_ns()))
 
@@ -248,7 +263,7 @@ class Mail:
 
 
 def name_of(instruction: Instruction) -> str:
-    """An instruction in an error: "stage 2, F0"."""
+    """Return an instruction's name for error messages, such as "stage 2, F0"."""
     return f"stage {instruction.stage}, {instruction.in_stage}"
 
 

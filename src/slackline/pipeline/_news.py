@@ -1,6 +1,7 @@
-"""What each rank measured, told to all: on its way during a step, read two steps later.
+"""The exchange of step measurements between the ranks of a pipeline.
 
-So nobody waits for it, over however slow a link, and all ranks have it at the same step.
+Measurements are sent after a step and read two steps later. A rank thus rarely waits for them, even
+over a slow link, and all ranks use them at the same step.
 """
 
 from collections import deque
@@ -18,16 +19,20 @@ __all__ = ["News"]
 
 _AHEAD = 2
 _COLUMNS = 6
-"""Stage, F, B, W, delay of activations, delay of gradients."""
+"""The columns of a row: stage, times of F, B and W, delay of activations, delay of gradients."""
 
 
 class News:
-    """The exchange of one schedule's ranks."""
+    """The exchange of measurements between the ranks of one schedule."""
 
     def __init__(
         self, nic: Group, placement: Sequence[int], clocks: Sequence[str], tag: int
     ) -> None:
-        """`clocks`: ranks that have it in common can tell a message's delay by themselves."""
+        """Create the exchange, which uses one tag of the group.
+
+        `clocks` names the monotonic clock of each rank. Two ranks with the same clock measure the
+        delay of each direction exactly; others only the mean of both directions.
+        """
         self._nic = nic
         self._placement = placement
         self._clocks = clocks
@@ -37,7 +42,7 @@ class News:
         self._under_way: deque[tuple[int, Transfer, Tensor, Tensor]] = deque()
 
     def tell(self, record: StepRecord) -> None:
-        """Sends this rank's measurements of a step to all; waits for nothing."""
+        """Send this rank's measurements of a step to all ranks; do not block."""
         rows = []
         for stage, _ in record.peak_held:
             down = record.delay_ns(stage, backward=False)
@@ -56,7 +61,10 @@ class News:
         self._under_way.append((record.step, transfer, mine, found))
 
     def hear(self) -> Measured | None:
-        """What all have told of the step before the last one; None while there is none."""
+        """Return all ranks' measurements of the step before the latest; None while there are none.
+
+        Blocks if a rank's measurements have not arrived yet.
+        """
         if len(self._under_way) < _AHEAD:
             return None
         step, transfer, _, found = self._under_way.popleft()
@@ -76,7 +84,11 @@ class News:
         )
 
     def _delays(self, link: int, down: int, up: int) -> tuple[int, int]:
-        """Between two clocks the difference is in both, with either sign: the mean is without."""
+        """Return the delays of a link's two directions, without the difference of the two clocks.
+
+        The difference adds to one measured delay and subtracts from the other, so their mean is
+        free of it. Ranks with one clock keep their measured delays.
+        """
         above, below = self._placement[link], self._placement[link + 1]
         if self._clocks[above] != self._clocks[below]:
             down = up = (down + up) // 2

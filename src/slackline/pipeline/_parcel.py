@@ -1,12 +1,12 @@
-"""A message between stages: what its tensors look like, and where they lie in its bytes.
+"""The format of a message between pipeline stages: a header that describes tensors, and a body.
 
     0                HEADER_BYTES                                  capacity
     | header          | tensor 0 | tensor 1 | ...  | unused ........|
                       each at a multiple of 64 bytes
 
-Shapes travel with the values, so they may differ from one microbatch to the next. Strides travel
-too where a tensor fills its memory: a kernel that adds in the order of the strides gives the same
-bits on both sides.
+The header holds the tensors' shapes, so that shapes may differ from one microbatch to the next. The
+header also holds the strides of a tensor that fills its memory without gaps: a kernel that adds in
+the order of the strides then computes the same bits on both sides.
 """
 
 import ctypes
@@ -55,18 +55,18 @@ _ABSENT, _NEEDS_GRAD = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tensor of a message."""
+    """The description of one tensor of a message."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     needs_grad: bool
     absent: bool
-    """There is no such gradient; shape and stride are empty."""
+    """True if the tensor is None, a missing gradient; shape and stride are then empty."""
 
     @property
     def nbytes(self) -> int:
-        """What it takes in the message."""
+        """The bytes of the tensor in the message, rounded up to a multiple of 64."""
         if self.absent:
             return 0
         count = self.dtype.itemsize
@@ -81,7 +81,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A message's header."""
+    """The header of a message."""
 
     sent_ns: int
     step: int
@@ -90,12 +90,15 @@ class Label:
 
     @property
     def body_bytes(self) -> int:
-        """What the tensors take."""
+        """The bytes of all tensors in the message."""
         return sum(entry.nbytes for entry in self.entries)
 
 
 def entries_of(tensors: Sequence[Tensor | None], what: str) -> tuple[Entry, ...]:
-    """How the tensors are described; raises UsageError, which begins with `what`, for others."""
+    """Return the descriptions of the tensors of a message.
+
+    Raises UsageError, with a text that begins with `what`, for tensors that cannot be sent.
+    """
     found = []
     for place, tensor in enumerate(tensors):
         if tensor is None:
@@ -121,7 +124,7 @@ def entries_of(tensors: Sequence[Tensor | None], what: str) -> tuple[Entry, ...]
 
 
 def write_label(address: int, label: Label) -> None:
-    """The header into memory."""
+    """Write a header to the HEADER_BYTES bytes of memory at `address`."""
     words = [
         _MAGIC,
         label.sent_ns,
@@ -138,7 +141,7 @@ def write_label(address: int, label: Label) -> None:
 
 
 def read_label(address: int) -> Label:
-    """The header in memory."""
+    """Read the header at `address`; raise InternalError if none is there."""
     words = struct.unpack(f"<{_WORDS}q", ctypes.string_at(address, HEADER_BYTES))
     if words[0] != _MAGIC:
         raise InternalError(f"a pipeline message begins with {words[0]:#x}, not {_MAGIC:#x}")
@@ -155,14 +158,17 @@ def read_label(address: int) -> Label:
 
 
 def pack(body: Tensor, entries: Sequence[Entry], tensors: Sequence[Tensor | None]) -> None:
-    """Copies the tensors into `body`, bytes on the host; from a device without waiting for it."""
+    """Copy the tensors into `body`, a flat uint8 tensor on the host.
+
+    Copies from a device are only queued, not waited for.
+    """
     for place, tensor in zip(unpack(body, entries), tensors, strict=True):
         if place is not None and tensor is not None:
             place.copy_(tensor.detach(), non_blocking=True)
 
 
 def unpack(body: Tensor, entries: Sequence[Entry]) -> list[Tensor | None]:
-    """The tensors that lie in `body`, without a copy."""
+    """Return the tensors of a message as views of `body`; None stands for a missing one."""
     found: list[Tensor | None] = []
     at = 0
     for entry in entries:

@@ -1,4 +1,4 @@
-"""From what the user asked for to a plan for the ranks that hold the stages."""
+"""The plan of a pipeline, made from the schedule that the user chose and the stages' ranks."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -21,14 +21,17 @@ from slackline.sim import simulate
 __all__ = ["Memory", "forward_only", "own_caps", "plan_for", "scenario_for"]
 
 Memory = int | Fraction | Sequence[int | Fraction | None] | None
-"""Activations that a stage may hold, the same for all or for each; None: no limit."""
+"""The activations that a stage may hold, for all stages or for each; None is no limit."""
 
 _ANYWHERE = ("auto", "ready", "slack")
-"""What readiness makes of them where several stages share a rank."""
+"""The schedules for which a readiness plan is made when several stages share a rank."""
 
 
 def scenario_for(stages: int, microbatches: int, memory: Memory) -> Scenario:
-    """Equal times, no delays: what is known before anything has been measured."""
+    """Return the scenario before any measurement: equal stage times, no delays, `memory` as caps.
+
+    Raises UsageError for a memory list of another length than `stages`.
+    """
     scenario = Scenario.uniform(stages, microbatches)
     if isinstance(memory, Sequence):
         if len(memory) != stages:
@@ -47,7 +50,11 @@ def plan_for(
     full_backward: bool,
     effort: float,
 ) -> PipelinePlan:
-    """The plan, validated; raises UsageError that names what does not fit."""
+    """Return the validated plan for a schedule's name, or for a given plan.
+
+    `placement` is the rank of each stage. Raises UsageError for an unknown schedule, and for a plan
+    that does not fit the placement or the scenario.
+    """
     if isinstance(asked, PipelinePlan):
         plan = validate(asked, scenario)
     elif asked not in SCHEDULES:
@@ -71,7 +78,7 @@ def plan_for(
 
 
 def own_caps(plan: PipelinePlan, scenario: Scenario) -> Scenario:
-    """The scenario with what the plan itself holds as the caps where there are none."""
+    """Return the scenario with memory caps: where there is none, the plan's own peak."""
     peaks = replay(plan, scenario).peak_activations
     return scenario.capped(
         [
@@ -82,7 +89,7 @@ def own_caps(plan: PipelinePlan, scenario: Scenario) -> Scenario:
 
 
 def forward_only(placement: Sequence[int], microbatches: int) -> PipelinePlan:
-    """The forwards alone, microbatch by microbatch."""
+    """Return the plan of the forwards alone, one microbatch after the other."""
     return PipelinePlan(
         name="forward",
         microbatches=microbatches,
@@ -100,7 +107,10 @@ def forward_only(placement: Sequence[int], microbatches: int) -> PipelinePlan:
 
 
 def _ready_anywhere(placement: Sequence[int], scenario: Scenario) -> PipelinePlan:
-    """Readiness in equal times, wherever the stages are; of equals the lower stage comes first."""
+    """Return a plan for any placement, made by simulating readiness with equal stage times.
+
+    Readiness computes what has its inputs, B before F before W. Of equals the lower stage is first.
+    """
     all_there_is = PipelinePlan(
         name="ready",
         microbatches=scenario.microbatches,

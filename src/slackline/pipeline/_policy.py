@@ -1,4 +1,8 @@
-"""The table of policies: how strictly a plan is kept, and whether it follows the network."""
+"""The table of pipeline policies.
+
+A policy says how strictly the order of a plan is kept, and whether a new plan is made when the
+network changes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,21 +14,21 @@ from slackline.plan.pipeline import Order, PipelinePlan
 __all__ = ["POLICIES", "Policy", "policy_of"]
 
 _UNBOUNDED = ("auto", "ready", "slack", "adaptra")
-"""Schedules whose plans fill the memory there is, and so have no measure of their own."""
+"""The schedules whose plans use all permitted memory, and so imply no memory limit themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """One row."""
+    """A row of the table: one policy."""
 
     name: str
     order: Order
     replans: str
-    """The schedule that is made anew when the measurements ask for it; empty: none ever."""
+    """The schedule that makes a new plan when measurements require one; empty if none does."""
     about: str
 
     def within_plan(self, asked: str | PipelinePlan) -> bool:
-        """Whether the plan's own memory is the limit where the user has set none."""
+        """Return whether the plan's own peak of memory is the limit if the user has set none."""
         return self.order == "ready" and asked not in _UNBOUNDED
 
 
@@ -57,11 +61,14 @@ _ROWS = (
 )
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({row.name: row for row in _ROWS})
-"""Every policy there is."""
+"""The policies by name."""
 
 
 def policy_of(name: str | None, asked: str | PipelinePlan) -> Policy:
-    """The policy of that name, or the one that goes with what was asked for."""
+    """Return the policy called `name`; None chooses the policy that fits the schedule `asked`.
+
+    Raises UsageError for an unknown name.
+    """
     if name is None:
         name = asked if isinstance(asked, str) and asked in ("auto", "adaptra") else "ready"
     if name not in POLICIES:

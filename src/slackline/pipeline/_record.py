@@ -1,4 +1,4 @@
-"""What happened in a step, on one rank: what ran when, what it waited for, what it held.
+"""The record of a step on one rank: instructions, idle times, messages and activations held.
 
 Times are nanoseconds since the step began on this rank.
 """
@@ -15,7 +15,7 @@ __all__ = ["Came", "Sent", "Span", "StepRecord", "Wait", "overview", "telemetry_
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An instruction that was computed."""
+    """The time span in which an instruction was computed."""
 
     instruction: Instruction
     start_ns: int
@@ -23,64 +23,64 @@ class Span:
 
     @property
     def duration_ns(self) -> int:
-        """How long it took."""
+        """The duration of the computation in nanoseconds."""
         return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The rank stood still: nothing was ready."""
+    """A time span in which the rank was idle."""
 
     start_ns: int
     end_ns: int
     before: str
-    """The instruction that was started then."""
+    """The instruction that was started at the end of the wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """A message from another rank."""
+    """A message that arrived from another rank."""
 
     sender: Instruction
-    """What computed it."""
+    """The instruction that computed the message."""
     arrived_ns: int
     delay_ns: int
-    """Since it was computed, between the clocks of the two hosts."""
+    """The time from computation to arrival, by the clocks of both hosts, which may differ."""
     nbytes: int
 
     @property
     def link(self) -> int:
-        """The one that it came over."""
+        """The number of the link that the message came over, which is that of its upper stage."""
         return self.sender.stage - self.sender.kind.backward
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message to another rank."""
+    """A message that was sent to another rank."""
 
     sender: Instruction
-    """What computed it."""
+    """The instruction that computed the message."""
     nbytes: int
     cost_ns: int
-    """What handing it over cost this rank; a part of neither spans nor waits."""
+    """The time that the send took from the computing thread; spans and waits do not include it."""
     inline: bool
-    """Whether this rank carried it by itself."""
+    """True if the computing thread sent the message, False if the engine did."""
 
     @property
     def link(self) -> int:
-        """The one that it went over."""
+        """The number of the link that the message went over, which is that of its upper stage."""
         return self.sender.stage - self.sender.kind.backward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """One step of one rank."""
+    """The record of one step on one rank."""
 
     rank: int
-    """In the pipeline's group."""
+    """The rank in the pipeline's process group."""
     step: int
     time_ns: int
-    """Unix time when the step began."""
+    """The Unix time at which the step began."""
     wall_ns: int
     plan: str
     policy: str
@@ -90,29 +90,32 @@ class StepRecord:
     came: tuple[Came, ...]
     sends: tuple[Sent, ...]
     peak_held: tuple[tuple[int, float], ...]
-    """(stage, activations held at most)."""
+    """The peak of activations held by each stage: (stage, activations)."""
     reductions_ns: tuple[tuple[int, int], ...] = ()
-    """(stage, when its first parameter's reduction over the replicas started)."""
+    """The start of the first reduction over replicas of each stage: (stage, time)."""
     change: str = ""
-    """Why the plan is another one than in the step before; empty where it is not."""
+    """The reason why the plan differs from that of the previous step; empty if it does not."""
 
     @property
     def computing_ns(self) -> int:
-        """Time in which the rank computed."""
+        """The total time in which the rank computed."""
         return sum(span.duration_ns for span in self.spans)
 
     @property
     def sending_ns(self) -> int:
-        """Time in which the rank handed messages over."""
+        """The total time that sends took from the computing thread."""
         return sum(sent.cost_ns for sent in self.sends)
 
     @property
     def waiting_ns(self) -> int:
-        """Time in which nothing was ready."""
+        """The total time in which the rank was idle."""
         return sum(wait.end_ns - wait.start_ns for wait in self.waits)
 
     def times_ns(self, stage: int) -> tuple[int, int, int]:
-        """The median F, B and W of a stage; BW counts as B; 0 where there was none."""
+        """Return the median times of a stage's F, B and W in nanoseconds.
+
+        A backward in one piece (BW) counts as B. A time is 0 if there was no such instruction.
+        """
         found = []
         for kinds in ((Kind.F,), (Kind.B, Kind.BW), (Kind.W,)):
             each = [
@@ -124,7 +127,10 @@ class StepRecord:
         return found[0], found[1], found[2]
 
     def delay_ns(self, stage: int, *, backward: bool) -> int | None:
-        """The median delay of the activations (or gradients) that came to a stage; None: none."""
+        """Return the median delay of a stage's incoming activations, or gradients with `backward`.
+
+        The result is None if no such message came from another rank.
+        """
         above = stage + 1 if backward else stage - 1
         each = [
             came.delay_ns
@@ -134,7 +140,7 @@ class StepRecord:
         return round(median(each)) if each else None
 
     def order_of(self) -> list[str]:
-        """The tokens in the order in which they were computed."""
+        """Return the instructions' text tokens in the order in which they were computed."""
         return [str(span.instruction) for span in self.spans]
 
     def __str__(self) -> str:
@@ -170,7 +176,7 @@ def _ms(value_ns: int) -> str:
 
 
 def telemetry_of(record: StepRecord) -> PipelineStep:
-    """The record as telemetry keeps it."""
+    """Return the record in the form of a telemetry entry."""
     return PipelineStep(
         rank=record.rank,
         step=record.step,
@@ -191,7 +197,7 @@ def telemetry_of(record: StepRecord) -> PipelineStep:
 
 
 def overview(records: Sequence[StepRecord]) -> str:
-    """Several steps, a line each."""
+    """Return a text with one line for each step."""
     lines = []
     for record in records:
         line = (

@@ -1,8 +1,8 @@
-"""The interpreter: one rank's part of one step, driven by the dispatcher and by what arrives.
+"""The interpreter of a plan: one rank's part of a step, driven by a dispatcher and by arrivals.
 
-loop    arrivals mark instructions ready
-the dispatcher names what to start; the stage computes it; its message is handed over
-nothing to start: block until something arrives
+Each turn of the loop marks instructions as ready whose messages have arrived. The dispatcher then
+chooses an instruction, the stage computes it, and its message is sent. If no instruction can start,
+the rank blocks until a message arrives.
 """
 
 import time
@@ -36,52 +36,56 @@ _PS_PER_NS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marching:
-    """How a step is to be run: the plan and how strictly it is kept."""
+    """The configuration of a step: the plan, and how strictly its order is kept."""
 
     plan: PipelinePlan
     order: Order
     scenario: Scenario
-    """Its memory; its times where `waits_ps` are known."""
+    """The memory caps of the stages; also their times, if `waits_ps` are known."""
     policy: str
     change: str = ""
-    """Why it is not what the last step had."""
+    """The reason why the plan differs from that of the previous step; empty if it does not."""
     waits_ps: tuple[int, ...] = ()
-    """How long this rank stands still before each of its instructions, if all comes as planned;
-    empty while nothing has been measured.
+    """The planned idle time of this rank before each of its instructions, in picoseconds.
+
+    The tuple is empty while nothing has been measured.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What the caller gave, microbatch by microbatch."""
+    """The caller's inputs of a step, with one entry for each microbatch."""
 
     arguments: Sequence[tuple[Any, ...]]
-    """Of the first stage; empty on ranks that do not have it."""
+    """The arguments of the first stage; empty tuples on ranks without it."""
     keywords: Sequence[Mapping[str, Any]]
     targets: Sequence[Any]
 
 
 class Pace(Protocol):
-    """Keeps decisions close to what the device is doing."""
+    """A launch throttle that keeps the host's choice of instructions close to the device's work."""
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
 
     def starting(self) -> None:
-        """An instruction is about to be given to the device."""
+        """Record that an instruction is about to be launched on the device."""
 
     def started(self) -> None:
-        """An instruction has been given to the device."""
+        """Record that an instruction has been launched on the device."""
 
     def catch_up(self) -> None:
-        """Blocks while the device has more than one instruction to do."""
+        """Block while the device has more than one launched instruction to finish."""
 
     def times_ns(self) -> list[tuple[int, int]] | None:
-        """When each instruction ran on the device; None where the host's clock tells."""
+        """Return the start and end of each instruction on the device, in nanoseconds.
+
+        The result is None if the host's clock measures the instructions, as on a CPU.
+        """
 
 
 class NoPace:
-    """The CPU has done what was asked of it when the call returns."""
+    """The Pace of a CPU, which needs no throttle: a call returns when its work is done."""
 
     def begin(self) -> None:
         pass
@@ -100,7 +104,7 @@ class NoPace:
 
 
 class Runner:
-    """One rank of a pipeline."""
+    """The interpreter of one rank's part of a pipeline."""
 
     def __init__(
         self,
@@ -111,8 +115,10 @@ class Runner:
         timeout: timedelta,
         inline: Callable[[int], bool],
     ) -> None:
-        """`timeout`: how long to stand still for a message. `inline`: whether this rank carries
-        what goes over a link by itself.
+        """Create a runner of the stages in `workers`, by the stage's index.
+
+        `timeout` limits each wait for a message. `inline(link)` tells whether the computing thread
+        itself sends over a link.
         """
         self._rank = rank
         self._workers = workers
@@ -124,11 +130,14 @@ class Runner:
         self._begin_ns = 0
 
     def reduction_started(self, stage: int) -> None:
-        """The first of a stage's parameters is complete."""
+        """Record that the first of a stage's parameters is complete, so that reductions start."""
         self._reductions[stage] = time.monotonic_ns() - self._begin_ns
 
     def run(self, step: int, marching: Marching, inputs: Inputs, *, training: bool) -> StepRecord:
-        """Runs one step; what goes wrong says where."""
+        """Run one step and return its record.
+
+        Blocks until this rank's instructions are done. Errors carry a note with the instruction.
+        """
         plan = marching.plan
         dispatcher = Dispatcher(plan, self._rank, marching.scenario, marching.order)
         self._pace.begin()
@@ -204,7 +213,7 @@ class Runner:
     def _compute(
         self, instruction: Instruction, inputs: Inputs, *, training: bool
     ) -> Sequence[Tensor | None] | None:
-        """Computes; returns the message for the neighbour, None where there is none."""
+        """Compute an instruction; return the message for the neighbour stage, None without one."""
         worker = self._workers[instruction.stage]
         microbatch, stage = instruction.microbatch, instruction.stage
         try:
@@ -247,7 +256,10 @@ class Runner:
 
     @staticmethod
     def _patience_ns(dispatcher: Dispatcher, marching: Marching, idle_since: int | None) -> int:
-        """How long to wait for what the plan wants although something else could be started."""
+        """Return the nanoseconds to wait for the plan's next instruction before starting another.
+
+        The result is 0 or less if there is no time left, or if no other instruction could start.
+        """
         if not marching.waits_ps or (instead := dispatcher.instead()) is None:
             return 0
         patience_ps = marching.waits_ps[dispatcher.position]
@@ -277,7 +289,10 @@ class Runner:
         )
 
     def _channels(self, marching: Marching, *, training: bool) -> dict[tuple[int, bool], list[int]]:
-        """For each channel from another rank the microbatches as its sender sends them."""
+        """Return the microbatches of each channel from another rank, in the order of the sends.
+
+        A channel is (receiving stage, True for gradients).
+        """
         plan = marching.plan
         found: dict[tuple[int, bool], list[int]] = {}
         for stage in self._workers:

@@ -1,4 +1,4 @@
-"""The schedule that the user sees, used like one of torch.distributed.pipelining."""
+"""The schedule class of the public API, used like one of torch.distributed.pipelining."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ _log = logging.getLogger("slackline.pipeline")
 
 
 class Schedule:
-    """A pipeline's schedule: runs what is ready, under a plan that follows the network.
+    """A pipeline schedule that runs instructions as they are ready, and replans with the network.
 
         stage = PipelineStage(module, rank, ranks, device)
         schedule = slackline.pipeline.Schedule(stage, n_microbatches=12, loss_fn=loss_fn)
@@ -49,10 +49,10 @@ class Schedule:
         losses = []
         schedule.step(target=y, losses=losses)    # on the last one
 
-    Every rank of the stages' group makes it at the same time and calls `step` equally often. One
-    thread uses it. Gradients have the bits of the same microbatches run one after the other in one
-    process. An error in a step ends the group on every rank, since nobody could know what the
-    others still wait for.
+    Every rank of the stages' group constructs the schedule at the same time and calls `step`
+    equally often. Only one thread may use the schedule. Gradients have the same bits as if one
+    process ran the microbatches one after the other. An error in a step ends the group on every
+    rank, since no rank could know the messages that other ranks still wait for.
     """
 
     def __init__(
@@ -75,24 +75,26 @@ class Schedule:
         telemetry: Path | None = None,
         keep_records: int = 64,
     ) -> None:
-        """`stages`: torch's PipelineStage, or several of this rank.
+        """Agree with all ranks on the schedule, make the plan and start the transport.
 
-        `loss_fn(output, target)`: given on every rank; None: `step` runs forwards only.
+        `stages`: torch's PipelineStage of this rank, or a list of several.
+        `loss_fn(output, target)`: passed on every rank. None: `step` runs forwards only.
         `schedule`: a name of slackline.plan.pipeline.SCHEDULES, or a plan.
-        `policy`: "fixed", "ready", "adaptra" or "auto"; None: "auto" for the schedule "auto",
+        `policy`: "fixed", "ready", "adaptra" or "auto". None: "auto" for the schedule "auto",
         "adaptra" for "adaptra", else "ready".
-        `memory`: activations that a stage may hold, for all stages or for each; None: what the
-        plan itself holds, and no limit for "auto", "ready" and "adaptra".
-        `scale_grads`: gradients are divided by the number of microbatches, as torch does.
-        `full_backward`: "gpipe", "1f1b" and "interleaved" with backwards in one piece.
-        `split_backward`: whether B is apart from W; None: where that does not compute twice.
-        `delegation`: whether messages go to the engine ("always"), are carried by the computing
-        thread ("never"), or on each link as measured costs say ("auto").
-        `telemetry`: a directory for this rank's steps; None asks SLACKLINE_TELEMETRY.
-        `plan_effort`: how long "auto" searches, as a factor.
-        `keep_records`: steps that `records` keeps.
+        `memory`: the activations that a stage may hold, for all stages or for each. None: the
+        plan's own peak, but no limit for "auto", "ready", "slack" and "adaptra".
+        `scale_grads`: divide gradients by the number of microbatches, as torch does.
+        `full_backward`: run "gpipe", "1f1b" and "interleaved" with backwards in one piece (BW).
+        `split_backward`: separate B from W. None: separate them if nothing is computed twice.
+        `delegation`: send messages through the engine ("always"), in the computing thread
+        ("never"), or on each link in the way that measures cheaper ("auto").
+        `telemetry`: the directory for this rank's step records. None reads SLACKLINE_TELEMETRY.
+        `plan_effort`: a factor of the search time of "auto".
+        `keep_records`: the number of steps that `records` holds.
 
-        Raises UsageError for what cannot be, MismatchError where the ranks differ.
+        Blocks until all ranks are here. Raises UsageError for arguments that do not fit together,
+        and MismatchError if the ranks' arguments differ.
         """
         if n_microbatches < 1:
             raise UsageError(f"n_microbatches must be a positive integer, not {n_microbatches}")
@@ -170,26 +172,26 @@ class Schedule:
 
     @property
     def plan(self) -> PipelinePlan:
-        """What the next step will follow."""
+        """The plan that the next step follows, unless new measurements replace it."""
         return self._plan
 
     @property
     def policy(self) -> str:
-        """The name of the policy."""
+        """The name of the policy, such as "auto"."""
         return self._policy.name
 
     @property
     def scenario(self) -> Scenario:
-        """What the plan was made for: times, delays, memory."""
+        """The times, delays and memory that the plan was made for."""
         return self._scenario
 
     @property
     def records(self) -> Sequence[StepRecord]:
-        """What happened in the last steps on this rank, oldest first."""
+        """The records of the latest training steps on this rank, with the oldest first."""
         return tuple(self._records)
 
     def report(self) -> str:
-        """The last step in detail and the others in a line each, to print."""
+        """Return a text to print: the latest step in detail, and a line for each recorded step."""
         if not self._records:
             return "no step has been taken"
         carried = "".join(
@@ -205,11 +207,12 @@ class Schedule:
         return_outputs: bool = True,
         **kwargs: Any,
     ) -> Any:
-        """One step on a whole batch, which is cut into microbatches along dimension 0.
+        """Run one training step on a batch, which is cut into microbatches along dimension 0.
 
-        The first stage's rank gives `args`, the last one's `target`; `kwargs` go to the stages of
-        the rank that gives them. `losses` is filled on the last stage's rank with each
-        microbatch's. Returns the last stage's outputs, merged, on its rank; None elsewhere.
+        The first stage's rank passes `args`, and the last stage's rank `target`. `kwargs` go to the
+        stages of the rank that passes them. On the last stage's rank, `losses` is filled with the
+        loss of each microbatch. Returns the last stage's merged outputs on its rank, None on the
+        others. Blocks until this rank's part is done.
         """
         return self._batch(args, kwargs, target, losses, return_outputs, training=True)
 
@@ -220,7 +223,7 @@ class Schedule:
         losses: list[Tensor] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """As `step`, forwards only and without gradients."""
+        """Run the forwards of a batch without gradients; the arguments are those of `step`."""
         return self._batch(args, kwargs, target, losses, True, training=False)
 
     def step_microbatches(
@@ -231,10 +234,10 @@ class Schedule:
         keywords: Sequence[Mapping[str, Any]] | None = None,
         losses: list[Tensor] | None = None,
     ) -> list[Any] | None:
-        """One step on microbatches that the caller has made; they may differ in shape.
+        """Run one training step on microbatches that the caller has made, of any shapes.
 
-        Each of `inputs` is a tensor or a tuple of arguments. Returns the last stage's outputs as a
-        list on its rank.
+        Each of `inputs` is a tensor or a tuple of arguments. Returns the list of the last stage's
+        outputs on its rank, None on the others.
         """
         with self._ending_on_error():
             given = check_microbatches(self._microbatches, inputs, keywords, targets)
@@ -324,7 +327,7 @@ class Schedule:
 
     @contextmanager
     def _ending_on_error(self) -> Iterator[None]:
-        """Nobody goes on alone: what ends a step here ends it on every rank of the group."""
+        """End the group on every rank if the body raises, since no rank can go on alone."""
         if self._ended:
             raise ClosedError(f"the schedule ended: {self._ended}", rank=self._nic.rank)
         step = self._step
@@ -333,7 +336,7 @@ class Schedule:
         except BaseException as error:
             self._ended = f"step {step} failed with {type(error).__name__}: {error}"
             if self._nic.size > 1:
-                # Also when a peer has gone: not everybody waits for that very one.
+                # The group is aborted even if a peer was lost: not every rank waits for that peer.
                 here = f"rank {self._nic.rank} has left step {step} of a pipeline: "
                 self._nic.abort(f"{'' if isinstance(error, PeerError) else here}{error}")
             raise

@@ -1,7 +1,7 @@
-"""The tags of a group that a schedule takes for itself.
+"""Reservation of message tags of a group for pipeline schedules.
 
-User programs count theirs from 0, so these come from the top; schedules are made in the same order
-on all ranks, so that all ranks come to the same numbers.
+User programs usually count tags from 0, so schedules take theirs from the top. All ranks make their
+schedules in the same order, so all ranks get the same tags.
 """
 
 from slackline.errors import UsageError
@@ -11,12 +11,15 @@ __all__ = ["take_tags"]
 
 _TAGS = 1 << 24
 _RESERVED = 1
-"""The last one is the backend's own."""
+"""The number of tags at the top that are reserved for the backend itself."""
 _LOWEST = 1 << 20
 
 
 def take_tags(group: Group, count: int) -> int:
-    """The first of `count` tags that no other schedule on the group uses."""
+    """Reserve `count` tags that no other schedule on the group uses; return the first one.
+
+    Raises UsageError if too few are left.
+    """
     taken: int = getattr(group, "pipeline_tags", _RESERVED)
     first = _TAGS - taken - count
     if first < _LOWEST:

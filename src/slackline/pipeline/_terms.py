@@ -1,4 +1,4 @@
-"""What all ranks must agree on before the first step, and who has which stage."""
+"""The agreement of all ranks on a schedule's parameters and on the rank of each stage."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -15,28 +15,31 @@ __all__ = ["Terms", "agree", "checked_stages"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """One rank's view."""
+    """The schedule's parameters on one rank, which are compared with those of the others."""
 
     num_stages: int
     microbatches: int
     schedule: str
-    """The name, or the whole plan."""
+    """The name of the schedule, or the text of a whole plan."""
     policy: str
     memory: str
     has_loss: bool
     full_backward: bool
     effort: float
     mine: tuple[int, ...]
-    """The stages of this rank."""
+    """The indices of this rank's stages."""
     clock: str
-    """Ranks that have it in common share a monotonic clock."""
+    """The name of this rank's monotonic clock; ranks with the same name share one clock."""
 
 
 _OWN = ("mine", "clock")
 
 
 def checked_stages(stages: object) -> list[Stage]:
-    """The stages by index; raises UsageError for what are none, or not of one pipeline."""
+    """Return a rank's stages, sorted by index.
+
+    Raises UsageError for objects that are no stages, and for stages of different pipelines.
+    """
     given: list[Any] = list(stages) if isinstance(stages, Sequence) else [stages]
     if not given:
         raise UsageError("a schedule needs at least one stage")
@@ -70,9 +73,10 @@ def checked_stages(stages: object) -> list[Stage]:
 
 
 def agree(terms: Terms, group: dist.ProcessGroup | None) -> tuple[tuple[int, ...], list[str]]:
-    """The rank of each stage, and each rank's clock; every rank of the group comes here.
+    """Compare the ranks' terms; return the rank of each stage, and the name of each rank's clock.
 
-    Raises MismatchError where the ranks differ, UsageError where a stage is missing or there twice.
+    Every rank of the group must call it, and it blocks until all have. Raises MismatchError if the
+    terms differ, and UsageError if no rank or more than one rank has a stage.
     """
     gathered: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(gathered, asdict(terms), group=group)
@@ -101,7 +105,7 @@ def agree(terms: Terms, group: dist.ProcessGroup | None) -> tuple[tuple[int, ...
 
 
 def clock_name() -> str:
-    """What ranks that read the same monotonic clock have in common: one boot of one machine."""
+    """Return the name of this process's monotonic clock, which is the machine's boot id."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

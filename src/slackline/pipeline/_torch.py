@@ -1,4 +1,4 @@
-"""The adapter to torch's untyped edges: its pipeline stages and the backward in two parts."""
+"""The adapter to torch's untyped interfaces: pipeline stages, and the backward in two parts."""
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -15,11 +15,11 @@ from torch.distributed.pipelining.stage import _PipelineStageBase
 __all__ = ["Groups", "Stage", "backward_of", "inputs_backward", "is_stage", "weights_backward"]
 
 Groups = list[dict[str, Any]]
-"""What torch keeps between the two parts of a backward."""
+"""torch's intermediate state between the two parts of a backward: groups of graph nodes."""
 
 
 class Stage(Protocol):
-    """What is used of torch's PipelineStage, by hand or from its tracer."""
+    """The attributes in use of torch's PipelineStage, made by hand or by torch's tracer."""
 
     submod: nn.Module
     stage_index: int
@@ -30,12 +30,15 @@ class Stage(Protocol):
 
 
 def is_stage(value: object) -> bool:
-    """Whether torch made it to be a stage."""
+    """Return whether a value is one of torch's pipeline stages."""
     return isinstance(value, PipelineStage | _PipelineStageBase)
 
 
 def sources_of(stage: Any) -> set[int]:
-    """The stages whose outputs a traced stage takes, as far as its graph tells."""
+    """Return the indices of the stages whose outputs a traced stage takes as inputs.
+
+    The set is empty for a stage without a traced graph.
+    """
     found: set[int] = set()
     node = getattr(stage, "node", None)
     for argument in () if node is None else node.args:
@@ -53,7 +56,10 @@ def inputs_backward(
     inputs: Sequence[Tensor],
     weights: Iterable[nn.Parameter],
 ) -> tuple[list[Tensor | None], Groups]:
-    """The gradients of the inputs, and what is left to do for the weights' own."""
+    """Run the first part of a backward, which computes the gradients of the inputs.
+
+    Returns the gradients, and the intermediate state for `weights_backward`.
+    """
     grads = None if gradients is None else list(gradients)
     found, groups = parts.stage_backward_input(list(outputs), grads, list(inputs), iter(weights))
     for each in inputs:
@@ -62,19 +68,22 @@ def inputs_backward(
 
 
 def weights_backward(weights: Iterable[nn.Parameter], groups: Groups) -> None:
-    """Adds to the weights' gradients what `inputs_backward` has left."""
+    """Run the second part of a backward, which adds to the gradients of the weights.
+
+    `groups` is the intermediate state that `inputs_backward` returned.
+    """
     parts.stage_backward_weight(iter(weights), groups)
 
 
 def weights_of(group: dict[str, Any]) -> list[nn.Parameter]:
-    """The weights whose gradients a group gives."""
+    """Return the weights whose gradients a group of the intermediate state produces."""
     return [cast(Any, node).variable for node in group["params"]]
 
 
 def backward_of(
     outputs: Sequence[Tensor], gradients: Sequence[Tensor] | None, inputs: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """The whole backward: adds to the weights' gradients, gives those of the inputs."""
+    """Run a whole backward: add to the weights' gradients, and return those of the inputs."""
     if outputs:
         torch.autograd.backward(list(outputs), None if gradients is None else list(gradients))
     found = [each.grad if each.requires_grad and each.is_leaf else None for each in inputs]
@@ -85,7 +94,10 @@ def backward_of(
 
 
 def opaque_nodes(outputs: Sequence[Tensor]) -> set[str]:
-    """The nodes of a graph that give all their gradients at once, by name."""
+    """Return the class names of graph nodes that can only compute all their gradients at once.
+
+    Compiled functions and reentrant checkpoints have such nodes.
+    """
     found: set[str] = set()
     left = [each.grad_fn for each in outputs if each.grad_fn is not None]
     seen: set[Node] = set(left)

@@ -1,14 +1,15 @@
-"""What one stage computes: F, B, W and BW of its module, one microbatch at a time.
+"""The computations of one stage: F, B, W and BW of its module, one microbatch at a time.
 
-    F     the module, and on the last stage the loss
-    B     the gradients of what the stage received; what the weights need is kept
-    W     the gradients of the weights, from what was kept
-    BW    both at once
+    F     the forward of the module, and on the last stage the loss
+    B     the gradients of the stage's inputs; intermediate values for W are kept
+    W     the gradients of the weights, from the kept values
+    BW    both backwards in one
 
-The first stage has nobody to send gradients to: its B is nothing, its W the whole backward. A graph
-that gives all its gradients at once, as compiled code and reentrant checkpoints do, would be run
-twice: there B is the whole backward and W nothing. A stage with a `dw_builder` does in B what its
-own backward does, and in W what the builder has given.
+The first stage sends no gradients, so its B does nothing and its W is the whole backward. A graph
+that can only compute all its gradients at once, such as that of compiled code or of a reentrant
+checkpoint, would be run twice by B and W. For such a graph, B is the whole backward and W does
+nothing. For a stage with a `dw_builder`, B runs the module's own backward, and W runs the function
+that the builder returned.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,7 @@ LossFunction = Callable[..., Tensor]
 
 
 class _Kept:
-    """What F leaves for B, and B for W."""
+    """The values of one microbatch that F keeps for B, and B for W."""
 
     __slots__ = ("gradients", "groups", "inputs", "outputs", "runner")
 
@@ -51,7 +52,7 @@ class _Kept:
 
 
 class Worker:
-    """One stage of this rank."""
+    """The computing part of one stage on this rank."""
 
     def __init__(
         self,
@@ -63,7 +64,12 @@ class Worker:
         split: bool | None,
         completed: Callable[[], None],
     ) -> None:
-        """`split`: whether W is apart from B; None: where that does not compute things twice."""
+        """Create the computing part of torch's `stage`.
+
+        `split` separates W from B; None separates them if nothing is then computed twice. `scale`
+        divides a step's gradients by the number of microbatches. `completed` is called when the
+        first parameter of a step is complete.
+        """
         self.index = stage.stage_index
         self.first = stage.stage_index == 0
         self.last = stage.stage_index == stage.num_stages - 1
@@ -86,7 +92,7 @@ class Worker:
         self.outputs: list[Any] = [None] * microbatches
 
     def begin(self, *, training: bool) -> None:
-        """A step begins."""
+        """Begin a step: forget losses and outputs, and switch off automatic gradient reductions."""
         self._kept.clear()
         self.losses = [None] * len(self.losses)
         self.outputs = [None] * len(self.outputs)
@@ -97,7 +103,7 @@ class Worker:
             self._gradients.begin(reduces=self._synchronizes)
 
     def end(self) -> None:
-        """The step has ended, well or badly."""
+        """End a step, also after an error: free kept values, and restore the reducer's setting."""
         self._kept.clear()
         if self._reducer is not None:
             self._reducer.require_backward_grad_sync = self._synchronizes
@@ -111,7 +117,11 @@ class Worker:
         *,
         training: bool,
     ) -> tuple[Tensor, ...]:
-        """The module's outputs, as a tuple; keeps what the backward needs."""
+        """Run F of a microbatch; return the module's outputs as a tuple.
+
+        The last stage returns the loss instead, if it has a loss function. With `training`, the
+        values that the backward needs are kept.
+        """
         with torch.set_grad_enabled(training):
             output = self._module(*inputs, **keywords)
             outputs = tuple(output) if isinstance(output, tuple | list) else (output,)
@@ -124,7 +134,7 @@ class Worker:
         if not self.last:
             entries_of(outputs, f"stage {self.index}, F{microbatch}")
         if training:
-            # In-place detaching, which torch does at the end of B, is refused to views.
+            # torch detaches the outputs in place at the end of B, which a view does not permit.
             outputs = tuple(each.clone() if each._is_view() else each for each in outputs)
             self._kept[microbatch] = _Kept(inputs, outputs)
             if self._split is None:
@@ -134,7 +144,10 @@ class Worker:
     def backward(
         self, instruction: Instruction, received: Sequence[Tensor | None] | None
     ) -> list[Tensor | None]:
-        """B or BW with the gradients of the outputs; gives those of the inputs."""
+        """Run B or BW; return the gradients of the inputs, None for an input without one.
+
+        `received` holds the gradients of the outputs; None on the last stage, which has a loss.
+        """
         microbatch = instruction.microbatch
         kept = self._kept[microbatch]
         self._choose(instruction, kept, received)
@@ -166,7 +179,7 @@ class Worker:
         return found
 
     def weights(self, microbatch: int) -> None:
-        """W."""
+        """Run W of a microbatch, which adds to the gradients of the weights."""
         kept = self._kept.pop(microbatch)
         with self._plainly():
             if kept.runner is not None:
@@ -192,7 +205,7 @@ class Worker:
     def _choose(
         self, instruction: Instruction, kept: _Kept, received: Sequence[Tensor | None] | None
     ) -> None:
-        """Leaves the outputs that have gradients, with these."""
+        """Keep only the outputs that have gradients, together with these gradients."""
         if received is None:
             loss = kept.outputs[0]
             kept.outputs = (loss,) if loss.requires_grad else ()
@@ -227,7 +240,7 @@ class Worker:
         return loss
 
     def _plainly(self) -> AbstractContextManager[Any]:
-        """Backward runs in the types that forward has chosen, not in autocast's."""
+        """Return a context without autocast, so that B and W use the types that F has chosen."""
         kind = self._stage.device.type
         if torch.is_autocast_enabled(kind):
             return torch.autocast(kind, enabled=False)
