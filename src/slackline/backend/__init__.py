@@ -2,21 +2,21 @@
 
     torch call ─ _group: Reductions, Moves, PointToPoint ─ _posting ─ nic.Group
                    │            │                            │
-                 _codes       _stage (in place or copied)  _work, _transfers (what comes back)
+                 _codes       _stage (in place or copied)  _work, _transfers (results)
                                 └ _cuda (through pinned host memory, in order)
 
-    _identity   what torch asks a group about itself
-    _profile    operations in torch's profiles
+    _identity   names, devices and abilities that torch asks a group for
+    _profile    events of operations in torch's profiles
     _context    one engine for all groups of the process
-    _life       a clean place in the store, where earlier lives of the ranks left theirs
-    _served     groups under another backend's name, beside other devices' backends
-    _memory     tensors in registered memory; from a torch group to the nic's
-    _shrink     the default group without the ranks that were lost
-    _membership who is still there: the survivors agree through the store
-    _failures   what torch has made of an error
-    _elastic    state that outlives a rank: whole steps, shared and saved (_step_files)
+    _life       a fresh key prefix in the store, where restarted ranks find no old values
+    _served     groups under the name of another backend, beside other devices' backends
+    _memory     tensors in registered memory; the nic's group under a torch group
+    _shrink     replacement of the default group after the loss of ranks
+    _membership agreement of the survivors, through the store, on the members of a new group
+    _failures   recovery of slackline's errors from errors of torch
+    _elastic    training state that survives the loss of a rank, saved in files (_step_files)
 
-`register()` makes the name known; torch does it by itself through the package's entry point.
+`register()` registers the backend's name; torch calls it through the package's entry point.
 """
 
 from slackline._registration import register

@@ -1,4 +1,4 @@
-"""torch's element types and reductions as the codes of a frame."""
+"""The codes that a frame on the wire carries for torch's element types and reductions."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -55,19 +55,17 @@ REDUCTIONS: Final[Mapping[int, tuple[ReduceOp, Mapping[torch.dtype, DType]]]] = 
         )
     }
 )
-"""By torch's number of the reduction (the hash of a torch ReduceOp): ours, and the types it takes.
-"""
+"""The engine's reduction and its element types, by torch's number (hash) of the ReduceOp."""
 
 _ADDITIVE: Final = (ReduceOp.SUM, ReduceOp.AVG)
 _PREMUL_SUM: Final = reduction_number(dist.ReduceOp.PREMUL_SUM)
 
 
 def reduced_as(dtype: torch.dtype, op: Any) -> tuple[DType, int, ReduceOp]:
-    """Return the code, the coded elements in one element, and the reduction that stand for `op` on
-    `dtype`.
+    """Return the type code, its elements in one element of `dtype`, and the engine's reduction.
 
-    Complex numbers are pairs of floats, so they can be added and averaged. PREMUL_SUM counts as a
-    SUM of what the caller has multiplied. Raises UsageError for what cannot be reduced.
+    Complex numbers are pairs of floats, so they can be added and averaged. PREMUL_SUM becomes SUM,
+    and the caller must multiply the elements. Raises UsageError if `op` cannot reduce `dtype`.
     """
     number = reduction_number(op)
     code, dtypes = REDUCTIONS[0 if number == _PREMUL_SUM else number]
@@ -79,9 +77,9 @@ def reduced_as(dtype: torch.dtype, op: Any) -> tuple[DType, int, ReduceOp]:
 
 
 def moved_as(dtype: torch.dtype) -> tuple[DType, int]:
-    """Return the code and the coded elements in one element under which `dtype` moves unchanged.
+    """Return the type code, and its elements in one element of `dtype`, for an unchanged copy.
 
-    Types without a code of their own (the 8-bit floats) move as bytes. Raises UsageError for
+    Types without a code of their own (the 8-bit floats) are copied as bytes. Raises UsageError for
     quantized types.
     """
     if dtype in _PLAIN:
@@ -94,8 +92,9 @@ def moved_as(dtype: torch.dtype) -> tuple[DType, int]:
 
 
 def premultiplier(op: Any) -> Any:
-    """Return the factor (a float or a tensor of one element) of a PREMUL_SUM, None for any other
-    reduction.
+    """Return the factor of a PREMUL_SUM (a float or a tensor of one element), or None.
+
+    The result is None for any other reduction.
     """
-    # The pickled form is the only way to the factor that every supported torch has.
+    # Every supported version of torch exposes the factor only in the pickled form.
     return op.__getstate__()[1] if reduction_number(op) == _PREMUL_SUM else None

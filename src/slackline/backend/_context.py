@@ -1,4 +1,7 @@
-"""One engine for all groups of a process: opened with the first, closed with the last."""
+"""The factory of a process's groups, which share one NIC engine.
+
+The engine is opened with the first group and closed with the last.
+"""
 
 import atexit
 import os
@@ -25,13 +28,16 @@ _GRACE_AT_EXIT = timedelta(seconds=5)
 
 
 class Context:
-    """What torch calls to create a group. It owns the engine and knows the groups that use it."""
+    """A factory of process groups, which owns this process's engine and tracks its groups."""
 
     def __init__(self, open_nic: Callable[[NicOptions | None], Nic]) -> None:
-        """`open_nic` gives the engine; its argument is what the first group's `pg_options` were."""
+        """Create a factory without an engine.
+
+        `open_nic` opens the engine for the first group; its argument is that group's `pg_options`.
+        """
         self._open_nic = open_nic
         self._begin()
-        # Engine and groups are the parent's; a forked process may have some of its own.
+        # Engine and groups belong to the parent process; a forked process opens its own.
         os.register_at_fork(after_in_child=self._begin)
 
     def _begin(self) -> None:
@@ -48,10 +54,10 @@ class Context:
         options: NicOptions | None = None,
         make: MakeGroup = SlacklineGroup,
     ) -> SlacklineGroup:
-        """Create a group as torch's `opts` say; `options` are what the user gave as `pg_options`.
+        """Create a group from torch's `opts` and the user's `pg_options` in `options`.
 
-        `make` gives torch's side of it. Blocks until all ranks of the group are there, or raises
-        TimeoutError.
+        `make` constructs torch's process group on the nic's Group. Blocks until all ranks of the
+        group are here, or raises TimeoutError.
         """
         with self._lock:
             group, self._next = self._next, None
@@ -69,9 +75,10 @@ class Context:
     def reopen(
         self, store: NicStore, rank: int, size: int, *, timeout: timedelta, opening: timedelta
     ) -> Group:
-        """Open a group on the running engine, whose links stay; all its other groups are closed.
+        """Close all groups of the running engine, and open a new one on the existing links.
 
-        Work that is still posted in them fails.
+        Operations that are still posted in the closed groups fail. `timeout` is that of the new
+        group's operations, `opening` that of the opening itself.
         """
         with self._lock:
             nic, groups = self._nic, list(self._groups)
@@ -82,7 +89,7 @@ class Context:
         return nic.open_group(store, rank, size, timeout=timeout, opening=opening)
 
     def abort(self, reason: str) -> None:
-        """End what is posted in any group, here and on all peers."""
+        """Abort all posted operations of all groups, on this rank and on its peers."""
         with self._lock:
             groups = list(self._groups)
         for group in groups:
@@ -90,7 +97,7 @@ class Context:
 
     @contextmanager
     def handing_over(self, group: Group) -> Iterator[None]:
-        """The next group that torch creates is `group`; meanwhile the engine stays open."""
+        """Have torch's next new group use `group`; keep the engine open in the meantime."""
         with self._lock:
             self._opening += 1
             self._next = group
@@ -143,16 +150,16 @@ class Context:
             nic.close()
 
     def _end_of_process(self) -> None:
-        """Close what the program has left open; work that nobody will finish is given up soon."""
+        """Close the groups that the program has left open; posted operations get a short time."""
         for group in list(self._groups):
             group.close(_GRACE_AT_EXIT)
             self._release(group)
 
 
 def open_native(options: NicOptions | None) -> Nic:
-    """Open the native engine with these options, or with what the environment asks for."""
+    """Open the native engine with these options, or with those of the environment variables."""
     return NativeNic(options or NicOptions.from_env(Environment.read()))
 
 
 create = Context(open_native)
-"""What torch calls for each new group of this process; the owner of its engine."""
+"""The factory that torch calls for each new group of this process; owner of the engine."""

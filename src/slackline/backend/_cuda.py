@@ -1,13 +1,13 @@
-"""CUDA tensors: through pinned host memory, on streams of their own, without a kernel that waits.
+"""Operations on CUDA tensors, copied through pinned host memory on streams of their own.
 
     current stream   ──record──────────────────────────────────── wait (Work.wait) ──
     side stream          └─ wait ─ copy to host ─ record ┐        ┌ copy back ─ record
-    lane's thread                                        └─ post  │
+    posting thread                                       └─ post  │
     nic                                                     └─────┘
 
-The accelerator only ever copies; it waits for the network nowhere but where the caller's stream
-waits for the copy back, and that is queued only after the data has arrived. What is long goes so in
-pieces (_pieces).
+The accelerator only copies, and no kernel waits for the network. The caller's stream waits only for
+the copy back, which is queued after the data has arrived. Long tensors go the same way in pieces
+(_pieces).
 """
 
 import queue
@@ -32,7 +32,7 @@ Callback = Callable[[BaseException | None], None]
 
 
 class CudaStage:
-    """The Stage of CUDA tensors: every one has a copy in pinned host memory.
+    """The Stage of an operation on CUDA tensors, each of which has a copy in pinned host memory.
 
     `out` and `back` are the streams of the copies to the host and to the device.
     """
@@ -44,7 +44,7 @@ class CudaStage:
         self._out = out
         self._landings: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._departed: list[torch.Tensor] = []
-        # What is read must have been computed; what is overwritten must have been read.
+        # Copies must follow the kernels that write the sources or still read the targets.
         self._before = torch.cuda.current_stream(self.device).record_event()
         out.wait_event(self._before)
 
@@ -52,8 +52,8 @@ class CudaStage:
         return self._to_host(tensor).data_ptr()
 
     def temporary(self, tensor: torch.Tensor) -> int:
-        # Computed on the current stream after `_before`, so the copy waits for that stream once
-        # more.
+        # The tensor was computed on the current stream after `_before`, so the copy must wait for
+        # that stream again.
         self._out.wait_stream(torch.cuda.current_stream(self.device))
         return self.source(tensor)
 
@@ -73,11 +73,11 @@ class CudaStage:
         return bool(self._landings)
 
     def depart(self) -> torch.cuda.Event | None:
-        """Return the event after which the sources are on the host; None if there are none."""
+        """Return the event at which all sources are on the host; None if there are no sources."""
         return self._out.record_event(new_event(blocking=True)) if self._departed else None
 
     def land(self) -> None:
-        """Queue the copies to the device; `arrived` is the event that they are done."""
+        """Queue the copies of the results to the device; `arrived` is the event of their end."""
         self.back.wait_event(self._before)
         with torch.no_grad(), torch.cuda.stream(self.back):
             for tensor, host in self._landings:
@@ -104,7 +104,7 @@ class CudaStage:
 
 
 class CudaCopies:
-    """The Copies of one operation's pieces: on two streams, as a CudaStage's."""
+    """The copies of one operation's pieces between host and device, on two streams."""
 
     def __init__(self, out: torch.cuda.Stream, back: torch.cuda.Stream) -> None:
         self.device = out.device
@@ -115,7 +115,7 @@ class CudaCopies:
         self._before = torch.cuda.current_stream(self.device).record_event()
 
     def to_host(self, host: torch.Tensor, device: torch.Tensor) -> torch.cuda.Event:
-        """See Copies."""
+        """Queue a copy of a piece to the host, after the kernels queued before the operation."""
         self._out.wait_event(self._before)
         with torch.no_grad(), torch.cuda.stream(self._out):
             host.copy_(device, non_blocking=True)
@@ -125,7 +125,7 @@ class CudaCopies:
         return event
 
     def to_device(self, device: torch.Tensor, host: torch.Tensor) -> torch.cuda.Event:
-        """See Copies; `arrived` is the event of the last one."""
+        """Queue a copy of a piece to the device; `arrived` is the event of the latest such copy."""
         with self._landing, torch.no_grad(), torch.cuda.stream(self.back):
             self.back.wait_event(self._before)
             device.copy_(host, non_blocking=True)
@@ -137,7 +137,7 @@ class CudaCopies:
 
 @left_alone_by_compile
 class CudaWork(TransferWork):
-    """A TransferWork whose results land on a device."""
+    """A TransferWork whose results are copied to a device."""
 
     def __init__(
         self, transfer: Transfer, results: Sequence[torch.Tensor], stage: CudaStage | CudaCopies
@@ -146,8 +146,9 @@ class CudaWork(TransferWork):
         self._stage = stage
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Block until the data has arrived at the host, and make the current stream wait for the
-        copy back.
+        """Block until the data is in host memory; make the current stream wait for the copy back.
+
+        `timeout` zero means the operation's own timeout.
         """
         super().wait(timeout)
         if self._stage.arrived is not None:
@@ -158,14 +159,14 @@ class CudaWork(TransferWork):
         return Future(devices=[self._stage.device])
 
     def _complete(self, future: Future[Any]) -> None:
-        # A Future records events on the current streams of its value's devices; its readers wait
-        # for those, so the value must be the tensors.
+        # A Future records events on the current streams of its value's devices, and its readers
+        # wait for those events. So the value must be the tensors.
         with torch.cuda.stream(self._stage.back):
             future.set_result(self.result())
 
 
 class Deferred:
-    """The Transfer of an operation that is not posted yet."""
+    """The Transfer of an operation that another thread will post."""
 
     def __init__(self) -> None:
         self._posted = threading.Event()
@@ -184,7 +185,7 @@ class Deferred:
         return self._error is not None
 
     def wait(self, timeout: timedelta | None = None) -> None:
-        self._posted.wait()  # ends: the device's work does, and the lane posts whatever happens
+        self._posted.wait()  # This wait ends: the posting thread sets it even after an error.
         if self._error is not None:
             raise self._error
         assert self._transfer is not None
@@ -198,10 +199,10 @@ class Deferred:
         self._pass_on(fn)
 
     def post(self, posting: Callable[[], Transfer]) -> None:
-        """Post; what goes wrong in it becomes the transfer's error."""
+        """Call `posting`, which posts the operation; an exception becomes the transfer's error."""
         try:
             self._transfer = posting()
-        except Exception as error:  # whatever it is, whoever waits shall see it
+        except Exception as error:  # any error must reach the threads that wait
             self._error = error
         with self._lock:
             self._posted.set()
@@ -217,8 +218,9 @@ class Deferred:
 
 
 class CudaLane:
-    """A thread that posts a group's operations in the order of the calls, each when its event has
-    happened.
+    """A thread that posts a group's operations in the order of the calls.
+
+    Each operation is posted when its event has happened, such as the end of a copy to the host.
     """
 
     def __init__(self) -> None:
@@ -231,15 +233,18 @@ class CudaLane:
         self._thread.start()
 
     def stage(self, device: torch.device) -> CudaStage:
-        """Return the Stage of one operation on tensors of this device."""
+        """Return a new Stage for one operation on tensors of this device."""
         return CudaStage(*self._streams_of(device))
 
     def copies(self, device: torch.device) -> CudaCopies:
-        """Return the Copies of one operation on pieces of a tensor of this device."""
+        """Return new Copies for one operation on pieces of a tensor of this device."""
         return CudaCopies(*self._streams_of(device))
 
     def post(self, ready: Ready | None, posting: Callable[[], Transfer]) -> Transfer:
-        """Queue the operation and return at once."""
+        """Queue an operation and return its Transfer at once.
+
+        The thread calls `posting` when `ready` has happened; None means at once.
+        """
         deferred = Deferred()
         self._queue.put((ready, posting, deferred))
         return deferred
@@ -250,11 +255,14 @@ class CudaLane:
         copies: CudaCopies,
         post: Callable[[torch.Tensor], Transfer],
     ) -> Transfer:
-        """Queue an operation on every piece and return at once; see BlockRing.pass_through."""
+        """Queue an operation on every piece of a tensor; return the Transfer of all at once.
+
+        The thread runs BlockRing.pass_through with the same arguments.
+        """
         return self.post(None, partial(self._blocks.pass_through, pieces, copies, post))
 
     def close(self) -> None:
-        """Post what is queued and end the thread."""
+        """Post all queued operations and end the thread; block until it has ended."""
         self._queue.put(None)
         self._thread.join()
 

@@ -1,11 +1,11 @@
-"""Training state that outlives a rank: whole steps, the same on all ranks, saved when it must be.
+"""Training state that survives the loss of a rank: complete steps, equal on all ranks.
 
     step 7 ── optimizer.step() ── commit ── step 8 ── ... a rank dies ...
-                                     └ whole from here to the next step()
+                                     └ the state is complete from here to the next step()
 
-A step that fails has been taken whole by some ranks and not at all by the others. The survivors
-agree on the latest one that any of them has taken, and go on from there: none is lost, none is
-taken twice.
+When a step fails, some ranks may have completed it, and the others have not begun to apply it. The
+survivors agree on the latest step that any of them has completed, and continue from there. So no
+step is lost, and none is taken twice.
 """
 
 import io
@@ -35,40 +35,42 @@ Result = TypeVar("Result")
 
 
 class Stateful(Protocol):
-    """A part of the state: a module, an optimizer, a scheduler, or the like."""
+    """A part of the training state: a module, an optimizer, a scheduler, or the like."""
 
     def state_dict(self) -> Any: ...
     def load_state_dict(self, state_dict: Any, /) -> Any: ...
 
 
 class ElasticState:
-    """What training has come to: the given parts, and how many steps they have taken.
+    """The state of a training run: the given parts, and the number of committed steps.
 
         state = ElasticState(model=model, optimizer=optimizer)
 
-    Parts are plain, not wrapped, and equal on all ranks, as data-parallel training keeps them.
-    From then on the optimizers take whole steps: slackline.overlap.DataParallel waits for all
-    gradients before the first parameter changes. One thread uses the state.
+    The parts must be plain modules and optimizers, not wrapped ones, and equal on all ranks, as
+    data-parallel training keeps them. With this state, the optimizers take complete steps only:
+    slackline.overlap.DataParallel waits for all gradients before the first parameter changes. Only
+    one thread may use the state.
     """
 
     def __init__(self, **parts: Stateful) -> None:
         if not parts:
             raise UsageError("a state needs parts, such as model=model and optimizer=optimizer")
         self.step = 0
-        """Steps that have been committed."""
+        """The number of committed steps."""
         self._parts = parts
         self._whole = True
         self._ending: int | None = None
         for part in parts.values():
             if isinstance(part, Optimizer):
-                # Where there is a hook, the overlap takes the step in one piece.
+                # DataParallel does not defer steps parameter by parameter if there is a hook.
                 part.register_step_pre_hook(self._changing)
         self._buffers = self._copy_buffers()
 
     def commit(self) -> None:
-        """The step is complete; comes after `optimizer.step()`, with no communication in between.
+        """Record that the step is complete; call it after `optimizer.step()`.
 
-        Raises SystemExit within `saving` when SIGTERM has come since `step()`.
+        The program must not communicate between the two calls. Raises SystemExit within `saving` if
+        SIGTERM has come since `optimizer.step()`.
         """
         self.step += 1
         self._buffers = self._copy_buffers()
@@ -77,10 +79,10 @@ class ElasticState:
             raise SystemExit(128 + self._ending)
 
     def sync(self) -> None:
-        """Give every rank of the default group the latest step that any of them holds.
+        """Copy the latest complete step that any rank holds to every rank of the default group.
 
-        Collective. Gradients and what a step in progress has changed are thrown away. Raises
-        UsageError, on all ranks, where none of them holds a whole step.
+        Every rank must call it; it blocks. Gradients, and changes by a step in progress, are
+        discarded. Raises UsageError on all ranks if none of them holds a complete step.
         """
         self._rewind()
         mine = torch.tensor([self.step, self._whole])
@@ -103,17 +105,17 @@ class ElasticState:
         timeout: timedelta = timedelta(seconds=30),
         min_ranks: int = 1,
     ) -> Result:
-        """Call `train` and return what it returns; when a rank is lost, shrink and call it again.
+        """Call `train` and return its result; after the loss of a rank, shrink and call it again.
 
-        `train` wraps the model, goes on from `step` and commits each step; its wrapper must not
-        outlive the call, which `with slackline.overlap.DataParallel(...)` sees to. `timeout`,
+        `train` must wrap the model, continue from `step` and commit each step. The wrapper must not
+        outlive the call, for example through `with slackline.overlap.DataParallel(...)`. `timeout`,
         `min_ranks` and the errors are those of `slackline.backend.shrink`.
         """
         while True:
             try:
                 self.sync()
                 result = train()
-                dist.barrier()  # whoever is done stays until all are
+                dist.barrier()  # A rank that is done stays, since another may still be lost.
             except Exception as error:
                 if not isinstance(failure_of(error), PeerError | LinkError):
                     raise
@@ -122,9 +124,9 @@ class ElasticState:
             shrink(timeout=timeout, min_ranks=min_ranks)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the state to a file of its own, whole or not at all; the two latest are kept.
+        """Write the state to a new file in `folder`, atomically; return the file's path.
 
-        Raises UsageError between `optimizer.step()` and `commit`.
+        The two latest files are kept. Raises UsageError between `optimizer.step()` and `commit`.
         """
         if not self._whole:
             raise UsageError(f"step {self.step + 1} is not complete: save after commit()")
@@ -132,9 +134,9 @@ class ElasticState:
         return write_step(Path(folder), self.step, self._pack())
 
     def load(self, folder: str | Path) -> bool:
-        """Take the latest step that was saved in `folder`; tells whether there was one.
+        """Load the latest step that was saved in `folder`; return whether there was one.
 
-        Ranks may find different ones, as on disks of their own: `sync` comes next.
+        Ranks with disks of their own may find different steps, so call `sync` afterwards.
         """
         found = saved_steps(Path(folder))
         if not found:
@@ -144,20 +146,21 @@ class ElasticState:
 
     @contextmanager
     def saving(self, folder: str | Path) -> Iterator[None]:
-        """Whatever ends the body early, the last committed step is in `folder` afterwards.
+        """Save the latest committed step in `folder` if the body ends with an exception.
 
-        In the main thread that holds for SIGTERM too, by which torchrun ends the ranks that are
-        left: it becomes SystemExit, at once or, in the middle of a step, at `commit`.
+        In the main thread, SIGTERM becomes SystemExit, since torchrun ends the remaining ranks by
+        SIGTERM. SystemExit is raised at once, or by `commit` after `optimizer.step()`. Nothing is
+        saved if another exception comes between these two calls.
         """
         main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGTERM, self._end) if main else None
         try:
             yield
         except BaseException:
-            asked, self._ending = self._ending, signal.SIGTERM  # another one changes nothing now
+            asked, self._ending = self._ending, signal.SIGTERM  # a further SIGTERM is ignored
             group = dist.group.WORLD
             if asked is not None and isinstance(group, SlacklineGroup):
-                group.abort()  # nobody is to wait for this rank
+                group.abort()  # the other ranks must not wait for this rank
             if self._whole:
                 self._rewind()
                 if self.step > max(saved_steps(Path(folder)), default=0):
@@ -169,7 +172,7 @@ class ElasticState:
                 signal.signal(signal.SIGTERM, before)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
-        """SIGTERM has come, between any two steps of the interpreter."""
+        """Handle SIGTERM, which may come between any two instructions of the interpreter."""
         if self._ending is None:
             self._ending = number
             if self._whole:
@@ -179,7 +182,7 @@ class ElasticState:
         self._whole = False
 
     def _rewind(self) -> None:
-        """Undo what a step in progress has done before `optimizer.step()`."""
+        """Undo the changes of a step in progress: restore buffers and clear gradients."""
         with torch.no_grad():
             for name, buffer in self._named_buffers():
                 if name in self._buffers:
@@ -195,7 +198,7 @@ class ElasticState:
                     yield (name, path), buffer
 
     def _copy_buffers(self) -> dict[tuple[str, str], Tensor]:
-        """They change in forward; parameters and optimizers only change in the step."""
+        """Return copies of the modules' buffers, which, unlike parameters, change in a forward."""
         return {name: buffer.detach().clone() for name, buffer in self._named_buffers()}
 
     def _follow(self, source: int, *, here: bool) -> None:

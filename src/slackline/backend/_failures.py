@@ -1,4 +1,4 @@
-"""The slackline error behind an error of torch's."""
+"""Recovery of the slackline error from an error that torch has raised."""
 
 import re
 
@@ -10,10 +10,10 @@ _NAMED = re.compile(r"\b(PeerError|LinkError|FrameError|TimeoutError|MismatchErr
 
 
 def failure_of(error: BaseException) -> errors.SlacklineError | None:
-    """Return the slackline error that `error` is or carries; None if it has nothing to do with one.
+    """Return the slackline error that `error` is, or was caused by; None if there is none.
 
-    Futures, and so DistributedDataParallel, carry errors through C++, where only type and text of
-    them are left: what is found there has no `rank` and no `peer`, and raising it hides nothing.
+    torch's Futures, and so DistributedDataParallel, pass errors through C++, which keeps only their
+    type and text. An error that is restored from such a text has no `rank` and no `peer`.
     """
     found: BaseException | None = error
     while found is not None:

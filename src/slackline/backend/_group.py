@@ -1,4 +1,4 @@
-"""The process group that torch sees, put together from its families of operations."""
+"""The process group that torch sees, composed of classes for each family of operations."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,29 +16,30 @@ __all__ = ["SlacklineGroup"]
 
 @left_alone_by_compile
 class SlacklineGroup(Reductions, Moves, PointToPoint):
-    """torch's ProcessGroup on a nic's Group.
+    """A torch ProcessGroup on a nic's Group.
 
     `on_end` is called once, when the group has ended. Further operations raise ClosedError.
     """
 
     stands_for = NAME
-    """The backend that torch takes the group for."""
+    """The name of the backend under which torch knows the group."""
 
     def __init__(self, nic: Group, store: Store, on_end: Callable[[], None]) -> None:
         super().__init__(nic, store)
         self._on_end = on_end
         self._ended = False
         self.agreement: Agreement | None = None
-        """Who can shrink the group, and where they meet; None if it was not made for torch."""
+        """The members that can shrink the group, and their store; None if torch did not make it."""
 
     @property
     def nic(self) -> Group:
-        """The nic's side of the group."""
+        """The nic's Group under this process group."""
         return self._nic
 
     def shutdown(self) -> None:
-        """End the group in good order; blocks until what was posted is flushed. Called by
-        destroy_process_group.
+        """End the group in good order; block until posted operations are flushed.
+
+        torch's destroy_process_group calls this method.
         """
         if self._ended:
             return
@@ -52,7 +53,7 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
             self._on_end()
 
     def abort(self) -> None:
-        """End the group now; pending operations fail on every rank."""
+        """End the group at once; pending operations fail on every rank."""
         if self._ended:
             return
         self._ended = True
@@ -60,7 +61,7 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
             self._nic.abort("the process group was aborted")
             if self._lane is not None:
                 self._lane.close()
-            self._nic.close(timedelta())  # what was posted and has not begun is not waited for
+            self._nic.close(timedelta())  # zero: do not wait for posted operations
         finally:
             self._unheard.clear()
             self._on_end()

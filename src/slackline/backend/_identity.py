@@ -1,4 +1,4 @@
-"""What torch asks a process group about itself: names, devices, abilities."""
+"""The properties that torch asks of a process group: names, devices, abilities."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,10 +15,10 @@ NAME = "slackline"
 
 @left_alone_by_compile
 class Identity(TorchGroup):
-    """A ProcessGroup that is its own backend and knows its names.
+    """A ProcessGroup that is its own backend and stores its name and description.
 
-    torch finds groups by name (functional collectives, DeviceMesh, FSDP2, destroy) and asks through
-    Python and C++ names alike, so both spellings are here.
+    torch finds groups by name (functional collectives, DeviceMesh, FSDP2, destroy). torch calls the
+    accessors by their Python and their C++ names, so the class has both spellings.
     """
 
     supports_splitting = False
@@ -83,16 +83,19 @@ class Identity(TorchGroup):
 
     @property
     def options(self) -> Any:
-        """Return what torch reads from a backend's options: the timeout."""
+        """The backend's options, from which torch reads the timeout."""
         return backend_options(NAME, self.default_timeout)
 
     @property
     def default_timeout(self) -> timedelta:
-        """Return the timeout of operations that say nothing else."""
+        """The timeout of operations whose call gives none."""
         return self._timeout or self._group_timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Give operations that say nothing else this timeout from now on."""
+        """Set the timeout of operations whose call gives none, from now on.
+
+        Raises UsageError unless the timeout is positive.
+        """
         if timeout <= timedelta():
             raise UsageError(f"a timeout must be positive, not {timeout}")
         self._timeout = timeout

@@ -1,13 +1,13 @@
-"""A place in the store for one life of a group's ranks, where nothing is left of earlier ones.
+"""A fresh prefix of keys in the store for one life of a group, free of values of earlier lives.
 
-torchrun restarts ranks on the store of those that died, so what a key holds may be a dead rank's.
-Each process has a name that nobody had before, and rank 0's name becomes the place:
+torchrun restarts ranks with the same store, so a key may still hold a value of a dead process. Each
+process therefore chooses a random name, and rank 0's name becomes the prefix:
 
     rank r                                       rank 0
-    rank/r = [mine, ""]                 ──>      reads rank/r, old or new
-                                        <──      to/<its name> = [rank 0's, false]
-    rank/r = [mine, rank 0's]           ──>      whoever answers with rank 0's name is alive
-                                        <──      to/<its name> = [rank 0's, true]   once all are
+    rank/r = [r's name, ""]             ──>      reads rank/r, which may be old
+                                        <──      to/<r's name> = [rank 0's name, false]
+    rank/r = [r's name, rank 0's name]  ──>      a rank that answers with rank 0's name is alive
+                                        <──      to/<r's name> = [rank 0's name, true], once all are
 """
 
 import json
@@ -24,10 +24,11 @@ _POLL_S = 0.002
 
 
 def begin_life(store: Store, rank: int, size: int, timeout: timedelta) -> str:
-    """Return the prefix of this life's keys, the same one on all ranks, which all have to call it.
+    """Agree with all ranks on a fresh key prefix, and return it.
 
-    A rank that does not come at all ends the wait with the store's own timeout, one of which only
-    an earlier life's traces are there with TimeoutError.
+    Every rank must call it, and it blocks until all have. If a rank is missing, the wait ends with
+    the store's own timeout error, or with TimeoutError if an earlier process of that rank has left
+    values in the store.
     """
     mine = secrets.token_hex(8)
     if size == 1:

@@ -1,13 +1,15 @@
-"""Who is still there: survivors of a lost rank agree, through the store they once met at.
+"""Agreement of the survivors of a lost rank on the members of the next group.
+
+The survivors agree through the store at which they first met:
 
     generation 1    here/0   here/2   here/3        rank 1 is lost: its link has ended
-                    decision: members 0, 2, 3       the first one written counts, for everybody
+                    decision: members 0, 2, 3       the first decision written counts for all
                     meet/...                        the members open a group
-    generation 2    ...                             a member is lost before that: once more
+    generation 2    ...                             if a member is lost before that: once more
 
 Ranks keep the numbers that they had in the first group. The store alone decides: a decision is
-written once, by compare-and-set, and whoever is not in it is out, alive or not. So there is never
-a second group, whatever the links look like from anywhere.
+written once, by compare-and-set, and a rank that it does not list is out, even if it is alive. So
+the ranks never split into two groups, whatever each of them can see of the links.
 """
 
 import json
@@ -24,12 +26,13 @@ __all__ = ["Agreement", "MeetingPlace", "Shared", "agree", "first_agreement"]
 
 _POLL_S = 0.005
 _PATIENCE_NS = 2_000_000_000
-"""Whoever has not come by then may wait for one who has, and is called. Over TCP a survivor may
-need a second to see a loss for itself, and its own error says more."""
+"""The wait for missing survivors before their operations are aborted. A missing survivor may be
+blocked on a rank that is already here. Over TCP a survivor may need a second to detect a loss by
+itself, and its own error says more."""
 
 
 class Shared(Protocol):
-    """What is asked of the store; torch's stores fit."""
+    """A shared key-value store with compare-and-set, as torch's stores are."""
 
     def set(self, key: str, value: str, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
@@ -39,28 +42,28 @@ class Shared(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What the survivors of one generation have in common."""
+    """The members of one generation of a group, as the survivors have agreed."""
 
     store: Shared
     generation: int
     me: int
     members: tuple[int, ...]
-    """Their numbers in the first group, in order."""
+    """The members' ranks in the first group, in ascending order."""
     lost: Callable[[], frozenset[int]]
-    """Which ranks of the first group are lost, as far as this one can see."""
+    """A function that returns the ranks of the first group that this rank has lost."""
 
     @property
     def place(self) -> str:
-        """What the generation's keys begin with."""
+        """The prefix of the generation's keys in the store."""
         return f"slackline/generation/{self.generation}"
 
     def next(self) -> "Agreement":
-        """The generation that follows, with nobody left out yet."""
+        """Return the next generation, still with the same members."""
         return replace(self, generation=self.generation + 1)
 
 
 def first_agreement(group: Group, store: Shared) -> Agreement:
-    """What the ranks of a new group have in common."""
+    """Return the agreement of a new group, whose members are all its ranks."""
     return Agreement(
         store=store,
         generation=0,
@@ -73,13 +76,14 @@ def first_agreement(group: Group, store: Shared) -> Agreement:
 def agree(
     before: Agreement, *, least: int, deadline_ns: int, call: Callable[[], None]
 ) -> tuple[Agreement, SlacklineError | None]:
-    """Return the next generation, the same one on every survivor, and why it cannot go on.
+    """Agree on the next generation; return it, equal on all survivors, and an error or None.
 
-    Blocks until every member of `before` has come here or is lost; `call` is to end what keeps them
-    elsewhere, and runs once, where it takes them longer than a moment. What stands in the way:
-    TimeoutError, on all, that names who has not come by `deadline_ns` (of time.monotonic_ns());
-    PeerError where fewer than `least` are left, or where the others go on without this rank.
-    Raises LinkError when the store does not answer.
+    Blocks until every member of `before` has called this function or is lost. If members are
+    missing after two seconds, `call` runs once; it should abort operations that block them
+    elsewhere. The returned error says why the group cannot go on. TimeoutError, on all survivors,
+    names the members that are missing at `deadline_ns` (of time.monotonic_ns()). PeerError means
+    that fewer than `least` members are left, or that the others go on without this rank. Raises
+    LinkError if the store does not answer.
     """
     after = before.next()
     store, place = before.store, after.place
@@ -118,7 +122,7 @@ def agree(
 
 
 class MeetingPlace:
-    """A nic's Store for the members of one generation; who waits in it learns of a loss."""
+    """A nic's Store for the members of one generation, in which a wait ends if a member is lost."""
 
     def __init__(self, agreement: Agreement, deadline_ns: int) -> None:
         self._agreement = agreement
@@ -144,7 +148,7 @@ class MeetingPlace:
             return agreement.store.get(name)
 
     def check(self) -> None:
-        """Raise PeerError if a member is lost, or has gone on to the next generation."""
+        """Raise PeerError if a member is lost, or has begun the next generation."""
         agreement = self._agreement
         gone = sorted(agreement.lost() & set(agreement.members))
         if gone:
@@ -159,7 +163,7 @@ def _write(store: Shared, place: str, decision: dict[str, int | Sequence[int]]) 
 
 @contextmanager
 def _answering(me: int) -> Iterator[None]:
-    """What the store raises becomes a LinkError: nobody can agree without it."""
+    """Turn an error of the store in the body into LinkError: ranks cannot agree without it."""
     try:
         yield
     except SlacklineError:

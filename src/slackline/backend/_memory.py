@@ -1,4 +1,4 @@
-"""Tensors in memory that the engine has registered: on one host, peers read them in place."""
+"""Tensors in memory that the engine has registered, which peers on the same host read in place."""
 
 import ctypes
 import math
@@ -16,7 +16,7 @@ __all__ = ["counters", "empty", "group_of", "slackline_group", "zeros"]
 
 
 def group_of(process_group: dist.ProcessGroup | None = None) -> Group:
-    """Return the nic's Group under a torch group of this backend; None means the default group.
+    """Return the nic's Group under a torch process group; None means the default group.
 
     Raises UsageError for a group of another backend.
     """
@@ -24,7 +24,10 @@ def group_of(process_group: dist.ProcessGroup | None = None) -> Group:
 
 
 def slackline_group(process_group: dist.ProcessGroup | None) -> SlacklineGroup:
-    """Return the group as this backend's own type, under the terms of `group_of`."""
+    """Return a process group as a SlacklineGroup; None means the default group.
+
+    Raises UsageError for a group of another backend.
+    """
     group = dist.group.WORLD if process_group is None else process_group
     if group is None:
         raise UsageError("there is no default process group; call init_process_group first")
@@ -36,11 +39,10 @@ def slackline_group(process_group: dist.ProcessGroup | None) -> SlacklineGroup:
 def empty(
     *shape: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None
 ) -> torch.Tensor:
-    """Return an uninitialised CPU tensor in registered memory, which is given back when its storage
-    dies.
+    """Return an uninitialised CPU tensor in memory that the engine has registered.
 
-    `dtype` None is torch's default. The memory is the group's: the tensor must not outlive it in
-    use.
+    The memory belongs to the group, so do not use the tensor after the group's end. It is freed
+    together with the tensor's storage. `dtype` None is torch's default type.
     """
     kind = torch.get_default_dtype() if dtype is None else dtype
     count = math.prod(shape)
@@ -51,7 +53,7 @@ def empty(
     nic = group_of(group)
     nbytes = count * kind.itemsize
     address = nic.allocate(nbytes)
-    # The tensor's storage holds `memory`; when it dies, nothing can reach the address any more.
+    # The storage keeps `memory` alive; when both are gone, nothing can reach the address.
     memory = (ctypes.c_char * nbytes).from_address(address)
     weakref.finalize(memory, nic.free, address).atexit = False
     return torch.frombuffer(memory, dtype=kind).view(shape)
@@ -60,10 +62,10 @@ def empty(
 def zeros(
     *shape: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None
 ) -> torch.Tensor:
-    """As `empty`, filled with zeros."""
+    """Return a CPU tensor of zeros in registered memory; the arguments are those of `empty`."""
     return empty(*shape, dtype=dtype, group=group).zero_()
 
 
 def counters(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
-    """Return what the engine has counted for the group, by name."""
+    """Return the engine's counters of a group by name; None means the default group."""
     return dict(group_of(group).counters())

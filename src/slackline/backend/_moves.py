@@ -1,6 +1,4 @@
-"""The operations that copy tensors between ranks: broadcast, gathers, scatters, all-to-alls,
-barrier.
-"""
+"""Collectives that copy tensors between ranks, such as broadcast and all_gather, and barrier."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -24,7 +22,10 @@ Tensors = torch.Tensor | Sequence[torch.Tensor]
 
 @left_alone_by_compile
 class Moves(Poster):
-    """Operations take torch's options, or the root and timeout of its short forms."""
+    """The copying collectives of a process group, under the names by which torch calls them.
+
+    Each method takes torch's options object, or the root and timeout of torch's short forms.
+    """
 
     def broadcast(
         self, tensors: Tensors, opts: Any = 0, timeout: timedelta | None = None
@@ -57,7 +58,7 @@ class Moves(Poster):
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> dist.Work:
-        """Gather every input; `outputs[i][j]` is rank i's input j."""
+        """Gather every input from every rank; `outputs[i][j]` receives input j of rank i."""
         stage = self._stage_for(_first(inputs))
         posting = together(
             [
@@ -228,7 +229,11 @@ class Moves(Poster):
         )
 
     def _splits(self, role: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
-        """Return how many elements belong to each rank; `splits` counts rows, none means even."""
+        """Return the number of elements that belong to each rank.
+
+        `splits` counts rows of the tensor; an empty one splits the rows evenly. Raises UsageError
+        if the rows do not fit.
+        """
         rows = tensor.shape[0] if tensor.dim() else 1
         if not splits:
             if rows % self._ranks:
@@ -246,19 +251,26 @@ class Moves(Poster):
 
 
 def _addresses(base: int, counts: Sequence[int], tensor: torch.Tensor) -> list[int]:
-    """Return where the parts begin that lie one after the other from `base`."""
+    """Return the start address of each of several adjacent parts, of which the first is at `base`.
+
+    `counts` are the parts' elements.
+    """
     starts = accumulate(counts[:-1], initial=0)
     return [base + start * tensor.element_size() for start in starts]
 
 
 def _root(opts: Any) -> tuple[int, Any]:
-    """Return the root and torch's options (None in the short forms, where opts is the root)."""
+    """Return the root and torch's options.
+
+    In torch's short forms, `opts` is the root itself, and the returned options are None.
+    """
     return (opts, None) if isinstance(opts, int) else (opts.rootRank, opts)
 
 
 def _options(opts: Any, timeout: timedelta | None) -> tuple[Any, timedelta | None]:
-    """Return torch's options and the timeout; the short forms have the timeout in the options'
-    place.
+    """Return torch's options and the timeout.
+
+    In torch's short forms, `opts` is the timeout itself, and the returned options are None.
     """
     return (None, opts) if isinstance(opts, timedelta) else (opts, timeout)
 

@@ -1,12 +1,13 @@
-"""Long tensors of a device in pieces, through a ring of blocks of host memory.
+"""Operations on long tensors of a device, in pieces through a ring of blocks of host memory.
 
-    device to host   ─copy 0─┼─copy 1─┼─copy 2─┼─ ...        copies and transfers are under way
-    nic                      ├─ all_reduce 0 ─┼─ all_reduce 1 ─┼─ ...       at the same time
+    device to host   ─copy 0─┼─copy 1─┼─copy 2─┼─ ...          copies and transfers overlap
+    nic                      ├─ all_reduce 0 ─┼─ all_reduce 1 ─┼─ ...
     host to device                            ├─copy 0─┼─ ...
 
-A block takes the next piece when its last one is back on the device. So a tensor of any length
-needs the host memory of the ring only, and its time is that of the slowest of the three stages, not
-their sum (the asynchronous pipeline of workers in NTT's in-network computing, 2019).
+A block is used again when its piece has been copied back to the device. So a tensor of any length
+needs only the host memory of the ring. The time of the operation is that of the slowest of the
+three stages, not their sum (the asynchronous pipeline of workers in NTT's in-network computing,
+2019).
 """
 
 import threading
@@ -22,29 +23,29 @@ from slackline.nic import Transfer
 __all__ = ["PIECE_BYTES", "BlockRing", "Copies", "Piece", "Ready", "pieces_of"]
 
 PIECE_BYTES = 4 << 20
-"""Long enough for a device's copies and a network's transfers to be at full rate."""
+"""The bytes of a piece: enough for copies and network transfers at full rate."""
 _BLOCKS = 8
 
 
 class Ready(Protocol):
-    """What tells that a copy is done: a CUDA event."""
+    """The event of a copy's end, such as a CUDA event."""
 
     def synchronize(self) -> None:
-        """Block, without the GIL, until that is so."""
+        """Block, without the GIL, until the copy is done."""
 
 
 class Copies(Protocol):
-    """Copies of one operation, queued and not waited for; on any thread."""
+    """The asynchronous copies of one operation between host and device, callable on any thread."""
 
     def to_host(self, host: torch.Tensor, device: torch.Tensor) -> Ready:
-        """Queue a copy of what the device has computed."""
+        """Queue a copy of `device` to `host`; do not wait."""
 
     def to_device(self, device: torch.Tensor, host: torch.Tensor) -> Ready:
-        """Queue a copy of what has arrived."""
+        """Queue a copy of `host` to `device`; do not wait."""
 
 
 class Piece(NamedTuple):
-    """A part of a tensor, flat: where it is read, and where the result goes."""
+    """A part of a flat tensor on a device, as the source and the target of an operation."""
 
     source: torch.Tensor
     target: torch.Tensor
@@ -56,17 +57,17 @@ class _Block:
         self.free = threading.Event()
         self.free.set()
         self.back: Ready | None = None
-        """Its last copy to the device, which may be under way."""
+        """The block's latest copy to the device, which may still run, or None."""
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Its first bytes as a tensor of this type and length."""
+        """Return the block's first bytes as a flat tensor of the given one's type and length."""
         return self.memory[: tensor.nbytes].view(tensor.dtype)
 
 
 class BlockRing:
-    """Blocks of host memory, used in turn by the operations of one thread.
+    """A ring of blocks of host memory, used in turn by the operations of one thread.
 
-    `allocate(bytes)` gives the memory of a block, when it is first needed.
+    `allocate(bytes)` allocates the memory of a block when the block is first needed.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class BlockRing:
         self.piece_bytes = piece_bytes
         self._allocate = allocate
         self._blocks: deque[_Block] = deque()
-        """Those in use and those that were: the oldest first."""
+        """All blocks, with the least recently used one first."""
         self._most = blocks
 
     def pass_through(
@@ -88,10 +89,11 @@ class BlockRing:
         copies: Copies,
         post: Callable[[torch.Tensor], Transfer],
     ) -> Transfer:
-        """Post every piece, in order; `post` begins the transfer of one in its block.
+        """Post the transfers of all pieces, in order; return one Transfer of them all.
 
-        Returns when the last one is posted. The transfer is done when all results are on their way
-        to the device.
+        `post` starts the transfer of a piece that lies in host memory. The call blocks until the
+        last piece is posted. The Transfer is done when the copies of all results to the device are
+        queued.
         """
         transfers: list[Transfer] = []
         copied: deque[tuple[_Block, torch.Tensor, Piece, Ready]] = deque()
@@ -110,21 +112,21 @@ class BlockRing:
             while copied:
                 post_oldest()
         except BaseException:
-            # What is posted ends by itself, and keeps its block. Copies may be under way to the
-            # others, so nothing else gets their memory.
+            # Posted transfers end by themselves and keep their blocks. Copies to the other blocks
+            # may still run. So the ring drops all blocks, and later operations allocate new ones.
             self._blocks.clear()
             raise
         return Several(transfers)
 
     def _take(self, *, wait: bool) -> _Block | None:
-        """The next block; None if it is not free and need not be waited for."""
+        """Return the next block; None if it is in use and `wait` is false."""
         if len(self._blocks) < self._most and not (self._blocks and self._blocks[0].free.is_set()):
             block = _Block(self._allocate(self.piece_bytes))
         else:
             block = self._blocks[0]
             if not block.free.is_set() and not wait:
                 return None
-            block.free.wait()  # ends: every transfer has a timeout
+            block.free.wait()  # This wait ends, since every transfer has a timeout.
             self._blocks.popleft()
         if block.back is not None:
             block.back.synchronize()
@@ -135,7 +137,7 @@ class BlockRing:
 
 
 def pieces_of(source: torch.Tensor, target: torch.Tensor, piece_bytes: int) -> list[Piece]:
-    """Cut two flat tensors of one type and length; all pieces but the last have `piece_bytes`."""
+    """Cut two flat tensors of the same type and length into pieces of at most `piece_bytes`."""
     count = piece_bytes // source.element_size()
     return [
         Piece(source[start : start + count], target[start : start + count])
@@ -146,7 +148,7 @@ def pieces_of(source: torch.Tensor, target: torch.Tensor, piece_bytes: int) -> l
 def _follow(
     block: _Block, transfer: Transfer, copies: Copies, piece: Piece, host: torch.Tensor
 ) -> Transfer:
-    """The transfer, and after it the copy back; then the block is free."""
+    """Return a Transfer that, after `transfer`, queues the copy to the device and frees `block`."""
 
     def land() -> None:
         block.back = copies.to_device(piece.target, host)

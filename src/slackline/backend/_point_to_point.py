@@ -1,4 +1,4 @@
-"""Sends and receives, and the barrier that names who is missing."""
+"""Sends and receives, and the monitored barrier, which names missing ranks."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -23,7 +23,11 @@ _ROLL_CALL = _TAGS - 1
 
 @left_alone_by_compile
 class PointToPoint(Poster):
-    """The n-th send with a tag meets the n-th receive with it, whatever else is under way."""
+    """The point-to-point operations of a process group, under the names by which torch calls them.
+
+    The n-th send with a tag matches the n-th receive with the same tag, whatever other operations
+    are in flight.
+    """
 
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int = 0) -> dist.Work:
         tensor = only_tensor(tensors)
@@ -53,12 +57,12 @@ class PointToPoint(Poster):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """Block until all ranks are here; rank 0 raises TimeoutError that names who did not come.
+        """Block until all ranks have called it; rank 0's TimeoutError names missing ranks.
 
-        `timeout` None is the group's, `default_timeout`; zero counts as None. With `wait_all_ranks`
-        the error names all of them, else the first. Where one of them has ended or left, PeerError
-        names it at once. The other ranks fail with what rank 0's end does to them, or with a
-        timeout of their own.
+        `timeout` None or zero is the group's `default_timeout`. With `wait_all_ranks` the error
+        names all missing ranks, else only the first. If a rank has ended or left the group, rank 0
+        raises PeerError at once, which names this rank. The other ranks then fail because rank 0
+        has ended, or with a timeout of their own.
         """
         limit = timeout or self.default_timeout
         if self._me != 0:
@@ -93,7 +97,7 @@ class PointToPoint(Poster):
 
 
 def _shown(peer: int, tag: int) -> Facts:
-    """Return the facts of a message for a profile; peer -1 is any rank."""
+    """Return the names and values that a profile shows of a message; peer -1 is any rank."""
     return {"peer": peer, "tag": tag}
 
 

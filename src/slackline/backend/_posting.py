@@ -1,4 +1,4 @@
-"""How every operation goes from a torch call to the nic and back as a Work."""
+"""The common path of all operations, from torch's call to the nic and back as a torch Work."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,30 +20,31 @@ from slackline.errors import UsageError
 from slackline.nic import Group, Transfer
 
 _UNHEARD = 64
-"""Works that are kept for C++. DistributedDataParallel needs its last one, until its backward."""
+"""The dropped Works that stay alive for torch's C++ code, which may still wait for one of them.
+DistributedDataParallel needs its latest Work until its backward."""
 
 __all__ = ["PiecePosting", "Poster", "Posting", "together"]
 
 
 class Posting(Protocol):
-    """A nic operation with everything decided but when and how it is waited for."""
+    """A function that posts a nic operation whose tensors and ranks are fixed already."""
 
     def __call__(self, *, timeout: timedelta | None, blocking: bool) -> Transfer: ...
 
 
 class PiecePosting(Protocol):
-    """A nic operation on any piece of a tensor, in place, in the host's memory."""
+    """A function that posts an in-place nic operation on a piece of a tensor in host memory."""
 
     def __call__(self, host: torch.Tensor, /, *, timeout: timedelta | None) -> Transfer: ...
 
 
 @left_alone_by_compile
 class Poster(Identity):
-    """The middle of the group: it posts what the operations above it have put together.
+    """The base class of a group's operations, which posts them and makes their Works.
 
-    Operations meet their like on other ranks by the order of the calls. A CUDA tensor's operation
-    can only be posted once its copy to the host is done, so from the first one on, all of the
-    group's operations go through one lane that keeps them in order.
+    Collectives are matched between ranks by the order of the calls. An operation on a CUDA tensor
+    can be posted only after its copy to the host. So from the first such operation on, one thread
+    (a CudaLane) posts all operations of the group, in the order of the calls.
     """
 
     def __init__(self, nic: Group, store: Store) -> None:
@@ -56,10 +57,13 @@ class Poster(Identity):
         self._coalesced: list[dist.Work] | None = None
         self._unheard: deque[TransferWork] = deque(maxlen=_UNHEARD)
         self._collectives = 0
-        """How many collectives were begun; the same number means the same one on every rank."""
+        """The number of collectives so far; on every rank it identifies the same collective."""
 
     def _stage_for(self, tensor: torch.Tensor) -> Stage:
-        """Return the Stage for an operation on tensors like this one."""
+        """Return a new Stage (buffers in host memory) for an operation on this tensor's device.
+
+        Raises UsageError for a device other than cpu and cuda.
+        """
         kind = tensor.device.type
         if kind == "cpu":
             return HostStage()
@@ -82,10 +86,12 @@ class Poster(Identity):
         timeout: timedelta | None = None,
         message: Facts | None = None,
     ) -> dist.Work:
-        """Post and return the Work; done already if torch's options say the call is synchronous.
+        """Post an operation and return its Work.
 
-        `opts` are torch's options of the operation or None; `timeout` is that of the calls without
-        options. A profile says `message` of what is no collective, and the number of what is one.
+        `opts` are torch's options or None; `timeout` is the timeout of a call without options. If
+        the options ask for a synchronous call, block until the operation is done, unless the group
+        has already used CUDA tensors. In a profile, a point-to-point operation shows `message`, and
+        a collective (None) its number.
         """
         if message is None:
             self._collectives += 1
@@ -110,9 +116,10 @@ class Poster(Identity):
         timeout: timedelta | None,
         after: Callable[[], None] | None,
     ) -> dist.Work:
-        """As `_run`, for the pieces of one long tensor of a device, which gets the results.
+        """Post a collective on the pieces of a long tensor of a device, and return its Work.
 
-        `after` is called when the copies to the device are queued.
+        `after` is called when the copies of all results to the device are queued. The other
+        arguments are those of `_run`.
         """
         self._collectives += 1
         limit = self._limit(opts, timeout)
@@ -178,13 +185,13 @@ class Poster(Identity):
         return work
 
     def _limit(self, opts: Any, timeout: timedelta | None) -> timedelta | None:
-        """Return the timeout of one call; None leaves it to the nic's group."""
+        """Return the timeout of one call; None means the timeout of the nic's group."""
         if timeout is None and opts is not None and opts.timeout > timedelta():
             timeout = opts.timeout
         return self._timeout if timeout is None else timeout
 
     def _start_coalescing(self, device: torch.device) -> None:
-        """Collect the Works from here on, so that `_end_coalescing` gives one for them all."""
+        """Collect the Works of the following calls until `_end_coalescing` merges them."""
         self._coalesced = []
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
@@ -196,7 +203,7 @@ class Poster(Identity):
 
 
 def together(postings: Sequence[Posting]) -> Posting:
-    """Make one posting of several, which run side by side."""
+    """Return a posting that posts several operations, which run concurrently."""
 
     def post(*, timeout: timedelta | None, blocking: bool) -> Transfer:
         transfer = Several([posting(timeout=timeout, blocking=False) for posting in postings])

@@ -1,4 +1,4 @@
-"""Operations in torch's profiles: an event from the call to the end, with what it was about."""
+"""Events of operations in torch's profiles, each from the call to the operation's end."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,7 +11,7 @@ from slackline.backend._torch import fast_record
 __all__ = ["Facts", "profiling", "recorded"]
 
 Facts = Mapping[str, int | str]
-"""Names and values that an event shows; names of torch's own must not be among them."""
+"""Names and values that an event shows; the names must differ from torch's own."""
 
 
 def profiling() -> bool:
@@ -26,12 +26,12 @@ def recorded(
     results: Sequence[torch.Tensor],
     facts: Facts,
 ) -> dist.Work:
-    """Post, with the operation's time in torch's profile.
+    """Call `post`, which posts an operation, and record the operation in torch's profile.
 
-    A blocking operation is one event, "slackline:NAME". Another one is such an event from the call
-    to its end, wherever that is, and within it one of the call, "slackline:NAME posted". The event
-    that ends within the call shows `facts`, the bytes of `results` and, where the profiler was
-    asked to record shapes, their shapes and types.
+    A blocking operation gives one event, "slackline:NAME". An asynchronous one gives two: an event
+    "slackline:NAME" from the call to the operation's end, and in it "slackline:NAME posted" for the
+    call. The event that ends within the call shows `facts` and the bytes of `results`. It also
+    shows their shapes and types, if the profiler records shapes.
     """
     event = f"slackline:{name}"
     shown = {"bytes": sum(each.numel() * each.element_size() for each in results), **facts}

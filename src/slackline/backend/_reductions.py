@@ -1,4 +1,4 @@
-"""The operations that combine the ranks' tensors: all_reduce, reduce, reduce_scatter, and so on."""
+"""Collectives that reduce the ranks' tensors: all_reduce, reduce, reduce_scatter, and so on."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import distributed as dist
-from torch.autograd import profiler  # its variable is asked at each call: fast
+from torch.autograd import profiler  # `allreduce` reads its flag directly, which is fast
 
 from slackline.backend._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
 from slackline.backend._pieces import PIECE_BYTES, pieces_of
@@ -33,18 +33,21 @@ Tensors = torch.Tensor | Sequence[torch.Tensor]
 _SUM = dist.ReduceOp.SUM
 _REDUCTIONS = {
     number: (op, dict(codes)) for number, (op, codes) in REDUCTIONS.items()
-}  # bare: fast
+}  # plain dicts, which are faster than read-only mappings
 
 
 @left_alone_by_compile
 class Reductions(Poster):
-    """Operations take torch's options, or the reduction and timeout of its short forms."""
+    """The reducing collectives of a process group, under the names by which torch calls them.
+
+    Each method takes torch's options object, or the reduction and timeout of torch's short forms.
+    """
 
     def allreduce(
         self, tensors: Tensors, opts: Any = _SUM, timeout: timedelta | None = None
     ) -> dist.Work:
-        # The straight line for one plain CPU tensor: training pays this call's overhead most often.
-        # What it does not recognise goes to `_all_reduce`, which knows every case and every error.
+        # This fast path serves one contiguous CPU tensor, the most frequent call of training.
+        # All other cases, and all errors, are left to `_all_reduce`.
         if (
             type(opts) is AllreduceOptions
             and self._lane is None
@@ -60,7 +63,7 @@ class Reductions(Poster):
             if plain:
                 self._collectives += 1
                 address = tensor.data_ptr()
-                given = opts.timeout  # torch's "unset" is minus one millisecond
+                given = opts.timeout  # torch marks an unset timeout by minus one millisecond
                 limit = given if given.days >= 0 else self._timeout
                 if opts.asyncOp:
                     transfer = self._nic.all_reduce(
@@ -87,8 +90,10 @@ class Reductions(Poster):
     def _all_reduce_sparse(
         self, tensor: torch.Tensor, op: Any, options: Any, timeout: timedelta | None
     ) -> dist.Work:
-        """As `allreduce`, for a sparse tensor and sums only. Blocks, also in its asynchronous form:
-        the lengths of later messages depend on the first one's.
+        """Sum a sparse tensor over the ranks; raise UsageError for another reduction.
+
+        Blocks even if the call is asynchronous, since the lengths of later messages depend on the
+        first message.
         """
         if reduction_number(op) != reduction_number(_SUM):
             raise UsageError(f"slackline adds sparse tensors; it does not reduce them with {op}")
@@ -246,14 +251,14 @@ class Reductions(Poster):
         )
 
     def _in_place(self, stage: Stage, tensor: torch.Tensor, op: Any) -> tuple[int, int]:
-        """Return source and target of an operation that overwrites its input."""
+        """Return the source and target addresses of an operation that overwrites its input."""
         if premultiplier(op) is None:
             address = stage.both(tensor)
             return address, address
         return self._source(stage, tensor, op), stage.target(tensor)
 
     def _source(self, stage: Stage, tensor: torch.Tensor, op: Any) -> int:
-        """Return the address of the tensor's elements, multiplied if the reduction says so."""
+        """Return the address of the tensor's elements, multiplied by a PREMUL_SUM's factor."""
         factor = premultiplier(op)
         if factor is None:
             return stage.source(tensor)
@@ -261,8 +266,9 @@ class Reductions(Poster):
 
 
 def _reduction(opts: Any) -> tuple[Any, Any]:
-    """Return the reduction and torch's options (None in the short forms, where opts is the
-    reduction).
+    """Return the reduction and torch's options.
+
+    In torch's short forms, `opts` is the reduction itself, and the returned options are None.
     """
     if hasattr(opts, "reduceOp"):
         return opts.reduceOp, opts

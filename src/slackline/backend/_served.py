@@ -1,4 +1,4 @@
-"""Groups that torch takes for another backend's: alone, or beside the backends of other devices."""
+"""Groups that torch knows under another backend's name, alone or beside other backends."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -27,7 +27,10 @@ _OPERATIONS = (
 
 @left_alone_by_compile
 class ServedGroup(SlacklineGroup):
-    """A group that a program has asked of gloo; torch knows it by that name."""
+    """A slackline group in place of one that the program has requested from gloo.
+
+    torch knows the group by the name gloo.
+    """
 
     stands_for = "gloo"
 
@@ -36,10 +39,11 @@ class ServedGroup(SlacklineGroup):
 
 
 class MixedGroup(ServedGroup):
-    """A group of slackline on CPUs, and of torch's `others` on the devices that have backends
-    there: `cpu:gloo,cuda:nccl`.
+    """A group that uses slackline on CPUs and other torch backends on other devices.
 
-    The first tensor of an operation, or its device where it has no tensor, decides between them.
+    An example is `cpu:gloo,cuda:nccl`. The device of an operation's first tensor, or the device
+    argument of an operation without tensors, selects the backend. `others` is torch's process group
+    with the other backends.
     """
 
     def __init__(self, nic: Group, store: Store, on_end: Callable[[], None], others: Any) -> None:
@@ -70,7 +74,7 @@ class MixedGroup(ServedGroup):
         self._others.set_timeout(timeout)
 
     def _set_default_timeout(self, timeout: timedelta) -> None:
-        super().set_timeout(timeout)  # torch asks each backend by itself
+        super().set_timeout(timeout)  # torch calls each other backend itself
 
     def _has_hooks(self) -> bool:
         return bool(self._others._has_hooks())
@@ -98,8 +102,9 @@ class MixedGroup(ServedGroup):
                 self._others.abort()
 
     def _goes_elsewhere(self, given: object) -> bool | None:
-        """Whether the operation with this argument is of another backend; None if it has neither
-        tensor nor device.
+        """Return whether an operation with this argument belongs to another backend.
+
+        The result is None if the argument has neither a tensor nor a device.
         """
         if isinstance(given, torch.Tensor | torch.device):
             device = given.device if isinstance(given, torch.Tensor) else given
@@ -114,7 +119,7 @@ class MixedGroup(ServedGroup):
 
 
 def _routed(name: str) -> Callable[..., Any]:
-    """Return the operation called `name`, which goes where its arguments' device says."""
+    """Return the method called `name`, which selects the backend by its arguments' device."""
     ours = getattr(SlacklineGroup, name)
 
     @wraps(ours)
@@ -140,10 +145,11 @@ def create_served(
     ranks: Sequence[int],
     others: dist.ProcessGroup | None,
 ) -> SlacklineGroup:
-    """Create a group in the place of one of gloo, from the arguments of torch's ProcessGroupGloo.
+    """Create a group in place of one of gloo, from the arguments of torch's ProcessGroupGloo.
 
-    `ranks` are its members' ranks in the default group, empty for that one; `others` has the
-    backends of other devices. Blocks until all ranks are there, or raises TimeoutError.
+    `ranks` are the members' ranks in the default group, and empty for the default group itself.
+    `others` is a process group with the backends of other devices, or None. Blocks until all ranks
+    are here, or raises TimeoutError.
     """
     options = BackendOptions()
     options.store = store

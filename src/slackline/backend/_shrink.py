@@ -1,4 +1,4 @@
-"""The default group goes on without the ranks that were lost, in the same processes."""
+"""Replacement of the default group, after the loss of ranks, by one of the surviving processes."""
 
 import time
 from collections.abc import Mapping
@@ -20,30 +20,31 @@ __all__ = ["Shrunk", "shrink"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shrunk:
-    """What became of the default group. Ranks are those of the group before and after."""
+    """The result of a shrink of the default group: the new ranks, and the lost ones."""
 
     rank: int
     size: int
     ranks: Mapping[int, int]
-    """The new rank of every old one that is still there."""
+    """The new rank of every survivor, by its old rank."""
     lost: tuple[int, ...]
-    """The old ranks that are not."""
+    """The old ranks of the lost members."""
 
 
 def shrink(*, timeout: timedelta = timedelta(seconds=30), min_ranks: int = 1) -> Shrunk:
-    """Replace the default group by one of the ranks that are still there, without a restart.
+    """Replace the default group by a group of the surviving ranks, without a restart.
 
-    Every survivor calls it, once it has met a PeerError or LinkError; it returns when all of them
-    have, with new ranks in the old order. All other process groups of torch are destroyed, and
-    whatever was posted in them; models must be wrapped anew. Engine and links stay.
+    Every survivor must call it after a PeerError or LinkError. The call blocks until all survivors
+    have called it; new ranks are in the order of the old ones. All other process groups of torch
+    are destroyed with their posted operations, and models must be wrapped again. Engine and links
+    stay.
 
-    The survivors agree through the store of the first init_process_group, which has to outlive any
-    rank. Ranks that die meanwhile are left out too.
+    The survivors agree through the store of the first init_process_group, which must outlive every
+    rank. Ranks that die during the call are left out too.
 
-    Raises TimeoutError, on all survivors, that names the ranks which are alive but have not come
-    within `timeout`; call it again to go on waiting. PeerError where fewer than `min_ranks` are
-    left, or where the others went on without this rank because their links to it had failed: it has
-    to leave. LinkError when the store does not answer.
+    Raises TimeoutError on all survivors, with the ranks that are alive but have not called within
+    `timeout`; call again to wait longer. Raises PeerError if fewer than `min_ranks` survive, or if
+    the others went on without this rank because their links to it had failed; this rank must then
+    exit. Raises LinkError if the store does not answer.
     """
     if timeout <= timedelta():
         raise UsageError(f"timeout must be positive, not {timeout}")
@@ -51,7 +52,7 @@ def shrink(*, timeout: timedelta = timedelta(seconds=30), min_ranks: int = 1) ->
         raise UsageError(f"min_ranks must be positive, not {min_ranks}")
     group = slackline_group(None)
     before = group.agreement
-    assert before is not None  # the groups that torch makes have one
+    assert before is not None  # Context sets it for each torch group
     deadline_ns = time.monotonic_ns() + timeout // timedelta(microseconds=1) * 1000
     after, opened = _meet_again(group, before, deadline_ns, min_ranks)
     _replace(group, after, opened)
@@ -67,7 +68,7 @@ def shrink(*, timeout: timedelta = timedelta(seconds=30), min_ranks: int = 1) ->
 def _meet_again(
     group: SlacklineGroup, before: Agreement, deadline_ns: int, min_ranks: int
 ) -> tuple[Agreement, Group]:
-    """The first generation whose members all live long enough to open their group."""
+    """Agree on generations until the members of one have opened a group; return both."""
     agreement = before
 
     def call() -> None:
@@ -77,14 +78,14 @@ def _meet_again(
 
     while True:
         agreement, error = agree(agreement, least=min_ranks, deadline_ns=deadline_ns, call=call)
-        group.agreement = agreement  # a later call goes on from here
+        group.agreement = agreement  # A later call continues from this generation.
         if error is not None:
             raise error
         place = MeetingPlace(agreement, deadline_ns)
         left_us = max(1, (deadline_ns - time.monotonic_ns()) // 1000)
         try:
             place.check()
-            # Once all have met, no engine touches memory of the old groups any more.
+            # After this meeting, no rank's engine accesses memory of the old groups any more.
             return agreement, create.reopen(
                 place,
                 agreement.members.index(agreement.me),
@@ -98,7 +99,7 @@ def _meet_again(
 
 
 def _replace(group: SlacklineGroup, agreement: Agreement, opened: Group) -> None:
-    """Make `opened` torch's default group. All its other groups go."""
+    """Make `opened` torch's default group, and destroy all other process groups."""
     store = agreement.store
     assert isinstance(store, Store)
     backend = dist.get_backend()

@@ -1,4 +1,4 @@
-"""All_reduce of sparse tensors: everyone gathers all indices and values, and adds them up."""
+"""All_reduce of sparse tensors: each rank gathers all ranks' indices and values and adds them."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,11 +14,11 @@ Gather = Callable[[Sequence[torch.Tensor], torch.Tensor], None]
 
 
 def add_sparse(tensor: torch.Tensor, rank: int, ranks: int, gather: Gather) -> None:
-    """Replace a sparse COO tensor by the sum of all ranks' tensors, coalesced, in rank order.
+    """Replace a sparse COO tensor by the coalesced sum of all ranks' tensors, added in rank order.
 
-    `gather(outputs, source)` fills one output for each rank, of any lengths, and blocks. The number
-    of values may differ between ranks. Raises UsageError for more than 16 dimensions, MismatchError
-    on all ranks where their shapes differ.
+    `gather(outputs, source)` must gather `source` of each rank into one output for each rank, of
+    any lengths, and block. The number of values may differ between ranks. Raises UsageError for
+    more than 16 dimensions, and MismatchError on all ranks if the tensors' shapes differ.
     """
     if tensor.dim() > _MOST_DIMENSIONS:
         raise UsageError(

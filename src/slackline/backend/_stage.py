@@ -1,4 +1,4 @@
-"""Where an operation's bytes lie: a tensor's own memory, or a contiguous copy beside it."""
+"""The memory of an operation's tensors: the tensor's own, or that of a contiguous copy."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -19,30 +19,33 @@ __all__ = [
 
 
 class Stage(Protocol):
-    """Gives the memory of one operation's tensors. Keep it until the operation is done."""
+    """The contiguous memory of one operation's tensors.
+
+    The caller must keep the object until the operation ends.
+    """
 
     def source(self, tensor: torch.Tensor) -> int:
-        """Return the address of the tensor's elements, contiguous, to be read."""
+        """Return the address of the tensor's contiguous elements, for reading."""
 
     def temporary(self, tensor: torch.Tensor) -> int:
-        """As `source`, for a tensor that nobody else has."""
+        """Return a source address for a tensor to which the caller keeps no reference."""
 
     def target(self, tensor: torch.Tensor) -> int:
-        """Return an address to write the elements to, contiguous; `land` brings them home."""
+        """Return an address for writing contiguous elements, which `land` copies to the tensor."""
 
     def both(self, tensor: torch.Tensor) -> int:
-        """Return an address that is source and target at once."""
+        """Return one address of the tensor's elements for reading and writing."""
 
     @property
     def lands(self) -> bool:
-        """Whether `land` has anything to do."""
+        """True if `land` has anything to copy."""
 
     def land(self) -> None:
-        """Bring what was written home to the tensors. Called once, after success, on any thread."""
+        """Copy written elements to their tensors; call once, after success, on any thread."""
 
 
 class HostStage:
-    """The Stage of CPU tensors: contiguous ones are used in place, others through a copy."""
+    """The Stage of CPU tensors, which copies only tensors that are not contiguous."""
 
     __slots__ = ("_kept", "_landings")
 
@@ -85,27 +88,29 @@ class HostStage:
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements in one dimension: the tensor's own memory if it is plain, or a copy."""
+    """Return the tensor's elements in one dimension: a view if `is_plain`, else a copy."""
     return (tensor.detach() if is_plain(tensor) else _copy(tensor)).view(-1)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its memory is its elements in order; raises UsageError for what is not dense."""
+    """Return whether a tensor's memory is exactly its elements in order.
+
+    A tensor with lazy conjugation or negation is not plain. Raises UsageError for a tensor that is
+    not dense.
+    """
     if tensor.layout is not torch.strided:
         raise UsageError(f"slackline takes dense tensors, not one of layout {tensor.layout}")
     return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements in memory of their own, contiguous, conjugated and negated as they should
-    be.
-    """
+    """Return a contiguous copy of a tensor, with lazy conjugation and negation applied."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     return plain.clone(memory_format=torch.contiguous_format)
 
 
 def only_tensor(tensors: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the one tensor of torch's lists of one tensor; raises UsageError for more or none."""
+    """Return the only tensor of a list, as torch passes it; raise UsageError for another number."""
     if isinstance(tensors, torch.Tensor):
         return tensors
     if len(tensors) != 1:
@@ -116,7 +121,10 @@ def only_tensor(tensors: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
 def only_list(
     lists: Sequence[torch.Tensor] | Sequence[Sequence[torch.Tensor]], size: int, role: str
 ) -> list[torch.Tensor]:
-    """Return the one list (of one tensor for each rank) of torch's lists of one list."""
+    """Return the list of one tensor for each rank, which torch may pass within another list.
+
+    Raises UsageError, which begins with `role`, if the list has not `size` tensors.
+    """
     if len(lists) == 1 and not isinstance(lists[0], torch.Tensor):
         parts = list(lists[0])
     else:
@@ -129,7 +137,7 @@ def only_list(
 
 
 def check_alike(tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
-    """Raise UsageError unless all tensors have the type of the operation."""
+    """Raise UsageError unless all tensors have the operation's element type."""
     for tensor in tensors:
         if tensor.dtype != dtype:
             raise UsageError(

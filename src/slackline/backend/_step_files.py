@@ -1,4 +1,4 @@
-"""The files of saved steps: each has its step in its name, and is there whole or not at all."""
+"""The files of saved training steps, written atomically and named by the step's number."""
 
 import os
 import re
@@ -8,11 +8,11 @@ __all__ = ["saved_steps", "write_step"]
 
 _NAME = re.compile(r"step-(\d{12})\.pt")
 _KEPT = 2
-"""The latest, and the one before for who is just reading it."""
+"""The files to keep: the latest, and the one before, which another rank may be reading."""
 
 
 def saved_steps(folder: Path) -> dict[int, Path]:
-    """The files in `folder` by their step; none where there is no folder."""
+    """Return the files of saved steps in `folder`, by step; empty if there is no folder."""
     if not folder.is_dir():
         return {}
     names = ((path, _NAME.fullmatch(path.name)) for path in folder.iterdir())
@@ -20,7 +20,10 @@ def saved_steps(folder: Path) -> dict[int, Path]:
 
 
 def write_step(folder: Path, step: int, data: bytes) -> Path:
-    """Write a step's file and remove old ones. Several ranks may do so at once."""
+    """Write a step's file, sync it to disk, and remove old files; return the new path.
+
+    Several ranks may call it for the same folder at once.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{step:012}.pt"
     part = folder / f"{path.name}.{os.getpid()}.part"
@@ -31,7 +34,7 @@ def write_step(folder: Path, step: int, data: bytes) -> Path:
     part.replace(path)
     entry = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(entry)  # the new name
+        os.fsync(entry)  # makes the renaming durable
     finally:
         os.close(entry)
     files = saved_steps(folder)

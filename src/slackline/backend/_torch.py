@@ -1,4 +1,4 @@
-"""The adapter to torch's untyped edges: the names whose types its stubs lack or get wrong."""
+"""The adapter to torch's untyped interfaces: names whose types torch's stubs lack or get wrong."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -34,9 +34,9 @@ Store = c10d.Store
 if TYPE_CHECKING:
 
     class TorchGroup:
-        """torch's ProcessGroup without its overloads: each call arrives in several forms.
+        """torch's ProcessGroup as a base class for type checking, without its overloads.
 
-        Without its store, too, which a subclass must not hand to the constructor.
+        The constructor takes no store, since a subclass must not pass one.
         """
 
         def __init__(self, rank: int, size: int) -> None: ...
@@ -46,19 +46,22 @@ else:
 
 
 def reduction_number(op: Any) -> int:
-    """Return torch's number of a reduction, whether `op` is its ReduceOp or the enum's member."""
-    return hash(op)  # defined so by torch; the only reading that needs no conversion
+    """Return torch's number of a reduction; `op` is a ReduceOp or a member of its enum."""
+    return hash(op)  # torch defines the hash as the number; this needs no conversion
 
 
 def backend_options(name: str, timeout: timedelta) -> Any:
-    """Return options as a backend has them, from which torch reads the timeout."""
+    """Return torch's options object of a backend, from which torch reads the timeout."""
     return c10d.Backend.Options(name, timeout)
 
 
 def fast_record(
     name: str, tensors: Sequence[torch.Tensor], facts: Mapping[str, int | str]
 ) -> AbstractContextManager[object]:
-    """Return a context that is a user's event in torch's profile, with tensors and facts."""
+    """Return a context that records a user event in torch's profile.
+
+    The event shows `facts`, and the shapes of `tensors` if the profiler records shapes.
+    """
     record: Any = torch._C._profiler
     found: AbstractContextManager[object] = record._RecordFunctionFast(
         name, list(tensors), {**facts, "scope": "user_scope"}
@@ -67,10 +70,10 @@ def fast_record(
 
 
 def left_alone_by_compile(kind: type[_Kind]) -> type[_Kind]:
-    """Have torch.compile run the class's methods, and all that they call, as they are.
+    """Exclude a class's methods and all their calls from torch.compile; return the class.
 
-    torch's C++ calls them while dynamo watches for frames to compile, DistributedDataParallel's
-    broadcast of buffers for one, and dynamo fails on a process group as `self`.
+    torch's C++ may call the methods while dynamo looks for frames to compile, for example in
+    DistributedDataParallel's broadcast of buffers. Dynamo fails on a process group as `self`.
     """
     frames: Any = torch._C._dynamo.eval_frame
     skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
@@ -82,10 +85,10 @@ def left_alone_by_compile(kind: type[_Kind]) -> type[_Kind]:
 
 
 def new_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return a stream from the device's pool."""
+    """Return a CUDA stream from the device's pool."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def new_event(*, blocking: bool, timing: bool = False) -> torch.cuda.Event:
-    """Return an event; a blocking one lets the waiting thread sleep."""
+    """Return a CUDA event; with `blocking`, a thread that waits for the event sleeps."""
     return torch.cuda.Event(enable_timing=timing, blocking=blocking)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Transfers made of transfers: several at once, and one with something left to do at its end."""
+"""Transfers composed of others: all of several, and one with a continuation at its end."""
 
 import threading
 import time
@@ -14,8 +14,9 @@ Callback = Callable[[BaseException | None], None]
 
 
 class Several:
-    """Done when all of `transfers` are; fails with the error of the first that failed, in their
-    order.
+    """A Transfer that is done when all of `transfers` are.
+
+    If some fail, the error is that of the first failed one in the order of `transfers`.
     """
 
     source: int | None = None
@@ -58,10 +59,10 @@ class Several:
 
 
 class Then:
-    """`transfer` followed by `land()`, which runs once if it succeeded.
+    """A Transfer that runs `land()` once after `transfer` has succeeded.
 
-    It runs where the transfer's callbacks run, or in a thread that waits, whichever is first. An
-    error that `land` raises is the error of the whole.
+    The function runs in the thread of the transfer's callbacks or in a thread that waits, whichever
+    is first. An error that `land` raises becomes the error of this Transfer.
     """
 
     def __init__(self, transfer: Transfer, land: Callable[[], None]) -> None:
@@ -100,7 +101,7 @@ class Then:
             if error is None:
                 try:
                     self._land()
-                except Exception as failure:  # whatever it is, whoever waits shall see it
+                except Exception as failure:  # any error must reach the threads that wait
                     error = failure
             self._error = error
             self._ended = True

@@ -1,4 +1,4 @@
-"""What torch gets back from an operation: its Work, and the Future of it."""
+"""The objects that an operation returns to torch: its Work, and the Work's Future."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ _IN_CALLBACK = ContextVar("in a future's callback", default=False)
 
 @left_alone_by_compile
 class TransferWork(dist.Work):
-    """The Work of a posted transfer. It holds the operation's tensors and memory until that is
-    done.
+    """The Work of a posted transfer, which keeps the operation's tensors alive until its end.
 
-    torch's DistributedDataParallel gives the Work of its note to ranks that have no more inputs to
-    C++ and drops it in Python. C++ alone does not keep a Python object alive, and waits for ever on
-    a Work without one. So a Work of few elements that is dropped unheard goes to `unheard`.
+    torch's DistributedDataParallel announces by a small all_reduce that a rank has more inputs,
+    passes its Work to C++, and drops it in Python. C++ does not keep the Python object alive, and
+    waits for ever on a Work whose Python object is gone. So a Work of few elements that is dropped
+    in Python before any wait is kept in `unheard`.
     """
 
     unheard: deque["TransferWork"] | None = None
-    """The last such Works of the group, which keeps them; None: there is no group to do so."""
+    """The group's list of Works that Python dropped before any wait; None without a group."""
 
     def __init__(
         self, transfer: Transfer, results: Sequence[torch.Tensor], kept: Any = None
@@ -46,9 +46,9 @@ class TransferWork(dist.Work):
         self._heard = False
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Block until the operation is done; zero means the operation's own timeout.
+        """Block until the operation is done; `timeout` zero means the operation's own timeout.
 
-        Raises the `slackline.errors` type of what went wrong.
+        Raises the operation's error, of a type of `slackline.errors`.
         """
         self._heard = True
         self._transfer.wait(timeout or None)
@@ -61,11 +61,11 @@ class TransferWork(dist.Work):
         return self._transfer.done() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """Return what went wrong; None while the operation runs and after success."""
+        """Return the operation's error; None while the operation runs and after success."""
         if self._transfer.done():
             try:
                 self._transfer.wait()
-            except Exception as error:  # handed over, not hidden
+            except Exception as error:  # The error is returned, so it is not hidden.
                 return error
         return None
 
@@ -79,7 +79,7 @@ class TransferWork(dist.Work):
         return list(self._results)
 
     def source_rank(self) -> int:
-        """Return the rank that a receive from any source came from."""
+        """Return the rank that a receive from any source came from; -1 if there is none."""
         source = self._transfer.source
         return -1 if source is None else source
 
@@ -87,15 +87,16 @@ class TransferWork(dist.Work):
         return self.source_rank()
 
     def get_future(self) -> Future[Any]:
-        """Return a Future of the list of result tensors. Blocks in a callback of another Future.
+        """Return a Future of the list of result tensors.
 
-        A future carries a failure across C++ as text, so it fails with a RuntimeError that names
-        type and message of the error; `wait` raises the error itself.
+        The call blocks until the operation is done if it is made in a callback of another Future.
+        A Future passes an error through C++ as text, so it fails with a RuntimeError that names the
+        error's type and message; `wait` raises the error itself.
         """
         self._heard = True
         if self._future is None:
             if _IN_CALLBACK.get():
-                # Futures end on one thread, and this is it: a future made here must have ended.
+                # All Futures end on this thread, so one made here would otherwise never end.
                 self._outlast()
             self._future = self._make_future()
         return self._future
@@ -118,19 +119,19 @@ class TransferWork(dist.Work):
                 raise failures[0]
             return self.result()
 
-        # Only a callback's error becomes an error in C++; one set from Python would pass for a
-        # result there.
+        # C++ sees an error only if a callback raises it; an exception object that Python sets
+        # would be taken for a result.
         future = ended.then(pass_on)
         if self._transfer.done():
-            # C++ reads the value at once where it has waited for the Work, so that this must not
-            # wait its turn among the callbacks.
+            # After a wait for the Work, C++ reads the value at once, so the Future must be
+            # completed here and not later by a callback.
             end(self.exception())
         else:
             self._transfer.add_done_callback(end)
         return future
 
     def _outlast(self) -> None:
-        with suppress(Exception):  # the future will tell
+        with suppress(Exception):  # the Future will raise the error
             self._transfer.wait()
 
     def _new_future(self) -> Future[Any]:
@@ -140,19 +141,19 @@ class TransferWork(dist.Work):
         future.set_result(None)
 
     def __del__(self) -> None:
-        # Whoever drops the Work of a running operation leaves its memory to the operation.
+        # A dropped Work's operation may still run, so a callback keeps its memory alive.
         if not self._transfer.done():
             held = (self._results, self._kept)
             self._transfer.add_done_callback(partial(_drop, held))
         if self.unheard is None or self._heard:
             return
         if sum(result.numel() for result in self._results) <= _NOTE_ELEMENTS:
-            self.unheard.append(self)  # and so it lives on
+            self.unheard.append(self)  # The reference keeps the Work alive.
 
 
 @left_alone_by_compile
 class DoneWork(dist.Work):
-    """The Work of an operation that ended well inside the call; one object serves them all."""
+    """The Work of an operation that succeeded within the call; one object serves all of them."""
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         return True
@@ -183,7 +184,7 @@ class DoneWork(dist.Work):
 
 @left_alone_by_compile
 class EndedWork(DoneWork):
-    """The Work of an operation that ended well inside the call, with its results."""
+    """The Work of an operation that succeeded within the call, with the operation's results."""
 
     def __init__(self, results: Sequence[torch.Tensor]) -> None:
         super().__init__()
@@ -199,4 +200,4 @@ class EndedWork(DoneWork):
 
 
 def _drop(held: object, error: BaseException | None) -> None:
-    """Has kept what it was bound to until it was called."""
+    """Do nothing: as a bound callback, the function has kept `held` alive until now."""
