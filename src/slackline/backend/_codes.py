@@ -62,7 +62,7 @@ _PREMUL_SUM: Final = reduction_number(dist.ReduceOp.PREMUL_SUM)
 
 
 def reduced_as(dtype: torch.dtype, op: Any) -> tuple[DType, int, ReduceOp]:
-    """Return the type code, its elements in one element of `dtype`, and the engine's reduction.
+    """Return the engine's type code for `dtype`, its elements in one of `dtype`, and the reduction.
 
     Complex numbers are pairs of floats, so they can be added and averaged. PREMUL_SUM becomes SUM,
     and the caller must multiply the elements. Raises UsageError if `op` cannot reduce `dtype`.
@@ -77,7 +77,7 @@ def reduced_as(dtype: torch.dtype, op: Any) -> tuple[DType, int, ReduceOp]:
 
 
 def moved_as(dtype: torch.dtype) -> tuple[DType, int]:
-    """Return the type code, and its elements in one element of `dtype`, for an unchanged copy.
+    """Return the engine's type code for copies of `dtype`, and its elements in one of `dtype`.
 
     Types without a code of their own (the 8-bit floats) are copied as bytes. Raises UsageError for
     quantized types.
@@ -92,7 +92,7 @@ def moved_as(dtype: torch.dtype) -> tuple[DType, int]:
 
 
 def premultiplier(op: Any) -> Any:
-    """Return the factor of a PREMUL_SUM (a float or a tensor of one element), or None.
+    """Return the factor of torch's reduction PREMUL_SUM, a float or a tensor of one element.
 
     The result is None for any other reduction.
     """

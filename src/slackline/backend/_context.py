@@ -31,7 +31,7 @@ class Context:
     """A factory of process groups, which owns this process's engine and tracks its groups."""
 
     def __init__(self, open_nic: Callable[[NicOptions | None], Nic]) -> None:
-        """Create a factory without an engine.
+        """Create a factory of process groups, still without an engine.
 
         `open_nic` opens the engine for the first group; its argument is that group's `pg_options`.
         """
@@ -97,7 +97,7 @@ class Context:
 
     @contextmanager
     def handing_over(self, group: Group) -> Iterator[None]:
-        """Have torch's next new group use `group`; keep the engine open in the meantime."""
+        """Have the next process group that torch creates use `group`; keep the engine open."""
         with self._lock:
             self._opening += 1
             self._next = group
@@ -150,7 +150,7 @@ class Context:
             nic.close()
 
     def _end_of_process(self) -> None:
-        """Close the groups that the program has left open; posted operations get a short time."""
+        """Close the process groups still open at exit; posted operations get a few seconds."""
         for group in list(self._groups):
             group.close(_GRACE_AT_EXIT)
             self._release(group)

@@ -73,11 +73,11 @@ class CudaStage:
         return bool(self._landings)
 
     def depart(self) -> torch.cuda.Event | None:
-        """Return the event at which all sources are on the host; None if there are no sources."""
+        """Return the CUDA event of the end of all copies to the host; None if there are none."""
         return self._out.record_event(new_event(blocking=True)) if self._departed else None
 
     def land(self) -> None:
-        """Queue the copies of the results to the device; `arrived` is the event of their end."""
+        """Queue the copies of results to the device; `arrived` is the CUDA event of their end."""
         self.back.wait_event(self._before)
         with torch.no_grad(), torch.cuda.stream(self.back):
             for tensor, host in self._landings:
@@ -104,7 +104,7 @@ class CudaStage:
 
 
 class CudaCopies:
-    """The copies of one operation's pieces between host and device, on two streams."""
+    """The copies of one operation's pieces between host and CUDA device, on two streams."""
 
     def __init__(self, out: torch.cuda.Stream, back: torch.cuda.Stream) -> None:
         self.device = out.device
@@ -241,7 +241,7 @@ class CudaLane:
         return CudaCopies(*self._streams_of(device))
 
     def post(self, ready: Ready | None, posting: Callable[[], Transfer]) -> Transfer:
-        """Queue an operation and return its Transfer at once.
+        """Queue an operation for the thread, and return its Transfer without blocking.
 
         The thread calls `posting` when `ready` has happened; None means at once.
         """
@@ -255,14 +255,14 @@ class CudaLane:
         copies: CudaCopies,
         post: Callable[[torch.Tensor], Transfer],
     ) -> Transfer:
-        """Queue an operation on every piece of a tensor; return the Transfer of all at once.
+        """Queue an operation on every piece of a tensor; return one Transfer without blocking.
 
         The thread runs BlockRing.pass_through with the same arguments.
         """
         return self.post(None, partial(self._blocks.pass_through, pieces, copies, post))
 
     def close(self) -> None:
-        """Post all queued operations and end the thread; block until it has ended."""
+        """Post all queued operations and end the posting thread; block until it has ended."""
         self._queue.put(None)
         self._thread.join()
 

@@ -67,7 +67,7 @@ class ElasticState:
         self._buffers = self._copy_buffers()
 
     def commit(self) -> None:
-        """Record that the step is complete; call it after `optimizer.step()`.
+        """Record that a training step is complete; call it after `optimizer.step()`.
 
         The program must not communicate between the two calls. Raises SystemExit within `saving` if
         SIGTERM has come since `optimizer.step()`.
@@ -124,7 +124,7 @@ class ElasticState:
             shrink(timeout=timeout, min_ranks=min_ranks)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the state to a new file in `folder`, atomically; return the file's path.
+        """Write the training state to a new file in `folder`, atomically; return its path.
 
         The two latest files are kept. Raises UsageError between `optimizer.step()` and `commit`.
         """
@@ -134,7 +134,7 @@ class ElasticState:
         return write_step(Path(folder), self.step, self._pack())
 
     def load(self, folder: str | Path) -> bool:
-        """Load the latest step that was saved in `folder`; return whether there was one.
+        """Load the training state of the latest step in `folder`; return whether there was one.
 
         Ranks with disks of their own may find different steps, so call `sync` afterwards.
         """
@@ -182,7 +182,10 @@ class ElasticState:
         self._whole = False
 
     def _rewind(self) -> None:
-        """Undo the changes of a step in progress: restore buffers and clear gradients."""
+        """Undo the changes of a training step before `optimizer.step()`.
+
+        The modules' buffers are restored and all gradients cleared.
+        """
         with torch.no_grad():
             for name, buffer in self._named_buffers():
                 if name in self._buffers:

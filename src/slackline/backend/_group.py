@@ -16,7 +16,7 @@ __all__ = ["SlacklineGroup"]
 
 @left_alone_by_compile
 class SlacklineGroup(Reductions, Moves, PointToPoint):
-    """A torch ProcessGroup on a nic's Group.
+    """A torch ProcessGroup whose operations run on a NIC engine's Group.
 
     `on_end` is called once, when the group has ended. Further operations raise ClosedError.
     """
@@ -33,11 +33,11 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
 
     @property
     def nic(self) -> Group:
-        """The nic's Group under this process group."""
+        """The NIC engine's Group under this process group."""
         return self._nic
 
     def shutdown(self) -> None:
-        """End the group in good order; block until posted operations are flushed.
+        """End the process group in good order; block until posted operations are flushed.
 
         torch's destroy_process_group calls this method.
         """
@@ -53,7 +53,7 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
             self._on_end()
 
     def abort(self) -> None:
-        """End the group at once; pending operations fail on every rank."""
+        """End the process group at once; pending operations fail on every rank."""
         if self._ended:
             return
         self._ended = True

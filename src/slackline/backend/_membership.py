@@ -42,7 +42,7 @@ class Shared(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """The members of one generation of a group, as the survivors have agreed."""
+    """The members of one generation of a group, as the survivors of lost ranks have agreed."""
 
     store: Shared
     generation: int
@@ -54,16 +54,16 @@ class Agreement:
 
     @property
     def place(self) -> str:
-        """The prefix of the generation's keys in the store."""
+        """The prefix, in the store, of the keys of this generation of the group."""
         return f"slackline/generation/{self.generation}"
 
     def next(self) -> "Agreement":
-        """Return the next generation, still with the same members."""
+        """Return the next generation of the group, still with the same members."""
         return replace(self, generation=self.generation + 1)
 
 
 def first_agreement(group: Group, store: Shared) -> Agreement:
-    """Return the agreement of a new group, whose members are all its ranks."""
+    """Return the first agreement on a new group, whose members are all its ranks."""
     return Agreement(
         store=store,
         generation=0,
@@ -76,7 +76,7 @@ def first_agreement(group: Group, store: Shared) -> Agreement:
 def agree(
     before: Agreement, *, least: int, deadline_ns: int, call: Callable[[], None]
 ) -> tuple[Agreement, SlacklineError | None]:
-    """Agree on the next generation; return it, equal on all survivors, and an error or None.
+    """Agree with the survivors on the group's next generation; return it, and an error or None.
 
     Blocks until every member of `before` has called this function or is lost. If members are
     missing after two seconds, `call` runs once; it should abort operations that block them
@@ -122,7 +122,10 @@ def agree(
 
 
 class MeetingPlace:
-    """A nic's Store for the members of one generation, in which a wait ends if a member is lost."""
+    """A key-value store for the members of one generation, who open a group through it.
+
+    A wait for a key ends with PeerError if a member is lost.
+    """
 
     def __init__(self, agreement: Agreement, deadline_ns: int) -> None:
         self._agreement = agreement
@@ -148,7 +151,7 @@ class MeetingPlace:
             return agreement.store.get(name)
 
     def check(self) -> None:
-        """Raise PeerError if a member is lost, or has begun the next generation."""
+        """Raise PeerError if a member is lost, or has begun the next generation of the group."""
         agreement = self._agreement
         gone = sorted(agreement.lost() & set(agreement.members))
         if gone:

@@ -16,7 +16,7 @@ __all__ = ["counters", "empty", "group_of", "slackline_group", "zeros"]
 
 
 def group_of(process_group: dist.ProcessGroup | None = None) -> Group:
-    """Return the nic's Group under a torch process group; None means the default group.
+    """Return the NIC engine's Group under a torch process group; None means the default group.
 
     Raises UsageError for a group of another backend.
     """

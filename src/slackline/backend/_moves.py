@@ -229,7 +229,7 @@ class Moves(Poster):
         )
 
     def _splits(self, role: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
-        """Return the number of elements that belong to each rank.
+        """Return the number of a tensor's elements that all_to_all exchanges with each rank.
 
         `splits` counts rows of the tensor; an empty one splits the rows evenly. Raises UsageError
         if the rows do not fit.
@@ -260,7 +260,7 @@ def _addresses(base: int, counts: Sequence[int], tensor: torch.Tensor) -> list[i
 
 
 def _root(opts: Any) -> tuple[int, Any]:
-    """Return the root and torch's options.
+    """Return an operation's root rank and torch's options.
 
     In torch's short forms, `opts` is the root itself, and the returned options are None.
     """
@@ -268,7 +268,7 @@ def _root(opts: Any) -> tuple[int, Any]:
 
 
 def _options(opts: Any, timeout: timedelta | None) -> tuple[Any, timedelta | None]:
-    """Return torch's options and the timeout.
+    """Return torch's options of an operation, and its timeout.
 
     In torch's short forms, `opts` is the timeout itself, and the returned options are None.
     """

@@ -38,10 +38,10 @@ class Copies(Protocol):
     """The asynchronous copies of one operation between host and device, callable on any thread."""
 
     def to_host(self, host: torch.Tensor, device: torch.Tensor) -> Ready:
-        """Queue a copy of `device` to `host`; do not wait."""
+        """Queue a copy of the tensor `device` to the tensor `host`; do not wait."""
 
     def to_device(self, device: torch.Tensor, host: torch.Tensor) -> Ready:
-        """Queue a copy of `host` to `device`; do not wait."""
+        """Queue a copy of the tensor `host` to the tensor `device`; do not wait."""
 
 
 class Piece(NamedTuple):
@@ -60,7 +60,7 @@ class _Block:
         """The block's latest copy to the device, which may still run, or None."""
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the block's first bytes as a flat tensor of the given one's type and length."""
+        """Return the first bytes of the memory block as a tensor like the given flat one."""
         return self.memory[: tensor.nbytes].view(tensor.dtype)
 
 
@@ -119,7 +119,7 @@ class BlockRing:
         return Several(transfers)
 
     def _take(self, *, wait: bool) -> _Block | None:
-        """Return the next block; None if it is in use and `wait` is false."""
+        """Return the ring's next memory block; None if it is in use and `wait` is false."""
         if len(self._blocks) < self._most and not (self._blocks and self._blocks[0].free.is_set()):
             block = _Block(self._allocate(self.piece_bytes))
         else:
@@ -148,7 +148,10 @@ def pieces_of(source: torch.Tensor, target: torch.Tensor, piece_bytes: int) -> l
 def _follow(
     block: _Block, transfer: Transfer, copies: Copies, piece: Piece, host: torch.Tensor
 ) -> Transfer:
-    """Return a Transfer that, after `transfer`, queues the copy to the device and frees `block`."""
+    """Return a Transfer that queues the copy of a result to the device after `transfer`.
+
+    The memory block is then free for another piece, also after an error.
+    """
 
     def land() -> None:
         block.back = copies.to_device(piece.target, host)

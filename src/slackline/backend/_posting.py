@@ -27,13 +27,13 @@ __all__ = ["PiecePosting", "Poster", "Posting", "together"]
 
 
 class Posting(Protocol):
-    """A function that posts a nic operation whose tensors and ranks are fixed already."""
+    """A function that posts an engine operation whose tensors and ranks are fixed already."""
 
     def __call__(self, *, timeout: timedelta | None, blocking: bool) -> Transfer: ...
 
 
 class PiecePosting(Protocol):
-    """A function that posts an in-place nic operation on a piece of a tensor in host memory."""
+    """A function that posts an in-place engine operation on a piece of a tensor in host memory."""
 
     def __call__(self, host: torch.Tensor, /, *, timeout: timedelta | None) -> Transfer: ...
 
@@ -86,7 +86,7 @@ class Poster(Identity):
         timeout: timedelta | None = None,
         message: Facts | None = None,
     ) -> dist.Work:
-        """Post an operation and return its Work.
+        """Post an operation on the NIC engine and return its torch Work.
 
         `opts` are torch's options or None; `timeout` is the timeout of a call without options. If
         the options ask for a synchronous call, block until the operation is done, unless the group
@@ -185,7 +185,7 @@ class Poster(Identity):
         return work
 
     def _limit(self, opts: Any, timeout: timedelta | None) -> timedelta | None:
-        """Return the timeout of one call; None means the timeout of the nic's group."""
+        """Return the timeout of one operation; None means the timeout of the engine's group."""
         if timeout is None and opts is not None and opts.timeout > timedelta():
             timeout = opts.timeout
         return self._timeout if timeout is None else timeout
@@ -203,7 +203,7 @@ class Poster(Identity):
 
 
 def together(postings: Sequence[Posting]) -> Posting:
-    """Return a posting that posts several operations, which run concurrently."""
+    """Return a function that posts several operations at once, as one Transfer."""
 
     def post(*, timeout: timedelta | None, blocking: bool) -> Transfer:
         transfer = Several([posting(timeout=timeout, blocking=False) for posting in postings])

@@ -251,14 +251,14 @@ class Reductions(Poster):
         )
 
     def _in_place(self, stage: Stage, tensor: torch.Tensor, op: Any) -> tuple[int, int]:
-        """Return the source and target addresses of an operation that overwrites its input."""
+        """Return the source and target addresses of a reduction that overwrites its input."""
         if premultiplier(op) is None:
             address = stage.both(tensor)
             return address, address
         return self._source(stage, tensor, op), stage.target(tensor)
 
     def _source(self, stage: Stage, tensor: torch.Tensor, op: Any) -> int:
-        """Return the address of the tensor's elements, multiplied by a PREMUL_SUM's factor."""
+        """Return the address of a tensor's elements, which are multiplied first for PREMUL_SUM."""
         factor = premultiplier(op)
         if factor is None:
             return stage.source(tensor)
@@ -266,7 +266,7 @@ class Reductions(Poster):
 
 
 def _reduction(opts: Any) -> tuple[Any, Any]:
-    """Return the reduction and torch's options.
+    """Return an operation's reduction and torch's options.
 
     In torch's short forms, `opts` is the reduction itself, and the returned options are None.
     """

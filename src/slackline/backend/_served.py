@@ -35,7 +35,7 @@ class ServedGroup(SlacklineGroup):
     stands_for = "gloo"
 
     def _set_sequence_number_for_group(self) -> None:
-        """Do nothing: the engine counts by itself."""
+        """Do nothing, since the engine numbers the group's operations by itself."""
 
 
 class MixedGroup(ServedGroup):

@@ -68,7 +68,10 @@ def shrink(*, timeout: timedelta = timedelta(seconds=30), min_ranks: int = 1) ->
 def _meet_again(
     group: SlacklineGroup, before: Agreement, deadline_ns: int, min_ranks: int
 ) -> tuple[Agreement, Group]:
-    """Agree on generations until the members of one have opened a group; return both."""
+    """Agree on the survivors until all of them have opened a group; return agreement and group.
+
+    If a member is lost before its group is open, the others agree again.
+    """
     agreement = before
 
     def call() -> None:

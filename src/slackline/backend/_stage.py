@@ -25,27 +25,27 @@ class Stage(Protocol):
     """
 
     def source(self, tensor: torch.Tensor) -> int:
-        """Return the address of the tensor's contiguous elements, for reading."""
+        """Return the address from which an operation reads the tensor's contiguous elements."""
 
     def temporary(self, tensor: torch.Tensor) -> int:
-        """Return a source address for a tensor to which the caller keeps no reference."""
+        """Return the address to read a tensor to which the caller keeps no reference."""
 
     def target(self, tensor: torch.Tensor) -> int:
-        """Return an address for writing contiguous elements, which `land` copies to the tensor."""
+        """Return the address to which an operation writes; `land` then copies to the tensor."""
 
     def both(self, tensor: torch.Tensor) -> int:
-        """Return one address of the tensor's elements for reading and writing."""
+        """Return the address of a tensor's elements that an operation reads and overwrites."""
 
     @property
     def lands(self) -> bool:
         """True if `land` has anything to copy."""
 
     def land(self) -> None:
-        """Copy written elements to their tensors; call once, after success, on any thread."""
+        """Copy an operation's results to their tensors; call once after success, on any thread."""
 
 
 class HostStage:
-    """The Stage of CPU tensors, which copies only tensors that are not contiguous."""
+    """The memory of an operation's CPU tensors, of which only non-contiguous ones are copied."""
 
     __slots__ = ("_kept", "_landings")
 

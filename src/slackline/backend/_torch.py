@@ -85,7 +85,7 @@ def left_alone_by_compile(kind: type[_Kind]) -> type[_Kind]:
 
 
 def new_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return a CUDA stream from the device's pool."""
+    """Return a CUDA stream from torch's pool for the device."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 

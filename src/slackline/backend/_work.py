@@ -200,4 +200,4 @@ class EndedWork(DoneWork):
 
 
 def _drop(held: object, error: BaseException | None) -> None:
-    """Do nothing: as a bound callback, the function has kept `held` alive until now."""
+    """Do nothing; bound to `held` as a callback, the function keeps `held` alive until the call."""

@@ -68,7 +68,7 @@ class Arrivals:
         self._groups, self._sparse = [], []
 
     def follow(self, groups: list[GradientGroup]) -> None:
-        """Watch these groups from now on, with hooks on every parameter at first."""
+        """Watch these gradient groups from now on, with hooks on every parameter at first."""
         self.hook_each()
         self._groups = groups
 
@@ -89,14 +89,14 @@ class Arrivals:
                 group.disarm()
 
     def restart(self) -> None:
-        """Reset the state of the step; the caller also calls `restart` of each group."""
+        """Prepare for the next training step; the caller also restarts each gradient group."""
         self._armed = self.watching = False
 
     def begin(self, task: int) -> None:
-        """Prepare for the first gradient of a backward pass that passes through the wrapper.
+        """Prepare for a backward pass through the wrapper's forward, before its first gradient.
 
-        `task` is the number of the pass's graph task. All hooks are placed again where a group with
-        one hook does not start from empty gradients.
+        `task` is the number of autograd's graph task. If a gradient group with only one hook does
+        not start from empty gradients, every parameter gets its hooks back.
         """
         if not self._sparse:
             return
@@ -112,7 +112,7 @@ class Arrivals:
         torch.autograd.Variable._execution_engine.queue_callback(self.look)
 
     def arrive(self, state: ParameterState) -> bool:
-        """Record a gradient that a hook reported; return whether its group is now complete."""
+        """Record a gradient that a hook reported; return whether its gradient group is complete."""
         group = state.gradient_group
         if group.hooked_last is None:
             return group.arrive(state)
@@ -122,7 +122,10 @@ class Arrivals:
         return whole
 
     def look(self) -> None:
-        """Find gradients that no hook reported; complete groups are posted and need no check."""
+        """Find gradient groups that are only partly complete, of which no hook has reported.
+
+        These groups get all their hooks back. Complete groups are posted already.
+        """
         if not self.watching:
             return
         self.watching = False
@@ -134,7 +137,7 @@ class Arrivals:
             self._unnoticed(self._task)
 
     def observe(self, *, regular: bool) -> None:
-        """Record at the end of a step which groups are complete, and remove needless hooks.
+        """Record at a step's end which gradient groups were complete, and remove needless hooks.
 
         `regular` is true if one backward pass, through the wrapper's forward, gave all gradients.
         """
@@ -151,7 +154,7 @@ class Arrivals:
                 group.usual, group.steady = (group.last if group.posted else None), 0
 
     def hook_each(self) -> None:
-        """Place hooks on every parameter again."""
+        """Place hooks on every parameter again, if some have been removed."""
         self.watching = False
         for group in tuple(self._sparse):
             self._hook_each(group)

@@ -56,7 +56,10 @@ class _FinishIfCompiled:
 
 
 def attach(module: nn.Module, tracker: ReadTracker) -> list[RemovableHandle]:
-    """Make the parameters of every module lazy; return the hooks that `detach` removes."""
+    """Make the parameters of a module and its submodules lazy; return the hooks for `detach`.
+
+    A read of a lazy parameter first waits for the parameter's pending update.
+    """
     late = _FinishIfCompiled(_Finish(tracker, _all(module)))
     handles = [module.register_forward_pre_hook(late)]
     opaque: set[int] = set()
@@ -75,7 +78,7 @@ def attach(module: nn.Module, tracker: ReadTracker) -> list[RemovableHandle]:
 
 
 def detach(module: nn.Module, handles: Sequence[RemovableHandle]) -> None:
-    """Make the parameters of every module ordinary again."""
+    """Make the parameters of a module and its submodules ordinary again; remove the hooks."""
     for handle in handles:
         handle.remove()
     for child in module.modules():

@@ -35,7 +35,7 @@ class StepFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The way in which an optimizer's step is taken."""
+    """The decision on an optimizer step: taken for each parameter alone, or for all together."""
 
     deferred: bool
     """True: each parameter is updated when its gradient is reduced. False: all are updated
@@ -53,9 +53,9 @@ def steps_alone(kind: type[optim.Optimizer]) -> bool:
 
 
 def choose(facts: StepFacts) -> Choice:
-    """Choose between a deferred step for each parameter and one step for all parameters.
+    """Decide whether each parameter takes the optimizer step alone, or all take it together.
 
-    The step is deferred only if the user's program cannot notice a difference.
+    Each takes it alone, when its gradient is reduced, only if the program cannot notice that.
     """
     together = {
         "the optimizer may look at several parameters at once": not facts.alone,

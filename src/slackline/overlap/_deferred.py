@@ -26,7 +26,7 @@ class DeferredSteps:
         """The waiting parameters by the reduction that they wait for; None: they need not wait."""
 
     def __bool__(self) -> bool:
-        """Return whether the step of some parameter is pending."""
+        """Return whether the optimizer step of some parameter is pending."""
         return bool(self._batches)
 
     def defer(self, states: Iterable[ParameterState]) -> None:
@@ -50,7 +50,7 @@ class DeferredSteps:
             batch.append(state)
 
     def first(self) -> ParameterState:
-        """Return the first parameter, in the order of `defer`, whose step is pending."""
+        """Return the parameter whose optimizer step has been pending first, in order of `defer`."""
         return next(iter(self._batches.values()))[0]
 
     def take(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
@@ -66,11 +66,11 @@ class DeferredSteps:
         self._run(chosen)
 
     def sweep(self) -> None:
-        """Take all pending steps whose gradients are reduced; do not block."""
+        """Take all pending optimizer steps whose gradients are reduced; do not block."""
         self._run([group for group in self._batches if group is None or group.done()])
 
     def drop(self) -> None:
-        """Discard all pending steps without taking them."""
+        """Discard all pending optimizer steps without taking them."""
         for state in self._states(self._batches):
             state.due = False
         self._batches.clear()

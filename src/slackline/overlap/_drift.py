@@ -24,7 +24,7 @@ IN_A_ROW = 2
 
 
 class Drift:
-    """The detector of one rank. All ranks reach the same result at the same step."""
+    """A detector of lasting changes of the step time; all ranks reach the same result."""
 
     def __init__(self, average: Average, *, rest: int) -> None:
         """Create a detector that averages its figures over the ranks with `average`.
@@ -46,7 +46,7 @@ class Drift:
         return f"a step takes {now / 1e6:.1f} ms instead of {self._first_ns / 1e6:.1f}"
 
     def step(self, elapsed_ns: int) -> bool:
-        """Record the time of a step that has ended; return whether step times have changed."""
+        """Record the time of a training step; return whether step times have changed for good."""
         self._steps += 1
         self._window.append(elapsed_ns)
         if self._steps % WINDOW == 0:

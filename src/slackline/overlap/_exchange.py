@@ -25,7 +25,7 @@ _TYPES = {
 
 
 class Pending(Protocol):
-    """A posted reduction."""
+    """A reduction that has been posted and runs in the background."""
 
     def done(self) -> bool:
         """Return whether the reduction has ended, well or badly. Never blocks."""
@@ -35,7 +35,7 @@ class Pending(Protocol):
 
 
 class Exchange(Protocol):
-    """A group of ranks that reduces gradients: the interface that gradient overlap builds on.
+    """The interface to a group of ranks that reduces gradients, over an engine or over torch.
 
     Reductions run in the background; `agree`, `broadcast` and `share` block.
     """
@@ -66,7 +66,7 @@ class Exchange(Protocol):
         """
 
     def release(self) -> None:
-        """Free all memory of `allocate`."""
+        """Free all memory that `allocate` has returned."""
 
     def reduction(self, key: int, flat: Tensor, *, average: bool) -> Callable[[int], Pending]:
         """Return a function that posts a sum (or average) of `flat` over the ranks, in place.
@@ -105,7 +105,7 @@ class NicExchange:
     matches_by_key = True
 
     def __init__(self, group: "Group", keys: int) -> None:
-        """Reserve `keys` tags of the group, the same ones on every rank."""
+        """Reserve `keys` message tags of the group for reductions, the same ones on every rank."""
         self.rank = group.rank
         self.size = group.size
         # With two ranks, either order of the terms gives the same bits.
@@ -214,7 +214,7 @@ def _at(address: int, count: int, dtype: torch.dtype) -> Tensor:
 
 
 def _take_tags(group: "Group", count: int) -> int:
-    """Reserve `count` tags that no other model on the group uses; return the first one.
+    """Reserve `count` message tags that no other model on the group uses; return the first one.
 
     The group object counts the reserved tags. All ranks wrap their models in the same order, so
     all ranks get the same tags.

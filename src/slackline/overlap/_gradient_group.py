@@ -25,7 +25,7 @@ class GradientGroup:
     """Parameters with adjacent gradient buffers, which one operation reduces together."""
 
     def __init__(self, states: Sequence[ParameterState], reduce: Callable[[int], Pending]) -> None:
-        """Create a group of these parameters.
+        """Create a gradient group of these parameters.
 
         `reduce` posts the reduction of all their buffers; its argument is the priority.
         """
@@ -54,12 +54,12 @@ class GradientGroup:
 
     @property
     def key(self) -> int:
-        """The number of the first member, which identifies the group."""
+        """The number of the group's first parameter, which identifies the gradient group."""
         return self.states[0].index
 
     @property
     def priority(self) -> int:
-        """The priority of the group's most urgent member; a smaller number is more urgent."""
+        """The priority of the group's most urgent parameter; a smaller number is more urgent."""
         return min(state.priority for state in self.states)
 
     @property
@@ -68,26 +68,26 @@ class GradientGroup:
         return [state for state in self.states if state.parameter.requires_grad]
 
     def restart(self) -> None:
-        """Begin another step, in which no gradient has arrived or was posted."""
+        """Begin another training step, in which no gradient has arrived or was posted."""
         self.posted = False
         self._members = None
         for state in self.states:
             state.posted = state.extra = state.arrived = state.armed = False
 
     def arm(self) -> None:
-        """Let the members' hooks count `missing` down by themselves, until `disarm`."""
+        """Let the hooks of the group's parameters count arrivals by themselves, until `disarm`."""
         if self.posted:
             return
         for state in self._count():
             state.armed = not state.arrived
 
     def disarm(self) -> None:
-        """Let the members' hooks report each gradient to the reducer."""
+        """Let the hooks of the group's parameters report each gradient to the reducer again."""
         for state in self._members or ():
             state.armed = False
 
     def arrive(self, state: ParameterState) -> bool:
-        """Record a member's gradient; return whether the group is now complete."""
+        """Record the arrival of one parameter's gradient; return whether the group is complete."""
         self._count()
         if not state.arrived:
             state.arrived, state.armed = True, False
@@ -96,7 +96,7 @@ class GradientGroup:
         return self.missing == 0
 
     def look(self) -> bool:
-        """Check which members have gradients; return whether all have one."""
+        """Check which parameters of the group have a gradient; return whether all have one."""
         members = self._count()
         late = [state for state in members if state.parameter.grad is None]
         self.missing = len(late)
@@ -106,21 +106,24 @@ class GradientGroup:
         return not late
 
     def has_gradients(self) -> bool:
-        """Return whether some member has a gradient."""
+        """Return whether some parameter of the group has a gradient."""
         return any(state.parameter.grad is not None for state in self.states)
 
     def _count(self) -> Sequence[ParameterState]:
-        """Return the group's members in this step; the first call of a step also counts them."""
+        """Return the parameters that belong to the group in this step.
+
+        The first call of a step also sets `missing` to their number.
+        """
         if self._members is None:
             self._members = self.members
             self.missing = len(self._members)
         return self._members
 
     def post(self, parity: int = 0) -> int:
-        """Post the reduction of the members' gradients, with zeros for those that are None.
+        """Post the reduction of the group's gradients, with zeros for those that are None.
 
-        `parity` is that of the step's number. Returns the bytes of the reduction. The exchange owns
-        the buffers until `wait` returns.
+        `parity` is the parity of the step's number. Returns the bytes of the reduction. The
+        exchange owns the buffers until `wait` returns.
         """
         self._parity = parity
         self._in_flight = members = self._count()
@@ -138,11 +141,11 @@ class GradientGroup:
         return self._nbytes
 
     def done(self) -> bool:
-        """Return whether `wait` would return at once."""
+        """Return whether the group's reduction has ended, so that `wait` returns at once."""
         return self._pending is None or self._pending.done()
 
     def wait(self) -> None:
-        """Block until the reduction is done, then store the results as the members' `grad`.
+        """Block until the reduction is done, then store the results as the parameters' `grad`.
 
         Raises the reduction's error, or UsageError if a gradient was written to meanwhile.
         """
@@ -194,7 +197,7 @@ def cut(
 
 
 def count_groups(states: Sequence[ParameterState], group_bytes: int) -> int:
-    """Return how many groups `cut` would make."""
+    """Return the number of gradient groups that `cut` would form."""
     return sum(1 for _ in _runs(states, group_bytes))
 
 
@@ -212,7 +215,7 @@ def _runs(states: Sequence[ParameterState], group_bytes: int) -> Iterator[list[P
 
 
 def _alike(state: ParameterState, following: ParameterState) -> bool:
-    """Return whether two neighbours may be in one group."""
+    """Return whether two gradients that are adjacent in memory may be in one group."""
     return (
         state.block == following.block
         and state.flat.dtype is following.flat.dtype

@@ -50,7 +50,7 @@ class GradientReducer:
         average: bool,
         group_bytes: int | None,
     ) -> None:
-        """Create a reducer without parameters; `add` registers them.
+        """Create a reducer without parameters, which `add` registers.
 
         `key` identifies the exchange's `agree` operations, and `key + 1` the averages that tune the
         groups; no parameter has either key. With `eager` False, nothing is posted before
@@ -90,7 +90,7 @@ class GradientReducer:
 
     @property
     def busy(self) -> bool:
-        """True if `open` may be true, or if some parameter's step is pending."""
+        """True if a gradient may wait for its reduction, or a parameter for its optimizer step."""
         return self._opened or self._arrivals.watching or bool(self._deferred)
 
     @property
@@ -139,7 +139,7 @@ class GradientReducer:
         self._tracker.refresh()
 
     def expect(self) -> None:
-        """Prepare all gradients for additions that no autograd hook reports."""
+        """Prepare all gradients for additions outside autograd, which no hook reports."""
         for state in self.states:
             self._make_room(state)
 
@@ -156,7 +156,7 @@ class GradientReducer:
             self._arrive(state)
 
     def post_missing(self) -> None:
-        """Post all groups that this rank has not yet posted in this step.
+        """Post all gradient groups that this rank has not yet posted in this step.
 
         Blocks on the other ranks if `needs_agreement`. Every rank calls it in every step.
         """
@@ -173,7 +173,7 @@ class GradientReducer:
     def wait_reduced(self, states: Iterable[ParameterState] | None = None) -> None:
         """Block until the gradients of `states` (None: of all) are reduced; take pending steps.
 
-        Posts the missing groups first.
+        Posts gradient groups that are not posted yet.
         """
         if self.open:
             self.post_missing()
@@ -181,7 +181,7 @@ class GradientReducer:
             self.finish(state)
 
     def defer_step(self) -> None:
-        """Mark the user's optimizer step as pending: each parameter takes it once reduced.
+        """Mark the user's optimizer step as pending for each parameter until its reduction's end.
 
         Steps that are pending from an earlier call are finished first. Blocks until all gradients
         are reduced in the one step after which gradients move to a better order in memory.
@@ -207,7 +207,7 @@ class GradientReducer:
         self._regroup()
 
     def reset_step(self) -> None:
-        """Begin another step, after the gradients were used or discarded."""
+        """Begin another training step, after the gradients were used or discarded."""
         self._arrivals.restart()
         self._grouping.restart()
         self._backwards, self._backwards_before = 0, self._tracker.backwards
@@ -215,7 +215,7 @@ class GradientReducer:
         self._settle()
 
     def finish(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
-        """Wait for one gradient's reduction; take the parameter's step if one is pending.
+        """Wait for one gradient's reduction; then take the parameter's pending optimizer step.
 
         Those of `companions` whose gradients are reduced are updated in the same optimizer call.
         """
@@ -233,7 +233,7 @@ class GradientReducer:
             self._settle()
 
     def finish_all(self) -> None:
-        """Block until every pending step is taken."""
+        """Block until every pending optimizer step is taken."""
         while self._deferred:
             self.finish(self._deferred.first())
 
@@ -252,7 +252,7 @@ class GradientReducer:
                 state.clear_later = how
 
     def close(self) -> None:
-        """Take every pending step, then remove the hooks, even if a step raises."""
+        """Take every pending optimizer step, then remove the hooks, even if a step raises."""
         try:
             self.wait_reduced()
             self._grouping.close()
@@ -336,26 +336,26 @@ class GradientReducer:
 
     @property
     def kept(self) -> dict[str, Any] | None:
-        """The choice of groups that a checkpoint must save; None if it does not affect the bits."""
+        """The gradient groups as a checkpoint must save them; None if they do not affect bits."""
         return self._grouping.kept
 
     def keep(self, kept: Mapping[str, Any]) -> None:
-        """Use the groups that a checkpoint has saved, from the next gradients on."""
+        """Use the gradient groups that a checkpoint has saved, from the next gradients on."""
         if self._grouping.keep(kept, now=not self.open):
             self._arrivals.follow(self._grouping.groups)
 
     def _regroup(self) -> None:
-        """Form other groups for the next step, if the order, the size or the use has changed."""
+        """Form other gradient groups for the next step, if the order, size or use has changed."""
         if self._grouping.step():
             self._arrivals.follow(self._grouping.groups)
 
     def _arrive(self, state: ParameterState) -> None:
-        """Count a gradient of this rank; post its group if the group is now complete."""
+        """Count a gradient of this rank; post its gradient group if the group is complete."""
         if self._arrivals.arrive(state):
             self._whole(state.gradient_group)
 
     def _whole(self, group: GradientGroup) -> None:
-        """Post a group whose gradients have all arrived, and groups that had to wait for it."""
+        """Post a complete gradient group, and groups that had to be posted after it."""
         for each in self._grouping.whole(group):
             self._post(each)
 
@@ -387,7 +387,7 @@ class GradientReducer:
                 self._post(self._grouping.alone(state))
 
     def _sweep(self) -> None:
-        """Take all pending steps whose gradients are reduced; do not block."""
+        """Take all pending optimizer steps whose gradients are reduced; do not block."""
         if self._deferred:
             self._deferred.sweep()
             self._settle()

@@ -20,7 +20,7 @@ _NOTHING = {"bytes": None, "order": None}
 
 
 class Grouping:
-    """The groups of one optimizer's gradients, from step to step.
+    """The gradient groups of one optimizer, which may change from step to step.
 
     All ranks call `step` at the same steps, and the groups change alike on all ranks.
     """
@@ -35,7 +35,7 @@ class Grouping:
         average: bool,
         group_bytes: int | None,
     ) -> None:
-        """Create a grouping without gradients; `add` registers them.
+        """Create a grouping without gradients, which `add` registers.
 
         `finish` waits for a gradient and takes its pending step. `key` identifies the reductions
         that average figures over the ranks. `group_bytes` None finds the size by trial.
@@ -63,11 +63,11 @@ class Grouping:
         return self._observed.observing
 
     def note(self, state: ParameterState) -> None:
-        """Record the arrival of a gradient, for the observed order."""
+        """Record the arrival of a gradient, to learn the order of the backward pass."""
         self._observed.note(state)
 
     def add(self, states: Sequence[ParameterState]) -> None:
-        """Register more gradients, in their order in memory, and form groups of them."""
+        """Register more gradients, in their order in memory, and form gradient groups of them."""
         self.states += states
         self._cut(states)
 
@@ -82,7 +82,7 @@ class Grouping:
         return None if self._exchange.rank_ordered or kept == _NOTHING else kept
 
     def keep(self, kept: Mapping[str, Any], *, now: bool) -> bool:
-        """Use the groups of a checkpoint, either `now` or from the next step on.
+        """Use the gradient groups of a checkpoint, either `now` or from the next step on.
 
         Returns whether the groups have changed. Nothing changes where sums are taken in rank order,
         since their bits do not depend on the groups.
@@ -101,7 +101,10 @@ class Grouping:
         return changed
 
     def whole(self, group: GradientGroup) -> Iterator[GradientGroup]:
-        """Yield the groups that may be posted now that all gradients of `group` have arrived."""
+        """Record that all gradients of `group` have arrived; yield groups that may now be posted.
+
+        If ranks must post in a fixed order, a group waits for the groups before it.
+        """
         if self._exchange.matches_by_key:
             yield group
         else:
@@ -110,12 +113,12 @@ class Grouping:
                 yield by_key[key]
 
     def alone(self, state: ParameterState) -> GradientGroup:
-        """Return a new group of this gradient alone."""
+        """Return a new gradient group with this gradient alone, for a second reduction."""
         (group,) = cut([state], 0, self._exchange, average=self._average)
         return group
 
     def restart(self) -> None:
-        """Begin another step, in which no gradient has arrived or was posted."""
+        """Begin another training step, in which no gradient has arrived or was posted."""
         for group in self.groups:
             group.restart()
         self._order.restart()
@@ -145,7 +148,7 @@ class Grouping:
         return self._averages.done() and all(state.done() for state in self.states)
 
     def close(self) -> None:
-        """Block until no average of figures is in flight."""
+        """Block until no averaging of figures over the ranks is in flight."""
         self._averages.close()
 
     def _rearrange(self) -> bool:

@@ -30,7 +30,10 @@ class ParameterHooks:
         self._on_handle: RemovableHandle | None = None
 
     def place(self, *, before: bool, on: bool) -> None:
-        """Register or remove the hooks before (`before`) and after (`on`) accumulation."""
+        """Register or remove the autograd hooks before and after accumulation of the gradient.
+
+        `before` and `on` tell whether the first and the second hook shall be there.
+        """
         parameter = self._parameter
         frozen = not parameter.requires_grad
         if frozen:  # torch refuses hooks on frozen parameters, but the user may unfreeze them

@@ -11,7 +11,7 @@ __all__ = ["Entry", "decode", "difference", "encode", "manifest"]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The description of one parameter or buffer."""
+    """The description of one parameter or buffer, which must be equal on all ranks."""
 
     kind: str
     """ "parameter" or "buffer"."""
@@ -54,12 +54,12 @@ def manifest(module: nn.Module, holders: Mapping[int, int]) -> tuple[Entry, ...]
 
 
 def encode(entries: Sequence[Entry]) -> bytes:
-    """Return the entries as JSON bytes, which `decode` reads."""
+    """Return a model's description as JSON bytes, which `decode` reads."""
     return json.dumps([asdict(entry) for entry in entries], separators=(",", ":")).encode()
 
 
 def decode(text: bytes) -> tuple[Entry, ...]:
-    """Return the entries that `encode` has written as JSON bytes."""
+    """Return the model's description that `encode` has written as JSON bytes."""
     return tuple(
         Entry(**{**given, "shape": tuple(given["shape"]), "stride": tuple(given["stride"])})
         for given in json.loads(text)

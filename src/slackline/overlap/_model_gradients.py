@@ -136,7 +136,7 @@ class ModelGradients:
             reducer.add(states)
 
     def expect(self) -> None:
-        """Prepare all gradients for additions that no autograd hook reports."""
+        """Prepare all gradients for additions outside autograd, which no hook reports."""
         for reducer in self._reducers:
             reducer.expect()
 
@@ -149,7 +149,7 @@ class ModelGradients:
                 reducer.complete(state)
 
     def wait_reduced(self) -> None:
-        """Block until every gradient is reduced, and take every pending step."""
+        """Block until every gradient is reduced, and take every pending optimizer step."""
         for reducer in self._reducers:
             reducer.wait_reduced()
 
@@ -162,7 +162,7 @@ class ModelGradients:
                 clear_grad(parameter, set_to_none=set_to_none)
 
     def close(self) -> None:
-        """Finish all steps, remove hooks and lazy parameters, and free the exchange's memory."""
+        """Finish all optimizer steps, restore module and optimizers, free the gradient buffers."""
         try:
             for reducer in self._reducers:
                 reducer.close()
@@ -171,9 +171,9 @@ class ModelGradients:
         self._exchange.release()
 
     def abandon(self) -> None:
-        """Remove hooks and lazy parameters without finishing any step or reduction.
+        """Restore module and optimizers without finishing any optimizer step or reduction.
 
-        The exchange's memory is not freed while a reduction may still use it.
+        The gradient buffers are not freed while a reduction may still use them.
         """
         ended = [reducer.abandon() for reducer in self._reducers]
         self._let_go()

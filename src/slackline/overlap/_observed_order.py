@@ -17,7 +17,7 @@ __all__ = ["ObservedOrder"]
 
 
 class ObservedOrder:
-    """The order of one optimizer's gradients.
+    """The order in which backward passes compute the gradients of one optimizer.
 
     All ranks call `step` at the same steps, with the same parameters.
     """
@@ -34,12 +34,12 @@ class ObservedOrder:
         """The parameters' numbers in the order that was observed or that a checkpoint gave."""
 
     def keep(self, order: Sequence[int]) -> None:
-        """Use the order of a checkpoint from the next `step` on, and observe no more."""
+        """Use a checkpoint's order of gradients from the next `step` on, and observe no more."""
         self.observing, self._averages = False, None
         self._given = {index: float(place) for place, index in enumerate(order)}
 
     def note(self, state: ParameterState) -> None:
-        """Record the place of a gradient that has just arrived."""
+        """Record the place of a gradient that has just arrived, if the order is observed."""
         if self.observing:
             self._places.setdefault(state.index, len(self._places))
 

@@ -30,7 +30,11 @@ _METHODS = ("step", "zero_grad", "add_param_group", "__getstate__")
 
 
 class OptimizerPatch:
-    """The replaced methods of one optimizer, which use the optimizer's reducer."""
+    """The replacement of one optimizer's methods by ones that do not block.
+
+    `step` marks the step as pending where that is possible, and `zero_grad` clears gradients after
+    the steps that need them.
+    """
 
     def __init__(
         self,
@@ -129,12 +133,15 @@ class OptimizerPatch:
                     state[parameter] = state.pop(parameter)
 
     def _save(self, state: dict[str, Any]) -> None:
-        """Add the groups to the saved state dict, if the bits of later sums depend on them."""
+        """Add the gradient groups to a saved state dict, if the bits of later sums need them."""
         if self._reducer.kept is not None:
             state[_KEPT] = self._reducer.kept
 
     def _load(self, state: dict[str, Any]) -> None:
-        """Finish all steps, then use the groups of the loaded state dict, if it has any."""
+        """Finish all pending steps, then use the gradient groups of a loaded state dict, if any.
+
+        Raises UsageError if the state dict's entry has another form.
+        """
         self._reducer.finish_all()
         kept = state.get(_KEPT)
         if kept is None:
@@ -192,7 +199,7 @@ class OptimizerPatch:
 
 
 def _is_kept(value: object) -> bool:
-    """Return whether a loaded value has the form of a reducer's `kept`."""
+    """Return whether a value from a state dict has the form of saved gradient groups."""
     if not isinstance(value, dict) or sorted(map(str, value)) != ["bytes", "order"]:
         return False
     size, order = value["bytes"], value["order"]

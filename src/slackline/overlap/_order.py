@@ -22,13 +22,13 @@ class InOrder:
         self._held: set[int] = set()
 
     def offer(self, key: int) -> Iterator[int]:
-        """Record that `key` is ready; yield the keys that may now be posted, in the fixed order."""
+        """Record that a reduction is ready; yield the keys of reductions that may now be posted."""
         self._held.add(key)
         while self._next < len(self._order) and self._order[self._next] in self._held:
             self._next += 1
             yield self._order[self._next - 1]
 
     def restart(self) -> None:
-        """Begin the next step; drop the keys that still wait, which the caller has posted."""
+        """Begin the next training step; drop keys that still wait, which the caller has posted."""
         self._next = 0
         self._held.clear()

@@ -154,7 +154,7 @@ class ParameterState:
             self._one: int = self._cell.value
 
     def place(self, flat: Tensor) -> None:
-        """Move the gradient to another buffer, of zeros; no reduction may be in flight.
+        """Move the gradient to the buffer `flat`, of zeros; no reduction may be in flight.
 
         The parameter's `grad` must not be a view of the old buffer.
         """
@@ -173,7 +173,7 @@ class ParameterState:
         return self._nbytes
 
     def done(self) -> bool:
-        """Return whether `wait` would return at once."""
+        """Return whether the gradient's reduction has ended, so that `wait` returns at once."""
         return self.posting is None or self.posting.done()
 
     def copy(self) -> None:
@@ -233,7 +233,7 @@ class ParameterState:
         self.posted = True
 
     def wait(self) -> None:
-        """Block until the reduction is done; its result is then the parameter's `grad`."""
+        """Block until the gradient's reduction is done; the result is the parameter's `grad`."""
         if self.posting is not None:
             self.posting.wait()
 
@@ -292,7 +292,7 @@ class ParameterState:
         self.grad = None
 
     def unstash(self) -> None:
-        """Undo `stash` if no gradient has arrived after it."""
+        """Restore the reduced gradient that `stash` has saved, if no further gradient arrived."""
         self.phase = Phase.REDUCED
         if self._stashed is not None:
             self._view.copy_(self._stashed)
@@ -312,7 +312,7 @@ class ParameterState:
             self.stash()
 
     def clear_gradient(self, how: Clear) -> None:
-        """Clear the gradient now; no reduction may be in flight."""
+        """Clear the parameter's gradient at once; no reduction of it may be in flight."""
         assert self.posting is None
         self._stashed = None
         self._accumulates = False

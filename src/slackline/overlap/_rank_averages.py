@@ -15,10 +15,10 @@ over the ranks."""
 
 
 class RankAverages:
-    """An Average that uses the exchange's reductions, one at a time."""
+    """An averager of figures over the ranks by the exchange's reductions, one at a time."""
 
     def __init__(self, exchange: Exchange, *, key: int) -> None:
-        """Create an object whose reductions use `key`; no other reduction may use the same key."""
+        """Create an averager whose reductions use `key`, which no other reduction may use."""
         self._exchange = exchange
         self._key = key
         self._memory: Tensor | None = None
@@ -40,10 +40,10 @@ class RankAverages:
         return averages
 
     def done(self) -> bool:
-        """Return whether `close` would return at once."""
+        """Return whether no averaging is in flight, so that `close` returns at once."""
         return self._pending is None or self._pending.done()
 
     def close(self) -> None:
-        """Block until no reduction of figures uses the exchange's memory."""
+        """Block until no averaging is in flight, so that its memory may be freed."""
         if self._pending is not None:
             self._pending.wait()

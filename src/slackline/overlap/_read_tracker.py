@@ -19,7 +19,7 @@ __all__ = ["ReadTracker"]
 
 
 class ReadTracker:
-    """The Reader of a model's lazy parameters.
+    """The object that a model's lazy parameters notify of each read.
 
     Each read finishes the pending steps and reductions that it needs. The order of the first reads
     in a forward sets the priorities of the reductions.
@@ -49,7 +49,7 @@ class ReadTracker:
             reducer.hook_each()
 
     def read(self, parameter: nn.Parameter, siblings: LazyParameters) -> None:
-        """Finish a parameter's pending step before a read; block if need be.
+        """Finish a parameter's pending optimizer step before a read; block if need be.
 
         Outside forward and backward, also wait for the gradient's reduction, unless other ranks may
         not have posted it (see `GradientReducer.needs_agreement`).
@@ -75,7 +75,7 @@ class ReadTracker:
                     reducer.wait_reduced([state])
 
     def use(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Finish the pending steps of parameters that a forward uses without a lookup."""
+        """Finish pending optimizer steps of parameters that a forward reads without a lookup."""
         for parameter in parameters:
             owner = self.owners.get(id(parameter))
             if owner is not None:

@@ -17,7 +17,10 @@ Clock = Callable[[], int]
 
 
 class Recorder:
-    """The recorder of one optimizer's steps; only the training thread may use it."""
+    """The recorder of the communication cost of each optimizer step.
+
+    Only the training thread may use it.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class Recorder:
         self._bytes = self._parameters = self._exposed_ns = self._waited = 0
 
     def posted(self, nbytes: int, parameters: int) -> None:
-        """Record a posted reduction of `nbytes` bytes with the gradients of `parameters`."""
+        """Record a posted reduction of `nbytes` bytes with so many parameters' gradients."""
         self._bytes += nbytes
         self._parameters += parameters
 

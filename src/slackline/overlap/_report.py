@@ -13,7 +13,7 @@ __all__ = ["Report"]
 
 
 class Report:
-    """The step summaries of one rank.
+    """The step summaries of one rank, with the communication cost of each step.
 
     The telemetry file receives the run's totals on `close`, or at the interpreter's exit.
     """
@@ -26,7 +26,7 @@ class Report:
         *,
         rank: int,
     ) -> None:
-        """Create a report; `directory` None writes no file.
+        """Create a report of step summaries; `directory` None writes no telemetry file.
 
         `rank` is the rank in the whole job, since the exchange may be of a subgroup.
         """
@@ -49,7 +49,7 @@ class Report:
             self._on_step(summary)
 
     def run_summary(self) -> RunSummary:
-        """Return the totals of all steps so far."""
+        """Return the communication cost of all training steps so far."""
         with suppress(SlacklineError):  # a group that has ended keeps the rails known before
             self._rails = self._exchange.rails()
         return self._totals.run(self._rails)

@@ -36,7 +36,7 @@ NEARLY = 1.02
 
 @dataclass(kw_only=True)
 class Candidate:
-    """A size of groups that a trial measures."""
+    """A size of gradient groups that a trial measures."""
 
     group_bytes: int
     groups: int
@@ -46,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of a trial."""
+    """The result of a trial of gradient group sizes."""
 
     group_bytes: int
     times_ns: Sequence[tuple[int, float]]
@@ -64,7 +64,7 @@ class Outcome:
 
 
 class Trial:
-    """A rank's part of a trial, which all ranks run at the same steps."""
+    """A trial of gradient group sizes on one rank; all ranks run it at the same steps."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Trial:
         *,
         first: int,
     ) -> None:
-        """Create a trial of `candidates`, whose times `average` averages over the ranks.
+        """Create a trial of `candidates`; `average` averages their times over the ranks.
 
         `first` is the group_bytes in the warm-up, and while averages are awaited.
         """
@@ -85,7 +85,7 @@ class Trial:
         self._fresh = True
 
     def step(self, elapsed_ns: int) -> int:
-        """Record the time of the step that has ended; return the group_bytes of the next one."""
+        """Record a training step's time; return the size of gradient groups for the next step."""
         if self._current is not None and not self._fresh:
             self._current.step_ns.append(elapsed_ns)
         before = self._current

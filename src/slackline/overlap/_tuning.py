@@ -30,12 +30,12 @@ _REST = 20
 
 
 class Tuning:
-    """The size of one optimizer's groups, from step to step."""
+    """The size of one optimizer's gradient groups, which trials may change from step to step."""
 
     def __init__(
         self, exchange: Exchange, clock: Clock, average: Average, *, group_bytes: int | None
     ) -> None:
-        """Create the tuning of one optimizer; `group_bytes` None finds the size by trial.
+        """Create the size of one optimizer's gradient groups; None finds it by trial.
 
         `average` averages step times over the ranks.
         """
@@ -54,11 +54,14 @@ class Tuning:
 
     @property
     def kept(self) -> int | None:
-        """The size that a checkpoint must save so that later sums keep their bits, or None."""
+        """The gradient group size that a checkpoint must save, or None.
+
+        The size must be saved if the bits of later sums depend on it.
+        """
         return self._kept
 
     def keep(self, group_bytes: int) -> bool:
-        """Use a checkpoint's size and try no other; return whether the size has changed.
+        """Use a checkpoint's gradient group size and try no other; return whether it is new.
 
         If the size is not found by trial, nothing changes.
         """
@@ -69,7 +72,7 @@ class Tuning:
         return group_bytes != before
 
     def step(self, states: Sequence[ParameterState]) -> bool:
-        """Record the end of a step; return whether the next step has groups of another size."""
+        """Record a step's end; return whether the next step has gradient groups of another size."""
         if not self._tries:
             return False
         now = self._clock()
@@ -90,7 +93,7 @@ class Tuning:
         return self.group_bytes != before
 
     def _end(self, result: str, *, several: bool) -> None:
-        """Record the result of a trial, and decide whether another trial may follow."""
+        """Record the result of a trial of group sizes; decide whether another trial may follow."""
         self.result, self._trial = result, None
         self._tries = several and self._exchange.rank_ordered
         if self._tries:
@@ -103,7 +106,7 @@ class Tuning:
 
 
 def _candidates(states: Sequence[ParameterState]) -> list[Candidate]:
-    """Return the sizes of groups to try, with one size for each resulting number of groups."""
+    """Return the gradient group sizes to try, one for each number of groups that results."""
     everything = sum(state.nbytes for state in states)
     sizes = (*(size for size in _SIZES if size < everything), everything)
     counts = {count_groups(states, size): size for size in sizes}

@@ -26,7 +26,7 @@ _REMEMBERED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The measurements of one step on all ranks, by stage or by link, in nanoseconds."""
+    """The times of a pipeline step by stage and by link, in nanoseconds, measured on all ranks."""
 
     step: int
     forward: tuple[int, ...]
@@ -54,7 +54,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapting:
-    """The state of the decision that is kept from step to step."""
+    """The state, kept from step to step, of the decision whether to make a new pipeline plan."""
 
     planned: Scenario
     """The times, delays and memory that the plan was made for."""
@@ -70,7 +70,7 @@ class Adapting:
     other: int = 0
 
     def replanned(self, planned: Scenario, plan: PipelinePlan) -> "Adapting":
-        """Return the state after a new plan, with all counters at zero."""
+        """Return the state after `plan` was made for `planned`, with all counters at zero."""
         return replace(
             self,
             planned=planned,
@@ -83,7 +83,7 @@ class Adapting:
 
 
 def warm_up(plan: PipelinePlan) -> tuple[int, ...]:
-    """Return the number of forwards that each stage runs before its first backward."""
+    """Return the number of forwards that a plan runs on each stage before its first backward."""
     found = [0] * plan.stages
     begun = [False] * plan.stages
     for _, _, instruction in plan.cells():
@@ -124,7 +124,7 @@ def decide(
 
 
 def _scenario(planned: Scenario, recent: Sequence[Measured]) -> Scenario:
-    """Return the planned scenario with the median times and delays of the recent steps."""
+    """Return the planned scenario, but with the median times and delays of recent steps."""
 
     def middle(name: str, least: int) -> tuple[int, ...]:
         rows = [getattr(each, name) for each in recent]

@@ -32,7 +32,10 @@ class _Link:
 
 
 class Delegation:
-    """The choice of one rank, delegated or inline, for each link that the rank sends over."""
+    """The choice, for each link of a rank, between sends by the engine and by the computing thread.
+
+    A link is named by its number: link n joins the stages n and n + 1.
+    """
 
     def __init__(self, mode: str) -> None:
         if mode not in MODES:

@@ -16,7 +16,7 @@ _log = logging.getLogger("slackline.pipeline")
 
 
 class Follower:
-    """The replanner of one rank.
+    """The part of a rank that makes new pipeline plans from measurements.
 
     All ranks choose the same plan, since all decide from the same measurements at the same step.
     """
@@ -81,5 +81,8 @@ class Follower:
 
 
 def can_follow(policy: Policy, placement: Sequence[int]) -> bool:
-    """Return whether a policy may replan: the search supports only one stage on each rank."""
+    """Return whether a policy can make new plans for a placement of stages.
+
+    The search for plans supports only one stage on each rank, in order.
+    """
     return bool(policy.replans) and tuple(placement) == tuple(range(len(placement)))

@@ -22,7 +22,7 @@ class Reducer(Protocol):
     require_backward_grad_sync: bool
 
     def expect_gradients(self) -> None:
-        """Prepare all gradients for additions."""
+        """Prepare all gradients for additions outside autograd, which no hook reports."""
 
     def complete_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Start the reductions of these parameters' gradients, which are complete."""
@@ -60,7 +60,10 @@ class Gradients:
         self._is_open = False
 
     def begin(self, *, reduces: bool = True) -> None:
-        """Begin a step; gradients of earlier steps are kept and added at the end."""
+        """Begin a training step; gradients of earlier steps are kept and added at its end.
+
+        With `reduces` false, gradients are not reduced over replicas in this step.
+        """
         self._reducer = self._usual_reducer if reduces else None
         self._next = 0
         self._aside.clear()

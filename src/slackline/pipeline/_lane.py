@@ -34,7 +34,7 @@ class Lane(Protocol):
     def fill(
         self, body: Tensor, entries: Sequence[Entry], tensors: Sequence[Tensor | None]
     ) -> None:
-        """Copy the tensors into the message; the copies may still run when the call returns."""
+        """Copy tensors into the body of a message; copies may still run when the call returns."""
 
     def post(self, buffer: Tensor, posting: Callable[[], Transfer], *, inline: bool) -> None:
         """Call `posting` once the copies of the message are done; reuse `buffer` after the send.
@@ -50,7 +50,7 @@ class Lane(Protocol):
         """
 
     def close(self) -> None:
-        """Free the buffers; no messages may follow."""
+        """Free the message buffers; no messages may follow."""
 
 
 class HostLane:

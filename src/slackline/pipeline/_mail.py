@@ -45,7 +45,7 @@ _NO_LIMIT = timedelta(days=365)
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message that has arrived."""
+    """A message between pipeline stages that has arrived at this rank."""
 
     address: Address
     sent_ns: int
@@ -69,7 +69,7 @@ class _Receive:
 
 
 class Mail:
-    """The transport of messages between one rank's stages and their neighbours.
+    """The transport of messages between the pipeline stages of one rank and neighbour stages.
 
     Only the computing thread uses the object.
     """
@@ -91,11 +91,11 @@ class Mail:
 
     @staticmethod
     def tags(stages: int, microbatches: int) -> int:
-        """Return the number of tags that a schedule of this size needs."""
+        """Return the number of message tags that a pipeline of this size needs."""
         return stages * 2 * microbatches * 2
 
     def begin(self, step: int, orders: Mapping[tuple[int, bool], Sequence[int]]) -> None:
-        """Begin a step: post the first receives of each channel.
+        """Begin a pipeline step: post the first receives of each channel between two stages.
 
         `orders` maps a channel (receiving stage, True for gradients) to its microbatches in the
         order in which they are sent.
@@ -109,7 +109,7 @@ class Mail:
                     self._expect(channel)
 
     def send(self, address: Address, tensors: Sequence[Tensor | None], *, inline: bool) -> int:
-        """Send a message; return the length of its body in bytes.
+        """Send a stage's output tensors to a neighbour stage; return their length in bytes.
 
         Blocks until the send has ended only if `inline`.
         """

@@ -42,7 +42,7 @@ class News:
         self._under_way: deque[tuple[int, Transfer, Tensor, Tensor]] = deque()
 
     def tell(self, record: StepRecord) -> None:
-        """Send this rank's measurements of a step to all ranks; do not block."""
+        """Send this rank's measured times of a step to all ranks; do not block."""
         rows = []
         for stage, _ in record.peak_held:
             down = record.delay_ns(stage, backward=False)

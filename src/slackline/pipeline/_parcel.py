@@ -55,7 +55,7 @@ _ABSENT, _NEEDS_GRAD = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The description of one tensor of a message."""
+    """The description of one tensor in the header of a message between pipeline stages."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -81,7 +81,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The header of a message."""
+    """The header of a message between pipeline stages."""
 
     sent_ns: int
     step: int
@@ -124,7 +124,7 @@ def entries_of(tensors: Sequence[Tensor | None], what: str) -> tuple[Entry, ...]
 
 
 def write_label(address: int, label: Label) -> None:
-    """Write a header to the HEADER_BYTES bytes of memory at `address`."""
+    """Write a message's header to the HEADER_BYTES bytes of memory at `address`."""
     words = [
         _MAGIC,
         label.sent_ns,
@@ -141,7 +141,7 @@ def write_label(address: int, label: Label) -> None:
 
 
 def read_label(address: int) -> Label:
-    """Read the header at `address`; raise InternalError if none is there."""
+    """Read the message header at `address`; raise InternalError if none is there."""
     words = struct.unpack(f"<{_WORDS}q", ctypes.string_at(address, HEADER_BYTES))
     if words[0] != _MAGIC:
         raise InternalError(f"a pipeline message begins with {words[0]:#x}, not {_MAGIC:#x}")
@@ -158,7 +158,7 @@ def read_label(address: int) -> Label:
 
 
 def pack(body: Tensor, entries: Sequence[Entry], tensors: Sequence[Tensor | None]) -> None:
-    """Copy the tensors into `body`, a flat uint8 tensor on the host.
+    """Copy tensors into the body of a message, a flat uint8 tensor on the host.
 
     Copies from a device are only queued, not waited for.
     """

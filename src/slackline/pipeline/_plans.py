@@ -78,7 +78,10 @@ def plan_for(
 
 
 def own_caps(plan: PipelinePlan, scenario: Scenario) -> Scenario:
-    """Return the scenario with memory caps: where there is none, the plan's own peak."""
+    """Return the scenario with a memory cap for each stage.
+
+    A stage without a cap gets the peak of activations that the plan itself holds.
+    """
     peaks = replay(plan, scenario).peak_activations
     return scenario.capped(
         [
@@ -89,7 +92,7 @@ def own_caps(plan: PipelinePlan, scenario: Scenario) -> Scenario:
 
 
 def forward_only(placement: Sequence[int], microbatches: int) -> PipelinePlan:
-    """Return the plan of the forwards alone, one microbatch after the other."""
+    """Return a pipeline plan that has forwards only, one microbatch after the other."""
     return PipelinePlan(
         name="forward",
         microbatches=microbatches,

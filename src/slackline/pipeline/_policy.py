@@ -19,7 +19,7 @@ _UNBOUNDED = ("auto", "ready", "slack", "adaptra")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A row of the table: one policy."""
+    """A pipeline policy: how strictly a plan's order is kept, and whether plans are remade."""
 
     name: str
     order: Order
@@ -28,7 +28,7 @@ class Policy:
     about: str
 
     def within_plan(self, asked: str | PipelinePlan) -> bool:
-        """Return whether the plan's own peak of memory is the limit if the user has set none."""
+        """Return whether a plan's own peak of activations is the limit if the user sets none."""
         return self.order == "ready" and asked not in _UNBOUNDED
 
 

@@ -15,7 +15,7 @@ __all__ = ["Came", "Sent", "Span", "StepRecord", "Wait", "overview", "telemetry_
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time span in which an instruction was computed."""
+    """The time span in which a rank computed a pipeline instruction (F, B, W or BW)."""
 
     instruction: Instruction
     start_ns: int
@@ -29,7 +29,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A time span in which the rank was idle."""
+    """A time span in which a rank had no instruction ready and was idle."""
 
     start_ns: int
     end_ns: int
@@ -39,7 +39,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """A message that arrived from another rank."""
+    """The record of a pipeline message that arrived from another rank."""
 
     sender: Instruction
     """The instruction that computed the message."""
@@ -50,13 +50,13 @@ class Came:
 
     @property
     def link(self) -> int:
-        """The number of the link that the message came over, which is that of its upper stage."""
+        """The link that the message came over; link n joins the stages n and n + 1."""
         return self.sender.stage - self.sender.kind.backward
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message that was sent to another rank."""
+    """The record of a pipeline message that was sent to another rank."""
 
     sender: Instruction
     """The instruction that computed the message."""
@@ -68,13 +68,13 @@ class Sent:
 
     @property
     def link(self) -> int:
-        """The number of the link that the message went over, which is that of its upper stage."""
+        """The link that the message went over; link n joins the stages n and n + 1."""
         return self.sender.stage - self.sender.kind.backward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """The record of one step on one rank."""
+    """The record of one pipeline step on one rank."""
 
     rank: int
     """The rank in the pipeline's process group."""
@@ -140,7 +140,7 @@ class StepRecord:
         return round(median(each)) if each else None
 
     def order_of(self) -> list[str]:
-        """Return the instructions' text tokens in the order in which they were computed."""
+        """Return the instructions as text, such as "2F0", in the order of their computation."""
         return [str(span.instruction) for span in self.spans]
 
     def __str__(self) -> str:
@@ -176,7 +176,7 @@ def _ms(value_ns: int) -> str:
 
 
 def telemetry_of(record: StepRecord) -> PipelineStep:
-    """Return the record in the form of a telemetry entry."""
+    """Return a step's record in the form of a telemetry entry."""
     return PipelineStep(
         rank=record.rank,
         step=record.step,
@@ -197,7 +197,7 @@ def telemetry_of(record: StepRecord) -> PipelineStep:
 
 
 def overview(records: Sequence[StepRecord]) -> str:
-    """Return a text with one line for each step."""
+    """Return a text with one line for each step's record."""
     lines = []
     for record in records:
         line = (

@@ -36,7 +36,7 @@ _PS_PER_NS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marching:
-    """The configuration of a step: the plan, and how strictly its order is kept."""
+    """The configuration of a pipeline step: the plan, and how strictly its order is kept."""
 
     plan: PipelinePlan
     order: Order
@@ -54,7 +54,7 @@ class Marching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """The caller's inputs of a step, with one entry for each microbatch."""
+    """The caller's inputs of a pipeline step, with one entry for each microbatch."""
 
     arguments: Sequence[tuple[Any, ...]]
     """The arguments of the first stage; empty tuples on ranks without it."""
@@ -63,7 +63,7 @@ class Inputs:
 
 
 class Pace(Protocol):
-    """A launch throttle that keeps the host's choice of instructions close to the device's work."""
+    """A launch throttle, which keeps the host from running far ahead of the device."""
 
     def begin(self) -> None:
         """Begin a step."""
@@ -85,7 +85,7 @@ class Pace(Protocol):
 
 
 class NoPace:
-    """The Pace of a CPU, which needs no throttle: a call returns when its work is done."""
+    """The launch throttle of a CPU, which does nothing: a call returns when its work is done."""
 
     def begin(self) -> None:
         pass
@@ -134,7 +134,7 @@ class Runner:
         self._reductions[stage] = time.monotonic_ns() - self._begin_ns
 
     def run(self, step: int, marching: Marching, inputs: Inputs, *, training: bool) -> StepRecord:
-        """Run one step and return its record.
+        """Run this rank's part of a pipeline step and return its record.
 
         Blocks until this rank's instructions are done. Errors carry a note with the instruction.
         """

@@ -16,7 +16,7 @@ _LOWEST = 1 << 20
 
 
 def take_tags(group: Group, count: int) -> int:
-    """Reserve `count` tags that no other schedule on the group uses; return the first one.
+    """Reserve `count` message tags that no other schedule on the group uses; return the first.
 
     Raises UsageError if too few are left.
     """

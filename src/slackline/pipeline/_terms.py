@@ -15,7 +15,7 @@ __all__ = ["Terms", "agree", "checked_stages"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The schedule's parameters on one rank, which are compared with those of the others."""
+    """The parameters of a pipeline schedule on one rank, to compare with those of the others."""
 
     num_stages: int
     microbatches: int

@@ -76,14 +76,14 @@ def weights_backward(weights: Iterable[nn.Parameter], groups: Groups) -> None:
 
 
 def weights_of(group: dict[str, Any]) -> list[nn.Parameter]:
-    """Return the weights whose gradients a group of the intermediate state produces."""
+    """Return the weights whose gradients `weights_backward` computes from one group of nodes."""
     return [cast(Any, node).variable for node in group["params"]]
 
 
 def backward_of(
     outputs: Sequence[Tensor], gradients: Sequence[Tensor] | None, inputs: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """Run a whole backward: add to the weights' gradients, and return those of the inputs."""
+    """Run a backward in one piece: add to the weights' gradients, and return the inputs'."""
     if outputs:
         torch.autograd.backward(list(outputs), None if gradients is None else list(gradients))
     found = [each.grad if each.requires_grad and each.is_leaf else None for each in inputs]

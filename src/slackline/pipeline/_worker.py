@@ -39,7 +39,7 @@ LossFunction = Callable[..., Tensor]
 
 
 class _Kept:
-    """The values of one microbatch that F keeps for B, and B for W."""
+    """The values of a microbatch that its forward (F) keeps for its backwards (B and W)."""
 
     __slots__ = ("gradients", "groups", "inputs", "outputs", "runner")
 
@@ -52,7 +52,7 @@ class _Kept:
 
 
 class Worker:
-    """The computing part of one stage on this rank."""
+    """The computation of one pipeline stage: forwards (F) and backwards (B, W) of its module."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Worker:
         split: bool | None,
         completed: Callable[[], None],
     ) -> None:
-        """Create the computing part of torch's `stage`.
+        """Prepare the computation of torch's `stage`.
 
         `split` separates W from B; None separates them if nothing is then computed twice. `scale`
         divides a step's gradients by the number of microbatches. `completed` is called when the
@@ -92,7 +92,7 @@ class Worker:
         self.outputs: list[Any] = [None] * microbatches
 
     def begin(self, *, training: bool) -> None:
-        """Begin a step: forget losses and outputs, and switch off automatic gradient reductions."""
+        """Begin a step: clear losses and outputs, and suspend the module's gradient reductions."""
         self._kept.clear()
         self.losses = [None] * len(self.losses)
         self.outputs = [None] * len(self.outputs)
@@ -117,7 +117,7 @@ class Worker:
         *,
         training: bool,
     ) -> tuple[Tensor, ...]:
-        """Run F of a microbatch; return the module's outputs as a tuple.
+        """Run the forward (F) of a microbatch; return the module's outputs as a tuple.
 
         The last stage returns the loss instead, if it has a loss function. With `training`, the
         values that the backward needs are kept.
@@ -144,7 +144,7 @@ class Worker:
     def backward(
         self, instruction: Instruction, received: Sequence[Tensor | None] | None
     ) -> list[Tensor | None]:
-        """Run B or BW; return the gradients of the inputs, None for an input without one.
+        """Run a backward (B or BW) of a microbatch; return the gradients of the inputs or None.
 
         `received` holds the gradients of the outputs; None on the last stage, which has a loss.
         """
@@ -179,7 +179,7 @@ class Worker:
         return found
 
     def weights(self, microbatch: int) -> None:
-        """Run W of a microbatch, which adds to the gradients of the weights."""
+        """Run the backward for the weights (W) of a microbatch; add to the weights' gradients."""
         kept = self._kept.pop(microbatch)
         with self._plainly():
             if kept.runner is not None:
@@ -205,7 +205,7 @@ class Worker:
     def _choose(
         self, instruction: Instruction, kept: _Kept, received: Sequence[Tensor | None] | None
     ) -> None:
-        """Keep only the outputs that have gradients, together with these gradients."""
+        """Keep for the backward only the outputs that have gradients, and these gradients."""
         if received is None:
             loss = kept.outputs[0]
             kept.outputs = (loss,) if loss.requires_grad else ()
@@ -240,7 +240,7 @@ class Worker:
         return loss
 
     def _plainly(self) -> AbstractContextManager[Any]:
-        """Return a context without autocast, so that B and W use the types that F has chosen."""
+        """Return a context without autocast, so that backwards use the types of the forward."""
         kind = self._stage.device.type
         if torch.is_autocast_enabled(kind):
             return torch.autocast(kind, enabled=False)
