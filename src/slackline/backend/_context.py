@@ -56,8 +56,8 @@ class Context:
     ) -> SlacklineGroup:
         """Create a group from torch's `opts` and the user's `pg_options` in `options`.
 
-        `make` constructs torch's process group on the nic's Group. Blocks until all ranks of the
-        group are here, or raises TimeoutError.
+        `make` constructs torch's process group on the engine's Group. Blocks until all ranks have
+        joined the group, or raises TimeoutError.
         """
         with self._lock:
             group, self._next = self._next, None

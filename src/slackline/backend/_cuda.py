@@ -32,7 +32,7 @@ Callback = Callable[[BaseException | None], None]
 
 
 class CudaStage:
-    """The Stage of an operation on CUDA tensors, each of which has a copy in pinned host memory.
+    """The host memory of one operation on CUDA tensors: a pinned copy of each tensor.
 
     `out` and `back` are the streams of the copies to the host and to the device.
     """
@@ -233,11 +233,11 @@ class CudaLane:
         self._thread.start()
 
     def stage(self, device: torch.device) -> CudaStage:
-        """Return a new Stage for one operation on tensors of this device."""
+        """Return the pinned host memory (CudaStage) for one operation on tensors of this device."""
         return CudaStage(*self._streams_of(device))
 
     def copies(self, device: torch.device) -> CudaCopies:
-        """Return new Copies for one operation on pieces of a tensor of this device."""
+        """Return the object that copies the pieces of one operation's tensor on this device."""
         return CudaCopies(*self._streams_of(device))
 
     def post(self, ready: Ready | None, posting: Callable[[], Transfer]) -> Transfer:

@@ -81,7 +81,7 @@ class ElasticState:
     def sync(self) -> None:
         """Copy the latest complete step that any rank holds to every rank of the default group.
 
-        Every rank must call it; it blocks. Gradients, and changes by a step in progress, are
+        Blocks until every rank has made the call. Gradients, and changes by a step in progress, are
         discarded. Raises UsageError on all ranks if none of them holds a complete step.
         """
         self._rewind()
@@ -107,9 +107,9 @@ class ElasticState:
     ) -> Result:
         """Call `train` and return its result; after the loss of a rank, shrink and call it again.
 
-        `train` must wrap the model, continue from `step` and commit each step. The wrapper must not
-        outlive the call, for example through `with slackline.overlap.DataParallel(...)`. `timeout`,
-        `min_ranks` and the errors are those of `slackline.backend.shrink`.
+        `train` must wrap the model, continue from `step` and commit each step. Wrap the model by
+        `with slackline.overlap.DataParallel(...)`, since the wrapper must not outlive the call of
+        `train`. `timeout`, `min_ranks` and the errors are those of `slackline.backend.shrink`.
         """
         while True:
             try:

@@ -26,9 +26,9 @@ _POLL_S = 0.002
 def begin_life(store: Store, rank: int, size: int, timeout: timedelta) -> str:
     """Agree with all ranks on a fresh key prefix, and return it.
 
-    Every rank must call it, and it blocks until all have. If a rank is missing, the wait ends with
-    the store's own timeout error, or with TimeoutError if an earlier process of that rank has left
-    values in the store.
+    Blocks until every rank has made the call. If a rank is missing, the wait ends with the store's
+    own timeout error, or with TimeoutError if an earlier process of that rank has left values in
+    the store.
     """
     mine = secrets.token_hex(8)
     if size == 1:

@@ -27,7 +27,7 @@ __all__ = ["Agreement", "MeetingPlace", "Shared", "agree", "first_agreement"]
 _POLL_S = 0.005
 _PATIENCE_NS = 2_000_000_000
 """The wait for missing survivors before their operations are aborted. A missing survivor may be
-blocked on a rank that is already here. Over TCP a survivor may need a second to detect a loss by
+blocked on a rank that has come already. Over TCP a survivor may need a second to detect a loss by
 itself, and its own error says more."""
 
 
@@ -166,7 +166,7 @@ def _write(store: Shared, place: str, decision: dict[str, int | Sequence[int]]) 
 
 @contextmanager
 def _answering(me: int) -> Iterator[None]:
-    """Turn an error of the store in the body into LinkError: ranks cannot agree without it."""
+    """Raise LinkError for any error of the key-value store: ranks cannot agree without it."""
     try:
         yield
     except SlacklineError:

@@ -41,8 +41,8 @@ def empty(
 ) -> torch.Tensor:
     """Return an uninitialised CPU tensor in memory that the engine has registered.
 
-    The memory belongs to the group, so do not use the tensor after the group's end. It is freed
-    together with the tensor's storage. `dtype` None is torch's default type.
+    The memory belongs to the group, so do not use the tensor after the group's end. The memory is
+    freed together with the tensor's storage. `dtype` None is torch's default type.
     """
     kind = torch.get_default_dtype() if dtype is None else dtype
     count = math.prod(shape)

@@ -57,7 +57,7 @@ class PointToPoint(Poster):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """Block until all ranks have called it; rank 0's TimeoutError names missing ranks.
+        """Block until all ranks have called this barrier; rank 0's TimeoutError names the missing.
 
         `timeout` None or zero is the group's `default_timeout`. With `wait_all_ranks` the error
         names all missing ranks, else only the first. If a rank has ended or left the group, rank 0

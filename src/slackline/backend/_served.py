@@ -149,7 +149,7 @@ def create_served(
 
     `ranks` are the members' ranks in the default group, and empty for the default group itself.
     `others` is a process group with the backends of other devices, or None. Blocks until all ranks
-    are here, or raises TimeoutError.
+    have joined the group, or raises TimeoutError.
     """
     options = BackendOptions()
     options.store = store

@@ -61,7 +61,8 @@ class DataParallel(nn.Module):
         """Check that the ranks agree, and copy rank 0's parameters and buffers to all ranks.
 
         `optimizer`: one or several. A trainable parameter that no optimizer holds is not reduced.
-        `process_group`: a torch group of any backend, or a nic's Group. None is the default group.
+        `process_group`: a torch group of any backend, or a NIC engine's Group. None is torch's
+        default group.
         `average`: True averages gradients over the ranks, False sums them.
         `broadcast_buffers`: copy rank 0's buffers to all ranks before each training forward.
         `group_bytes`: the most bytes of gradients in one reduction. 0 reduces each gradient alone;
@@ -70,8 +71,8 @@ class DataParallel(nn.Module):
         `telemetry`: the directory for this rank's step summaries. None reads SLACKLINE_TELEMETRY.
         `on_step`: called in the training thread when the last parameter of a step is updated.
 
-        Blocks until all ranks are here. Raises UsageError for a model that cannot be wrapped, and
-        MismatchError where the ranks' models differ.
+        Blocks until all ranks have made the same call. Raises UsageError for a model that cannot be
+        wrapped, and MismatchError where the ranks' models differ.
         """
         super().__init__()
         if group_bytes is not None and not (isinstance(group_bytes, int) and group_bytes >= 0):

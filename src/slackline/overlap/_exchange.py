@@ -69,10 +69,11 @@ class Exchange(Protocol):
         """Free all memory that `allocate` has returned."""
 
     def reduction(self, key: int, flat: Tensor, *, average: bool) -> Callable[[int], Pending]:
-        """Return a function that posts a sum (or average) of `flat` over the ranks, in place.
+        """Return a function that posts the sum (or average) of a flat tensor over the ranks.
 
-        The function takes a priority (a smaller number is more urgent) and returns the Pending. The
-        caller must not touch `flat` from the posting until the Pending is done.
+        The reduction is done in place, in `flat`. If `matches_by_key`, the ranks' reductions with
+        the same `key` are matched. The function takes a priority (a smaller number is more urgent)
+        and returns the Pending. The caller must not touch `flat` until the Pending is done.
         """
 
     def agree(self, key: int, bits: Tensor) -> None:
@@ -97,7 +98,7 @@ def wire_type(dtype: torch.dtype) -> DType:
 
 
 class NicExchange:
-    """An exchange on a NIC engine's group.
+    """A gradient exchange on a NIC engine's group.
 
     Gradients lie in memory that the engine has registered, and reductions are matched by tag.
     """

@@ -1,4 +1,4 @@
-"""The choice of a model's exchange: the NIC engine itself, or a torch process group."""
+"""The choice of the transport for a model's gradients: the NIC engine or a torch process group."""
 
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ __all__ = ["open_exchange"]
 def open_exchange(
     module: nn.Module, group: "dist.ProcessGroup | Group | None", *, spare_keys: int
 ) -> Exchange:
-    """Return the exchange for a module's gradients.
+    """Return the exchange that reduces a module's gradients over the ranks.
 
     The engine itself serves a model in the CPU's memory with a slackline group. Every other case
     uses the torch process group, which reduces gradients on their own device. The exchange has a

@@ -95,7 +95,7 @@ class ParameterState:
         *,
         most: float,
     ) -> None:
-        """Create the state of a parameter whose gradient is this rank's own.
+        """Create the state of a parameter's gradient, of which no reduction is posted yet.
 
         `flat` is the exchange's buffer as `flat_request` describes it, and `block` the number of
         its allocation. If the reduced final element is at least `most`, all ranks have a gradient.

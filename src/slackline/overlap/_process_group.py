@@ -1,4 +1,4 @@
-"""An exchange on any torch process group, for gradients that are not in the CPU's memory."""
+"""A gradient exchange on any torch process group, for gradients outside the CPU's memory."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ __all__ = ["ProcessGroupExchange"]
 
 
 class _Posted:
-    """A torch Work as a Pending; `after` runs at its end, for example to divide a sum."""
+    """A torch Work as a posted reduction; `after` runs at its end, for example to divide a sum."""
 
     def __init__(self, work: dist.Work, after: Callable[[], object] | None) -> None:
         self._work = work
@@ -30,7 +30,7 @@ class _Posted:
 
 
 class ProcessGroupExchange:
-    """An exchange on a torch process group; all ranks must post in the same order."""
+    """A gradient exchange on a torch process group; all ranks must post in the same order."""
 
     matches_by_key = False
 

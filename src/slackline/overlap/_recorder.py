@@ -86,7 +86,7 @@ class Recorder:
         self._since = now
 
     def settled(self) -> None:
-        """Emit the summary of the latest step, once, after its last parameter was updated."""
+        """Report the latest optimizer step's cost, once, after its last parameter was updated."""
         if self._closing is not None:
             summary, self._closing = self._closing, None
             self._emit(summary)

@@ -50,12 +50,13 @@ class Report:
 
     def run_summary(self) -> RunSummary:
         """Return the communication cost of all training steps so far."""
-        with suppress(SlacklineError):  # a group that has ended keeps the rails known before
+        # A group that has ended cannot list its rails (paths to peers), so the known ones stay.
+        with suppress(SlacklineError):
             self._rails = self._exchange.rails()
         return self._totals.run(self._rails)
 
     def close(self) -> None:
-        """Write the run's totals to the file, if there is one; a second call does nothing."""
+        """Write the training run's totals to the telemetry file; a second call does nothing."""
         if self._writer is not None:
             atexit.unregister(self.close)
             self._writer.write(self.run_summary())

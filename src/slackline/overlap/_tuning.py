@@ -35,9 +35,9 @@ class Tuning:
     def __init__(
         self, exchange: Exchange, clock: Clock, average: Average, *, group_bytes: int | None
     ) -> None:
-        """Create the size of one optimizer's gradient groups; None finds it by trial.
+        """Create an object that chooses the size of one optimizer's gradient groups.
 
-        `average` averages step times over the ranks.
+        `group_bytes` None finds the size by trial. `average` averages step times over the ranks.
         """
         self.group_bytes = _FIRST_BYTES if group_bytes is None else group_bytes
         self.result = ""

@@ -126,7 +126,7 @@ class Gradients:
         self.complete([parameter])
 
     def open(self) -> None:
-        """Prepare for the step's first gradient; further calls in the step do nothing.
+        """Prepare for a training step's first gradient; further calls in the step do nothing.
 
         Gradients of earlier steps are set aside, so that they are not divided again.
         """

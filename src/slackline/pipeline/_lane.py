@@ -54,7 +54,7 @@ class Lane(Protocol):
 
 
 class HostLane:
-    """The Lane of stages on the CPU.
+    """The message buffers of stages on the CPU.
 
     Outgoing messages are packed into memory that the engine has registered, which peers on the same
     host read in place. Tensors of an arrived message are views of its buffer.

@@ -140,7 +140,7 @@ class Mail:
         ]
 
     def take(self, address: Address) -> list[Tensor | None]:
-        """Remove and return the tensors of a message that has arrived."""
+        """Remove and return the tensors of an arrived message between pipeline stages."""
         return self._inbox.pop(address)
 
     def poll(self) -> list[Arrival]:

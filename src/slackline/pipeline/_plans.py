@@ -112,7 +112,8 @@ def forward_only(placement: Sequence[int], microbatches: int) -> PipelinePlan:
 def _ready_anywhere(placement: Sequence[int], scenario: Scenario) -> PipelinePlan:
     """Return a plan for any placement, made by simulating readiness with equal stage times.
 
-    Readiness computes what has its inputs, B before F before W. Of equals the lower stage is first.
+    Readiness starts an instruction as soon as its inputs are there, B before F before W. Among
+    equal instructions the one of the lower stage is first.
     """
     all_there_is = PipelinePlan(
         name="ready",

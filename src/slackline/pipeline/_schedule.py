@@ -93,8 +93,8 @@ class Schedule:
         `plan_effort`: a factor of the search time of "auto".
         `keep_records`: the number of steps that `records` holds.
 
-        Blocks until all ranks are here. Raises UsageError for arguments that do not fit together,
-        and MismatchError if the ranks' arguments differ.
+        Blocks until all ranks have made the same call. Raises UsageError for arguments that do not
+        fit together, and MismatchError if the ranks' arguments differ.
         """
         if n_microbatches < 1:
             raise UsageError(f"n_microbatches must be a positive integer, not {n_microbatches}")

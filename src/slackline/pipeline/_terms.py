@@ -73,10 +73,11 @@ def checked_stages(stages: object) -> list[Stage]:
 
 
 def agree(terms: Terms, group: dist.ProcessGroup | None) -> tuple[tuple[int, ...], list[str]]:
-    """Compare the ranks' terms; return the rank of each stage, and the name of each rank's clock.
+    """Compare the schedule's parameters on all ranks; return the rank of each stage, and clocks.
 
-    Every rank of the group must call it, and it blocks until all have. Raises MismatchError if the
-    terms differ, and UsageError if no rank or more than one rank has a stage.
+    The second result is the name of each rank's monotonic clock. Blocks until every rank of the
+    group has made the call. Raises MismatchError if the parameters differ, and UsageError if no
+    rank or more than one rank has a stage.
     """
     gathered: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(gathered, asdict(terms), group=group)
