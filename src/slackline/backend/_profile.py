@@ -30,8 +30,8 @@ def recorded(
 
     A blocking operation gives one event, "slackline:NAME". An asynchronous one gives two: an event
     "slackline:NAME" from the call to the operation's end, and in it "slackline:NAME posted" for the
-    call. The event that ends within the call shows `facts` and the bytes of `results`. It also
-    shows their shapes and types, if the profiler records shapes.
+    call. The event that ends within the call shows `facts` and the bytes of `results`. If the
+    profiler records shapes, the event also shows the shapes and types of `results`.
     """
     event = f"slackline:{name}"
     shown = {"bytes": sum(each.numel() * each.element_size() for each in results), **facts}

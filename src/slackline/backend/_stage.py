@@ -28,7 +28,7 @@ class Stage(Protocol):
         """Return the address from which an operation reads the tensor's contiguous elements."""
 
     def temporary(self, tensor: torch.Tensor) -> int:
-        """Return the address to read a temporary tensor, which this object then keeps alive."""
+        """Return the address to read a temporary tensor, to which the caller keeps no reference."""
 
     def target(self, tensor: torch.Tensor) -> int:
         """Return the address to which an operation writes; `land` then copies to the tensor."""

@@ -69,7 +69,7 @@ def decode(text: bytes) -> tuple[Entry, ...]:
 def difference(manifests: Sequence[Sequence[Entry]]) -> tuple[int, str] | None:
     """Return the first rank whose model differs from rank 0's, and the difference as a sentence.
 
-    The result is None if all manifests are equal. It is the same on every rank.
+    The result is None if all manifests are equal. Every rank gets the same result.
     """
     first = manifests[0]
     for rank, other in enumerate(manifests):

@@ -31,7 +31,7 @@ class Reducer(Protocol):
 class Gradients:
     """The gradients of one stage's parameters during a step.
 
-    One thread uses the object, or autograd's thread while that thread waits.
+    Only one thread may use the object, or autograd's thread while that thread waits.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ class Pace(Protocol):
     """A launch throttle, which keeps the host from running far ahead of the device."""
 
     def begin(self) -> None:
-        """Begin a step."""
+        """Begin a pipeline step, of which no instruction has been launched yet."""
 
     def starting(self) -> None:
         """Record that an instruction is about to be launched on the device."""
