@@ -62,7 +62,7 @@ _PREMUL_SUM: Final = reduction_number(dist.ReduceOp.PREMUL_SUM)
 
 
 def reduced_as(dtype: torch.dtype, op: Any) -> tuple[DType, int, ReduceOp]:
-    """Return the engine's type code for `dtype`, its elements in one of `dtype`, and the reduction.
+    """Return the wire type code to reduce `dtype`, its count per tensor element, and the reduction.
 
     Complex numbers are pairs of floats, so they can be added and averaged. PREMUL_SUM becomes SUM,
     and the caller must multiply the elements. Raises UsageError if `op` cannot reduce `dtype`.
@@ -77,7 +77,7 @@ def reduced_as(dtype: torch.dtype, op: Any) -> tuple[DType, int, ReduceOp]:
 
 
 def moved_as(dtype: torch.dtype) -> tuple[DType, int]:
-    """Return the engine's type code for copies of `dtype`, and its elements in one of `dtype`.
+    """Return the wire type code to copy `dtype`, and the wire elements in one tensor element.
 
     Types without a code of their own (the 8-bit floats) are copied as bytes. Raises UsageError for
     quantized types.

@@ -1,4 +1,4 @@
-"""Recovery of the slackline error from an error that torch has raised."""
+"""Recovery of slackline's own error from an exception in which torch has wrapped it."""
 
 import re
 

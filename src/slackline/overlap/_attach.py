@@ -56,7 +56,7 @@ class _FinishIfCompiled:
 
 
 def attach(module: nn.Module, tracker: ReadTracker) -> list[RemovableHandle]:
-    """Make the parameters of a module and its submodules lazy; return the hooks for `detach`.
+    """Make the parameters of a module and its submodules lazy; return the hooks to remove later.
 
     A read of a lazy parameter first waits for the parameter's pending update.
     """

@@ -77,10 +77,10 @@ class Exchange(Protocol):
         """
 
     def agree(self, key: int, bits: Tensor) -> None:
-        """Replace a flat uint8 CPU tensor by its elementwise maximum over the ranks; block."""
+        """Replace a flat uint8 CPU tensor by the elementwise maximum over the ranks. Blocks."""
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
-        """Copy rank 0's values into every rank's tensors, which must be dense; block."""
+        """Copy rank 0's values into every rank's tensors, which must be dense. Blocks."""
 
     def share(self, text: bytes) -> list[bytes]:
         """Gather one byte string from each rank; return them in rank order. Blocks."""

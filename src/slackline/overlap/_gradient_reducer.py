@@ -79,7 +79,7 @@ class GradientReducer:
 
     @property
     def states(self) -> list[ParameterState]:
-        """The state of each parameter, in the order of the gradients in memory."""
+        """The ParameterState of each parameter, in the order of the gradients in memory."""
         return self._grouping.states
 
     @property
@@ -181,7 +181,7 @@ class GradientReducer:
             self.finish(state)
 
     def defer_step(self) -> None:
-        """Mark the user's optimizer step as pending for each parameter until its reduction's end.
+        """Mark the optimizer step as pending: each parameter takes it after its reduction.
 
         Steps that are pending from an earlier call are finished first. Blocks until all gradients
         are reduced in the one step after which gradients move to a better order in memory.

@@ -28,7 +28,7 @@ __all__ = ["Clear", "Phase", "ParameterState", "Use", "clear_grad", "flat_reques
 
 
 class Phase(Enum):
-    """The phase of a gradient's reduction in the current step."""
+    """The phase of a gradient's reduction: not posted, in flight, or done."""
 
     LOCAL = "the gradient, if any, is this rank's own"
     POSTED = "the exchange owns the buffer"

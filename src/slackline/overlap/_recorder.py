@@ -69,7 +69,7 @@ class Recorder:
             self._waited += parameters
 
     def stepped(self) -> None:
-        """Record the user's call of `step`; the counts so far belong to this step."""
+        """Record the user's call of the optimizer's `step`, to which the counts so far belong."""
         self.settled()
         now = self.clock()
         self._closing = replace(
