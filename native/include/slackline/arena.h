@@ -1,4 +1,4 @@
-// Registered memory: one memfd that peers on the same host map as well.
+// Registered memory: a memfd that peers on the same host map into their own address space.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,12 @@
 
 namespace slackline {
 
-// Owns the file descriptor and the mapping. Nothing is left behind when the process dies: the
-// memory has no name in any file system. Pages are taken from the system when they are first
-// touched, so `capacity` is a limit and not a reservation. Long blocks that are freed give their
-// pages back, but for those of the last `kept_bytes`: who allocates again and again gets them.
+// The registered memory of one engine. An Arena owns the file descriptor and the mapping. The
+// memory has no name in any file system, so nothing is left behind when the process dies. The
+// kernel provides pages when they are first touched, so `capacity` is a limit and not a
+// reservation. A freed block of 4 MiB or more returns its pages to the kernel. Only the most
+// recently freed `kept_bytes` keep their pages, because a program that allocates the same sizes
+// repeatedly would otherwise fault them in again each time.
 class Arena {
  public:
   explicit Arena(std::size_t capacity, std::size_t kept_bytes = std::size_t{512} << 20);
@@ -21,9 +23,11 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Returns null when the arena has no room. Thread-safe.
+  // Return an aligned block of at least `bytes` bytes, or null when the arena has no room.
+  // Thread-safe.
   std::byte* allocate(std::size_t bytes);
-  // Returns false when `address` is not the start of a block. Thread-safe.
+  // Free the block that starts at `address`. Return false when `address` is not the start of a
+  // block. Thread-safe.
   bool free(std::byte* address);
 
   bool contains(const void* address, std::size_t bytes) const {
@@ -53,22 +57,25 @@ class Arena {
   void give_back(std::uint64_t start, std::uint64_t length) const;
 
   const std::size_t most_kept_;
-  // Free ranges that still have their pages, as they were freed: (offset, length).
+  // Free ranges as (offset, length), oldest first, whose pages have not been returned to the
+  // kernel.
   std::deque<std::pair<std::uint64_t, std::uint64_t>> kept_;
   std::size_t kept_bytes_ = 0;
 };
 
-// A peer's arena in this process. Owns the mapping, not the descriptor.
+// The arena of a peer on the same host, mapped into this process. A PeerArena owns the mapping but
+// not the file descriptor.
 class PeerArena {
  public:
-  // Throws std::invalid_argument unless `fd` has `capacity` bytes for good.
+  // Throws std::invalid_argument unless the file behind `fd` has `capacity` bytes and is sealed
+  // against shrinking.
   PeerArena(int fd, std::size_t capacity);
   ~PeerArena();
   PeerArena(const PeerArena&) = delete;
   PeerArena& operator=(const PeerArena&) = delete;
 
-  // Null when the range does not lie within the peer's arena: a peer's word is checked, never
-  // trusted.
+  // Return the local address of a range in the peer's arena, or null when the range does not lie
+  // within the arena. Offsets come from the peer, so each one is checked.
   std::byte* at(std::uint64_t offset, std::size_t bytes) const {
     return offset <= capacity_ && bytes <= capacity_ - offset ? base_ + offset : nullptr;
   }

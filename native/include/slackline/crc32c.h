@@ -6,8 +6,9 @@
 
 namespace slackline {
 
-// The checksum of `bytes` bytes at `data`, continued from `seed`: 0 starts a checksum, and
-// crc32c(crc32c(0, a), b) is the checksum of a followed by b. Any alignment; any thread.
+// Return the checksum of `bytes` bytes at `data`, continued from `seed`. A seed of 0 starts a
+// checksum; crc32c(crc32c(0, a), b) is the checksum of a followed by b. `data` may have any
+// alignment. Thread-safe.
 std::uint32_t crc32c(std::uint32_t seed, const void* data, std::size_t bytes) noexcept;
 
 }  // namespace slackline

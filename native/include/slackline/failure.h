@@ -1,4 +1,4 @@
-// What went wrong with a posted operation, in the words of slackline.errors.
+// The failure of a posted operation. The names match the classes of slackline.errors.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@ namespace slackline {
 
 enum class Fault : std::uint8_t {
   kNone = 0,
-  kUsage,     // the caller's arguments
-  kMismatch,  // ranks posted operations that do not fit together
+  kUsage,     // the caller passed wrong arguments
+  kMismatch,  // ranks posted operations that do not match
   kPeer,      // a peer died or left
   kLink,      // no rail to a peer is left
   kFrame,     // a frame arrived truncated or corrupted
   kTimeout,   // the deadline passed
-  kClosed,    // used after close
-  kInternal,  // our own invariant is broken
+  kClosed,    // the engine or group was used after close
+  kInternal,  // an invariant of the engine is broken
 };
 
 struct Failure {

@@ -1,5 +1,5 @@
-// Private memory in long blocks that are used again: the pages of a fresh one cost more than what
-// is copied into it.
+// A pool of long private memory blocks. The blocks are reused because faulting in fresh pages costs
+// more than copying data into them.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,9 @@
 
 namespace slackline {
 
-// Keeps as much idle as has been in use at once, of what was used last. Thread-safe; blocks may
-// outlive whoever took them.
+// A pool that keeps at most as many idle bytes as were ever in use at the same time, and frees the
+// least recently used ones first. Thread-safe. A block holds a reference to its pool, so the pool
+// lives until the last block is returned.
 class Blocks : public std::enable_shared_from_this<Blocks> {
  public:
   struct Return {
@@ -25,7 +26,7 @@ class Blocks : public std::enable_shared_from_this<Blocks> {
   };
   using Block = std::unique_ptr<std::byte[], Return>;
 
-  // At least `bytes` long.
+  // Return a block of at least `bytes` bytes. The block returns to the pool when it is destroyed.
   Block take(std::size_t bytes) {
     const std::size_t size = std::bit_ceil(std::max<std::size_t>(bytes, 64));
     const std::lock_guard lock(mutex_);
@@ -51,7 +52,7 @@ class Blocks : public std::enable_shared_from_this<Blocks> {
   };
 
   void give(std::byte* memory, std::size_t bytes) {
-    std::vector<Idle> freed;  // without the lock
+    std::vector<Idle> freed;  // freed after the lock is released
     const std::lock_guard lock(mutex_);
     in_use_ -= bytes;
     idle_bytes_ += bytes;
@@ -64,7 +65,7 @@ class Blocks : public std::enable_shared_from_this<Blocks> {
   }
 
   mutable std::mutex mutex_;
-  std::deque<Idle> idle_;  // the last one was used last
+  std::deque<Idle> idle_;  // most recently used last
   std::size_t idle_bytes_ = 0;
   std::size_t in_use_ = 0;
   std::size_t most_in_use_ = 0;

@@ -1,6 +1,6 @@
-// Private memory for payloads: what was read before its place was known, and copies kept until they
-// are acknowledged. Buffers are reused by size class, so that the hot path asks the system for
-// none.
+// Private memory for payloads: data that arrives before its destination is known, and copies that
+// are kept until the peer acknowledges them. Buffers are reused by size class, so the hot path
+// never allocates from the system.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace slackline {
 
-// Not thread-safe: used under the engine's lock.
+// A pool of payload buffers. The pool is not thread-safe: it is used only under the engine's lock.
 class Buffers {
  public:
   explicit Buffers(std::size_t segment_bytes)
@@ -26,7 +26,7 @@ class Buffers {
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
 
-  // At least `bytes` long, aligned to 64.
+  // Return a buffer of at least `bytes` bytes, aligned to 64 bytes. give() returns it to the pool.
   std::byte* take(std::size_t bytes) {
     for (std::size_t c = 0; c < kClasses; ++c) {
       if (bytes > sizes_[c]) continue;
@@ -48,9 +48,9 @@ class Buffers {
   }
 
  private:
-  static constexpr std::size_t kPrefix = 64;  // holds the size class, keeps the alignment
+  static constexpr std::size_t kPrefix = 64;  // stores the size class and keeps the alignment
   static constexpr std::uint32_t kClasses = 3;
-  static constexpr std::size_t kIdle = 64;  // of each class, kept for later
+  static constexpr std::size_t kIdle = 64;  // idle buffers kept for each size class
 
   static std::byte* fresh(std::size_t bytes, std::uint32_t c) {
     auto* block =

@@ -13,7 +13,7 @@ inline std::int64_t now_ns() {
       .count();
 }
 
-// `ns` after `now`, or the end of time.
+// Return the time `ns` after `now`, or the largest representable time when the sum overflows.
 inline std::int64_t later(std::int64_t now, std::int64_t ns) {
   constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
   return ns > kEnd - now ? kEnd : now + ns;

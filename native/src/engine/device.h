@@ -1,6 +1,6 @@
-// What adds for a group in the engine's stead: hardware behind it, or a model of hardware. The
-// engine stays the link layer; frames go in and come out whole. See docs/design.md, "A device
-// behind the engine".
+// The interface to a device that adds for a group in place of the engine: hardware behind the
+// engine, or a model of hardware. The engine remains the link layer and exchanges whole frames with
+// the device. See docs/design.md, "A device behind the engine".
 #pragma once
 
 #include <compare>
@@ -16,8 +16,8 @@
 
 namespace slackline {
 
-// What a device knows an operation by: a chunk of a tensor, which the plan may begin anywhere in a
-// ring. A plan of one chunk has chunk 0.
+// The identity of an operation at a device: the operation's tag and one chunk of its tensor. In a ring
+// each chunk may start at another rank. A plan of one chunk uses chunk 0.
 struct DeviceKey {
   std::uint64_t tag;
   std::uint32_t chunk;
@@ -27,25 +27,28 @@ struct DeviceKey {
 // An operation that the device takes part in.
 struct DevicePost {
   DeviceKey key;
-  int start;  // the rank whose data open it, where the device is in a ring
+  int start;  // in a ring, the rank whose data starts the chunk
   wire::DType dtype;
-  std::uint64_t total;      // bytes
-  std::size_t frame_bytes;  // of the element type, in every frame but the last
-  int priority;             // lower is more urgent
-  // This rank's data, and where the device stores the result. The engine's: after a failure it is
-  // not used for anything else until the device has let go of it, so a device may be late.
+  std::uint64_t total;  // bytes of the chunk
+  // Bytes of the element type in every frame except the last.
+  std::size_t frame_bytes;
+  int priority;  // lower is more urgent
+  // The arena block that holds this rank's data and receives the device's result. The engine owns
+  // the block. After a failure the engine does not reuse the block until the device has released
+  // it, so a late write by the device does no harm.
   std::byte* memory;
 };
 
-// One frame for the device, header and payload, neither numbered nor with a payload checksum.
+// One frame for the device: header and payload, without a sequence number and without a payload
+// checksum.
 struct DeviceFrame {
-  int port;  // the rank that it came from
+  int port;  // the rank that sent the frame
   std::vector<std::byte> bytes;
 };
 
 struct DeviceWork {
   std::vector<DevicePost> posts;
-  std::vector<DeviceFrame> frames;   // in the order of their arrival, behind their posts
+  std::vector<DeviceFrame> frames;   // in order of arrival, after the posts that they belong to
   std::vector<DeviceKey> withdrawn;  // operations that failed after they were posted
 
   bool empty() const { return posts.empty() && frames.empty() && withdrawn.empty(); }
@@ -54,12 +57,13 @@ struct DeviceWork {
 struct Device {
   explicit Device(std::string name) : name(std::move(name)) {}
 
-  const std::string name;                // for messages
-  DeviceWork work;                       // not taken yet
-  std::condition_variable ready;         // for device_work
-  bool closed = false;                   // there is no more work
-  bool gone = false;                     // and it uses no memory any more
-  std::map<DeviceKey, std::byte*> held;  // memory of what was withdrawn, until it has let go
+  const std::string name;         // used in messages
+  DeviceWork work;                // work that the device has not taken yet
+  std::condition_variable ready;  // signals device_work()
+  bool closed = false;            // no more work will come
+  bool gone = false;              // the device will not use any memory again
+  // Memory of withdrawn operations, kept until the device releases it.
+  std::map<DeviceKey, std::byte*> held;
 };
 
 }  // namespace slackline

@@ -1,7 +1,7 @@
-// The engine: one lock, one driver at a time, many operations.
+// The NIC engine: one lock, one thread at a time that makes progress, many concurrent operations.
 //
-// Whoever holds the lock may make progress: a caller that waits drives the engine itself, and a
-// progress thread does so while operations are outstanding that nobody waits for. See
+// Any thread that holds the lock may make progress. A caller that waits drives the engine itself. A
+// progress thread drives it while operations are outstanding that no caller waits for. See
 // docs/design.md, "Who drives the engine".
 #pragma once
 
@@ -36,12 +36,13 @@
 
 namespace slackline {
 
-// An engine is used by a process that was forked off from its own.
+// The error of a process that was forked from the engine's own process and then used the engine.
 struct Elsewhere : std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// How a peer leaves a group: it has closed it, or it was lost or gave up.
+// How a peer left a group: by closing it (kOrderly), or because the peer was lost or aborted
+// (kBroken).
 enum class Leave : std::uint8_t { kOrderly, kBroken };
 
 class Engine final : public FrameSink {
@@ -56,17 +57,19 @@ class Engine final : public FrameSink {
   Arena& arena() { return arena_; }
   int doorbell_fd() const { return doorbell_fd_; }
   std::uint64_t new_ring();
-  // With `redial` the link outlives its rails, and operations wait for a new one. `first_sequence`
-  // numbers the first frame each way; both ends must agree.
+  // Add a link to one peer. With `redial` the link outlives its rails, and operations wait for a
+  // new rail. `first_sequence` is the number of the first frame in each direction; both ends must
+  // agree.
   int add_link(std::string name, bool redial = false, std::uint32_t first_sequence = 1);
-  // `rail` is its index in the link, the same at both ends: a rail that has it is replaced. `job`
-  // is the code that every frame carries.
+  // Add a rail to a link and takes ownership of `fd`. `rail` is the rail's index, the same at both
+  // ends; an existing rail with that index is replaced. `job` is the job code that every frame
+  // carries.
   void add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t job, bool checksums = true,
                 std::string name = {});
   void drop_rail(int link, int rail, const std::string& reason);
   void unreachable(int link, const std::string& reason);
   void set_fault(int link, int rail, const std::optional<FaultState>& state);
-  // Blocks until a rail changes; none once the engine is closed.
+  // Block until a rail changes state. Return nothing once the engine is closed.
   std::optional<RailEvent> next_event();
   std::vector<RailStatus> rails();
   void add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
@@ -74,46 +77,54 @@ class Engine final : public FrameSink {
   bool link_alive(int link);
   std::shared_ptr<Group> open_group(std::uint32_t epoch, int rank, const std::vector<int>& links,
                                     bool rank_order);
-  // The group's last member, here, adds for the others by its part of `program`, and posts nothing:
-  // what the others send begins operations. Nothing is added before `onset` segments of each are
-  // here.
+  // Make this rank, the last member of `group`, an aggregator. It posts no operations itself:
+  // frames that the other members send begin them, and this rank adds according to its part of
+  // `program`. Addition starts when `onset` segments of every member have arrived.
   void serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset);
-  // When the group's last member, an aggregator, is lost, `fallback` does what is not done, by its
-  // part of `program`. Both groups must be new.
+  // Make `fallback` take over unfinished operations of `group` when the group's last member, an
+  // aggregator, is lost. `program` is this rank's part of the plan that `fallback` then runs. Both
+  // groups must be new.
   void fall_back(Group& group, std::shared_ptr<Group> fallback,
                  std::shared_ptr<const Program> program);
-  // From now on a device adds for the group, where it can; before its first operation.
+  // Attach a device that adds for the group where it can. Must precede the group's first
+  // operation.
   void attach(Group& group, std::string name);
-  // Blocks until there is something for the device; none once the group or the engine is closed.
+  // Block until there is work for the group's device. Return nothing once the group or the engine
+  // is closed.
   std::optional<DeviceWork> device_work(Group& group);
-  // What the device gives: frames to send, in order, what has its whole result in its memory, and
-  // what it has let go of after it was withdrawn: neither memory is used by it again. Throws
-  // std::invalid_argument for what cannot be; device_failed() follows.
+  // Accept results of the device: `frames` to send, in order; `completed` operations, whose whole
+  // result is in their device memory; `released` operations, which were withdrawn earlier. The
+  // device no longer uses the memory of either. Throws std::invalid_argument for an impossible
+  // answer; the caller then calls device_failed().
   void device_answer(Group& group, std::span<const std::span<const std::byte>> frames,
                      std::span<const DeviceKey> completed, std::span<const DeviceKey> released);
-  // Nothing more comes from the device: the group fails, on every rank.
+  // Fail the group on every rank because its device will not answer any more.
   void device_failed(Group& group, const std::string& reason);
-  // The device is closed and uses no memory any more; after the last device_work().
+  // State that the device is closed and uses no memory any more. Called after the last
+  // device_work().
   void device_closed(Group& group);
-  // Why the group can be used no more; empty while it can.
+  // Return why the group cannot be used any more, or an empty string while it can.
   std::string broken(Group& group);
-  // Posts; with `drive` also works in the caller's thread until the operation is finished.
+  // Post an operation. With `drive` the calling thread also drives the engine until the operation
+  // has finished.
   std::shared_ptr<Job> post(Group& group, const Operation& operation, bool drive);
-  // False when `timeout_ns` passed first (negative: the operation's own deadline decides).
+  // Wait for an operation. Return false when `timeout_ns` passed first; a negative timeout leaves
+  // the limit to the operation's own deadline.
   bool wait(Job& job, std::int64_t timeout_ns);
-  // Asks for `job` to appear in next_completion(). True when it is finished already (it will not
-  // appear then).
+  // Request that next_completion() returns `job` when it finishes. Return true when `job` has
+  // already finished; next_completion() will not return it then.
   bool watch(Job& job);
-  // Blocks until a watched operation finishes; null once the engine is closed.
+  // Block until a watched operation finishes. Return null once the engine is closed.
   std::shared_ptr<Job> next_completion();
   void close_group(Group& group, std::int64_t timeout_ns);
   void abort_group(Group& group, const std::string& reason);
   void close(std::int64_t timeout_ns);
-  // Stays what it was once the engine is closed.
+  // Return the engine's counters. After close() the values no longer change.
   std::map<std::string, std::uint64_t> counters();
-  // Throws Elsewhere in a forked process. Every call that takes the lock does so.
+  // Throws Elsewhere in a process that was forked from the engine's own. Every call that takes the
+  // lock makes this check.
   void check_process() const;
-  // Whether this process was forked from the engine's own.
+  // Return whether this process was forked from the engine's own.
   bool elsewhere() const { return elsewhere_; }
 
   // --- under the lock: for Link ---
@@ -147,7 +158,8 @@ class Engine final : public FrameSink {
   static constexpr std::uint64_t kDoorbellToken = ~std::uint64_t{0};
   static constexpr std::uint64_t kControlToken = std::uint64_t{1} << 62;
   static constexpr unsigned kRailShift = 32;
-  // Enough to tell the peers of many operations why they have failed.
+  // Memory reserved for error handling, enough to tell the peers of many operations why they
+  // failed.
   static constexpr std::size_t kReserveBytes = 1u << 20;
   static constexpr std::uint64_t kLinkMask = (std::uint64_t{1} << kRailShift) - 1;
 
@@ -277,32 +289,32 @@ class Engine final : public FrameSink {
   const EngineOptions options_;
   Arena arena_;
   Buffers buffers_;
-  int doorbell_fd_ =
-      -1;  // an eventfd in every sleeper's epoll set: peers and posting threads ring it
+  // An eventfd in the epoll set of every sleeping thread; peers and posting threads write to it.
+  int doorbell_fd_ = -1;
   int epoll_fd_ = -1;
 
   std::mutex mutex_;
-  std::condition_variable work_;        // for the progress thread
-  std::condition_variable finished_;    // for waiting callers
-  std::condition_variable completion_;  // for next_completion
-  int completion_sleepers_ = 0;         // threads that wait on it
-  int completion_calls_ = 0;            // those of them that were woken and have not run yet
+  std::condition_variable work_;        // signals the progress thread
+  std::condition_variable finished_;    // signals waiting callers
+  std::condition_variable completion_;  // signals next_completion()
+  int completion_sleepers_ = 0;         // threads that wait on completion_
+  int completion_calls_ = 0;            // of these, threads that were woken and have not run yet
   std::deque<std::shared_ptr<Job>> completions_;
-  std::condition_variable event_;  // for next_event
+  std::condition_variable event_;  // signals next_event()
   std::deque<RailEvent> events_;
-  bool elsewhere_ = false;  // set between fork() and whatever the child does
+  bool elsewhere_ = false;  // set in a forked child before its own code runs
   bool closing_ = false;
   bool stopped_ = false;
   int callers_driving_ = 0;
   int waiters_ = 0;
   std::uint64_t inline_operations_ = 0;
   std::size_t async_open_ = 0;
-  bool asleep_ = false;  // somebody is in epoll_wait
+  bool asleep_ = false;  // some thread is in epoll_wait
   std::int64_t asleep_until_ = 0;
-  bool caller_asleep_ = false;  // and it is a caller, not the progress thread
-  std::atomic<int> wanting_{
-      0};  // posting threads that want the lock: the driver makes room for them
-  std::deque<std::shared_ptr<Job>> to_start_;  // posted, to be started by the driver
+  bool caller_asleep_ = false;  // the sleeping thread is a caller, not the progress thread
+  // Number of posting threads that want the lock; the driving thread releases it for them.
+  std::atomic<int> wanting_{0};
+  std::deque<std::shared_ptr<Job>> to_start_;  // posted operations that the driver is to start
   std::int64_t last_deadline_check_ = 0;
   std::int64_t last_watch_ = 0;
 
@@ -321,7 +333,7 @@ class Engine final : public FrameSink {
   std::vector<std::byte*> slots_;
   std::vector<int> free_slots_;
   std::vector<Stash*> stashes_;
-  std::vector<const void*> fold_sources_;  // of the fold that is being done, and its targets
+  std::vector<const void*> fold_sources_;  // sources and targets of the current fold
   std::vector<void*> fold_targets_;
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_reduced_ = 0;
@@ -329,7 +341,7 @@ class Engine final : public FrameSink {
   std::uint64_t device_frames_taken_ = 0;
   std::uint64_t device_frames_given_ = 0;
   std::map<std::string, std::uint64_t> last_counters_;  // set by close()
-  std::unique_ptr<std::byte[]> reserve_;                // to fail with when there is no memory
+  std::unique_ptr<std::byte[]> reserve_;                // memory for error handling after bad_alloc
 
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// One life of a group of ranks on an engine, and the description of an operation to post on it.
+// A group of ranks on an engine, and the description of an operation to post on it.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,15 @@ namespace slackline {
 class Link;
 struct Device;
 
-// What makes a group's last member an aggregator: it begins operations by itself (serve.cc).
+// The state that makes the last member of a group an aggregator: a rank that begins operations when
+// the other members' frames arrive (serve.cc).
 struct Service {
   std::shared_ptr<const Program> program;
-  std::uint32_t onset = 1;          // segments of every worker that are here before any is added
-  std::deque<Key> waiting;          // everybody has begun them, and there is no room
-  std::vector<std::uint64_t> tags;  // everybody has their results, and has not been told
-  std::uint64_t tags_bytes = 0;     // what workers keep for them
+  std::uint32_t onset = 1;  // segments of every worker that must arrive before any is added
+  std::deque<Key>
+      waiting;  // every worker has begun these, but the arena has no room for the result
+  std::vector<std::uint64_t> tags;  // every worker has the result, but has not yet been told so
+  std::uint64_t tags_bytes = 0;     // bytes that the workers keep for `tags`
 };
 
 class Group : public std::enable_shared_from_this<Group> {
@@ -45,26 +47,29 @@ class Group : public std::enable_shared_from_this<Group> {
 
   const std::uint32_t epoch;
   const int rank;
-  const std::vector<Link*> links;  // by rank; null at the own rank
-  const bool all_shared;           // every link is shared memory
+  const std::vector<Link*> links;  // by rank; null at this rank's own index
+  const bool all_shared;           // every link uses shared memory
   const bool rank_order;           // elements are summed in rank order
-  Failure broken;                  // set once a member is lost: nothing can be posted any more
-  std::map<int, Failure> left;     // members that closed in good order: what they sent still counts
+  // Set once a member is lost; no operation can be posted any more.
+  Failure broken;
+  // Members that closed the group in good order. Data that they sent before still counts.
+  std::map<int, Failure> left;
   bool closed = false;
-  std::map<std::uint64_t, std::uint32_t>
-      sequences;                     // per (class, tag, role): operations posted so far
-  std::unique_ptr<Service> service;  // at an aggregator
-  std::shared_ptr<Device> device;    // what adds in the engine's stead, or null
+  // Operations posted so far, per (class, tag, role).
+  std::map<std::uint64_t, std::uint32_t> sequences;
+  std::unique_ptr<Service> service;  // set at an aggregator
+  std::shared_ptr<Device> device;    // the device that adds in place of the engine, or null
 
-  // At a worker of an aggregator (fallback.cc): who takes over when it is lost, and by which plan.
+  // At a worker of an aggregator (fallback.cc): the group that takes over when the aggregator is
+  // lost, and the plan that it runs then.
   std::shared_ptr<Group> fallback;
   std::shared_ptr<const Program> fallback_program;
   std::unordered_map<Key, std::shared_ptr<Kept>, KeyHash> kept;
-  std::shared_ptr<Blocks> blocks;      // for them
-  std::weak_ptr<Group> stands_in_for;  // the group whose fallback this one is
+  std::shared_ptr<Blocks> blocks;      // pool for the memory of `kept`
+  std::weak_ptr<Group> stands_in_for;  // the group whose fallback this group is
 };
 
-// Memory of one chunk of an operation; addresses may be null where the plan does not need them.
+// Memory of one chunk of an operation. An address may be null when the plan does not use it.
 struct ChunkMemory {
   std::uint32_t chunk;
   std::byte* source;
@@ -76,18 +81,19 @@ struct Operation {
   std::shared_ptr<const Program> program;
   wire::DType dtype = wire::DType::kFloat32;
   wire::ReduceOp op = wire::ReduceOp::kNone;
-  // Either one buffer that the plan's chunks split ...
+  // The data is either one buffer that the plan's chunks split ...
   std::byte* source = nullptr;
   std::byte* target = nullptr;
   std::uint64_t count = 0;
-  // ... or memory chunk by chunk.
+  // ... or separate memory for each chunk.
   std::vector<ChunkMemory> chunks;
-  std::uint64_t total_bytes = 0;  // what all ranks must agree on
-  int tag = -1;                   // -1: a collective in call order
-  int peer = -1;                  // point to point only; -1 with any_source
-  bool receives = false;          // point to point only
+  std::uint64_t total_bytes = 0;  // all ranks must agree on it
+  int tag = -1;                   // -1: a collective, matched by the order of the calls
+  int peer = -1;                  // point-to-point only; -1 with any_source
+  bool receives = false;          // point-to-point only
   bool any_source = false;
-  const Key* key = nullptr;  // of an operation that somebody else has begun; else the next one
+  // Identity of an operation that other ranks have begun; null takes the next sequence number.
+  const Key* key = nullptr;
   int priority = 0;
   std::int64_t timeout_ns = 0;
 };

@@ -19,8 +19,8 @@ class Group;
 class Link;
 struct Job;
 
-// Which operation a frame belongs to. `role` tells point-to-point sends and receives, which name
-// their peer, from collectives.
+// The identity of the operation that a frame belongs to. `role` distinguishes point-to-point sends and
+// receives, which contain the peer's rank, from collectives.
 struct Key {
   std::uint64_t tag;
   std::uint32_t epoch;
@@ -41,47 +41,50 @@ struct KeyHash {
   }
 };
 
-// A payload that arrived and was not consumed yet.
+// A payload that has arrived and has not been consumed yet.
 struct Stash {
   Stash* next = nullptr;
   Link* link = nullptr;
   const std::byte* data = nullptr;
-  std::byte* owned =
-      nullptr;  // freed with the stash; null when `data` is a rail's buffer or a peer's memory
-  std::byte* give_back =
-      nullptr;  // peer memory that may take the result instead of a frame, or null
+  // Freed together with the stash. Null when `data` is a rail's buffer or a peer's memory.
+  std::byte* owned = nullptr;
+  // Peer memory into which the result may be written instead of sending a frame, or null.
+  std::byte* give_back = nullptr;
   std::uint32_t length = 0;
   std::uint16_t peer = 0;
   std::uint16_t flags = 0;
-  bool answered = false;  // the result was written through `give_back`: WRITTEN replaces RELEASE
+  // The result was written through `give_back`, so the reply is WRITTEN instead of RELEASE.
+  bool answered = false;
 };
 
 struct Segment {
   Stash* first = nullptr;
-  std::int32_t slot = -1;       // own staging slot that peers read, -1 when none
-  std::uint16_t slot_lane = 0;  // the peer on whose account the slot is
-  std::uint16_t position = 0;   // next step of the chain
+  std::int32_t slot = -1;       // own staging slot that peers read, -1 for none
+  std::uint16_t slot_lane = 0;  // the peer whose slot limit counts this slot
+  std::uint16_t position = 0;   // index of the next step of the chain
   std::uint16_t readers = 0;    // peers that still read `slot` or the registered memory
-  std::uint16_t uncopied = 0;   // sends whose copy a fold must wait for
-  bool slot_complete = false;   // `slot` holds the final value, not a partial one
-  bool handed = false;          // the device has what the step at `position` needs
-  bool answered = false;        // and has given what the step makes
+  // Send whose data must be copied before a FOLD may overwrite it.
+  std::uint16_t uncopied = 0;
+  bool slot_complete = false;  // `slot` holds the final value, not a partial sum
+  bool handed = false;         // the device has received the input of the step at `position`
+  bool answered = false;       // the device has returned the output of that step
 };
 
 struct Chunk {
   std::byte* source = nullptr;
   std::byte* target = nullptr;
-  std::byte* partial = nullptr;   // where partial sums live: the target, or scratch
+  std::byte* partial = nullptr;   // location of partial sums: the target, or scratch memory
   std::size_t count = 0;          // elements
-  std::size_t segment_count = 0;  // elements a segment
+  std::size_t segment_count = 0;  // elements per segment
   std::vector<Segment> segments;
   const Chain* chain = nullptr;
-  bool offloaded = false;              // the group's device adds
-  bool announced = false;              // the device knows of it
-  std::byte* device_memory = nullptr;  // of the arena: what the device reads and writes
+  bool offloaded = false;  // the group's device adds
+  bool announced = false;  // the device has been told of the chunk
+  // Arena memory that the device reads and writes.
+  std::byte* device_memory = nullptr;
 };
 
-// One segment that a plan says to send.
+// One segment that is queued to be sent.
 struct SendItem {
   std::shared_ptr<Job> job;
   std::uint32_t chunk = 0;  // index into job->chunks
@@ -89,33 +92,38 @@ struct SendItem {
   const Step* step = nullptr;
 };
 
-// What flows between this rank and one peer for one operation.
+// Flow-control state between this rank and one peer for one operation. All counts are totals since
+// the operation began.
 struct Lane {
-  std::uint64_t granted = 0;   // payload bytes the peer allows us to have sent in all
-  std::uint64_t sent = 0;      // payload bytes sent
-  std::uint64_t incoming = 0;  // payload bytes that the peer is to send in all
-  std::uint64_t received = 0;  // of them
-  std::uint64_t consumed = 0;  // payload bytes of the peer that left our buffers
-  std::uint64_t promised = 0;  // what we granted to the peer
-  std::uint32_t arrived = 0;   // segments of the peer, counted while the job is gated
-  bool heard = false;          // some frame of the peer arrived
-  bool windowed = false;       // the peer's data may have to wait here: grants follow consumption
-  bool asked = false;          // we asked the peer for a grant, or will
-  bool asks = false;           // and the peer has not answered
-  int slots = 0;  // staging slots in use for this peer: each has its own share, so that none waits
-                  // for another's
-  std::vector<SendItem> parked;  // wait for credit or for a slot, in order
+  std::uint64_t granted = 0;   // payload bytes that the peer allows us to send
+  std::uint64_t sent = 0;      // payload bytes sent to the peer
+  std::uint64_t incoming = 0;  // payload bytes that the peer will send
+  std::uint64_t received = 0;  // payload bytes received from the peer
+  std::uint64_t consumed = 0;  // payload bytes from the peer that have left our buffers
+  std::uint64_t promised = 0;  // payload bytes that we have granted to the peer
+  std::uint32_t arrived = 0;   // segments received while the job is gated
+  bool heard = false;          // at least one frame of the peer has arrived
+  // The peer's data may have to wait here, so grants are limited by consumption.
+  bool windowed = false;
+  bool asked = false;  // this rank has asked the peer for a grant, or will
+  bool asks = false;   // the request has been sent and not answered yet
+  // Staging slots in use for this peer. Each peer has its own limit, so that no peer waits for
+  // slots that another one uses.
+  int slots = 0;
+  // Items that wait for credit or for a slot, in order.
+  std::vector<SendItem> parked;
 
-  // Whether the peer has not sent everything yet.
+  // Return whether part of the peer's data is still missing.
   bool lacks_data() const { return received < incoming; }
 };
 
-// What this rank contributed to an operation at an aggregator. Others may have to repeat it, so it
-// outlives the operation until everybody has the result.
+// A copy of this rank's contribution to an operation at an aggregator. The copy outlives the
+// operation until every worker has the result, because other ranks may have to repeat the operation
+// after the aggregator is lost.
 struct Kept {
   Blocks::Block memory;
   std::size_t bytes = 0;
-  std::size_t have = 0;  // copied so far, from the front
+  std::size_t have = 0;  // bytes copied so far, from the front
   wire::DType dtype{};
   wire::ReduceOp op{};
   std::uint64_t count = 0;
@@ -131,30 +139,30 @@ struct Job : std::enable_shared_from_this<Job> {
   wire::Collective collective{};
   wire::DType dtype{};
   wire::ReduceOp op{};
-  bool wide = false;  // partial sums travel as fp32 (half types under rank order)
+  bool wide = false;  // partial sums travel as fp32 (half types in rank order)
   int divisor = 1;    // AVG: the number of ranks
   int priority = 0;   // lower is sent first
   std::size_t item_size = 0;
   std::uint64_t total = 0;
   std::int64_t posted_ns = 0;
   std::int64_t deadline_ns = 0;
-  std::int64_t ended_ns = 0;        // 0: it has not
-  std::vector<Chunk> chunks;        // as program->chains
+  std::int64_t ended_ns = 0;        // 0 until the operation has ended
+  std::vector<Chunk> chunks;        // same order as program->chains
   std::vector<Lane> lanes;          // by rank
   std::vector<std::byte*> scratch;  // arena blocks for partial sums
-  std::size_t open_segments = 0;    // chains not yet passed to the end
-  std::size_t open_sends = 0;       // frames whose memory is still in use
-  bool active = false;              // in the engine's table
+  std::size_t open_segments = 0;    // segments that have not passed the end of their chain
+  std::size_t open_sends = 0;       // sent frames whose memory is still in use
+  bool active = false;              // registered in the engine's table
   bool wants_callback = false;
   bool async_counted = false;
-  int any_source = -1;  // for a receive from any source: who sent it
+  int any_source = -1;  // for a receive from any source: the rank that sent
   std::byte* any_target = nullptr;
   std::uint64_t any_count = 0;
   bool any = false;
-  std::shared_ptr<Kept> kept;  // at a worker of an aggregator
-  bool gated = false;          // at an aggregator: nothing is added before the onset
+  std::shared_ptr<Kept> kept;  // set at a worker of an aggregator
+  bool gated = false;          // at an aggregator: nothing is added before the onset threshold
   bool offloaded = false;      // the group's device adds
-  int last_divisor = 1;        // AVG: divided when the sum is complete on this rank
+  int last_divisor = 1;        // AVG: divisor applied once the sum is complete on this rank
   Failure failure;
   std::atomic<JobState> state{JobState::kPosted};
 

@@ -1,10 +1,10 @@
-// Everything between this engine and one peer: an exactly-once frame channel over one or more
-// rails.
+// The connection between this engine and one peer: an exactly-once frame channel over one or more
+// rails. A rail is one path to the peer: a TCP or UDP socket, or a ring in shared memory.
 //
-// Frames that travel over a wire carry the link's sequence number and are kept until the peer
-// acknowledges them; when a rail fails, what it had not delivered goes over the others, and the
-// peer drops what it has seen. Memory is not a wire: frames on the shared-memory rail are neither
-// numbered nor kept.
+// Frames on a wire carry a sequence number of the link and are kept until the peer acknowledges
+// them. When a rail fails, its undelivered frames are resent over the other rails, and the peer
+// drops duplicates. Frames on the shared-memory rail are neither numbered nor kept, because memory
+// loses nothing.
 #pragma once
 
 #include <algorithm>
@@ -31,15 +31,15 @@ struct LinkCounters {
   std::uint64_t rails_lost = 0;
   std::uint64_t rails_suspected = 0;
   std::uint64_t rails_restored = 0;
-  std::uint64_t reference_bytes = 0;  // read in place by the peer
-  std::uint64_t staged_bytes = 0;     // copied into shared slots
+  std::uint64_t reference_bytes = 0;  // bytes that the peer read in place
+  std::uint64_t staged_bytes = 0;     // bytes copied into shared slots
   std::uint64_t wire_payload_bytes = 0;
   std::uint64_t inline_bytes = 0;
 };
 
 class Link {
  public:
-  // With `redial` the link outlives its rails: operations wait for a new one.
+  // With `redial` the link outlives its rails, and operations wait for a new rail.
   Link(Engine& engine, int index, std::string name, bool redial = false,
        std::uint32_t first_sequence = 1)
       : engine_(engine),
@@ -60,91 +60,98 @@ class Link {
   std::vector<std::unique_ptr<LinkRail>>& rails() { return rails_; }
   const std::vector<std::unique_ptr<LinkRail>>& rails() const { return rails_; }
   void set_shm(std::unique_ptr<ShmRail> rail) { shm_ = std::move(rail); }
-  // A rail with an index that is taken replaces the one that has it.
+  // Add a rail. An existing rail with the same index is replaced.
   void add_rail(int index, std::string name, std::unique_ptr<WireRail> rail);
   LinkRail* rail(int index);
 
   void queue(SendItem item);
-  // Nothing of the job that waits may be sent any more.
+  // Remove all queued items of the job, so that nothing more of it is sent.
   void withdraw(const Job& job);
-  // Puts back what waited for credit or a slot.
+  // Queue the items again that waited for credit or for a slot.
   void unpark(Job& job, int peer);
-  // Sends what may be sent, most urgent first. Cheap when nothing waits.
+  // Send all queued frames that may be sent, most urgent first. Cheap when nothing is queued.
   void pump();
   void control(wire::Header header, const std::string& text = {});
   void grant(Job& job, int peer);
-  void ask(Job& job, int peer);  // for a grant: nothing may be sent eagerly
-  // The job has failed: nothing of it may be sent or read any more.
+  // Request a grant from the peer, for an operation of which nothing may be sent eagerly.
+  void ask(Job& job, int peer);
+  // Forget a failed job: nothing of it may be sent and none of its memory may be read any more.
   void forget(const Job& job);
 
-  // Whether the frame has not arrived yet.
+  // Return whether the frame has not arrived before.
   bool is_new(std::uint32_t sequence) const;
-  // True when the frame is new; false for a duplicate.
+  // Record the arrival of a frame. Return true when the frame is new, false for a duplicate.
   bool admit(std::uint32_t sequence);
   void acknowledged(std::uint32_t next_expected);
-  void credit(std::uint64_t total) {  // an older one may come later, on another rail
+  void credit(std::uint64_t total) {  // an older value may arrive later, over another rail
     eager_credited_ = std::max(eager_credited_, total);
   }
-  void finish_borrowed();  // the peer needs nothing more: what is kept for it is done
-  // Limits of what the peer may have this rank keep; a peer that exceeds one is cut off. See
-  // docs/design.md, "Credits, and why nothing waits in a circle".
+  // Complete all sends whose memory was kept for the peer, which needs nothing more.
+  void finish_borrowed();
+  // Limits of the memory that a peer may make this rank use. The link to a peer that exceeds a
+  // limit is cut. See docs/design.md, "Credits, and why nothing waits in a circle".
   bool within_window(std::uint32_t sequence);
   void eager_arrived(std::uint64_t bytes);
   void eager_consumed(std::uint64_t bytes);
-  void hold();  // one more frame of an operation that is not posted here
+  // Count one more frame of an operation that has not been posted here.
+  void hold();
   void let_go() { --held_; }
   bool condemned() const { return !condemned_.empty(); }
-  // A request for a grant is over: answered, or its operation ended.
+  // End a request for a grant: the request was answered, or its operation ended.
   void ask_over();
-  // Writes acknowledgements that are due and wakes the peer if need be.
+  // Write acknowledgements that are due and wakes the peer if it sleeps.
   void settle();
-  // Deals with failed rails; true when the link has just gone down.
+  // Remove failed rails. Return true when the link has just gone down.
   bool reap();
-  // Looks after the rails: which are silent, which are back, how fast each is. With `probing`,
-  // operations are open and each rail is asked for a sign of life now and then.
+  // Monitor the rails: detects silent ones, restores those that answer again, and measures the
+  // speed of each. With `probing`, which means that operations are open, each rail is probed
+  // periodically.
   void watch(std::int64_t now_ns, bool probing);
   void on_probe(const wire::Header& header, std::int64_t now_ns);
-  // Sends nothing any more, acknowledgements included. The rails go with the next reap(): one of
-  // them may be reading just now.
+  // Cut the link: it sends nothing any more, acknowledgements included. The rails are removed at
+  // the next reap(), because one of them may be reading at this moment.
   void cut(const std::string& reason);
-  // The peer's process is known to be gone.
+  // Fail the link because the peer's process is known to be gone.
   bool give_up(const std::string& reason);
-  // What an operation that waits for the peer can say about it.
+  // Return a description of the peer's state for the error message of an operation that waits for
+  // it.
   std::string condition(std::int64_t now_ns) const;
-  // When watch() wants to be called again, kNever when nothing is expected.
+  // Return when watch() should be called next, kNever when nothing is expected.
   std::int64_t watch_due_ns(std::int64_t now_ns, bool probing) const;
   bool without_rail() const { return shm_ == nullptr && rails_.empty(); }
 
-  // Nothing is left to send and, on a wire, nothing to be acknowledged.
+  // Return whether nothing is left to send and, on a wire, nothing is left to be acknowledged.
   bool idle() const;
-  // A BYE counts once all frames that were sent before it have arrived: on another connection it
-  // may have overtaken them.
+  // Keep a BYE frame until all frames that were sent before it have arrived. A BYE may overtake
+  // them when it travels over another connection.
   void keep_bye(const wire::Header& header) { byes_.push_back(header); }
   std::optional<wire::Header> take_due_bye();
-  // Long payloads owe the peer an acknowledgement, whose memory they are. It may wait for more
-  // while more is sure to come.
+  // Note the arrival of a payload, for which an acknowledgement is owed: the sender keeps the
+  // payload's memory until then. The acknowledgement may be delayed while more data is sure to
+  // follow.
   void note_arrival(std::uint32_t bytes);
   void acknowledge_owed() { acknowledge_now_ = acknowledge_now_ || acknowledgement_owed_; }
 
   bool down = false;
   bool said_bye = false;  // the peer closed its engine in good order
-  Failure failure;        // why it is down
+  Failure failure;        // why the link is down
   LinkCounters counters;
   std::int64_t last_heard_ns = 0;
 
  private:
-  // Payloads up to this size are copied: the operation need not wait for the acknowledgement.
+  // Payloads up to this size are copied, so that the operation need not wait for the
+  // acknowledgement.
   static constexpr std::uint32_t kOwnedBytes = 64u << 10;
-  // Unexpected bytes that a peer may have to keep for this link, each frame's header included.
+  // Limit of eagerly sent bytes that the peer has not consumed yet, including each frame's header.
   static constexpr std::uint64_t kEagerPool = 4u << 20;
   static constexpr std::uint64_t kEagerFrame = sizeof(wire::Header);
-  // Operations that may ask the peer for a grant at a time; the others ask later.
+  // Number of operations that may request a grant from the peer at the same time; the others wait.
   static constexpr std::size_t kMostAsked = 4096;
-  // Frames that the peer has not acknowledged: no payload is sent beyond. Answers and aborts, of
-  // which there are few, may be.
+  // Limit of frames that the peer has not acknowledged; no payload is sent beyond it. Replies and
+  // aborts may exceed the limit, because they are few.
   static constexpr std::size_t kMostRetained = 1u << 16;
-  // A peer that keeps to these limits is far from those at which it is cut off: frames of several
-  // rails overtake each other.
+  // Limits at which the link to a peer is cut. They are far above the limits that an honest peer
+  // keeps to, because frames of several rails may overtake each other.
   static constexpr std::uint64_t kMostHeld = 2 * (kEagerPool / kEagerFrame + kMostAsked);
   static constexpr std::uint32_t kMostAhead = 4 * kMostRetained;
 
@@ -154,8 +161,9 @@ class Link {
     const std::byte* payload;
     std::byte* owned;
     std::uint32_t length;
-    std::shared_ptr<Job> job;  // set while the payload is the job's memory
-    const LinkRail* rail;      // null: its rail is gone and there was no other
+    std::shared_ptr<Job> job;  // set while the payload is memory of the job
+    // The rail that carried the frame; null when that rail is gone and no other was available.
+    const LinkRail* rail;
   };
 
   Outcome transmit(const SendItem& item);
@@ -163,11 +171,11 @@ class Link {
                           std::size_t bytes);
   Outcome transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data,
                         std::size_t bytes);
-  // `crowded`: whether it has room or not.
+  // `crowded` also accepts a rail without room for another frame.
   LinkRail* pick_rail(const LinkRail* except = nullptr, bool crowded = false);
   void condemn(const std::string& reason);
   double typical_rate() const;
-  LinkRail* any_rail();  // for what must not wait for room
+  LinkRail* any_rail();  // for frames that must not wait for room
   void resend(Retained& frame, LinkRail& rail);
   void move_frames(const LinkRail* from);
   void suspect(LinkRail& rail, std::int64_t now_ns, const std::string& why);
@@ -180,7 +188,8 @@ class Link {
   void put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* payload, std::byte* owned,
                    std::uint32_t length, std::shared_ptr<Job> job);
 
-  friend struct LinkView;  // the model checker tells states apart by what is below
+  // Lets the model checker compare the private state below.
+  friend struct LinkView;
 
   Engine& engine_;
   const int index_;
@@ -208,8 +217,8 @@ class Link {
   std::uint64_t eager_reported_ = 0;
   std::uint64_t held_ = 0;
   std::size_t asked_ = 0;
-  std::deque<std::pair<std::weak_ptr<Job>, int>> unasked_;  // and the peer's rank in its group
-  std::string condemned_;                                   // which limit the peer has exceeded
+  std::deque<std::pair<std::weak_ptr<Job>, int>> unasked_;  // with the peer's rank in its group
+  std::string condemned_;                                   // the limit that the peer has exceeded
 };
 
 }  // namespace slackline

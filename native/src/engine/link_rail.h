@@ -1,4 +1,4 @@
-// One rail of a link and what the link knows of it: whether it is used, and how well it does.
+// One rail of a link, and what the link knows about it: its state and its measured speed.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ namespace slackline {
 
 enum class RailState : std::uint8_t {
   kUp,
-  kSuspect,  // silent: not used; what it had to send went over the others
+  kSuspect,  // silent: not used; its frames went over the others
 };
 
-// A frame to the peer's engine and back. Each host's own monotonic clock, in nanoseconds.
+// The four times of one probe, a small frame to the peer's engine and back, in nanoseconds. Each
+// host uses its own monotonic clock.
 struct Probe {
   std::int64_t sent;      // here
   std::int64_t received;  // there
@@ -30,38 +31,41 @@ struct LinkRail {
   LinkRail(int index, std::string name, std::unique_ptr<WireRail> wire)
       : index(index), name(std::move(name)), wire(std::move(wire)) {}
 
-  // How long what waits here will take. A rail that was never full is as fast as `typical`.
+  // Return the time in nanoseconds that the bytes queued on this rail will take to send. A rail
+  // whose rate has not been measured is assumed to be as fast as `typical`.
   double backlog_ns(double typical) const {
     return static_cast<double>(wire->queued_bytes()) / (measured ? rate : typical);
   }
 
-  const int index;  // the same at both ends
+  const int index;  // same index at both ends
   const std::string name;
   std::unique_ptr<WireRail> wire;
   RailState state = RailState::kUp;
 
-  // Bandwidth, measured while more waits than the rail takes: an idle one tells nothing.
+  // Bandwidth, measured only while more data is queued than the rail takes. An idle rail reveals
+  // nothing about its bandwidth.
   double rate = 0;  // bytes per nanosecond
   bool measured = false;
   bool was_full = false;
   bool was_busy = false;
-  std::uint64_t picked = 0;  // when it last was, in picks
+  std::uint64_t picked = 0;  // when the rail was last picked, counted in picks
   std::int64_t busy_ns = 0;
   std::int64_t checked_ns = 0;
   std::uint64_t confirmed_bytes = 0;
-  std::int64_t span_ns = 0;  // of the measurement that is under way
+  std::int64_t span_ns = 0;  // duration of the measurement in progress
   std::uint64_t span_bytes = 0;
   Confirmation last;
 
-  // A rail that comes back may have this much under way; kUnlimited once it has proved itself.
+  // Bytes that a restored rail may have in flight. The value is kUnlimited for a rail that has
+  // proved itself.
   static constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
   std::uint64_t allowance = kUnlimited;
-  std::uint64_t proved_bytes = 0;  // confirmed since the allowance was last raised
+  std::uint64_t proved_bytes = 0;  // bytes confirmed since the allowance was last raised
 
   std::int64_t suspected_ns = 0;
   std::int64_t next_probe_ns = 0;
-  std::int64_t probe_sent_ns = 0;  // 0: none is on its way
-  std::deque<Probe> probes;        // the last ones, oldest first
+  std::int64_t probe_sent_ns = 0;  // 0 while no probe is in flight
+  std::deque<Probe> probes;        // the most recent ones, oldest first
   std::uint64_t probe_count = 0;
   std::uint64_t frames_resent = 0;
 };

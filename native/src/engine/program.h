@@ -1,5 +1,5 @@
-// One rank's part of a plan, compiled for the engine: per chunk the chain of instructions that each
-// of its segments passes.
+// One rank's part of a plan, compiled for the engine: for each chunk, the list of steps (a chain)
+// that every segment of the chunk passes through.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,24 @@ enum class Verb : std::uint8_t { kSend = 0, kAdd = 1, kCopy = 2, kHold = 3, kFol
 struct Step {
   Verb verb;
   bool last;           // an ADD that completes the chunk
-  std::uint16_t peer;  // rank in the group; own rank for FOLD
-  // Derived for SEND: what the rank has of the chunk when it reaches this step.
-  bool complete;  // the final value (else its own data or a partial sum)
+  std::uint16_t peer;  // rank in the group; the own rank for FOLD
+  // For a SEND: the state of the chunk on this rank when it reaches the step.
+  bool complete;  // the final value (else own data or a partial sum)
   bool own_data;  // nothing was received into the chunk before: read the source
-  // A SEND that stands before a FOLD of the same chunk: the fold may overwrite the data before the
-  // peer has read it, so the frame carries a copy.
+  // A SEND that precedes a FOLD of the same chunk. The fold may overwrite the data before the peer
+  // has read it, so the frame carries a copy.
   bool copied = false;
 };
 
 struct Chain {
-  std::uint16_t chunk;  // the plan's name for it
+  std::uint16_t chunk;  // the chunk's number in the plan
   std::vector<Step> steps;
-  bool writes = false;      // some step stores into the chunk
-  std::uint16_t start = 0;  // of a chain round a ring: the rank whose data open it
+  bool writes = false;      // at least one step stores into the chunk
+  std::uint16_t start = 0;  // in a chain around a ring, the rank whose data starts it
 };
 
-// Immutable after construction; shared by all operations that run it.
+// The compiled program of one rank. A Program is immutable after construction and shared by all
+// operations that run it.
 struct Program {
   Program(wire::Collective collective, std::uint8_t plan, int ranks, int rank, int chunks,
           bool splits, bool forwards, bool adds)
@@ -74,7 +75,7 @@ struct Program {
     chain.steps.push_back(step);
   }
 
-  // Index into `chains`, or -1 when this rank has no part in the chunk.
+  // Return the index of the chunk in `chains`, or -1 when this rank has no part in the chunk.
   int local(int chunk) const {
     return chunk < static_cast<int>(local_.size()) ? local_[static_cast<std::size_t>(chunk)] : -1;
   }
@@ -94,13 +95,16 @@ struct Program {
   const int ranks;
   const int rank;
   const bool splits;  // the chunks are parts of one buffer; else each has its own address
-  // Of the whole plan, not of this rank's part: all ranks must cut and widen a chunk alike.
-  const bool forwards;  // some rank passes on what it received: segments stay small enough to flow
-  const bool adds;      // some rank makes a partial sum that travels
-  bool offloads = false;   // devices of some ranks add: averages of sums are divided last, by each
-  std::size_t pieces = 8;  // a chunk that flows is cut into about as many segments, if that does
-                           // not make them tiny
-  std::size_t longest_segment = ~std::size_t{0};  // bytes; the engine has a limit of its own
+  // Properties of the whole plan, not only of this rank's part: all ranks must cut and widen a
+  // chunk in the same way.
+  const bool forwards;
+  const bool adds;  // some rank produces a partial sum that is sent
+  // Devices of some ranks add. Each rank then divides an average after the sum is complete.
+  bool offloads = false;
+  // A chunk that is pipelined is cut into about this many segments, unless they become tiny.
+  std::size_t pieces = 8;
+  // In bytes; the engine has its own limit as well.
+  std::size_t longest_segment = ~std::size_t{0};
   std::vector<Chain> chains;
 
  private:

@@ -1,4 +1,4 @@
-// What callers are told about rails.
+// Events and status records about rails that callers receive.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ struct RailStatus {
   std::string state = "up";  // or "suspect"
   RailCounters counters;
   std::uint64_t frames_resent = 0;
-  std::uint64_t queued_bytes = 0;       // in the engine
-  std::uint64_t unconfirmed_bytes = 0;  // these and what is under way
+  std::uint64_t queued_bytes = 0;       // bytes queued in the engine
+  std::uint64_t unconfirmed_bytes = 0;  // queued bytes and bytes in flight
   std::uint64_t confirmed_bytes = 0;
-  std::int64_t busy_ns = 0;  // time with anything unconfirmed
+  std::int64_t busy_ns = 0;  // time during which anything was unconfirmed
   std::int64_t round_trip_ns = 0;
-  std::vector<Probe> probes;  // the last ones, oldest first
+  std::vector<Probe> probes;  // the most recent ones, oldest first
   std::uint64_t probe_count = 0;
 };
 

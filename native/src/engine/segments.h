@@ -1,4 +1,4 @@
-// The sizes that sender and receiver of a segment must agree on.
+// The segment sizes and windows on which sender and receiver of a segment must agree.
 #pragma once
 
 #include <algorithm>
@@ -9,19 +9,21 @@
 
 namespace slackline {
 
-// Segments of a peer's own data that may wait here before they are folded; grants follow.
+// Number of segments of a peer's own data that may wait here before a FOLD consumes them. Grants
+// follow consumption.
 inline constexpr std::uint64_t kWindowSegments = 8;
 
-// An aggregator has no more of a worker's data under way than the path holds, as far as is known:
-// what its worker's port brought in this time, within these limits. What queues at the port delays
-// the acknowledgements of results.
+// Window of an aggregator for the data of one worker: the bytes that arrived from the worker within
+// this time, clamped to these limits. A larger window would not add throughput, because the path
+// holds no more, and queues at the aggregator's port would delay the acknowledgements of results.
 inline constexpr std::int64_t kServiceWindowNs = 2'500'000;
 inline constexpr std::uint64_t kLeastServiceWindow = 64u << 10;
 inline constexpr std::uint64_t kMostServiceWindow = 1u << 20;
-// As many of the longest segments fit into the least.
+// The number of longest segments that fit into the smallest window.
 inline constexpr std::uint32_t kGatedSegments = 2;
 
-// Elements of `segment`: all but the last are full.
+// Return the number of elements in segment number `segment` of the chunk. All segments except the
+// last are full.
 inline std::size_t elements_in(const Chunk& chunk, std::size_t segment) {
   const std::size_t first = segment * chunk.segment_count;
   return std::min(chunk.segment_count, chunk.count - std::min(chunk.count, first));

@@ -1,4 +1,5 @@
-// How a buffer is divided into a plan's chunks; the same rule as slackline.plan.collective.split.
+// The division of a buffer into a plan's chunks, by the same rule as
+// slackline.plan.collective.split.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +13,9 @@ struct Part {
   std::uint64_t count;
 };
 
-// Parts begin at multiples of 64 bytes; the first (lines % parts) are one line longer; the last
-// lines may be short or missing.
+// Return part number `index` of `parts`, in elements. Parts begin at multiples of 64 bytes
+// (lines). The first (lines % parts) parts are one line longer than the others. The last lines may
+// be short or missing.
 inline Part split(std::uint64_t count, int parts, std::size_t item_size, int index) {
   const std::uint64_t line = 64 / item_size;
   const std::uint64_t lines = (count + line - 1) / line;

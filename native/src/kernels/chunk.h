@@ -1,6 +1,6 @@
-// The operations, and the chunk of elements that they work on in registers.
+// The reduction operations, and the chunk of elements that they process in registers.
 //
-// Included by kernels_isa.cc only, like lanes.h.
+// Like lanes.h, this file is included by kernels_isa.cc only.
 #pragma once
 
 #include "lanes.h"
@@ -32,7 +32,8 @@ struct UnsignedOf<std::int64_t> {
 template <class T>
 inline constexpr bool kIsFloat = T(1) / 2 != 0;
 
-// Operations on vectors of lanes T; integers add as unsigned, where wrapping is defined.
+// Operations on vectors of T. Integers are added as unsigned, because wrapping is undefined for
+// signed integers.
 struct Sum {
   template <class T>
   static Full<T> apply(Full<T> a, Full<T> b) {
@@ -79,7 +80,7 @@ struct Xor {
   }
 };
 
-// Division of lanes by the number of ranks.
+// Division of vector elements by the number of ranks.
 template <class Lane>
 class Divisor {
  public:
@@ -92,7 +93,8 @@ class Divisor {
   void apply(Full<Lane>& lanes) const {
     if (none_) return;
     if constexpr (kIsFloat<Lane>) {
-      // Both quotients are the exact one, rounded once; the product is quicker.
+      // For a power of two, multiplying by the reciprocal gives the same rounded quotient as
+      // dividing, and is faster.
       lanes = power_of_two_ ? lanes * reciprocal_ : lanes / value_;
     } else {
       Lane plain[kWidth / sizeof(Lane)];
@@ -103,8 +105,9 @@ class Divisor {
   }
 
  private:
-  // Narrow integers divide as floats, for which there are vector instructions: with at least twice
-  // the bits of the dividend, a quotient below an integer is never rounded up to it.
+  // The type in which an integer is divided. Narrow integers divide as floats, because vector
+  // instructions exist for floats only. A float with at least twice the bits of the dividend never
+  // rounds a quotient up to the next integer.
   template <class T, std::size_t size, bool is_float>
   struct Choose {
     using Type = T;
@@ -124,13 +127,13 @@ class Divisor {
   using Type = typename Choose<Lane, sizeof(Lane), kIsFloat<Lane>>::Type;
 
   Type value_;
-  Type reciprocal_;  // used by floats alone
+  Type reciprocal_;  // used for floats only
   bool none_;
   bool power_of_two_;
 };
 
-// Four vectors of a format, in registers from the first source to the last target: reading a chunk
-// whole before storing any of it is what lets a target be a source.
+// Four vectors of a format, which stay in registers from the first source to the last target. The
+// whole chunk is read before any of it is stored, so a target may be a source.
 template <class Format>
 struct Chunk {
   using Piece = typename Format::Piece;
@@ -174,7 +177,7 @@ struct Chunk {
   }
 };
 
-// A chunk as it will lie in memory, rounded once for all its targets.
+// A chunk in its memory format, rounded once for all its targets.
 template <class Format>
 struct Rounded {
   using Piece = typename Format::Piece;
@@ -192,7 +195,7 @@ struct Rounded {
     for (int v = 0; v < kVectors; ++v) store<Piece>(to + v * sizeof(Piece), pieces[v]);
   }
 
-  // Past the caches where the alignment of `to` allows.
+  // Store past the caches if `to` is aligned to the vector, else through them.
   void write_streaming(unsigned char* to) const {
     if (!aligned<Piece>(to)) return write(to);
 #pragma GCC unroll 4

@@ -1,8 +1,7 @@
-// Vectors of one instruction set, and how each element type lies in them.
+// The vector types of one instruction set, and the layout of each element type in them.
 //
-// Included by kernels_isa.cc only. Everything has internal linkage, so that the copies built for
-// different instruction sets never meet in the linker; no standard template is called, for the same
-// reason.
+// This file is included by kernels_isa.cc only. All names have internal linkage and no standard
+// template is called, so that the linker never merges code built for different instruction sets.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@
 namespace slackline::kernels::SLACKLINE_ISA {
 namespace {
 
-// Bytes of a vector.
+// The number of bytes in a vector.
 #if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && defined(__F16C__)
 #define SLACKLINE_WIDTH 64
 #elif defined(__AVX2__) && defined(__F16C__)
@@ -46,7 +45,7 @@ void store(unsigned char* to, V value) {
   __builtin_memcpy(to, &value, sizeof value);
 }
 
-// Stores past the caches; `to` is aligned to the vector.
+// Store a vector past the caches; `to` must be aligned to the vector.
 template <class V>
 void stream(unsigned char* to, V value) {
 #if SLACKLINE_WIDTH == 64
@@ -65,7 +64,8 @@ void stream(unsigned char* to, V value) {
 #endif
 }
 
-// Orders streamed stores before whatever the caller publishes next.
+// Order streamed stores before the caller's following stores, so that another thread sees the data
+// first.
 void fence() {
 #if defined(__x86_64__)
   _mm_sfence();
@@ -77,8 +77,8 @@ bool aligned(const unsigned char* address) {
   return reinterpret_cast<std::uintptr_t>(address) % sizeof(V) == 0;
 }
 
-// A format says how elements lie in memory (Stored, a Piece of them at a time) and what they are
-// while they are being reduced (Lane, a Wide vector of them).
+// A format describes an element type in memory (Stored, loaded one vector Piece at a time) and
+// during the reduction (Lane, as a vector Wide).
 template <class T>
 struct Plain {
   using Stored = T;
@@ -94,10 +94,10 @@ struct Boolean : Plain<std::uint8_t> {
 };
 
 using Words = Narrow<std::uint16_t>;
-using Bits = Full<std::int32_t>;  // signed, for which there are comparisons everywhere
+using Bits = Full<std::int32_t>;  // signed, because every instruction set compares signed integers
 
-// Words to the 32-bit lanes that hold them, and back. The compiler's own conversion halves its
-// vectors.
+// Convert 16-bit words to the 32-bit elements that hold them, and back. The compiler's own
+// conversion uses vectors of only half the width.
 Bits expand(Words words) {
 #if SLACKLINE_WIDTH == 64
   return (Bits)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)words);
@@ -118,7 +118,8 @@ Words shrink(Bits bits) {
   const __m256i paired = _mm256_packus_epi32((__m256i)bits, (__m256i)bits);
   return (Words)_mm256_castsi256_si128(_mm256_permute4x64_epi64(paired, 0x08));
 #elif defined(__x86_64__)
-  const __m128i extended = (__m128i)(bits << 16 >> 16);  // so that saturation changes nothing
+  // The sign extension makes the saturating pack keep every value.
+  const __m128i extended = (__m128i)(bits << 16 >> 16);
   return (Words)_mm_cvtsi128_si64(_mm_packs_epi32(extended, extended));
 #else
   return __builtin_convertvector(bits, Words);
@@ -135,7 +136,7 @@ struct Bfloat16 {
     using Unsigned = Full<std::uint32_t>;
     const Unsigned bits = (Unsigned)wide;
     const Unsigned rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    const Unsigned quiet = bits | 0x400000;  // rounding could carry a NaN into infinity
+    const Unsigned quiet = bits | 0x400000;  // rounding could turn a NaN into infinity
     return shrink((Bits)((wide != wide ? quiet : rounded) >> 16));
   }
 };
@@ -147,8 +148,8 @@ struct Float16 {
   using Wide = Full<float>;
 
 #if SLACKLINE_WIDTH == 64
-  // The masks name all lanes: the unmasked forms start from undefined values, of which gcc 12
-  // warns.
+  // The masks select all elements. The unmasked intrinsics start from undefined values, for which
+  // gcc 12 warns.
   static Wide widen(Piece piece) { return (Wide)_mm512_maskz_cvtph_ps(0xffff, (__m256i)piece); }
   static Piece narrow(Wide wide) {
     return (Piece)_mm512_maskz_cvtps_ph(0xffff, (__m512)wide, _MM_FROUND_TO_NEAREST_INT);
@@ -159,14 +160,15 @@ struct Float16 {
     return (Piece)_mm256_cvtps_ph((__m256)wide, _MM_FROUND_TO_NEAREST_INT);
   }
 #else
-  // The bits that the F16C instructions give, NaN payloads included, from integer arithmetic.
+  // Integer arithmetic that gives the same bits as the F16C instructions, NaN payloads included.
   static constexpr std::int32_t kBiasStep = (127 - 15) << 23;
 
   static Wide widen(Piece piece) {
     const Bits bits = expand(piece);
     const Bits magnitude = (bits & 0x7fff) << 13;
     const Bits normal = magnitude + kBiasStep;
-    // A subnormal read as if its implicit bit were set, less that bit: exact, and never subnormal.
+    // A subnormal is read as if its implicit bit were set, and that bit is then subtracted. The
+    // result is exact, and no operand is ever subnormal.
     const Bits implicit = Bits{} + (kBiasStep + (1 << 23));
     const Bits small = (Bits)((Wide)(magnitude + implicit) - (Wide)implicit);
     const Bits special = magnitude + 2 * kBiasStep;

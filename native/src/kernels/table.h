@@ -1,4 +1,5 @@
-// What one instruction set provides; kernels.cc picks one, tests compare all.
+// The kernels of one instruction set as a table. kernels.cc selects one table, and the tests
+// compare all of them.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,8 @@
 
 namespace slackline::kernels {
 
-// The members have the contracts of the functions of the same name in kernels.h.
+// The kernels of one instruction set. Each member has the contract of the function of the same name
+// in kernels.h.
 struct Table {
   const char* name;
   void (*fold)(wire::DType, wire::ReduceOp, const void* const*, int, void* const*, int, std::size_t,
@@ -32,8 +34,8 @@ extern const Table kTable;
 }
 #endif
 
-// The index-th instruction set, from the plainest (0) up, or nullptr past the last one that this
-// machine can run.
+// Return the table of the instruction set with this index, from the plainest (0) up, or nullptr
+// when no further one can run on this machine.
 const Table* available(int index) noexcept;
 
 }  // namespace slackline::kernels

@@ -1,9 +1,5 @@
-// The switch without its ports: frames and times go in, frames and times come out. Knows no clock.
-//
-//   host's NIC ──▶ path (from, to, NIC): rate, fate, delay ──▶ port (to, NIC): rate ──▶ host's NIC
-//
-// A path keeps its frames in order, also when its delay shrinks, unless it is asked to reorder. A
-// rate is a FIFO that frames pass one after the other; what finds it full is dropped.
+// The lab's switch without its ports: frames and times go in, frames and times come out. The fabric
+// reads no clock.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +15,19 @@ namespace slackline::lab {
 
 inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
-// Something that frames pass at a rate.
+// A queue that frames leave at a limited rate.
 class Pipe {
  public:
-  // Bytes a second, 0: at once. What it holds already keeps its times.
+  // Set the rate in bytes per second; 0 is unlimited. Frames already in the queue keep their
+  // times.
   void set_rate(std::uint64_t rate) { rate_ = rate; }
-  // When the last bit of a frame that comes now has passed; nothing when there is no room for it.
+  // Return the time at which the last bit of a frame that arrives now leaves the queue, or nothing
+  // when the queue is full.
   std::optional<std::int64_t> pass(std::int64_t now_ns, std::size_t bytes);
 
  private:
   static constexpr std::int64_t kRoomNs = 33'000'000;
-  static constexpr std::uint64_t kRoomBytes = 1u << 20;  // room for the more of the two
+  static constexpr std::uint64_t kRoomBytes = 1u << 20;  // the larger of the two limits applies
 
   std::uint64_t rate_ = 0;
   std::int64_t free_ns_ = 0;
@@ -37,11 +35,11 @@ class Pipe {
 
 struct PathCounters {
   int from = 0, to = 0, nic = 0;
-  std::uint64_t frames = 0;  // that came to this path
-  std::uint64_t bytes = 0;   // of those, as a wire would carry them
+  std::uint64_t frames = 0;  // frames that entered this path
+  std::uint64_t bytes = 0;   // bytes of those frames as on a wire
   std::uint64_t lost = 0, duplicated = 0, reordered = 0, corrupted = 0;
   std::uint64_t unplugged = 0;   // dropped while the path or one of its ports was down
-  std::uint64_t overflowed = 0;  // dropped where a rate had no room
+  std::uint64_t overflowed = 0;  // dropped because the queue of a rate limit was full
 };
 
 struct PathFault {
@@ -51,11 +49,11 @@ struct PathFault {
 
 struct PortFault {
   int host, nic;
-  std::uint64_t rate;  // bytes a second, 0: the fabric's own
+  std::uint64_t rate;  // bytes per second; 0: the fabric's own rate
   bool down;
 };
 
-// Takes frames at the moment at which they leave the switch. They are the fabric's.
+// The receiver of frames at the moment they leave the switch. The fabric owns the frames.
 class Outlet {
  public:
   virtual ~Outlet() = default;
@@ -64,21 +62,25 @@ class Outlet {
 
 class Fabric {
  public:
-  // `rate`: bytes a second from each port to its host, 0: unlimited.
+  // Build a fabric without faults. `rate` is in bytes per second from each port to its host; 0 is
+  // unlimited.
   Fabric(int hosts, int nics, std::uint64_t rate, Outlet& outlet);
 
-  // From now on these faults and no others are there. A path whose fault stays the same goes on
-  // drawing where it was; any other starts at its seed.
+  // Replace all current faults by these. A path whose fault is unchanged continues its random
+  // sequence; any other starts from its seed.
   void apply(const std::vector<PathFault>& paths, const std::vector<PortFault>& ports);
 
-  // A frame of `from` has arrived. It is changed only where the call itself changes it back.
+  // Accept a frame that host `from` has sent. The call may change the frame's bytes but restores
+  // them before it returns.
   void arrive(std::int64_t now_ns, int from, int nic, Frame frame);
 
-  // When `release` has something to do.
+  // Return the time at which release() should be called next.
   std::int64_t due_ns() const { return waiting_.empty() ? kNever : waiting_.front().at_ns; }
   void release(std::int64_t now_ns);
 
-  // Whether packets of this port must be single, whole and checked, so that a fault can hit one.
+  // Return whether the host of this port must send single packets with complete checksums, so that
+  // a fault can hit one packet. Otherwise the host may leave segmentation and checksums to the
+  // device.
   bool single(int host, int nic) const { return ports_[port(host, nic)].single; }
   bool down(int host, int nic) const { return ports_[port(host, nic)].down; }
   int hosts() const { return hosts_; }
@@ -91,7 +93,7 @@ class Fabric {
     FaultState state;
     std::optional<Injector> injector;
     Pipe pipe;
-    std::int64_t last_ns = 0;  // when the last frame that keeps its place leaves
+    std::int64_t last_ns = 0;  // departure of the last frame that was not reordered
   };
   struct Port {
     Pipe pipe;
@@ -100,12 +102,12 @@ class Fabric {
   };
   struct Waiting {
     std::int64_t at_ns;
-    std::uint64_t number;  // of two at the same time the first comes first
+    std::uint64_t number;  // of two frames due at the same time the lower number leaves first
     Path* path;
     bool passed_port;
     std::unique_ptr<std::byte[]> bytes;
     std::size_t length;
-    bool operator<(const Waiting& other) const {  // a heap has its greatest in front
+    bool operator<(const Waiting& other) const {  // std heaps keep the greatest element in front
       return at_ns != other.at_ns ? at_ns > other.at_ns : number > other.number;
     }
   };
@@ -115,7 +117,7 @@ class Fabric {
   }
   Path& path(int from, int to, int nic);
   void forward(std::int64_t now_ns, Path& path, Frame frame);
-  // `owned` is the frame's memory where the fabric has it already.
+  // `owned` is the frame's memory if the fabric already has a copy.
   void at_port(std::int64_t now_ns, Path& path, ConstFrame frame,
                std::unique_ptr<std::byte[]> owned);
   void deliver(Path& path, ConstFrame frame);
@@ -127,7 +129,7 @@ class Fabric {
   const std::uint64_t rate_;
   Outlet& outlet_;
   std::vector<Port> ports_;
-  std::vector<std::unique_ptr<Path>> paths_;  // made when they are first used
+  std::vector<std::unique_ptr<Path>> paths_;  // created at first use
   std::vector<Waiting> waiting_;              // a heap
   std::uint64_t number_ = 0;
 };

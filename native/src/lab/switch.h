@@ -1,5 +1,5 @@
-// The switch: one thread moves frames between TAP devices as its fabric says; others give it
-// faults.
+// The lab's switch. One thread moves frames between TAP devices as the fabric decides; other
+// threads may set faults.
 #pragma once
 
 #include <poll.h>
@@ -17,21 +17,23 @@ namespace slackline::lab {
 
 class Switch final : private Outlet {
  public:
-  // `rate`: bytes a second to each NIC, 0: unlimited.
+  // Build a switch. `rate` is in bytes per second to each NIC; 0 is unlimited.
   Switch(int hosts, int nics, std::uint64_t rate);
   ~Switch() override;
 
-  // Makes the NIC in its host's namespace. All of them, host by host, before `run`.
+  // Create a NIC in a host's network namespace. All NICs must be added, host by host, before
+  // run().
   void add_nic(const std::string& namespace_path, const std::string& name);
 
-  // Forwards frames until `stop`, or until a NIC's namespace has gone. Throws std::system_error.
+  // Forward frames until stop() is called or a NIC's namespace has gone. Throws std::system_error.
   void run();
 
-  // Any thread may call these.
+  // The following calls may come from any thread.
   void stop();
   void apply(const std::vector<PathFault>& paths, const std::vector<PortFault>& ports);
   std::vector<PathCounters> counters();
-  // Frames that a host did not take, because its queue was full or its interface down.
+  // Return the number of frames that a host did not accept, because its queue was full or its
+  // interface was down.
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
  private:

@@ -1,4 +1,5 @@
-// A NIC of a host: a TAP device in the host's network namespace, held by the switch.
+// A host's NIC in the lab: a TAP device in the host's network namespace, whose descriptor the
+// switch holds.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +9,11 @@
 
 namespace slackline::lab {
 
-// Gone from its namespace when it is destroyed, or with its process.
+// A TAP device. It disappears from its namespace when this object is destroyed or the process ends.
 class Tap {
  public:
-  // Makes the device `name` in the namespace with this path, with offload. The calling thread is in
-  // that namespace meanwhile. Throws std::system_error.
+  // Create the device `name`, with offload, in the network namespace at this path. The calling
+  // thread is in that namespace during the call. Throws std::system_error.
   Tap(const std::string& namespace_path, const std::string& name);
   ~Tap();
   Tap(Tap&& other) noexcept;
@@ -20,15 +21,15 @@ class Tap {
 
   int fd() const { return fd_; }
 
-  // The next frame that the host has sent, in `buffer`: its length; 0 when there is none; -1 when
-  // the namespace has gone, and the device with it.
+  // Read the next frame that the host has sent into `buffer`. Return its length, 0 when there is
+  // none, or -1 when the namespace has gone and the device with it.
   std::int64_t read(Frame buffer);
-  // False when the host takes none.
+  // Give a frame to the host. Return false when the host does not accept it.
   bool write(ConstFrame frame);
 
-  // Whether the host may hand over super-frames and leave checksums to the device.
+  // Set whether the host may send super-frames and leave checksums to the device.
   void offload(bool on);
-  // Whether the cable is plugged in, as the host sees it.
+  // Set whether the host sees a plugged-in cable.
   void carrier(bool on);
 
  private:

@@ -1,9 +1,10 @@
-// Whether a socket's peer is another host.
+// A test whether the peer of a socket is on another host.
 #pragma once
 
 namespace slackline {
 
-// False for sockets that are not connected, or not IPv4 or IPv6.
+// Return whether the peer's address differs from the socket's own and is not loopback. Return
+// false for a socket that is not connected or is neither IPv4 nor IPv6.
 bool leaves_host(int fd);
 
 }  // namespace slackline

@@ -1,4 +1,4 @@
-// Faults that an engine inflicts on what it sends itself: no root needed, on any machine.
+// Faults that an engine applies to the frames or packets it sends. No root privileges are needed.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,14 @@ namespace slackline {
 
 struct FaultState {
   std::int64_t delay_ns = 0;
-  std::int64_t jitter_ns = 0;  // up to this much more, evenly distributed; the order stays
-  std::uint64_t rate = 0;      // bytes per second, 0: unlimited
-  double loss = 0;             // shares of packets, 0 to 1
+  // Upper bound of a random extra delay, evenly distributed. The order of packets is kept.
+  std::int64_t jitter_ns = 0;
+  std::uint64_t rate = 0;  // bytes per second, 0: unlimited
+  double loss = 0;         // shares of packets, 0 to 1, as for the next three
   double duplicate = 0;
-  double reorder = 0;  // overtaken by those that follow within a millisecond, or `jitter_ns`
+  // Share of packets that are delayed by a millisecond, or by `jitter_ns` if that is longer, so
+  // that later packets overtake them.
+  double reorder = 0;
   double corrupt = 0;
   bool down = false;
   std::uint64_t seed = 0;
@@ -27,11 +30,12 @@ class Injector {
     bool drop = false;
     bool corrupt = false;
     int copies = 1;
-    std::int64_t release_ns = 0;  // when it may leave; not before the packets before it
-    bool overtaken = false;       // it is this one that is late: `release_ns` binds no other
+    std::int64_t release_ns = 0;  // earliest departure; never before that of earlier packets
+    // This packet itself is late; its `release_ns` delays no other packet.
+    bool overtaken = false;
   };
 
-  // What becomes of the next packet. The same calls have the same fates.
+  // Decide the faults of the next packet. The same sequence of calls gives the same decisions.
   Fate fate(std::int64_t now_ns, std::size_t bytes) {
     Fate fate;
     const double lose = draw();
@@ -61,13 +65,13 @@ class Injector {
   }
 
   const FaultState& state() const { return state_; }
-  // Which byte of a packet is damaged.
+  // Return the index of the byte that is corrupted in a packet of `bytes` bytes.
   std::size_t place(std::size_t bytes) { return static_cast<std::size_t>(next() % bytes); }
 
  private:
   static constexpr std::int64_t kOvertakenNs = 1'000'000;
 
-  // SplitMix64 (Steele, Lea, Flood 2014).
+  // The generator is SplitMix64 (Steele, Lea, Flood 2014).
   std::uint64_t next() {
     std::uint64_t z = random_ += 0x9E3779B97F4A7C15ull;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;

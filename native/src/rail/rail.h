@@ -1,4 +1,5 @@
-// What a rail asks of the engine that drives it. All calls happen under the engine's lock.
+// The interface that a rail (one path to a peer) needs from the engine that drives it. All calls
+// are made under the engine's lock.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,8 @@ namespace slackline {
 class Link;
 struct Job;
 
-// A payload whose memory the rail lends (`owned` null: valid during the call only) or hands over
-// (`owned` is freed by the receiver).
+// A received payload. The rail either lends the memory (`owned` is null; `data` is valid during the
+// call only) or hands it over (the receiver frees `owned`).
 struct Payload {
   const std::byte* data = nullptr;
   std::byte* owned = nullptr;
@@ -23,16 +24,18 @@ struct Payload {
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
-  // Where a long payload should be stored right away, or null: the rail then takes a buffer. `*job`
-  // is set to the owner of the memory.
+  // Return the address at which a long payload should be stored directly, or null: the rail then
+  // takes a buffer.
+  // `*job` is set to the owner of the memory.
   virtual std::byte* landing(Link& link, const wire::Header& header, Job** job) = 0;
   virtual void arrive(Link& link, const wire::Header& header, const Payload& payload) = 0;
   virtual std::byte* take_buffer(std::size_t bytes) = 0;
   virtual void give_buffer(std::byte* buffer) = 0;
-  // Another thread wants the engine: stop after this frame.
+  // Return whether another thread waits for the engine's lock; the rail should then stop after the
+  // current frame.
   virtual bool hurried() const = 0;
 };
 
-inline constexpr std::uint32_t kMaxPayload = 16u << 20;  // no honest frame is longer
+inline constexpr std::uint32_t kMaxPayload = 16u << 20;  // no valid frame is longer
 
 }  // namespace slackline

@@ -1,9 +1,10 @@
-// A rail between two processes of one host: a ring of frames in the receiver's arena, and both
-// arenas mapped on both sides.
+// A rail (one path to a peer) between two processes of one host: a ring of frames in the receiver's
+// arena for each direction. Each process maps both arenas.
 //
-// Short payloads travel in the ring; long ones stay where they are and the frame carries a
-// Reference. The ring has one producer and one consumer. A consumer that sleeps says so in its
-// doorbell word, and a producer that finds the word set rings its eventfd.
+// Short payloads travel in the ring. Long ones stay in the sender's arena, and the frame carries a
+// Reference to them. Each ring has one producer and one consumer. A consumer that goes to sleep
+// sets the doorbell word in its arena, and a producer that finds the word set writes to the
+// consumer's eventfd.
 #pragma once
 
 #include <atomic>
@@ -20,17 +21,18 @@
 
 namespace slackline {
 
-// The first line of every arena.
+// The first cache line of every arena: tells the peers whether the arena's owner sleeps.
 struct Doorbell {
   std::atomic<std::uint32_t> sleeping;
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-// Orders what this thread stored before what it loads next, of another word: a sleeper that says so
-// and then looks for frames, a writer that stores a frame and then looks for a sleeper.
+// Order this thread's earlier stores before its later loads of other words. A sleeper sets its
+// flag and then looks for frames; a writer stores a frame and then looks at the flag. The fence
+// guarantees that at least one of them sees the other's store.
 inline void store_before_load() {
 #if defined(__SANITIZE_THREAD__)
-  thread_local std::atomic<int> word;  // that sanitizer knows no fences
+  thread_local std::atomic<int> word;  // ThreadSanitizer does not model fences
   word.exchange(0, std::memory_order_seq_cst);
 #else
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -39,28 +41,28 @@ inline void store_before_load() {
 
 struct Ring {
   static constexpr std::size_t kBytes = 256u << 10;
-  alignas(64) std::atomic<std::uint64_t> tail;  // bytes ever written; producer
-  alignas(64) std::atomic<std::uint64_t> head;  // bytes ever read; consumer
+  alignas(64) std::atomic<std::uint64_t> tail;  // bytes ever written; stored by the producer
+  alignas(64) std::atomic<std::uint64_t> head;  // bytes ever read; stored by the consumer
   std::atomic<std::uint32_t> producer_waits;    // set by the producer when it found no room
   alignas(64) std::byte data[kBytes];
 };
 static_assert(sizeof(Ring) == Ring::kBytes + 128);
 
-// Payload of a frame with kFlagReference.
+// The payload of a frame with kFlagReference.
 struct Reference {
   static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
-  std::uint64_t offset;     // in the sender's arena: the bytes
-  std::uint64_t give_back;  // in the sender's arena: where a result of the same length may be
-                            // stored, or kNowhere
+  std::uint64_t offset;  // of the payload, in the sender's arena
+  // Offset in the sender's arena at which a result of the same length may be stored, or kNowhere.
+  std::uint64_t give_back;
 };
 static_assert(sizeof(Reference) == 16);
 
 class ShmRail {
  public:
-  static constexpr std::size_t kInlineBytes = 8u << 10;  // longer payloads go by reference
+  static constexpr std::size_t kInlineBytes = 8u << 10;  // longer payloads are sent by reference
 
-  // Owns `doorbell_fd` (rings the peer) and `control_fd` (a socket whose end tells that the peer is
-  // gone).
+  // Take ownership of `doorbell_fd`, the peer's eventfd, and of `control_fd`, a socket whose end
+  // of file shows that the peer is gone.
   ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell_fd, int control_fd,
           std::uint64_t receive_ring, std::uint64_t send_ring);
   ~ShmRail();
@@ -68,27 +70,31 @@ class ShmRail {
   ShmRail& operator=(const ShmRail&) = delete;
 
   int control_fd() const { return control_fd_; }
-  // False when the ring has no room; the peer will then ring our doorbell once it has.
-  // `stands_for`: bytes that a reference lends, which a fault's rate counts.
+  // Append a frame to the send ring. Return false when the ring has no room; the peer then writes
+  // to this rank's eventfd once there is room. `stands_for` is the number of bytes that a reference
+  // lends, for faults that limit the rate.
   bool push(const wire::Header& header, const void* payload, std::size_t length,
             std::size_t stands_for = 0);
-  // Memory loses nothing and damages nothing: of faults, delay, jitter, rate and down count.
+  // Apply a fault to sent frames. Only delay, jitter, rate and down have an effect, because
+  // shared memory neither loses nor damages frames.
   void inject(const std::optional<FaultState>& state);
-  // When what a fault holds back wants its tick().
+  // Return when tick() should be called for frames that a fault delays.
   std::int64_t due_ns() const;
   void tick(std::int64_t now_ns);
   bool holds_back() const { return !held_.empty(); }
   bool poll(Link& link, FrameSink& sink);
   bool pending() const { return head_ != receive_->tail.load(std::memory_order_acquire); }
-  // Wakes the peer when it sleeps and something was pushed since the last call.
+  // Wake the peer if it sleeps and something was pushed since the last call.
   void notify();
-  // Set once the ring holds what no peer of ours would write.
+  // Return the failure of the rail. It is set once the ring contains bytes that no correct peer
+  // would write.
   const Failure& failure() const { return failure_; }
-  // True once the control socket has ended.
+  // Return whether the control socket has ended, because the peer is gone.
   bool peer_gone();
-  // A push was refused and the peer has taken frames since: time to try again.
+  // Return whether a push was refused and the peer has read frames since, so that the sender
+  // should try again.
   bool room_again() const;
-  // As room_again, and true only once for each refusal.
+  // Return the same as room_again(), but true only once for each refusal.
   bool take_room_again();
 
   std::byte* peer_memory(std::uint64_t offset, std::size_t bytes) const {
@@ -105,7 +111,8 @@ class ShmRail {
   int control_fd_;
   Ring* receive_;
   Ring* send_;
-  // Where we are in either ring. What the peer could have written there is never read back.
+  // The positions of this process in both rings. They are kept privately and never read back from
+  // memory that the peer can write.
   std::uint64_t head_;
   std::uint64_t tail_;
   std::uint64_t cached_head_ = 0;
@@ -124,7 +131,8 @@ class ShmRail {
   std::deque<Held> held_;
 };
 
-// Lays out a ring in fresh arena memory; returns its offset.
+// Create a ring in newly allocated arena memory and returns its offset. Throws std::runtime_error
+// when the arena has no room.
 std::uint64_t make_ring(Arena& arena);
 
 }  // namespace slackline

@@ -1,4 +1,5 @@
-// A rail over a connected stream socket (TCP between hosts; any stream socket in tests).
+// A rail (one path to a peer) over a connected stream socket: TCP between hosts, any stream socket
+// in tests.
 #pragma once
 
 #include <array>
@@ -11,8 +12,8 @@ namespace slackline {
 
 class StreamRail final : public WireRail {
  public:
-  // Takes ownership of `fd`, which becomes non-blocking. `job` is the job code that every frame
-  // must carry. `far`: the peer is on another host.
+  // Take ownership of `fd` and makes it non-blocking. `job` is the job code that every frame must
+  // carry. `far` states that the peer is on another host.
   StreamRail(int fd, std::uint32_t job, bool checksums, bool far = false);
   ~StreamRail() override;
 
@@ -36,30 +37,32 @@ class StreamRail final : public WireRail {
   void keep_back() override;
   bool far() const override { return far_; }
   bool at_end() const { return at_end_; }
-  // Unsent bytes that the socket may hold at this rate: 4 ms of it. A thread that sends may have to
-  // wait that long for a processor; an urgent frame waits behind these bytes.
+  // Return the limit of unsent bytes in the socket at this rate: 4 ms of data. The limit keeps the
+  // wire busy while the sending thread waits up to that long for a processor, and is small because
+  // an urgent frame waits behind these bytes.
   static int unsent_at(std::uint64_t bytes_per_second);
   int unsent_limit() const { return unsent_limit_; }
 
  private:
-  static constexpr int kUnsentShare = 250;  // of what a second brings
+  static constexpr int kUnsentShare = 250;  // divides the bytes per second: 1/250 s is 4 ms
   static constexpr int kLeastUnsent = 128 << 10;
   static constexpr int kMostUnsent = 2 << 20;
   static constexpr std::size_t kQueueBytes = 512u << 10;
-  // On a wire an urgent frame waits for these bytes, and for those in the socket.
+  // Limit of the queue to another host. An urgent frame waits for these bytes and for those in the
+  // socket.
   static constexpr std::size_t kFarQueueBytes = 64u << 10;
   static constexpr std::size_t kBufferBytes = 160u << 10;
   static constexpr std::size_t kPeekBytes = 4096;
   static constexpr std::size_t kMostAwaited = 64u << 10;
-  static constexpr std::size_t kBulkBytes = 16u
-                                            << 10;  // longer payloads are read to where they belong
+  static constexpr std::size_t kBulkBytes =
+      16u << 10;  // longer payloads are read directly to their destination
 
   struct Outgoing {
     wire::Header header;
     const std::byte* payload;
     std::uint32_t length;
     std::unique_ptr<std::byte[]> copy;
-    std::int64_t release_ns = 0;  // a fault holds it back until then
+    std::int64_t release_ns = 0;  // a fault delays the frame until then
   };
   struct Bulk {
     wire::Header header{};
@@ -86,8 +89,8 @@ class StreamRail final : public WireRail {
   std::deque<Outgoing> queue_;
   std::size_t queued_bytes_ = 0;
   std::size_t front_sent_ = 0;
-  bool full_ = false;  // the socket is
-  bool held_ = false;  // the first frame may not leave yet
+  bool full_ = false;  // the socket is full
+  bool held_ = false;  // a fault delays the first frame in the queue
   bool keeps_back_ = false;
   int unsent_limit_ = 0;
   std::int64_t rate_due_ns_ = 0;
@@ -96,7 +99,7 @@ class StreamRail final : public WireRail {
   std::size_t end_ = 0;
   bool in_bulk_ = false;
   Bulk bulk_;
-  int awaited_ = 1;  // bytes
+  int awaited_ = 1;  // in bytes: the current SO_RCVLOWAT
   bool at_end_ = false;
   std::uint64_t confirmed_ = 0;
   std::int64_t quiet_since_ns_ = 0;

@@ -1,5 +1,5 @@
-// A rail over a connected UDP socket. What makes datagrams whole frames is UdpProtocol; here are
-// the socket, its errors and the clock.
+// A rail (one path to a peer) over a connected UDP socket. This file handles the socket, its errors
+// and the clock; UdpProtocol turns datagrams into whole frames.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ namespace slackline {
 
 class UdpRail final : public WireRail {
  public:
-  // Takes ownership of `fd`, which must be connected and becomes non-blocking. `job` is the job
-  // code that every frame must carry. `most_packet_bytes` bounds datagrams below what the path
-  // takes.
+  // Take ownership of `fd`, which must be connected, and makes it non-blocking. `job` is the job
+  // code that every frame must carry. `most_packet_bytes` limits datagrams to less than the path
+  // allows.
   UdpRail(int fd, std::uint32_t job, std::size_t most_packet_bytes = kUdpMaxPacket);
-  // Tells the peer, best effort.
+  // Tells the peer that this end closes, without a guarantee of delivery.
   ~UdpRail() override;
 
   RailKind kind() const override { return RailKind::kUdp; }
@@ -43,7 +43,8 @@ class UdpRail final : public WireRail {
   void writable() override { blocked_ = false; }
   bool far() const override { return far_; }
   std::int64_t due_ns() const override;
-  // Call poll() first: what has come already may be what this would wait for.
+  // Handle due timers. Call poll() first, because packets that have already arrived may make a
+  // retransmission unnecessary.
   void tick(std::int64_t now_ns) override;
   bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) override;
   void forget(const Job* job, FrameSink& sink) override { protocol_.receiver().forget(job, sink); }
@@ -62,7 +63,7 @@ class UdpRail final : public WireRail {
   static constexpr int kRefusals = 5;
   static constexpr std::int64_t kRefusedNs = 100'000'000;
 
-  // A datagram that the injector holds back.
+  // A datagram that an injected fault delays.
   struct Held {
     std::int64_t release_ns;
     std::uint64_t order;
@@ -85,12 +86,12 @@ class UdpRail final : public WireRail {
   std::size_t packet_bytes_;
   bool blocked_ = false;
   const bool far_;
-  std::vector<Held> held_;  // a heap, the first to leave on top
+  std::vector<Held> held_;  // a heap, earliest departure on top
   std::uint64_t held_order_ = 0;
   std::int64_t retry_ns_ = 0;
   std::int64_t mtu_checked_ns_ = 0;
   std::int64_t last_ns_ = 0;
-  int refusals_ = 0;  // in a row, without a packet of the peer between
+  int refusals_ = 0;  // consecutive ones, without a packet of the peer between them
   std::int64_t first_refusal_ns_ = 0;
   std::uint64_t taken_then_ = 0;
 };

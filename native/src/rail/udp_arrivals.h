@@ -1,4 +1,4 @@
-// Which packets have arrived on a UDP rail, and the ACK that tells of them.
+// The record of the packets that have arrived on a UDP rail, and the ACK that reports them.
 #pragma once
 
 #include <array>
@@ -20,27 +20,30 @@ class UdpArrivals {
         next_(first_number) {}
 
   std::uint64_t expand(std::uint32_t low) const { return udp_expand(low, next_); }
-  // Whether the packet is neither one that came before nor so old that nobody knows.
+  // Return whether the packet has not arrived before. Return false for a packet too old for the
+  // record.
   bool is_new(std::uint64_t number) const;
-  // A packet of `bytes` came at `arrival_ns` and was taken.
+  // Record that a packet of `bytes` bytes arrived at `arrival_ns` and was accepted.
   void add(std::uint64_t number, std::size_t bytes, std::int64_t arrival_ns);
 
-  // An ACK should go now, and if not: when, kNever without anything to tell.
+  // Return whether an ACK should be sent now; due_ns() is the time at which it should be sent,
+  // kNever when there is nothing to report.
   bool urgent(std::int64_t now_ns) const { return due_ns() <= now_ns; }
   std::int64_t due_ns() const { return due_ns_; }
   bool pending() const { return due_ns_ != kNever; }
-  // Fills in all but the checksum. The map is valid until the next call.
+  // Fill in the ACK except for its checksum. The map is valid until the next call.
   void acknowledge(UdpPacket& packet, std::uint64_t window, std::int64_t now_ns);
-  // The ACK was not sent after all.
+  // Make the ACK due again because it was not sent after all.
   void again() { due_ns_ = 0; }
 
  private:
-  // A lone short packet may be followed by an answer of ours that the ACK can travel with: it
-  // waits.
+  // The delay of the ACK for a single short packet. This rank often replies to such a packet, and
+  // the ACK then travels with the reply.
   static constexpr std::int64_t kDelayNs = 1'000'000;
   static constexpr std::size_t kShortBytes = 1024;
   static constexpr int kShortPackets = 4;
-  // Every arrival is told in that many ACKs: all of them would have to be lost.
+  // The number of ACKs that report each arrival. An arrival stays unreported only if all of them
+  // are lost.
   static constexpr std::size_t kRepeats = 8;
   static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
 
@@ -49,12 +52,12 @@ class UdpArrivals {
   }
 
   const std::size_t map_bits_;
-  std::uint64_t next_;  // the highest number that came, and one
+  std::uint64_t next_;  // one more than the highest number that arrived
   bool any_ = false;
-  std::int64_t latest_ns_ = 0;  // arrival of next_ - 1
+  std::int64_t latest_ns_ = 0;  // arrival time of packet next_ - 1
   std::array<std::uint64_t, kUdpMapBits / 64> seen_{};
   std::int64_t due_ns_ = kNever;
-  int packets_ = 0;  // since the last ACK
+  int packets_ = 0;  // packets since the last ACK
   std::size_t bytes_ = 0;
   std::uint64_t lowest_ = kNone;
   std::array<std::uint64_t, kRepeats> lowest_then_{kNone, kNone, kNone, kNone,

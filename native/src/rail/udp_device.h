@@ -1,13 +1,14 @@
-// What the network interface behind a socket takes in one piece.
+// A query for the largest packet that the network interface behind a socket accepts uncut.
 #pragma once
 
 #include <cstddef>
 
 namespace slackline {
 
-// The largest packet, headers included, that the interface of the socket's own address lets the
-// kernel cut as late as that (IFLA_GSO_MAX_SIZE): a longer one is cut at once, and every datagram
-// of it crosses the whole stack. 65536 where it cannot be told.
+// Return the size, headers included, of the largest packet that the kernel segments only at the
+// interface of the socket's address (IFLA_GSO_MAX_SIZE). The kernel cuts a longer packet early, and
+// each of its datagrams then crosses the whole network stack. Return 65536 when the limit cannot
+// be determined.
 std::size_t largest_uncut_packet(int fd);
 
 }  // namespace slackline

@@ -1,4 +1,4 @@
-// What one datagram of a UDP rail carries. Numbers are little endian.
+// The layout of the datagrams of a UDP rail. Numbers are little endian.
 //
 //  byte  | DATA                         | SKIP  | ACK                            | CLOSE
 //  ------+------------------------------+-------+--------------------------------+------
@@ -17,10 +17,10 @@
 //  24-   | bytes of the frame           | -     | map: bit i in byte i / 8, from | -
 //        |                              |       | the lowest; 1 = it arrived     |
 //
-// A fragment starts at a multiple of its frame's unit and is a whole one, or the last: fragments
-// are alike or disjoint. DATA and SKIP are confirmed by ACK; ACK and CLOSE are not. SKIP says that
-// the rest of a frame will not come. CLOSE says why: the sender ends (0), or it gives up this rail
-// alone (1).
+// A fragment starts at a multiple of its frame's unit and has unit bytes, unless it is the last.
+// Two fragments are therefore either the same or disjoint. DATA and SKIP are confirmed by ACK; ACK
+// and CLOSE are not. SKIP states that the rest of a frame will not be sent. CLOSE gives a reason:
+// the sender ends (0), or it gives up only this rail (1).
 #pragma once
 
 #include <algorithm>
@@ -46,31 +46,32 @@ struct UdpHeader {
   std::uint32_t checksum = 0;
   std::uint8_t magic = kUdpMagic;
   UdpKind kind = UdpKind::kData;
-  std::uint16_t unit = 0;    // ACK: bits of the map
-  std::uint32_t number = 0;  // ACK: of the last bit
-  std::uint32_t frame = 0;   // ACK: delay_ns
-  std::uint32_t total = 0;   // ACK: window
+  std::uint16_t unit = 0;    // in an ACK: the number of bits in the map
+  std::uint32_t number = 0;  // in an ACK: the packet number of the last bit
+  std::uint32_t frame = 0;   // in an ACK: delay_ns
+  std::uint32_t total = 0;   // in an ACK: the window
   std::uint32_t offset = 0;
 };
 static_assert(sizeof(UdpHeader) == 24 && std::is_trivially_copyable_v<UdpHeader>);
 
-// A 1500-byte MTU gives packets of 1472 bytes, 1448 of them the frame's; 9000 gives 8972.
+// An MTU of 1500 bytes gives packets of 1472 bytes, of which 1448 belong to the frame; an MTU of
+// 9000 gives 8972.
 inline constexpr std::size_t kUdpMaxPacket = 8972;
-inline constexpr std::size_t kUdpMinPacket = 548;  // the smallest MTU that IPv4 promises: 576
+inline constexpr std::size_t kUdpMinPacket = 548;  // 576 is the smallest MTU that IPv4 guarantees
 inline constexpr std::size_t kUdpMinUnit = 512;
 
-// What an honest sender has begun and does not know to be complete. The receiver refuses more,
-// which bounds what reassembly may cost it.
+// Limits on the frames that a sender has begun and does not know to be complete. The receiver
+// refuses more, which bounds the memory that reassembly may use.
 inline constexpr std::uint32_t kUdpOpenFrames = 4096;
 inline constexpr std::uint64_t kUdpOpenBytes = 32u << 20;
 static_assert(kUdpOpenBytes > kMaxPayload + sizeof(wire::Header));
 
 enum class UdpClose : std::uint32_t { kEnd = 0, kRail = 1 };
 
-// Packets that an ACK can tell of: more than are ever in flight.
+// Number of packets that one ACK can report: more than are ever in flight.
 inline constexpr std::size_t kUdpMapBits = 8192;
 
-// A datagram to be sent: the header and up to two pieces of memory that are not copied.
+// A datagram to be sent: the header and up to two spans of memory, which are not copied.
 struct UdpPacket {
   UdpHeader header;
   std::array<std::span<const std::byte>, 2> parts;
@@ -85,7 +86,7 @@ struct UdpPacket {
   }
 };
 
-// Whether a datagram is one of this job's and undamaged; `header` is read then.
+// Return whether a datagram is undamaged and belongs to this job, and reads `header` from it.
 inline bool udp_open(std::span<const std::byte> datagram, std::uint32_t job, UdpHeader* header) {
   if (datagram.size() < sizeof *header) return false;
   std::memcpy(static_cast<void*>(header), datagram.data(), sizeof *header);
@@ -93,18 +94,19 @@ inline bool udp_open(std::span<const std::byte> datagram, std::uint32_t job, Udp
          crc32c(job, datagram.data() + 4, datagram.size() - 4) == header->checksum;
 }
 
-// The number of which a packet tells the low 32 bits, next to one that is known.
+// Return the full packet number from its low 32 bits, as the number closest to the known number
+// `near`.
 inline std::uint64_t udp_expand(std::uint32_t low, std::uint64_t near) {
   return near + static_cast<std::uint64_t>(static_cast<std::int64_t>(
                     static_cast<std::int32_t>(low - static_cast<std::uint32_t>(near))));
 }
 
-// Which fragments of a frame are there.
+// A bitmap of the fragments of a frame that have arrived.
 class UdpBits {
  public:
   explicit UdpBits(std::uint32_t count = 0) : words_(count > 64 ? (count + 63) / 64 : 0) {}
   bool test(std::uint32_t i) const { return (word(i) >> (i % 64) & 1) != 0; }
-  // True when it was not set before.
+  // Set a bit. Return true when the bit was not set before.
   bool set(std::uint32_t i) {
     std::uint64_t& w = words_.empty() ? first_ : words_[i / 64];
     const std::uint64_t bit = std::uint64_t{1} << (i % 64);
@@ -115,7 +117,7 @@ class UdpBits {
 
  private:
   std::uint64_t word(std::uint32_t i) const { return words_.empty() ? first_ : words_[i / 64]; }
-  std::uint64_t first_ = 0;  // up to 64 need no memory of their own
+  std::uint64_t first_ = 0;  // up to 64 bits need no separate memory
   std::vector<std::uint64_t> words_;
 };
 

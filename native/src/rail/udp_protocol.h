@@ -1,5 +1,5 @@
-// One end of a UDP rail without its socket: packets in, packets out, at times that the caller
-// tells.
+// One end of a UDP rail without its socket: packets go in and come out, and the caller supplies the
+// time.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class UdpProtocol {
   struct Options {
     std::uint32_t job = 0;
     std::size_t packet_bytes = 1472;          // the longest datagram to send
-    std::uint64_t receive_window = 1u << 20;  // bytes that may be on the way to us
+    std::uint64_t receive_window = 1u << 20;  // bytes that may be in flight to us
     std::uint64_t first_number = 0;           // of packets and frames, the same at both ends
   };
   explicit UdpProtocol(const Options& options)
@@ -34,22 +34,23 @@ class UdpProtocol {
   UdpReceiver& receiver() { return receiver_; }
   const UdpReceiver& receiver() const { return receiver_; }
 
-  // The next datagram that may go now, if any. It counts as sent; its memory is valid until the
-  // next call of anything but next() and take_back().
+  // Return the next datagram that may be sent now, if any, and counts it as sent. Its memory is
+  // valid until the next call of anything but next() and take_back().
   bool next(UdpPacket& packet, std::int64_t now_ns);
-  // The socket refused the packet: the latest of those that were not taken back yet.
+  // Take back a packet that the socket refused. The packet must be the latest that has not been
+  // taken back yet.
   void take_back(const UdpPacket& packet);
-  // A datagram that came at `arrival_ns`.
+  // Process a datagram that arrived at `arrival_ns`.
   void receive(std::span<const std::byte> datagram, std::int64_t arrival_ns, std::int64_t now_ns,
                Link& link, FrameSink& sink);
   void tick(std::int64_t now_ns) { sender_.tick(now_ns); }
   std::int64_t due_ns() const { return std::min(sender_.due_ns(), arrivals_.due_ns()); }
-  // A datagram that tells the peer of our end.
+  // Fill in a datagram that tells the peer that this end closes, and why.
   void close(UdpPacket& packet, UdpClose why) const;
 
   const std::optional<UdpClose>& closed() const { return closed_; }  // by the peer
-  std::uint64_t taken() const { return taken_; }      // datagrams that were what they should be
-  std::uint64_t refused() const { return refused_; }  // damaged, strange or contradictory
+  std::uint64_t taken() const { return taken_; }                     // valid datagrams
+  std::uint64_t refused() const { return refused_; }  // damaged, foreign or contradictory ones
   std::uint64_t duplicates() const { return duplicates_; }
 
  private:
@@ -61,7 +62,7 @@ class UdpProtocol {
   UdpArrivals arrivals_;
   UdpReceiver receiver_;
   UdpSender sender_;
-  bool spoke_ = false;  // since the last ACK: it may travel along
+  bool spoke_ = false;  // since the last ACK: an ACK may travel along
   std::optional<UdpClose> closed_;
   std::uint64_t taken_ = 0;
   std::uint64_t refused_ = 0;

@@ -1,5 +1,6 @@
-// From fragments to frames: the receiving half of a UDP rail. Nothing that a packet says is
-// believed: whatever would not fit, overlap or exceed what a frame may be is refused.
+// The receiving half of a UDP rail, which assembles frames from fragments. Every field of a packet
+// is checked: a fragment that does not fit, overlaps another or exceeds the limits of a frame is
+// refused.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +17,23 @@ class UdpReceiver {
  public:
   UdpReceiver(std::uint32_t job, std::uint64_t first_frame) : job_(job), base_(first_frame) {}
 
-  // Takes the fragment of a DATA packet and hands its frame to `sink` when that is complete. False
-  // when the packet contradicts itself or another, or asks for too much: it counts as not come.
+  // Store the fragment of a DATA packet, and passes the frame to `sink` once it is complete.
+  // Returns false when the packet contradicts itself or an earlier one, or exceeds the limits; it
+  // then counts as not received.
   bool take(const UdpHeader& packet, std::span<const std::byte> data, Link& link, FrameSink& sink);
-  // The rest of the frame will not come. False as above.
+  // Note that the rest of the frame will not be sent. Return false under the same conditions as
+  // take().
   bool skip(const UdpHeader& packet, FrameSink& sink);
   void forget(const Job* job, FrameSink& sink);
   void abandon(FrameSink& sink);
 
-  std::uint64_t frames() const { return frames_; }          // handed over
-  std::uint64_t bytes() const { return bytes_; }            // of frames, each counted once
-  std::uint64_t held_bytes() const { return held_bytes_; }  // of frames that are not complete
+  std::uint64_t frames() const { return frames_; }          // frames passed to the sink
+  std::uint64_t bytes() const { return bytes_; }            // bytes of frames, each counted once
+  std::uint64_t held_bytes() const { return held_bytes_; }  // bytes of incomplete frames
 
  private:
-  // Payloads up to this size are not led to where they belong: asking costs more than copying.
+  // Payloads up to this size are not stored directly at their destination, because looking it up
+  // costs more than copying them.
   static constexpr std::uint32_t kBulkBytes = 16u << 10;
 
   struct Partial {
@@ -49,13 +53,14 @@ class UdpReceiver {
 
   bool well_formed(const UdpHeader& packet, std::size_t bytes) const;
   bool check(const wire::Header& header, std::uint32_t total) const;
-  // The frame's place from base_, kUdpOpenFrames when it is one that is done, more when refused.
+  // Return the frame's index relative to base_, kUdpOpenFrames for a frame that is complete, or
+  // more for a frame that is refused.
   std::uint32_t place(std::uint32_t frame) const;
   bool begin(Slot& slot, const UdpHeader& packet);
   void finish(std::uint32_t place);
 
   const std::uint32_t job_;
-  std::uint64_t base_;  // all frames before it are done
+  std::uint64_t base_;  // all frames before it are complete
   std::deque<Slot> slots_;
   std::uint64_t held_bytes_ = 0;
   std::uint64_t frames_ = 0;

@@ -1,5 +1,6 @@
-// From frames to packets: the sending half of a UDP rail. Every transmission has a new packet
-// number; what a lost packet carried goes into a new one, unless another brought it already.
+// The sending half of a UDP rail, which cuts frames into packets. Every transmission has a new
+// packet number. The data of a lost packet goes into a new packet, unless another packet has
+// delivered it already.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +16,11 @@
 namespace slackline {
 
 struct UdpSendCounters {
-  std::uint64_t frames = 0;    // all of whose fragments went out
-  std::uint64_t bytes = 0;     // of frames, each counted once
-  std::uint64_t packets = 0;   // not counting ACKs
-  std::uint64_t resent = 0;    // with what was taken for lost
-  std::uint64_t spurious = 0;  // taken for lost, and confirmed later
+  std::uint64_t frames = 0;    // frames of which all fragments were sent
+  std::uint64_t bytes = 0;     // bytes of frames, each counted once
+  std::uint64_t packets = 0;   // ACKs not included
+  std::uint64_t resent = 0;    // packets that repeat data taken for lost
+  std::uint64_t spurious = 0;  // packets taken for lost, but confirmed later
   std::uint64_t skips = 0;
   std::uint64_t timeouts = 0;
 };
@@ -30,27 +31,29 @@ class UdpSender {
 
   UdpSender(std::size_t packet_bytes, std::uint64_t first_number);
 
-  // As in wire_rail.h.
+  // The contracts of these calls are those of wire_rail.h.
   void enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length);
   void repoint(std::uint32_t sequence, const std::byte* to);
   void release(std::uint32_t sequence);
-  std::uint64_t waiting_bytes() const { return waiting_bytes_; }  // were never sent
+  std::uint64_t waiting_bytes() const { return waiting_bytes_; }  // never sent so far
   std::uint64_t queued_bytes() const { return waiting_bytes_ + lost_bytes_; }
-  // Of frames, sent or not.
+  // Return the unconfirmed bytes of frames, sent or not.
   std::uint64_t unconfirmed_bytes() const { return waiting_bytes_ + unconfirmed_bytes_; }
 
-  // The next packet that may go, all but its checksum. It counts as sent.
+  // Return the next packet that may be sent, without its checksum, and counts it as sent.
   bool next(UdpPacket& packet, std::int64_t now_ns);
-  // The last packet of next() was not sent after all.
+  // Take back the last packet that next() returned, because it was not sent.
   void take_back();
-  // An ACK that came at `arrival_ns`; false when it tells of what was never sent.
+  // Process an ACK that arrived at `arrival_ns`. Return false when the ACK reports packets that
+  // were never sent.
   bool acknowledge(const UdpHeader& ack, std::span<const std::byte> map, std::int64_t arrival_ns,
                    std::int64_t now_ns);
   void tick(std::int64_t now_ns);
   std::int64_t due_ns() const;
-  // Frames begun from now on are cut for packets of this size.
+  // Set the packet size for frames that are begun from now on.
   void resize(std::size_t packet_bytes);
-  // From now on next() gives what the peer may lack of control frames, once, whatever the window.
+  // Make next() return every control frame that the peer may lack once more, regardless of the
+  // window. Called before the rail closes.
   void last_words();
 
   bool in_flight() const { return open_frames_ > 0; }
@@ -71,12 +74,12 @@ class UdpSender {
     std::uint32_t total;
     std::uint16_t unit = 0;
     std::uint32_t count = 0;  // fragments
-    std::uint32_t begun = 0;  // sent at least once
+    std::uint32_t begun = 0;  // fragments sent at least once
     std::uint32_t confirmed = 0;
-    std::uint32_t unconfirmed_bytes = 0;  // of those begun
-    UdpBits have{};                       // confirmed ones
-    bool released = false;                // the payload is gone
-    bool skipping = false;                // a SKIP is on its way or queued
+    std::uint32_t unconfirmed_bytes = 0;  // bytes of the begun fragments
+    UdpBits have{};                       // confirmed fragments
+    bool released = false;                // the payload memory is gone
+    bool skipping = false;                // a SKIP is in flight or queued
     bool done = false;
 
     std::uint32_t bytes(std::uint32_t fragment) const {
@@ -87,11 +90,11 @@ class UdpSender {
   enum class Origin : std::uint8_t { kFresh, kLost, kSkip, kCopy };
   struct Piece {
     std::uint64_t frame;
-    std::uint32_t fragment;  // or kSkip
+    std::uint32_t fragment;  // index, or kSkip for a SKIP packet
     std::uint16_t bytes;
     Origin origin;
   };
-  struct Record {  // of a packet that was sent
+  struct Record {  // the record of a packet that was sent
     std::int64_t sent_ns;
     Piece piece;
     State state;
@@ -118,24 +121,26 @@ class UdpSender {
   void time_out(std::int64_t now_ns);
   std::int64_t probe_due_ns() const;
   bool silent() const;
-  // A copy of what was confirmed already may be in flight without any frame: nobody waits for it.
+  // Return whether any open frame waits for a confirmation. A copy of confirmed data may be in
+  // flight without an open frame, and nothing waits for it.
   bool outstanding() const {
     return open_frames_ > 0 && (in_flight_bytes_ > 0 || !lost_.empty() || !skips_.empty());
   }
 
   std::size_t unit_;
-  // Frames without payload are the engine's control frames: they go first.
+  // Queue of frames that have not begun. Frames without payload are control frames of the engine
+  // and are sent first.
   std::deque<Frame> urgent_;
   std::deque<Frame> bulk_;
-  std::uint64_t waiting_bytes_ = 0;  // never sent
-  std::deque<Frame> frames_;         // begun; first_frame_ is the number of the first
+  std::uint64_t waiting_bytes_ = 0;  // bytes never sent
+  std::deque<Frame> frames_;         // begun frames; first_frame_ is the number of the front
   std::uint64_t first_frame_;
-  std::uint64_t current_ = kNoFrame;  // begun, with fragments that were never sent
+  std::uint64_t current_ = kNoFrame;  // a begun frame with fragments that were never sent
   std::uint64_t open_frames_ = 0;
   std::uint64_t open_bytes_ = 0;
-  std::uint64_t unconfirmed_bytes_ = 0;  // sent at least once
+  std::uint64_t unconfirmed_bytes_ = 0;  // bytes sent at least once
 
-  std::deque<Record> records_;  // first_record_ is the number of the first packet
+  std::deque<Record> records_;  // first_record_ is the packet number of the front
   std::uint64_t first_record_;
   std::uint64_t in_flight_bytes_ = 0;
   std::size_t in_flight_packets_ = 0;
@@ -145,9 +150,9 @@ class UdpSender {
 
   UdpCongestion congestion_;
   std::uint64_t peer_window_;
-  std::uint64_t latest_ = 0;  // the highest number confirmed, and one
+  std::uint64_t latest_ = 0;  // one more than the highest confirmed packet number
   std::int64_t latest_round_trip_ns_ = 0;
-  std::int64_t reordering_ns_ = 0;  // how much later than its successors a packet may come
+  std::int64_t reordering_ns_ = 0;  // how much later than its successors a packet may arrive
   std::int64_t reordering_seen_ns_ = 0;
   std::int64_t loss_due_ns_ = kNever;
   bool paced_ = false;
@@ -155,8 +160,8 @@ class UdpSender {
   std::int64_t last_sent_ns_ = 0;
   std::int64_t quiet_since_ns_ = 0;
   int tries_ = 0;
-  int probes_ = 0;          // packets that may go whatever the window
-  std::size_t copied_ = 0;  // records that probes have been through
+  int probes_ = 0;          // probes that may be sent regardless of the window
+  std::size_t copied_ = 0;  // records that probes have already repeated
   bool last_words_ = false;
   UdpSendCounters counters_;
 };

@@ -1,5 +1,6 @@
-// One path to a peer over a wire: what a link asks of every kind. A rail moves whole frames, each
-// once and unharmed, or fails; it may reorder them. All calls happen under the engine's lock.
+// The interface of a rail over a wire: one path to a peer, as a link uses it. A rail delivers whole
+// frames, each exactly once and undamaged, or fails; it may reorder them. All calls are made under
+// the engine's lock.
 #pragma once
 
 #include <cstddef>
@@ -17,25 +18,27 @@ namespace slackline {
 
 enum class RailKind : std::uint8_t { kTcp, kUdp };
 
-// Since the rail began.
+// Counters since the rail was created.
 struct RailCounters {
-  std::uint64_t bytes_sent = 0;  // frames as they were given to the system, headers included
+  std::uint64_t bytes_sent = 0;  // bytes of frames given to the system, headers included
   std::uint64_t bytes_received = 0;
   std::uint64_t frames_sent = 0;
   std::uint64_t frames_received = 0;
   std::uint64_t packets_sent = 0;     // datagrams; 0 on streams
-  std::uint64_t packets_resent = 0;   // because they were taken for lost
-  std::uint64_t packets_refused = 0;  // arrived damaged or from a stranger
+  std::uint64_t packets_resent = 0;   // datagrams resent because they were taken for lost
+  std::uint64_t packets_refused = 0;  // datagrams that arrived damaged or from an unknown sender
   std::uint64_t system_calls = 0;
 };
 
-// What the peer's end has confirmed of what was sent.
+// The state of confirmations: how much of the sent data the peer's end has acknowledged.
 struct Confirmation {
-  bool in_flight = false;           // something sent is not confirmed yet
-  std::uint64_t unconfirmed = 0;    // about how many bytes, queued ones included
-  std::int64_t quiet_since_ns = 0;  // the last confirmation, or when the first of these was sent
-  std::int64_t round_trip_ns = 0;   // smoothed; 0 while unknown
-  int tries = 0;                    // how often in a row what is in flight was sent in vain
+  bool in_flight = false;         // some sent data is not confirmed yet
+  std::uint64_t unconfirmed = 0;  // approximate bytes, queued ones included
+  // Time of the last confirmation, or of the first unconfirmed transmission.
+  std::int64_t quiet_since_ns = 0;
+  std::int64_t round_trip_ns = 0;  // smoothed; 0 while unknown
+  // Consecutive unconfirmed transmissions of the data in flight.
+  int tries = 0;
 };
 
 class WireRail {
@@ -49,58 +52,61 @@ class WireRail {
 
   virtual RailKind kind() const = 0;
   virtual int fd() const = 0;  // for epoll: readable, and writable while blocked()
-  // The peer is on another host: what it says takes a while.
+  // Return whether the peer is on another host, so that its replies take longer.
   virtual bool far() const { return false; }
   std::uint32_t job() const { return job_; }
-  // Whether the payload checksum in the frame's header is used; headers always have theirs.
+  // Return whether frames carry a payload checksum. Headers always carry one.
   bool checksums() const { return checksums_; }
 
-  // Room for one more frame: keeps the queue short, so that an urgent frame overtakes all but this
-  // much. Control frames may exceed it.
+  // Return whether the queue has room for one more frame. The limit keeps the queue short, so that
+  // an urgent frame waits behind little else. Control frames may exceed it.
   virtual bool room() const = 0;
-  // Bytes that wait here, and are not with the system or on the wire yet.
+  // Return the bytes that are queued in this rail and not yet given to the system.
   virtual std::size_t queued_bytes() const = 0;
-  // `payload` stays valid until release() or repoint() of the frame's number, or the rail's end.
-  // Unnumbered frames (sequence 0) have no payload. Nothing is sent before flush().
+  // Queue a frame. `payload` must stay valid until release() or repoint() of the frame's number,
+  // or until the rail ends. Unnumbered frames (sequence 0) have no payload. Nothing is sent before
+  // flush().
   virtual void enqueue(const wire::Header& header, const std::byte* payload,
                        std::uint32_t length) = 0;
-  // The payload of the frame with this number has moved to `to`.
+  // Replace the payload address of the frame with this number by `to`.
   virtual void repoint(std::uint32_t sequence, const std::byte* to) = 0;
-  // The peer has the frame with this number, over whatever rail: its payload goes away now. What is
-  // still to be sent of it here need not arrive.
+  // Note that the peer has received the frame with this number, over any rail. Its payload memory
+  // becomes invalid, and unsent parts of the frame need not be delivered.
   virtual void release(std::uint32_t sequence) = 0;
   virtual void flush(std::int64_t now_ns) = 0;
-  // The socket refused what there is to send: flush() does nothing until writable().
+  // Return whether the socket refused data. flush() then does nothing until writable().
   virtual bool blocked() const = 0;
-  // The socket may take more again.
+  // Note that the socket may accept data again.
   virtual void writable() = 0;
-  // When tick() wants to be called: for retransmission and pacing. kNever when nothing is due.
+  // Return when tick() should be called next, for retransmission or pacing; kNever when nothing is
+  // due.
   virtual std::int64_t due_ns() const = 0;
   virtual void tick(std::int64_t now_ns) = 0;
-  // Reads what is there and hands complete frames to `sink`; true when anything was read.
+  // Read available data and passes complete frames to `sink`. Return true when anything was read.
   virtual bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) = 0;
-  // The memory of `job` must not be written any more: a payload on its way there goes to a buffer
+  // Stop writing to the memory of `job`: a payload that is being received there goes to a buffer
   // instead.
   virtual void forget(const Job* job, FrameSink& sink) = 0;
-  // Gives back the buffers of payloads that will not be completed.
+  // Return the buffers of payloads that will not be completed to `sink`.
   virtual void abandon(FrameSink& sink) = 0;
 
   virtual Confirmation confirmation(std::int64_t now_ns) = 0;
-  // Inflicts these faults on what is sent from now on; none ends that. What an old fault holds back
-  // leaves when it would have, or at once if it was never to leave.
+  // Apply these faults to frames sent from now on; no value ends them. Frames that an earlier
+  // fault delays leave at their planned time, or at once if they were never to leave.
   virtual void inject(const std::optional<FaultState>& state) {
     injector_ = state ? std::make_unique<Injector>(*state) : nullptr;
   }
 
-  // It is one of several now: what waits should wait here, where it can still take another rail.
+  // Note that the link now has several rails. Waiting frames should then stay in this rail's
+  // queue, from which they can still move to another rail.
   virtual void keep_back() {}
-  // Ends the rail from this side.
+  // Fail the rail from this side.
   void give_up(std::string reason) { fail(Fault::kLink, std::move(reason)); }
-  // The first failure ends the rail for good.
+  // Return the first failure, which ends the rail for good.
   const Failure& failure() const { return failure_; }
   const RailCounters& counters() const { return counters_; }
 
-  bool armed_for_write = false;  // the engine's note of what epoll watches
+  bool armed_for_write = false;  // whether epoll watches for writability
 
  protected:
   void fail(Fault fault, std::string message) {
