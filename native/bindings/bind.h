@@ -1,4 +1,4 @@
-// What the parts of the extension put into the module.
+// The functions by which parts of the extension add their classes to the Python module.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// What a group says to the device that adds for it, and what that answers.
+// The Python calls of a device: it fetches the work of a group and returns results.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>

@@ -1,4 +1,4 @@
-// A group as Python holds it, and the part of its binding that devices use.
+// The Python wrapper of a group, and the part of its binding that devices use.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -9,7 +9,7 @@
 
 namespace slackline {
 
-// A group and the engine that it lives on.
+// A group together with the engine that it uses.
 struct BoundGroup {
   std::shared_ptr<Engine> engine;
   std::shared_ptr<Group> group;

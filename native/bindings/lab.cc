@@ -1,4 +1,4 @@
-// The border between Python and the lab's switch.
+// The Python binding of the lab's switch.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -18,11 +18,11 @@ namespace {
 using lab::PathCounters;
 using lab::Switch;
 
-// from, to, nic, delay_ns, jitter_ns, rate (bytes a second), loss, duplicate, reorder, corrupt,
-// down, seed
+// The fault of one path: from, to, nic, delay_ns, jitter_ns, rate (bytes per second), loss,
+// duplicate, reorder, corrupt, down, seed.
 using Path = std::tuple<int, int, int, std::int64_t, std::int64_t, std::uint64_t, double, double,
                         double, double, bool, std::uint64_t>;
-// host, nic, rate (bytes a second), down
+// The fault of one port: host, nic, rate (bytes per second), down.
 using Port = std::tuple<int, int, std::uint64_t, bool>;
 
 void apply(Switch& self, const std::vector<Path>& paths, const std::vector<Port>& ports) {

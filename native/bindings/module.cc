@@ -1,5 +1,5 @@
-// The border between Python and the engine: addresses, sizes and codes cross it, no logic lives
-// here.
+// The binding between Python and the engine. Addresses, sizes and codes cross this boundary; it
+// contains no logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -29,7 +29,8 @@ using Instruction = std::tuple<int, int, int, bool>;
 using Memory = std::tuple<std::uint32_t, std::uintptr_t, std::uintptr_t, std::uint64_t>;
 using FailureTuple = std::tuple<int, std::string, int, int, std::int64_t, std::int64_t>;
 
-// The caller keeps the memory behind an address alive until the operation has finished.
+// Convert an address from Python. The caller keeps the memory alive until the operation has
+// finished.
 std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
 std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int rank, int chunks,
@@ -76,7 +77,8 @@ Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, 
   return operation;
 }
 
-// Null when the operation has been carried out; else the handle to wait on or to ask why it failed.
+// Post an operation. Return null when it has already finished, else a handle to wait on or to ask
+// for the failure.
 std::optional<BoundJob> submit(BoundGroup& self, const Operation& operation, bool blocking) {
   std::shared_ptr<Job> job = self.engine->post(*self.group, operation, blocking);
   if (job->state.load(std::memory_order_acquire) == JobState::kDone && !operation.any_source)
@@ -234,7 +236,8 @@ NB_MODULE(_native, m) {
 
   bind_rails(m);
 
-  // A forked process cannot take down what is the parent's, so it leaves it where it is.
+  // A forked process must not close what belongs to the parent, so it abandons its copy of the
+  // engine.
   ::pthread_atfork(nullptr, nullptr, [] { nb::set_leak_warnings(false); });
 
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
@@ -274,7 +277,7 @@ NB_MODULE(_native, m) {
       .def(
           "free",
           [](Engine& e, std::uintptr_t address) {
-            // Finalizers in a forked process must not give back pages that the parent still uses.
+            // Finalizers in a forked process must not free memory that the parent still uses.
             return e.elsewhere() || e.arena().free(at(address));
           },
           "address"_a)

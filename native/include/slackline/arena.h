@@ -67,8 +67,8 @@ class Arena {
 // not the file descriptor.
 class PeerArena {
  public:
-  // Throws std::invalid_argument unless the file behind `fd` has `capacity` bytes and is sealed
-  // against shrinking.
+  // Map the arena behind `fd`. Throws std::invalid_argument unless the file has `capacity` bytes
+  // and is sealed against shrinking.
   PeerArena(int fd, std::size_t capacity);
   ~PeerArena();
   PeerArena(const PeerArena&) = delete;

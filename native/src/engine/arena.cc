@@ -18,7 +18,8 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-constexpr std::size_t kLong = std::size_t{4} << 20;  // blocks whose pages may be given back
+constexpr std::size_t kLong = std::size_t{4}
+                              << 20;  // freed blocks of this size may return their pages
 
 std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -28,9 +29,8 @@ std::byte* map(int fd, std::size_t capacity) {
   void* base = ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (base == MAP_FAILED)
     throw std::system_error(errno, std::generic_category(), "mmap of the arena");
-  ::madvise(
-      base, capacity,
-      MADV_HUGEPAGE);  // advice only: refused where the kernel keeps shared memory in small pages
+  // The flag is only advice. The kernel refuses it if it keeps shared memory in small pages.
+  ::madvise(base, capacity, MADV_HUGEPAGE);
   return static_cast<std::byte*>(base);
 }
 
@@ -45,7 +45,7 @@ Arena::Arena(std::size_t capacity, std::size_t kept_bytes)
     ::close(fd_);
     throw std::system_error(error, std::generic_category(), "ftruncate of the arena");
   }
-  // Peers map it: a page behind a file's end would be a SIGBUS for them.
+  // Seal the size: a peer that reads a mapped page beyond the end of the file would receive SIGBUS.
   if (::fcntl(fd_, F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {
     const int error = errno;
     ::close(fd_);
@@ -118,7 +118,7 @@ void Arena::keep(std::uint64_t start, std::uint64_t length) {
   }
 }
 
-// Memory that is allocated again leaves the kept ranges; the parts on either side of it stay kept.
+// Remove an allocated range from the kept ranges. The parts before and after it stay kept.
 void Arena::take_kept(std::uint64_t start, std::uint64_t end) {
   std::deque<std::pair<std::uint64_t, std::uint64_t>> left;
   kept_bytes_ = 0;

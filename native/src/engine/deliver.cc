@@ -1,4 +1,4 @@
-// What happens when a frame arrives, and how a segment moves along its chain.
+// The arrival of a frame, and the progress of a segment along its chain of steps.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -12,13 +12,14 @@
 
 namespace slackline {
 std::byte* Engine::landing(Link& link, const wire::Header& header, Job** owner) {
-  // The payload may take milliseconds. The peer has sent no ACK of its own, as this header has it.
+  // The acknowledgement in the header counts at once, because the payload may take milliseconds to
+  // arrive and the peer sends no separate ACK.
   if (header.acknowledge != 0) link.acknowledged(header.acknowledge);
   mark_dirty(link);
   if (header.kind != static_cast<std::uint8_t>(wire::FrameKind::kData) ||
       (header.flags & wire::kFlagReference) != 0)
     return nullptr;
-  // A partial sum that was added already may come again, while its segment waits for the result.
+  // A duplicate of a partial sum may arrive while its segment waits for the result.
   if (!link.is_new(header.sequence)) return nullptr;
   const std::shared_ptr<Job> job = find(key_of(header));
   if (!job || job->wide || job->offloaded) return nullptr;
@@ -86,8 +87,8 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
   while (const std::optional<wire::Header> bye = link.take_due_bye()) on_bye(link, *bye);
 }
 
-// The group of an operation that this rank has posted and finished; null when it has not, or when
-// the operation failed.
+// Return the group of an operation that this rank has posted and finished. Return null when the
+// operation was not posted, or when it failed.
 std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
   const auto group = groups_.find(key.epoch);
   if (group == groups_.end() || aborted_.contains(key)) return nullptr;
@@ -100,7 +101,7 @@ std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
   return starts ? nullptr : group->second;
 }
 
-// Returns whether the operation is sure to get more from the same peer.
+// Accept a DATA frame. Return whether the same peer is sure to send more of the operation.
 bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payload) {
   const Key key = key_of(header);
   const bool eager = (header.flags & wire::kFlagEager) != 0 && !link.shared_memory();
@@ -124,7 +125,8 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     const int peer = job->finished() ? -1 : job->group->rank_of(link);
     return peer >= 0 && job->lanes[static_cast<std::size_t>(peer)].lacks_data();
   }
-  // What a wire brings by a grant belongs to an operation that was posted: it is over by now.
+  // Wire data that is not eager was sent after a grant, so its operation was posted here. A missing
+  // operation has therefore already ended.
   const bool wanted = eager || link.shared_memory();
   if (const std::shared_ptr<Group> group = finished_in(key)) {
     if (eager) link.eager_consumed(header.length);
@@ -214,7 +216,7 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
   if (job.gated) count_arrival(job, peer);
   advance(job, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment_index));
   if (lent && !job.finished()) {
-    // Still waiting and the rail wants its buffer back: keep a copy.
+    // The segment still waits and the rail needs its buffer back, so copy the payload.
     for (Stash* s = segment.first; s != nullptr; s = s->next) {
       if (s != stash || s->data != payload.data) continue;
       const bool in_place =
@@ -236,8 +238,8 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
     const bool over = aborted_.contains(key) || closed_epochs_.contains(header.epoch) ||
                       (!request && finished_in(key) != nullptr);
     if (over) return;
-    // The peer was the first to post the operation. Without its grant this rank would have to ask
-    // for one, and the answer would wait behind the data that the peer sends.
+    // The peer was the first to post the operation, so keep its grant. Otherwise this rank would
+    // have to request one, and the answer would wait behind the data that the peer sends.
     unexpected_[key].push_back(Unexpected{&link, header, {}});
     link.hold();
     if (request) early(key);

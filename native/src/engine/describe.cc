@@ -1,4 +1,4 @@
-// What is said about operations when they fail.
+// The texts that describe failed operations.
 #include <array>
 #include <optional>
 #include <string>
@@ -69,8 +69,8 @@ Failure Engine::mismatch(const Job& job, const wire::Header& header) const {
                  header.source,    job.user_tag(),  job.sequence()};
 }
 
-// An operation of the same kind that `rank` has posted, and perhaps given up, and this rank has
-// not.
+// Return an operation of the same kind that `rank` has posted, and possibly aborted, but this rank
+// has not. Such an operation shows that the ranks disagree about the order.
 std::optional<Key> Engine::posted_instead(const Job& job, int rank) const {
   for (const auto& [key, frames] : unexpected_) {
     if (key.epoch == job.key.epoch && key.role == job.key.role && !frames.empty() &&
@@ -84,8 +84,8 @@ std::optional<Key> Engine::posted_instead(const Job& job, int rank) const {
   return std::nullopt;
 }
 
-// Who is awaited, and what is known about it. `*peer` is the first such rank, -1 when only
-// acknowledgements are missing.
+// Return a description of the ranks that the job waits for, and of the state of each. `*peer` is
+// set to the first such rank, or to -1 when only acknowledgements are missing.
 std::string Engine::waiting_for(const Job& job, int* peer) const {
   *peer = -1;
   if (job.any && job.any_source < 0) return "any rank, and none has sent a message with this tag";
@@ -136,7 +136,8 @@ std::string Engine::waiting_for(const Job& job, int* peer) const {
   return text.empty() ? "its peers" : text;
 }
 
-// Data for an operation that this rank has finished without it: the sender posted something else.
+// Return the failure for data of an operation that this rank has finished without it. The sender
+// must have posted a different operation.
 Failure Engine::stray(const Group& group, const wire::Header& header) const {
   const std::string theirs = describe_operation(
       static_cast<wire::Collective>(header.op >> 4), static_cast<wire::ReduceOp>(header.op & 0xF),

@@ -1,4 +1,4 @@
-// A group with a device: what is handed to it, and what its answers move along.
+// Groups with a device: the data handed to the device, and the effect of its answers on operations.
 #include "device.h"
 
 #include <algorithm>
@@ -34,8 +34,10 @@ void divide(const Job& job, std::byte* values, std::size_t count, int divisor) {
 
 }  // namespace
 
-// Devices add; an average is their sum, divided afterwards where that gives the same bits.
-// They keep sums of half types in fp32 and round once, as rank order does, and other orders do not.
+// Return whether a device can perform the reduction. Devices only add. An average is their sum,
+// divided afterwards, and is allowed only where that gives the same bits. For half types devices
+// keep fp32 sums and round once, as rank order requires; without rank order the engine rounds
+// differently.
 bool Engine::offloadable(const Group& group, wire::DType dtype, wire::ReduceOp op) {
   if (op == wire::ReduceOp::kAvg) return dtype == wire::DType::kFloat32;
   if (half(dtype) && !group.rank_order) return false;
@@ -59,7 +61,7 @@ std::optional<DeviceWork> Engine::device_work(Group& group) {
   return std::exchange(device->work, {});
 }
 
-// Hands over what the step needs, once. True when the device has answered.
+// Give the device the input of the step, once. Return true when the device has answered.
 bool Engine::offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step) {
   Chunk& c = job.chunks[chunk];
   Segment& s = c.segments[segment];
@@ -80,13 +82,12 @@ bool Engine::offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const
   return true;
 }
 
-// The device learns of an operation when it has something to do for it: with the data that it is to
-// send, or with the first frame. So those that begin at a rank are open nowhere before the first
-// device behind that rank has begun them.
+// Tell the device of an operation, together with its first data or frame. No rank's device
+// therefore knows of a chunk before the device of the chunk's first rank has started it.
 void Engine::announce(Job& job, Chunk& chunk) {
   if (std::exchange(chunk.announced, true)) return;
   std::memcpy(chunk.device_memory, chunk.source, chunk.count * job.item_size);
-  ++job.open_sends;  // until it is done with it
+  ++job.open_sends;  // until the device has finished
   job.group->device->work.posts.push_back(
       DevicePost{DeviceKey{job.key.tag, chunk.chain->chunk}, chunk.chain->start, job.dtype,
                  chunk.count * job.item_size, chunk.segment_count * job.item_size, job.priority,
@@ -140,7 +141,7 @@ void Engine::take_answer(const Group& group, std::span<const std::byte> frame) {
     refuse("a frame of " + std::to_string(frame.size()) + " bytes does not end where it says",
            header);
   const std::shared_ptr<Job> job = find(Key{header.tag, group.epoch, kRoleCollective});
-  if (!job || !job->offloaded) return;  // it has failed meanwhile
+  if (!job || !job->offloaded) return;  // the operation has failed in the meantime
   const int index = job->program->local(header.chunk);
   if (index < 0)
     refuse("a frame of chunk " + std::to_string(header.chunk) + ", which is none", header);
@@ -170,10 +171,11 @@ void Engine::take_answer(const Group& group, std::span<const std::byte> frame) {
   maybe_finish(*job);
 }
 
-// The whole result is in the device's memory. Where the plan sends it, it came in frames as well.
+// Complete an operation whose whole result the device has put into its memory. Parts that the plan
+// sends on have also arrived as frames.
 void Engine::complete(const Group& group, const DeviceKey& key) {
   const std::shared_ptr<Job> job = find(Key{key.tag, group.epoch, kRoleCollective});
-  if (!job || !job->offloaded) return;  // it has failed meanwhile
+  if (!job || !job->offloaded) return;  // the operation has failed in the meantime
   const std::string name = "tag " + std::to_string(key.tag) + " chunk " + std::to_string(key.chunk);
   const int index = job->program->local(static_cast<int>(key.chunk));
   if (index < 0 || job->chunks[static_cast<std::size_t>(index)].device_memory == nullptr)
@@ -200,15 +202,16 @@ void Engine::complete(const Group& group, const DeviceKey& key) {
   send_finished(*job);
 }
 
-// An average over ranks one of which may have a device: divided by each of them, when nobody reads
-// the sum any more.
+// Divide an average after the sum has been read by all others. Some ranks may have a device and
+// others not, so every rank divides its own copy last.
 void Engine::divide_last(const Job& job) {
   for (const Chunk& chunk : job.chunks) {
     if (chunk.target != nullptr) divide(job, chunk.target, chunk.count, job.last_divisor);
   }
 }
 
-// Takes back what the device has not taken yet. Memory of the rest is held until it has let go.
+// Remove work that the device has not taken yet. Memory of work that it has taken is kept until the
+// device releases it.
 void Engine::withdraw(Job& job) {
   Device& device = *job.group->device;
   const auto of = [&](const DeviceFrame& frame) {
@@ -257,7 +260,8 @@ void Engine::close_device(Group& group) {
 void Engine::device_failed(Group& group, const std::string& reason) {
   const Lock lock = lock_for_post();
   if (group.closed || group.broken || closing_) return;
-  // Workers outlive an aggregator; ranks cannot do without one of them.
+  // The loss of an aggregator's device is a peer failure, which its workers survive. The loss of
+  // any other rank's device is an internal failure of the group.
   const Failure failure{group.service ? Fault::kPeer : Fault::kInternal,
                         "the device of rank " + std::to_string(group.rank) + " (" +
                             group.device->name + ") failed: " + reason,

@@ -1,4 +1,5 @@
-// Who works when: callers that wait, the progress thread, and how both go to sleep.
+// Scheduling of the threads that drive the engine: waiting callers and the progress thread, and how
+// both go to sleep.
 #include <sched.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -22,7 +23,8 @@ constexpr std::int64_t kDeadlineCheckNs = 10'000'000;
 constexpr int kFewRails = 2;
 constexpr auto kStepAside = std::chrono::milliseconds(10);
 
-// Sleeps at most `left_ns`, for ever when negative. Pacing wants better than milliseconds.
+// Wait for events for at most `left_ns` nanoseconds, or without limit when it is negative. The
+// pacing of UDP needs a finer resolution than the milliseconds of epoll_wait.
 int wait_for_events(int fd, std::array<epoll_event, 32>& events, std::int64_t left_ns) {
   static const bool fine = [] {
     const timespec none{0, 0};
@@ -30,7 +32,7 @@ int wait_for_events(int fd, std::array<epoll_event, 32>& events, std::int64_t le
     const int probe = ::epoll_create1(EPOLL_CLOEXEC);
     const bool works = ::epoll_pwait2(probe, &event, 1, &none, nullptr) >= 0;
     ::close(probe);
-    return works;  // from Linux 5.11
+    return works;  // available from Linux 5.11
   }();
   const int room = static_cast<int>(events.size());
   if (left_ns < 0) return ::epoll_wait(fd, events.data(), room, -1);
@@ -60,13 +62,13 @@ void Engine::rail_removed(const WireRail& wire) {
 
 void Engine::unwatch_fd(int fd) { ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
 
-// Ends the sleep of whoever is in epoll_wait.
+// Wake the thread that sleeps in epoll_wait.
 void Engine::ring() {
   const std::uint64_t one = 1;
   if (::write(doorbell_fd_, &one, sizeof one) < 0 && errno != EAGAIN) std::abort();
 }
 
-// Makes sure that somebody drives: called with the lock after work was posted.
+// Ensure that some thread drives the engine. Called with the lock held, after work was posted.
 void Engine::wake() {
   if (asleep_) {
     ring();
@@ -77,13 +79,14 @@ void Engine::wake() {
 
 void Engine::drain_dirty() {
   std::int64_t due = kForever;
-  // Pumping one link may make others dirty (a freed slot, a finished operation).
+  // Sending on one link may give others something to send (a freed slot, a finished operation).
   for (int rounds = 0; !dirty_.empty() && rounds < 64; ++rounds) {
     std::vector<Link*> links = std::move(dirty_);
     dirty_.clear();
     for (Link* link : links) link->pump();
     for (Link* link : links) link->settle();
-    // Who asks epoll, or sleeps already, would not learn that a socket was full just now.
+    // A thread that asks epoll, or sleeps already, does not know that a socket has just become
+    // full, so epoll must be told now.
     if (asleep_ || asks_which()) {
       for (Link* link : links) watch_room(*link);
     }
@@ -91,11 +94,12 @@ void Engine::drain_dirty() {
       for (Link* link : links) due = std::min(due, next_timer(*link, now_ns()));
     }
   }
-  // The sleeper knows only of the timers that there were when it fell asleep.
+  // The sleeping thread knows only the timers that existed when it fell asleep.
   if (asleep_ && (!dirty_.empty() || due < asleep_until_)) ring();
 }
 
-// Has epoll tell when a full socket takes more, and stop telling when there is nothing to write.
+// Make epoll report when a full socket accepts data again, and stop reporting when nothing is left
+// to write.
 void Engine::watch_room(Link& link) {
   for (auto& rail : link.rails()) {
     WireRail& wire = *rail->wire;
@@ -116,11 +120,12 @@ bool Engine::poll_rail(Link& link, WireRail& wire) {
   return true;
 }
 
-// Asking which of many sockets have something is one system call, trying each is many.
+// Return whether to ask epoll which sockets are readable. With many sockets one system call is
+// cheaper than trying each of them.
 bool Engine::asks_which() const { return wire_rails_ > kFewRails; }
 
-// Reads from the rails that epoll names, and lets those write that were full. Doorbells are left to
-// the sleeper.
+// Read from the rails that epoll reported, and send on those that were full. Doorbell events are
+// left to sleep().
 bool Engine::serve_events(std::span<const epoll_event> events) {
   bool any = false;
   for (const epoll_event& event : events) {
@@ -146,7 +151,8 @@ bool Engine::poll_sockets() {
   return n > 0 && serve_events(std::span(events.data(), static_cast<std::size_t>(n)));
 }
 
-// Timers, full sockets and failures of a link's rails; reads from them too with `poll`.
+// Handle timers, full sockets and failures of a link's rails. With `poll`, also read from the
+// rails.
 bool Engine::serve_rails(Link& link, bool poll) {
   bool any = false;
   bool failed = false;
@@ -216,7 +222,7 @@ bool Engine::progress() try {
   }
   return any;
 } catch (const std::exception& error) {
-  broke_down(error);  // on the progress thread nobody else could catch it
+  broke_down(error);  // no caller could catch the exception on the progress thread
   return true;
 }
 
@@ -227,7 +233,7 @@ std::int64_t Engine::next_deadline() const {
   return next;
 }
 
-// When a rail of the link wants its tick(), or the link to be looked after.
+// Return the next time at which a rail needs its tick() or the link its watch().
 std::int64_t Engine::next_timer(const Link& link, std::int64_t now) const {
   if (link.down) return kForever;
   std::int64_t next = link.watch_due_ns(now, probing());
@@ -290,7 +296,7 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
       }
     } else if ((token & kControlToken) != 0) {
       Link& link = *links_[static_cast<std::size_t>(token & ~kControlToken)];
-      while (link.shm()->poll(link, *this)) {  // its last words come first
+      while (link.shm()->poll(link, *this)) {  // frames written before the peer's end come first
       }
       if (link.reap()) {
         unwatch_fd(link.shm()->control_fd());
@@ -316,20 +322,22 @@ void Engine::drive(Lock& lock, Job& job, std::int64_t until_ns) {
     const bool any = progress();
     if (job.finished()) break;
     make_room(lock);
-    // Whoever had the lock meanwhile may have ended the operation: a device, an abort.
+    // Another thread that held the lock meanwhile, for example one that delivered a device's answer
+    // or an abort, may have ended the operation.
     if (any || job.finished()) {
       spin_until = 0;
       continue;
     }
     const std::int64_t now = now_ns();
     if (now >= until_ns && now < job.deadline_ns) break;
-    // What comes over a wire takes longer than one should keep a processor for it.
+    // Data from another host takes longer than a thread should keep a processor busy, so do not
+    // spin then.
     if (spin_until == 0)
       spin_until = now + (far_rails_ == 0 ? options_.spin_microseconds * 1000 : 0);
     const bool long_since = spin_until - now < (options_.spin_microseconds - 2) * 1000;
     if (now < spin_until) {
       lock.unlock();
-      // The peer may be waiting for this very core.
+      // The peer's process may be waiting for this processor core.
       if (long_since) ::sched_yield();
       lock.lock();
       continue;
@@ -362,7 +370,8 @@ void Engine::run() {
       continue;
     }
     if (async_open_ == 0 && inline_operations_ != seen) {
-      // Callers have been driving a moment ago and probably will again: stay out of their way.
+      // Callers drove the engine a moment ago and probably will again, so the progress thread
+      // leaves the lock to them.
       seen = inline_operations_;
       work_.wait_for(lock, kStepAside);
       continue;

@@ -1,4 +1,4 @@
-// Life of the engine, its rails and groups; the calls that other threads make.
+// The engine's lifetime, its groups, and the calls that other threads make.
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -19,8 +19,8 @@
 namespace slackline {
 namespace {
 
-constexpr std::uint64_t kInlineStart =
-    64u << 10;  // operations up to this size begin in the posting thread: a hand-over costs more
+// Operations up to this size begin in the posting thread, as a hand-over to the driver costs more.
+constexpr std::uint64_t kInlineStart = 64u << 10;
 
 constexpr auto kCloseStep = std::chrono::milliseconds(1);
 
@@ -31,7 +31,7 @@ Engine::Engine(const EngineOptions& options)
       arena_(options.arena_bytes),
       buffers_(options.wire_segment_bytes),
       reserve_(new std::byte[kReserveBytes]) {
-  // The arena's first line is the doorbell; the allocator never gives it away.
+  // The doorbell is the arena's first line, so it is the first allocation and is never freed.
   auto* doorbell = new (arena_.allocate(sizeof(Doorbell))) Doorbell;
   doorbell->sleeping.store(0);
   doorbell_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -88,7 +88,7 @@ void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int d
 
 bool Engine::link_alive(int link) {
   const Lock lock = lock_for_post();
-  if (links_.empty()) return false;  // closed
+  if (links_.empty()) return false;  // the engine is closed
   const Link& l = *links_.at(static_cast<std::size_t>(link));
   return !l.down && !l.said_bye;
 }
@@ -149,7 +149,7 @@ std::shared_ptr<Job> Engine::post(Group& group, const Operation& operation, bool
     }
   } catch (const std::exception& error) {
     broke_down(error);
-    fail(*job, Failure(group.broken), false);  // it may be in no table yet
+    fail(*job, Failure(group.broken), false);  // the job may not be in any table yet
   }
   if (drive_it) {
     drive(lock, *job, job->deadline_ns);
@@ -193,7 +193,7 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   Lock lock = lock_for_post();
   if (group.closed) return;
   const std::int64_t until = later(now_ns(), timeout_ns);
-  // Everything posted goes out first; what nobody can finish any more fails with its own reason.
+  // Finish everything that was posted. Operations that cannot finish fail with their own reason.
   for (;;) {
     std::shared_ptr<Job> open;
     for (const auto& [key, job] : jobs_) {
@@ -224,7 +224,7 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
          false);
   for (Link* link : group.links) {
     if (link == nullptr || link->down) continue;
-    // A peer that still waits learns the reason, not only that this rank left.
+    // Send the reason too, so that a waiting peer learns more than that this rank left.
     const Fault why = group.broken.fault;
     if (group.broken && (why == Fault::kPeer || why == Fault::kInternal))
       abort_over(*link, group, group.broken);
@@ -243,7 +243,7 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   groups_.erase(group.epoch);
 }
 
-// Tells the peer that nothing more comes of the group, and because of which rank.
+// Tell the peer that the group has failed, and because of which rank.
 void Engine::abort_over(Link& link, const Group& group, const Failure& failure) {
   wire::Header header = blank_header(wire::FrameKind::kAbort);
   header.epoch = group.epoch;
@@ -294,8 +294,8 @@ void Engine::close(std::int64_t timeout_ns) {
       if (!link->down) link->control(blank_header(wire::FrameKind::kBye));
     }
     drain_dirty();
-    // A peer must have what we sent before our sockets go: wait for its acknowledgement, but not
-    // for a peer that never looks.
+    // Wait until the peers have acknowledged all sent data before closing the sockets, but not
+    // longer than the timeout, because a stopped peer never acknowledges.
     const std::int64_t until = later(now_ns(), timeout_ns);
     while (now_ns() < until) {
       bool quiet = true;
@@ -304,7 +304,7 @@ void Engine::close(std::int64_t timeout_ns) {
       if (progress()) {
         make_room(lock);
       } else if (asleep_) {
-        finished_.wait_for(lock, kCloseStep);  // whoever sleeps in epoll_wait looks after the links
+        finished_.wait_for(lock, kCloseStep);  // the thread in epoll_wait watches the links
       } else {
         sleep(lock, std::min(until, now_ns() + 1'000'000));
       }
@@ -320,13 +320,13 @@ void Engine::close(std::int64_t timeout_ns) {
   }
   if (thread_.joinable()) thread_.join();
   Lock lock(mutex_);
-  while (callers_driving_ > 0) {  // they find their operations finished, if they are awake
+  while (callers_driving_ > 0) {  // waiting callers find their operations finished once they wake
     ring();
     finished_.notify_all();
     finished_.wait_for(lock, kCloseStep);
   }
   last_counters_ = count();
-  for (const auto& [epoch, group] : groups_) group->closed = true;  // their links go
+  for (const auto& [epoch, group] : groups_) group->closed = true;  // the links are destroyed next
   links_.clear();
 }
 

@@ -1,4 +1,4 @@
-// How operations end, well or badly, and what is said about it.
+// The end of operations, successful or failed, and the failure that is reported.
 #include <algorithm>
 #include <exception>
 #include <new>
@@ -15,7 +15,7 @@ constexpr std::size_t kRememberedAborts = 4096;
 
 }  // namespace
 
-// Nothing can be posted in the group any more, and what is open fails.
+// Break the group: its open operations fail and no new one can be posted.
 void Engine::break_group(Group& group, const Failure& failure) {
   if (!group.broken) group.broken = failure;
   std::vector<std::shared_ptr<Job>> open;
@@ -35,12 +35,13 @@ void Engine::finish(Job& job, JobState state) {
   if (job.async_counted) --async_open_;
   if (job.group->service) served(job);
   if (waiters_ > 0) finished_.notify_all();
-  if (caller_asleep_) ring();  // it may be the sleeper's operation
+  if (caller_asleep_) ring();  // the sleeping caller may wait for this operation
   if (job.wants_callback) {
     completions_.push_back(alive);
     if (completion_sleepers_ > completion_calls_) {
       ++completion_calls_;
-      wanting_.fetch_add(1, std::memory_order_relaxed);  // the driver makes room for the woken one
+      wanting_.fetch_add(
+          1, std::memory_order_relaxed);  // the driver releases the lock for the woken thread
       completion_.notify_one();
     }
   }
@@ -53,7 +54,7 @@ void Engine::retire(Job& job) {
     job.active = false;
   }
   const bool failed = static_cast<bool>(job.failure);
-  // What peers may still read of a failed operation is never used again.
+  // Memory of a failed operation that peers may still be reading is never reused.
   const bool read_still = failed && started && !job.group->service &&
                           std::ranges::any_of(job.group->links, [](const Link* link) {
                             return link != nullptr && link->shared_memory();
@@ -70,7 +71,7 @@ void Engine::retire(Job& job) {
       }
       if (segment.slot < 0 || read_still) continue;
       if (failed)
-        free_slots_.push_back(std::exchange(segment.slot, -1));  // none of it is sent any more
+        free_slots_.push_back(std::exchange(segment.slot, -1));  // nothing of it is sent any more
       else
         release_slot(job, segment);
     }
@@ -82,9 +83,9 @@ void Engine::retire(Job& job) {
     for (std::byte* scratch : job.scratch) arena_.free(scratch);
   }
   for (Link* link : job.group->links) {
-    // The same frame may be coming in on two rails after one of them failed at the peer, even when
-    // only the other is left: what is still to come must not reach memory that is the caller's
-    // again.
+    // The same frame may be arriving on two rails after one of them failed at the peer, even if
+    // only the other is left here. The rest of such a frame must not be written to memory that
+    // belongs to the caller again.
     if (link == nullptr) continue;
     for (auto& rail : link->rails()) rail->wire->forget(&job, *this);
   }
@@ -100,7 +101,7 @@ void Engine::fail(Job& job, Failure failure, bool tell_peers) {
   const std::shared_ptr<Job> alive = job.shared_from_this();
   if (may_divert(job, failure)) {
     abandon(*job.group, std::move(failure));
-    if (job.group->fallback && !job.finished()) divert(job);  // it had not begun
+    if (job.group->fallback && !job.finished()) divert(job);  // its reduction had not begun
     return;
   }
   if (job.kept) job.group->kept.erase(job.key);
@@ -138,7 +139,7 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
                       : Fault::kPeer;
   failure.message.assign(reinterpret_cast<const char*>(payload.data), payload.length);
   failure.peer = header.source;
-  if (header.tag == ~std::uint64_t{0}) {  // the whole group
+  if (header.tag == ~std::uint64_t{0}) {  // the abort concerns the whole group
     const auto it = groups_.find(header.epoch);
     if (it == groups_.end() || it->second->rank_of(link) < 0) return;
     const std::shared_ptr<Group> group = it->second;
@@ -151,13 +152,15 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
     fail(*job, std::move(failure), false);
   } else if (const auto group = finished_in(key); group && failure.fault == Fault::kMismatch) {
     failure.rank = group->rank;
-    break_group(*group, failure);  // done here, but the ranks are out of step
+    // The operation is finished here, but the ranks disagree about the order.
+    break_group(*group, failure);
   } else {
     remember_abort(key, std::move(failure));
   }
 }
 
-// Frames of an aborted operation that are still under way are dropped when they come.
+// Remember an aborted operation, so that its frames that are still in flight are dropped on
+// arrival.
 void Engine::remember_abort(const Key& key, Failure failure) {
   if (const auto it = unexpected_.find(key); it != unexpected_.end()) {
     for (const Unexpected& u : it->second) discard(u);
@@ -170,8 +173,8 @@ void Engine::remember_abort(const Key& key, Failure failure) {
   aborted_order_.pop_front();
 }
 
-// A kept frame that no operation will use: the room that it took with the peer's eager credit is
-// free again.
+// Drop a kept frame that no operation will use, and return the eager credit that the frame
+// occupied.
 void Engine::discard(const Unexpected& frame) {
   frame.link->let_go();
   const bool data = frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kData);
@@ -193,8 +196,9 @@ Failure Engine::no_room(const Job& job, std::size_t bytes, const char* what) con
 
 void Engine::lacks_slot(Job& job) { fail(job, no_room(job, slot_bytes(), "a staging slot"), true); }
 
-// The engine's own machinery threw, most likely for want of memory: what was being done is half
-// done, be it a frame that has a number and was not sent, so nothing can be trusted to go on.
+// Fail every operation after an exception in the engine itself, most likely a lack of memory. The
+// interrupted work is half done (a frame may have a number without being sent), so no operation can
+// safely continue.
 void Engine::broke_down(const std::exception& error) {
   reserve_.reset();
   fail_everything(
@@ -232,8 +236,8 @@ void Engine::on_bye(Link& link, const wire::Header& header) {
   }
 }
 
-// Whether what is left of `job` cannot be done without `rank`: it sends to it, or needs what has
-// not arrived from it.
+// Return whether the rest of `job` depends on `rank`: the job still sends to it, or still lacks
+// data from it.
 bool Engine::needs(const Job& job, int rank) {
   for (const Chunk& chunk : job.chunks) {
     for (const Segment& segment : chunk.segments) {
@@ -251,7 +255,7 @@ bool Engine::needs(const Job& job, int rank) {
   return false;
 }
 
-// Whether `job` sends anything to `rank`.
+// Return whether `job` sends anything to `rank`.
 bool Engine::sends_to(const Job& job, int rank) {
   return std::ranges::any_of(job.chunks, [&](const Chunk& chunk) {
     return std::ranges::any_of(chunk.chain->steps, [&](const Step& step) {
@@ -260,9 +264,9 @@ bool Engine::sends_to(const Job& job, int rank) {
   });
 }
 
-// `rank` takes no further part in `group`. What still needs it fails and what does not goes on. One
-// that closed in good order has sent all that it owed, so operations that are posted later may find
-// that waiting for them; otherwise nothing new can be posted.
+// Note that `rank` takes no further part in `group`. Operations that still need the rank fail; the
+// others continue. A rank that closed in good order has sent all its data, so operations posted
+// later may still use that data. After any other end nothing new can be posted.
 void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how) {
   const bool orderly = how == Leave::kOrderly;
   Failure reason = failure;
@@ -298,7 +302,7 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
     each.peer = rank;
     each.message += " (during " + describe(*job) + " tag " + std::to_string(job->user_tag()) +
                     " sequence " + std::to_string(job->sequence()) + ")";
-    // Whoever waits for us does not see what we waited for.
+    // Tell the peers, because a peer that waits for this rank does not see the cause.
     fail(*job, std::move(each), orderly);
   }
 }
@@ -318,7 +322,8 @@ void Engine::link_lost(Link& link) {
     if (failure.fault != Fault::kFrame) failure.fault = Fault::kPeer;
     failure.message = "the link to rank " + std::to_string(rank) + " (" + link.name() +
                       ") closed unexpectedly: " + link.failure.message;
-    // The peer may run into the same limit later than this rank: tell it that the link is useless.
+    // The peer may run into the same limit later than this rank, so tell it that the link is
+    // unusable.
     peer_left(*group, rank, failure, Leave::kBroken);
   }
 }

@@ -1,5 +1,6 @@
-// A worker of an aggregator: what it keeps, and how operations go on when the aggregator is lost.
-// See docs/design.md, "When an aggregator is lost".
+// The worker's side of an aggregator: copies of its contributions, and the fallback of operations
+// to a group without the aggregator after it is lost. See docs/design.md, "When an aggregator is
+// lost".
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -11,7 +12,8 @@
 namespace slackline {
 namespace {
 
-// An aggregator that answers no probe for so long is not waited for: there is another way.
+// An aggregator that answers no probe for this long is given up, because the fallback group can
+// finish the operation without it.
 constexpr std::int64_t kPatienceNs = 3'000'000'000;
 
 }  // namespace
@@ -38,7 +40,8 @@ void Engine::begin_keeping(Job& job) {
   job.group->kept[job.key] = std::move(kept);
 }
 
-// Called when a segment is about to be sent: until then its result cannot have overwritten it.
+// Copy a contribution up to the end of a segment and return the segment's copy. Called when the
+// segment is about to be sent, because before that its result cannot have overwritten the data.
 const std::byte* Engine::keep(Job& job, std::size_t offset, std::size_t bytes) {
   Kept& kept = *job.kept;
   if (kept.have < offset + bytes) {
@@ -49,16 +52,16 @@ const std::byte* Engine::keep(Job& job, std::size_t offset, std::size_t bytes) {
   return kept.memory.get() + offset;
 }
 
-// Whether the operation may still be done without the aggregator.
+// Return whether the operation may still be done without the aggregator.
 bool Engine::may_divert(const Job& job, const Failure& failure) {
   return job.group->fallback && !job.group->closed &&
          (failure.fault == Fault::kPeer || failure.fault == Fault::kLink ||
           failure.fault == Fault::kFrame);
 }
 
-// The group does nothing any more; what it has begun and not done goes to its fallback. The link to
-// the aggregator is cut, so that nothing is acknowledged that arrives from now on: the aggregator
-// would take that for a proof that the result is here, and tell the others to forget their parts.
+// Abandon the group and pass its unfinished operations to the fallback. The link to the aggregator
+// is cut so that no later arrival is acknowledged: the aggregator would take an acknowledgement as
+// proof that this rank has the result, and would tell the others to drop their copies.
 void Engine::abandon(Group& group, Failure failure) {
   Link& link = *group.links.back();
   if (!group.broken) {
@@ -89,7 +92,8 @@ void Engine::divert(Job& job) {
     link->withdraw(job);
     link->forget(job);
   }
-  if (whole) {  // only acknowledgements were missing; others may need our part
+  // Only acknowledgements were missing, but other ranks may need this rank's contribution.
+  if (whole) {
     finish(job, JobState::kDone);
     return;
   }
@@ -111,8 +115,9 @@ void Engine::divert(Job& job) {
   wake();
 }
 
-// Somebody repeats an operation that is not open here. If it is done here, our part is needed
-// again; if it was not posted yet, it will be.
+// React to another rank that repeats an operation which is not open here. If this rank has finished
+// the operation, its contribution is sent again. If this rank has not posted it yet, it will do so
+// later.
 void Engine::help(Group& group, const Key& key) {
   const std::shared_ptr<Group> served_by = group.stands_in_for.lock();
   if (served_by == nullptr) return;
@@ -143,7 +148,7 @@ void Engine::help(Group& group, const Key& key) {
   wake();
 }
 
-// Gives aggregators up that are silent though operations are open.
+// Give up aggregators that are silent while operations are open.
 void Engine::watch_aggregators(std::int64_t now) {
   std::vector<Link*> silent;
   for (const auto& [key, job] : jobs_) {
@@ -157,7 +162,7 @@ void Engine::watch_aggregators(std::int64_t now) {
   }
 }
 
-// The aggregator says which results everybody has.
+// Drop the copies of contributions whose results, as the aggregator reports, every worker has.
 void Engine::forget_kept(const wire::Header& header, const Payload& payload) {
   const auto it = groups_.find(header.epoch);
   if (it == groups_.end()) return;

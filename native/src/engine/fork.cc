@@ -1,5 +1,5 @@
-// A process that was forked off has a copy of every engine, and none of their threads. What the
-// copy did to sockets and shared memory would be done to the parent, so it does nothing.
+// Fork safety. A forked process has a copy of every engine but none of the engine's threads. The
+// copy must not act, because its actions on sockets and shared memory would affect the parent.
 #include <pthread.h>
 
 #include <mutex>
@@ -18,11 +18,12 @@ struct Registry {
 };
 
 Registry& registry() {
-  static auto* made = new Registry;  // outlives whatever static objects use it
+  static auto* made = new Registry;  // must outlive all static objects that use it
   return *made;
 }
 
-// As it was made, whoever held it or waited for it when the process was forked.
+// Replace a mutex or condition variable by a new one, because at the fork another thread may have
+// held it or waited for it.
 template <typename T>
 void renew(T& waited_for) {
   new (&waited_for) T;
@@ -30,9 +31,9 @@ void renew(T& waited_for) {
 
 }  // namespace
 
-// Calls of pthread_atfork.
+// The handlers that pthread_atfork calls.
 struct Forks {
-  // No engine is in the middle of a change when the process is copied.
+  // Lock every engine, so that none is in the middle of a change when the process is copied.
   static void prepare() {
     registry().mutex.lock();
     for (Engine* engine : registry().engines) {
@@ -71,7 +72,7 @@ void Engine::leave_to_parent() {
     if (group->device) renew(group->device->ready);
   }
   if (thread_.joinable()) thread_.detach();
-  // Links close their connections when they go, for both ends.
+  // Keep the links alive: destroying them would shut down connections that the parent still uses.
   new std::vector<std::unique_ptr<Link>>(std::move(links_));
 }
 

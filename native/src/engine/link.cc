@@ -13,7 +13,7 @@
 namespace slackline {
 namespace {
 
-constexpr int kSlotsPerLane = 4;  // staged segments that one peer may have ahead
+constexpr int kSlotsPerLane = 4;  // limit of staged segments per peer
 
 }  // namespace
 
@@ -154,7 +154,7 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
       segment.slot = engine_.take_slot();
       if (segment.slot < 0) {
         engine_.lacks_slot(job);
-        return Outcome::kSent;  // nobody waits for it any more
+        return Outcome::kSent;  // the job has failed; nothing waits for the send
       }
       segment.slot_lane = step.peer;
       segment.slot_complete = step.complete;
@@ -202,7 +202,7 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   const auto length = static_cast<std::uint32_t>(bytes);
   std::byte* owned = nullptr;
   std::shared_ptr<Job> holder;
-  // An aggregator's operation is over when everybody has acknowledged its result.
+  // An operation of an aggregator ends only when every worker has acknowledged the result.
   const bool awaited = length > kOwnedBytes || (length > 0 && job.group->service != nullptr);
   if (awaited && !item.step->copied) {
     holder = item.job;
@@ -282,7 +282,7 @@ void Link::ask_over() {
     const auto [waiting, peer] = std::move(unasked_.front());
     unasked_.pop_front();
     const std::shared_ptr<Job> job = waiting.lock();
-    // It may be done, or be done without this link by now.
+    // The operation may have ended, or may now run without this link.
     if (!job || job->finished() || job->group->rank_of(*this) != peer) continue;
     job->lanes[static_cast<std::size_t>(peer)].asked = false;
     ask(*job, peer);
@@ -309,7 +309,8 @@ void Link::forget(const Job& job) {
     if (r.job.get() != &job) continue;
     r.job.reset();
     if (r.owned != nullptr) continue;
-    // The frame may still have to be resent and its memory goes back to the caller: keep a copy.
+    // The frame may have to be resent although its memory returns to the caller, so copy the
+    // payload.
     r.owned = engine_.take_buffer(r.length);
     std::memcpy(r.owned, r.payload, r.length);
     for (auto& rail : rails_) rail->wire->repoint(r.header.sequence, r.owned);

@@ -1,4 +1,4 @@
-// Exactly once: what has arrived and what is acknowledged.
+// Exactly-once delivery: detection of duplicates, and acknowledgements.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -26,11 +26,13 @@ bool Link::admit(std::uint32_t sequence) {
   if (sequence == 0) return true;
   if (!is_new(sequence)) {
     ++counters.duplicates_dropped;
-    acknowledge_now_ = true;  // the peer resent it: our acknowledgement was lost with a rail
+    // The peer resent the frame because the acknowledgement was lost with a rail.
+    acknowledge_now_ = true;
     return false;
   }
   if (sequence == expected_) {
-    // A long frame that came early was acknowledged by a number that did not cover it yet.
+    // The acknowledgement of a long frame that arrived out of order did not cover the frame's
+    // number, so acknowledge again now.
     acknowledge_now_ = acknowledge_now_ || !early_.empty();
     do {
       if (++expected_ == 0) expected_ = 1;
@@ -90,7 +92,7 @@ void Link::hold() {
             std::to_string(kMostHeld) + " may wait at a time");
 }
 
-// The peer does not keep to the protocol: the link ends, and is not made again.
+// Cut the link for good, because the peer violates the protocol. The link is not re-established.
 void Link::condemn(const std::string& reason) {
   if (condemned()) return;
   condemned_ = reason;

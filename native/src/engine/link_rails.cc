@@ -1,5 +1,5 @@
-// The rails of a link: which one a frame takes, what becomes of frames whose rail is silent or
-// lost, and when a link is down.
+// The rails of a link (its paths to the peer): the choice of a rail for each frame, the handling of
+// silent and lost rails, and the end of the link.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -14,22 +14,25 @@ namespace slackline {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
-// Bulk data that nothing confirms for this long, or for some round trips, is on a silent rail. A
-// peer's TCP may put off the acknowledgement of a packet or two for longer, and the peer's engine
-// confirms datagrams when it has the processor.
+// Time without any confirmation after which a rail with bulk data in flight counts as silent; a
+// number of round trips if that is longer. With less data in flight the limit is longer, because
+// the peer's TCP may delay its acknowledgement. Datagrams have their own limit, because the peer's
+// engine confirms them only when it is scheduled.
 constexpr std::int64_t kSilentBulkNs = 50 * kMs;
 constexpr std::int64_t kSilentNs = 250 * kMs;
 constexpr std::int64_t kSilentDatagramsNs = 100 * kMs;
 constexpr std::int64_t kSilentRoundTrips = 4;
 constexpr std::uint64_t kBulkBytes = 64u << 10;
-// TCP waits ever longer before it tries a silent path again: a fresh connection finds out sooner.
+// Time after which a silent rail is closed. TCP retries a silent path at ever longer intervals, so
+// a new connection notices a restored path sooner.
 constexpr std::int64_t kLostNs = 1000 * kMs;
 constexpr std::int64_t kLostRoundTrips = 20;
 constexpr std::int64_t kWatchNs = 10 * kMs;
 constexpr std::int64_t kMeasureNs = 5 * kMs;
-constexpr double kNewShare = 0.3;  // of a measurement in the mean
+constexpr double kNewShare = 0.3;  // weight of a new measurement in the mean
 constexpr std::int64_t kProbeNs = 50 * kMs;
-// What a rail may have under way when it comes back; doubled whenever that much was confirmed.
+// Bytes that a restored rail may have in flight. The allowance doubles each time that many bytes
+// have been confirmed.
 constexpr std::uint64_t kFirstAllowance = 128u << 10;
 constexpr std::uint64_t kEnoughAllowance = 1u << 20;
 constexpr std::int64_t kAliveNs = 1000 * kMs;
@@ -80,13 +83,14 @@ void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire)
   engine_.mark_dirty(*this);
 }
 
-// A rail that has come back carries little until that has gone well.
+// Return whether a rail may take more frames. A rail that has come back has a small allowance until
+// it has proved itself.
 bool Link::has_allowance(LinkRail& rail) {
   if (rail.allowance == LinkRail::kUnlimited) return true;
   return rail.wire->confirmation(now_ns()).unconfirmed < rail.allowance;
 }
 
-// Of the measured rails; 1 byte a nanosecond when there is none.
+// Return the mean rate of the measured rails, or 1 byte per nanosecond when none has been measured.
 double Link::typical_rate() const {
   double sum = 0;
   int measured = 0;
@@ -98,7 +102,7 @@ double Link::typical_rate() const {
   return measured == 0 ? 1.0 : sum / measured;
 }
 
-// The rail that will have sent first what waits on it; in turns when nothing waits.
+// Return the rail whose queue will be sent first. Rails with empty queues take turns.
 LinkRail* Link::pick_rail(const LinkRail* except, bool crowded) {
   LinkRail* best = nullptr;
   const double typical = typical_rate();
@@ -119,7 +123,8 @@ LinkRail* Link::pick_rail(const LinkRail* except, bool crowded) {
   return best;
 }
 
-// Control frames are few and short: they may exceed a queue.
+// Return a rail for a control frame. Control frames are few and short, so they may exceed a rail's
+// queue limit.
 LinkRail* Link::any_rail() {
   if (LinkRail* rail = pick_rail()) return rail;
   LinkRail* any = nullptr;
@@ -131,16 +136,17 @@ LinkRail* Link::any_rail() {
   return any;
 }
 
-// Borrowed memory may have been overwritten since: by a result of the same operation, which only
-// exists because the peer has had this frame. The frame then only needs its number acknowledged.
+// Send a frame again over another rail. Borrowed memory may have been overwritten by a result of
+// the same operation. Such a result can only exist if the peer has received the frame, so then only
+// the frame's number needs to be acknowledged.
 void Link::resend(Retained& frame, LinkRail& rail) {
   frame.rail = &rail;
   ++counters.frames_resent;
   ++rail.frames_resent;
   frame.header.job = rail.wire->job();
   frame.header.acknowledge = expected_;
-  // It may be overwritten now, or later while it waits in the rail's queue: by a result that is on
-  // its way because the peer has had the frame.
+  // Copy the payload now, because a result that is in flight could still overwrite it while the
+  // frame waits in the rail's queue.
   if (frame.job != nullptr && frame.owned == nullptr) {
     frame.owned = engine_.take_buffer(frame.length);
     std::memcpy(frame.owned, frame.payload, frame.length);
@@ -161,9 +167,9 @@ void Link::resend(Retained& frame, LinkRail& rail) {
   rail.wire->enqueue(header, intact ? frame.payload : nullptr, intact ? frame.length : 0);
 }
 
-// What `from` had not delivered goes over the others, as far as is known.
+// Resend the undelivered frames of `from` over the other rails.
 void Link::move_frames(const LinkRail* from) {
-  acknowledge_now_ = true;  // acknowledgements may have been lost with it
+  acknowledge_now_ = true;  // acknowledgements may have been lost with the rail
   engine_.mark_dirty(*this);
   for (Retained& r : retained_) {
     if (r.rail != from) continue;
@@ -249,7 +255,8 @@ void Link::watch(std::int64_t now_ns, bool probing) {
     }
     if (quiet && rail.state == RailState::kUp && another_is_well(rail, now_ns))
       suspect(rail, now_ns, "silent for " + seconds(now_ns - rail.last.quiet_since_ns));
-    // What nobody has acknowledged since is asked after: then there is nothing left to look after.
+    // Unacknowledged frames also justify a probe: its reply acknowledges them, and then no more
+    // monitoring is needed.
     const bool wanted = probing || !retained_.empty() || rail.state == RailState::kSuspect;
     if (wanted && rail.probe_sent_ns == 0 && now_ns >= rail.next_probe_ns) probe(rail, now_ns);
   }
@@ -294,7 +301,7 @@ void Link::on_probe(const wire::Header& header, std::int64_t now_ns) {
     return;
   }
   if (rail->probe_sent_ns == 0 || static_cast<std::int64_t>(header.offset) != rail->probe_sent_ns)
-    return;  // asked by an earlier rail of this index
+    return;  // the probe was sent by an earlier rail with this index
   rail->probe_sent_ns = 0;
   rail->probes.push_back(Probe{static_cast<std::int64_t>(header.offset),
                                static_cast<std::int64_t>(header.total),

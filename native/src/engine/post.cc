@@ -1,4 +1,4 @@
-// From a description of an operation to a job whose segments are under way.
+// The conversion of a posted operation into a job, and its start.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -87,8 +87,8 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
       Key{static_cast<std::uint64_t>(cls) << 56 | static_cast<std::uint64_t>(tag & 0xFFFFFF) << 32,
           group.epoch, role};
   if (!operation.any_source) lay_out(*job, operation);
-  // Last: an operation for which there was no memory takes no number, or the ranks would be out of
-  // step.
+  // The sequence number is taken last. An operation that fails for lack of memory must not use one
+  // up, or the ranks would number later operations differently.
   if (operation.key != nullptr)
     job->key = *operation.key;
   else if (!operation.any_source)
@@ -96,7 +96,8 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   return job;
 }
 
-// Throws std::bad_alloc when there is no memory to describe the operation: nothing is kept then.
+// Divide an operation into chunks and segments. Throws std::bad_alloc when there is no memory for
+// their description; nothing is kept then.
 void Engine::lay_out(Job& job, const Operation& operation) try {
   const Program& program = *job.program;
   job.chunks.resize(program.chains.size());
@@ -135,7 +136,8 @@ void Engine::lay_out(Job& job, const Operation& operation) try {
   for (Chunk& chunk : job.chunks) {
     std::size_t bytes = limit;
     if (program.forwards) {
-      // Smaller segments let a chunk of few segments flow, unless that makes them tiny.
+      // Use smaller segments for a short chunk, so that several are in the pipeline, but not tiny
+      // ones.
       bytes = std::clamp(std::bit_ceil(chunk.count * unit / program.pieces + 1),
                          std::min({kSmallestPipelinedSegment, program.longest_segment, limit}),
                          std::min(program.longest_segment, limit));
@@ -167,22 +169,23 @@ void Engine::lay_out(Job& job, const Operation& operation) try {
   throw;
 }
 
-// Memory for what passes through this rank without being its result; freed with the job. Null when
-// there is no room: the job then has a failure and must not start.
+// Allocate memory for data that passes through this rank without being its result; the memory is
+// freed with the job. Return null when the arena has no room: the job then has a failure and must
+// not start.
 std::byte* Engine::scratch(Job& job, std::size_t bytes) {
   std::byte* memory = room(job, bytes, "partial sums");
   if (memory != nullptr) job.scratch.push_back(memory);
   return memory;
 }
 
-// Null when there is none: the job then has a failure.
+// Allocate arena memory for the job. Return null when there is none: the job then has a failure.
 std::byte* Engine::room(Job& job, std::size_t bytes, const char* what) {
   std::byte* memory = arena_.allocate(bytes);
   if (memory == nullptr) job.failure = no_room(job, bytes, what);
   return memory;
 }
 
-// Tells each peer on a wire how much of the operation it may send.
+// Grant each peer on a wire the number of bytes of the operation that it may send.
 void Engine::promise(Job& job) {
   std::vector<std::uint64_t> incoming(job.lanes.size(), 0);
   for (const Chunk& chunk : job.chunks) {
@@ -198,7 +201,8 @@ void Engine::promise(Job& job) {
     job.lanes[peer].incoming = incoming[peer];
     Link* link = job.group->links[peer];
     if (link == nullptr || link->shared_memory() || incoming[peer] <= eager) continue;
-    // What waits for the onset must be allowed to come.
+    // With a high onset threshold, all segments that the threshold counts must be allowed to
+    // arrive.
     const bool held_back = job.gated && job.group->service->onset > kGatedSegments;
     const std::uint64_t window = std::max(window_of(job, static_cast<int>(peer)), eager);
     job.lanes[peer].promised = job.lanes[peer].windowed && !held_back ? window : kUnlimited;
@@ -233,8 +237,8 @@ void Engine::start(const std::shared_ptr<Job>& job) {
   promise(*job);
   std::size_t longest = 0;
   for (const Chunk& chunk : job->chunks) longest = std::max(longest, chunk.segments.size());
-  // Segment by segment over all chunks, so that the first segment of every chunk is under way
-  // before the second of any.
+  // Start the first segment of every chunk before the second segment of any, so that all chunks
+  // progress together.
   for (std::size_t segment = 0; segment < longest; ++segment) {
     for (std::size_t chunk = 0; chunk < job->chunks.size(); ++chunk) {
       if (segment < job->chunks[chunk].segments.size())

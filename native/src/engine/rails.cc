@@ -1,4 +1,5 @@
-// The engine's calls about rails: adding and ending them, faults, and what is known of each.
+// The engine's calls about rails (paths to a peer): adding and closing them, injecting faults, and
+// reporting their state.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -26,7 +27,7 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
   } else {
     wire = std::make_unique<UdpRail>(fd, job);
   }
-  if (links_.empty()) return;  // closed; so is the descriptor
+  if (links_.empty()) return;  // the engine is closed; the rail has closed the descriptor
   Link& target = *links_.at(static_cast<std::size_t>(link));
   if (target.down) return;
   watch_fd(fd, rail_token(link, rail), false);
@@ -38,10 +39,10 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
 
 void Engine::drop_rail(int link, int rail, const std::string& reason) {
   const Lock lock = lock_for_post();
-  if (links_.empty()) return;  // closed
+  if (links_.empty()) return;  // the engine is closed
   Link& target = *links_.at(static_cast<std::size_t>(link));
   LinkRail* found = target.rail(rail);
-  if (found == nullptr) return;  // it has gone already
+  if (found == nullptr) return;  // the rail has already gone
   found->wire->give_up(reason);
   if (target.reap()) link_lost(target);
   wake();
@@ -49,7 +50,7 @@ void Engine::drop_rail(int link, int rail, const std::string& reason) {
 
 void Engine::unreachable(int link, const std::string& reason) {
   const Lock lock = lock_for_post();
-  if (links_.empty()) return;  // closed
+  if (links_.empty()) return;  // the engine is closed
   Link& target = *links_.at(static_cast<std::size_t>(link));
   if (target.give_up(reason)) link_lost(target);
   wake();
@@ -57,7 +58,7 @@ void Engine::unreachable(int link, const std::string& reason) {
 
 void Engine::set_fault(int link, int rail, const std::optional<FaultState>& state) {
   const Lock lock = lock_for_post();
-  if (links_.empty()) return;  // closed
+  if (links_.empty()) return;  // the engine is closed
   Link& target = *links_.at(static_cast<std::size_t>(link));
   if (target.shm() != nullptr) target.shm()->inject(state);
   for (auto& each : target.rails()) {

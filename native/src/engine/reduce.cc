@@ -1,4 +1,5 @@
-// What a segment's steps do with the bytes: add, copy, fold, and give back what they came in.
+// The work of a segment's steps on payload bytes: add, copy, fold, and the release of buffers
+// afterwards.
 #include <algorithm>
 
 #include "clock.h"
@@ -9,7 +10,7 @@
 namespace slackline {
 namespace {
 
-// Operations from this size on are stored past the cache.
+// Operations of at least this size store their results past the cache.
 constexpr std::uint64_t kStreamFrom = 8u << 20;
 
 }  // namespace
@@ -21,7 +22,7 @@ void Engine::consume(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash
   const std::size_t elements = elements_in(chunk, segment);
   const std::size_t bytes = elements * job.item_size;
   if ((stash->flags & wire::kFlagWritten) != 0) {
-    // The peer stored the result where our data was: in a slot, or in the target itself.
+    // The peer stored the result into this rank's data: a slot, or the target itself.
     if (s.slot >= 0)
       kernels::copy(chunk.target + first * job.item_size, slot(s.slot), bytes,
                     job.total >= kStreamFrom);
@@ -87,7 +88,7 @@ void Engine::fold(Job& job, std::uint32_t chunk_index, std::uint32_t segment) {
       break;
     }
   }
-  // What goes on over a wire is read again at once: it stays in the cache.
+  // A result that is then sent over a wire is read again at once, so it should stay in the cache.
   const bool read_again =
       std::any_of(steps.begin() + s.position, steps.end(), [&](const Step& step) {
         return step.verb == Verb::kSend && !answered(job, chunk_index, segment, step.peer);
@@ -102,7 +103,7 @@ void Engine::fold(Job& job, std::uint32_t chunk_index, std::uint32_t segment) {
   while (*link != nullptr) {
     Stash* stash = *link;
     if (stash->answered) {
-      link = &stash->next;  // its SEND says WRITTEN
+      link = &stash->next;  // its SEND step will send WRITTEN
       continue;
     }
     *link = stash->next;
@@ -137,7 +138,7 @@ void Engine::drop_stash(Job& job, Chunk& chunk, std::uint32_t segment, Stash* st
   stashes_.push_back(stash);
 }
 
-// How much of a peer's data may wait here to be folded.
+// Return how many bytes of a peer's data may wait here until a FOLD consumes them.
 std::uint64_t Engine::window_of(const Job& job, int peer) const {
   if (!job.group->service) return kWindowSegments * options_.wire_segment_bytes;
   const auto since = static_cast<double>(std::max(now_ns() - job.posted_ns, kServiceWindowNs));
@@ -146,7 +147,7 @@ std::uint64_t Engine::window_of(const Job& job, int peer) const {
   return std::clamp(brought, kLeastServiceWindow, kMostServiceWindow);
 }
 
-// What a sender may send of an operation before it is granted anything.
+// Return how many bytes of an operation a sender may send before it has a grant.
 std::uint64_t Engine::eager_bytes(const Job& job) const {
   const bool aggregated = job.group->service != nullptr || job.kept != nullptr;
   return aggregated ? std::min(options_.eager_bytes, kLeastServiceWindow) : options_.eager_bytes;

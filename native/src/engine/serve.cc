@@ -1,5 +1,6 @@
-// An aggregator: the last member of a group adds for the others. It posts nothing; an operation
-// begins when every worker has sent something of it, with what their headers say.
+// The aggregator: the last member of a group, which adds for the others. An aggregator posts no
+// operations. An operation begins when every worker has sent some of it, with the parameters in
+// their frame headers.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -13,8 +14,10 @@
 namespace slackline {
 namespace {
 
-constexpr std::int64_t kNoTimeout = std::int64_t{1} << 62;  // workers have their own
-// Workers are told of results that all have when they keep so much for them.
+constexpr std::int64_t kNoTimeout = std::int64_t{1}
+                                    << 62;  // the workers have timeouts of their own
+// Limits at which the workers are told which results every worker has, counted in results and in
+// the bytes that the workers keep for them.
 constexpr std::size_t kMostTags = 16;
 constexpr std::uint64_t kMostTagsBytes = 1u << 20;
 
@@ -39,7 +42,7 @@ std::string Engine::broken(Group& group) {
   return group.broken.message;
 }
 
-// Somebody works on an operation that was not posted here.
+// Handle the first frames of an operation that has not been posted here.
 void Engine::early(const Key& key) {
   const auto it = groups_.find(key.epoch);
   if (it == groups_.end() || key.role != kRoleCollective) return;
@@ -57,7 +60,8 @@ void Engine::serve(Group& group, const Key& key) {
     const int rank = group.rank_of(*u.link);
     if (rank >= 0) here[static_cast<std::size_t>(rank)] = true;
   }
-  // What only some have begun may have to wait for what others have: it takes no room.
+  // Begin an operation only when all workers have begun it. A partial set might have to wait for
+  // operations that only the others have begun, and must not occupy memory meanwhile.
   if (std::count(here.begin(), here.end(), true) + 1 < std::ssize(here)) return;
   std::deque<Key>& waiting = group.service->waiting;
   if (!waiting.empty() || !begin(group, key)) {
@@ -65,10 +69,10 @@ void Engine::serve(Group& group, const Key& key) {
   }
 }
 
-// False when there is no room for its result yet.
+// Begin an operation at the aggregator. Return false when the arena has no room for its result yet.
 bool Engine::begin(Group& group, const Key& key) {
   const auto sent = unexpected_.find(key);
-  if (sent == unexpected_.end()) return true;  // a worker has given it up
+  if (sent == unexpected_.end()) return true;  // a worker has aborted the operation
   const wire::Header header = sent->second.front().header;
   Operation operation;
   operation.program = group.service->program;
@@ -109,7 +113,8 @@ bool Engine::begin(Group& group, const Key& key) {
   return true;
 }
 
-// Whether every worker's part is long enough to begin with.
+// Count a segment's arrival, and start adding once every worker's data has reached the onset
+// threshold.
 void Engine::count_arrival(Job& job, int peer) {
   ++job.lanes[static_cast<std::size_t>(peer)].arrived;
   const auto segments = static_cast<std::uint32_t>(job.chunks[0].segments.size());
@@ -121,8 +126,8 @@ void Engine::count_arrival(Job& job, int peer) {
   for (std::uint32_t segment = 0; segment < segments; ++segment) advance(job, 0, segment);
 }
 
-// Every worker has the result: what they keep to repeat the operation can go. And there is room
-// again.
+// Finish an operation whose result every worker has: the workers may drop the copies that they
+// keep, and the freed memory may let a waiting operation begin.
 void Engine::served(const Job& job) {
   Group& group = *job.group;
   Service& service = *group.service;
@@ -144,7 +149,8 @@ void Engine::served(const Job& job) {
   }
   while (!service.waiting.empty()) {
     const Key next = service.waiting.front();
-    service.waiting.pop_front();  // beginning it may end it, and come here
+    // begin() may finish the operation at once and call this function again.
+    service.waiting.pop_front();
     if (begin(group, next)) continue;
     service.waiting.push_front(next);
     break;

@@ -1,4 +1,4 @@
-// Chooses how to compute CRC32C, and the way that runs everywhere.
+// The selection of a CRC32C implementation, and the portable implementation.
 #include "slackline/crc32c.h"
 
 #include <array>
@@ -12,7 +12,7 @@ namespace {
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
-// tables[k][b]: the remainder of byte b followed by k zero bytes.
+// Return tables in which entry [k][b] is the remainder of byte b followed by k zero bytes.
 constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -34,11 +34,11 @@ constexpr Tables kTables = make_tables();
 
 }  // namespace
 
-// Slicing by 8: eight table look-ups that do not wait for each other, for eight bytes.
+// Process eight bytes at a time by eight independent table look-ups (slicing by 8).
 std::uint32_t portable(std::uint32_t remainder, const unsigned char* data,
                        std::size_t bytes) noexcept {
   for (; bytes >= 8; bytes -= 8, data += 8) {
-    std::uint64_t word;  // little endian, as wire.h asserts of the machine
+    std::uint64_t word;  // little endian, as wire.h asserts
     std::memcpy(&word, data, sizeof word);
     word ^= remainder;
     remainder = 0;

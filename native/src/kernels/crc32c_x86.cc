@@ -1,9 +1,10 @@
-// CRC32C by x86 instructions: crc32, three at a time, and carry-less multiplication of vectors.
+// CRC32C with x86 instructions: three interleaved crc32 streams, and carry-less multiplication of
+// vectors.
 //
-// Written in remainders modulo the polynomial P, reflected as crc32c_variants.h says. A carry-less
-// product of reflected operands of a and b bits is the product's reflection in a + b - 1 bits; read
-// as a reflection in a + b bits it is therefore the product times x. That is the odd one in each
-// exponent below.
+// The code works with remainders modulo the polynomial P, bit-reflected as crc32c_variants.h
+// describes. A carry-less product of reflected operands of a and b bits is the reflection of the
+// product in a + b - 1 bits. Read as a reflection in a + b bits, it is the product times x. This
+// factor x explains the odd exponents below.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -14,7 +15,7 @@
 namespace slackline::checksum {
 namespace {
 
-// x^exponent mod P.
+// Return x^exponent mod P.
 constexpr std::uint32_t power(std::size_t exponent) {
   std::uint32_t remainder = 0x80000000;
   for (; exponent > 0; --exponent)
@@ -38,8 +39,9 @@ std::uint32_t serial(std::uint32_t remainder, const unsigned char* data, std::si
   return remainder;
 }
 
-// remainder * x^(8 * bytes) mod P, as if `bytes` zero bytes followed: the product (32 + 32 bits, so
-// times x) is a message of 64 bits, which crc32 multiplies by x^32 and reduces.
+// Return remainder * x^(8 * bytes) mod P, the remainder after `bytes` zero bytes. The product has
+// 32 + 32 bits, so it carries a factor x; the crc32 instruction multiplies it by x^32 and reduces
+// it.
 template <std::size_t bytes>
 std::uint32_t shifted(std::uint32_t remainder) {
   constexpr std::uint32_t factor = power(8 * bytes - 33);
@@ -48,8 +50,8 @@ std::uint32_t shifted(std::uint32_t remainder) {
   return step(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(product)));
 }
 
-// Consumes as many triples of `length` bytes as there are. crc32 takes three cycles and one can
-// start in each, so three remainders grow side by side:
+// Consume as many triples of `length` bytes as there are. The crc32 instruction takes three cycles
+// and one can start in every cycle, so three remainders are computed in parallel:
 //
 //   |<- length ->|<- length ->|<- length ->|
 //    remainder    second       third          -> one remainder
@@ -70,9 +72,10 @@ std::uint32_t triples(std::uint32_t remainder, const unsigned char*& data, std::
 
 #define SLACKLINE_WIDE __attribute__((target("avx512f,vpclmulqdq")))
 
-// For each 128-bit lane: the lane moved `bytes` bytes on in the message, modulo P. Its first eight
-// bytes stand for a times x^64, its last eight for b; each product (64 + 32 bits, so times x, lying
-// in the low 96 of 128 bits, so times x^32) has the exponent reduced by 33.
+// Return each 128-bit lane moved `bytes` bytes on in the message, modulo P. Let the first eight
+// bytes of a lane be a * x^64 and the last eight be b. Each product has 64 + 32 bits, which gives a
+// factor x, and lies in the low 96 of 128 bits, which gives x^32. The exponents are therefore
+// reduced by 33.
 template <std::size_t bytes>
 SLACKLINE_WIDE __m512i moved(__m512i lanes) {
   constexpr std::uint64_t first = power(8 * bytes + 64 - 33);
@@ -91,8 +94,8 @@ std::uint32_t interleaved(std::uint32_t remainder, const unsigned char* data,
   return serial(remainder, data, bytes);
 }
 
-// Keeps four vectors of 64 bytes, congruent modulo P to all that has been read, and moves each of
-// them onto its successor 256 bytes on. At the end the vectors, then their lanes, move onto the
+// Keep four 64-byte vectors that are congruent modulo P to all bytes read so far, and move each of
+// them onto its successor 256 bytes on. At the end move the vectors, then their lanes, onto the
 // last one.
 SLACKLINE_WIDE std::uint32_t folded(std::uint32_t remainder, const unsigned char* data,
                                     std::size_t bytes) noexcept {

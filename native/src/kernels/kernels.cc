@@ -1,4 +1,4 @@
-// Chooses the instruction set once, by what the machine reports.
+// The selection of an instruction set, made once from the features that the machine reports.
 #include "slackline/kernels.h"
 
 #if defined(__x86_64__)
@@ -12,7 +12,7 @@ namespace slackline::kernels {
 #if defined(__x86_64__)
 namespace {
 
-bool converts_halves() noexcept {  // f16c, a name that older clangs do not know
+bool converts_halves() noexcept {  // tests f16c by cpuid; older clangs do not know the name
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }

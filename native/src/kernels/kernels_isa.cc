@@ -1,5 +1,5 @@
-// The kernels, written once over vectors as wide as the instruction set's and compiled once for
-// each: SLACKLINE_ISA names the namespace, the compiler's flags make the difference.
+// The kernels, written once in terms of vectors and compiled once for each instruction set.
+// SLACKLINE_ISA names the namespace, and the compiler's flags select the vector width.
 #include "chunk.h"
 #include "table.h"
 
@@ -13,7 +13,7 @@ using wire::DType;
 using wire::ReduceOp;
 using Byte = unsigned char;
 
-// A run of fewer elements than a chunk, with zeros up to the chunk's end.
+// A copy of fewer elements than a chunk, filled with zeros up to the chunk's size.
 template <std::size_t bytes>
 struct Padded {
   alignas(64) Byte data[bytes];
@@ -64,15 +64,15 @@ struct Fold {
   }
 };
 
-// Bytes from `address` to the next multiple of `alignment`, if whole items get there and fewer than
-// `limit`; else 0.
+// Return the bytes from `address` to the next multiple of `alignment`. Return 0 when that is not a
+// whole number of items or not less than `limit`.
 std::size_t head(const void* address, std::size_t alignment, std::size_t item, std::size_t limit) {
   const std::size_t bytes = -reinterpret_cast<std::uintptr_t>(address) % alignment;
   return bytes % item == 0 && bytes < limit ? bytes : 0;
 }
 
-// True if some target is a source. Its lines are then in the caches already, and evicting them to
-// stream costs more than it saves.
+// Return whether some target is also a source. Its cache lines are then in the caches, and
+// streaming past them would cost more than it saves.
 bool in_place(const void* const* sources, int n_sources, void* const* targets, int n_targets) {
   for (int t = 0; t < n_targets; ++t) {
     for (int s = 0; s < n_sources; ++s) {
@@ -99,7 +99,7 @@ void run_fold(const void* const* sources, int n_sources, void* const* targets, i
   fence();
 }
 
-// Calls run(format, operation) for a pair that the caller has found supported.
+// Call run(format, operation) for a pair of type and operation that the caller has found supported.
 template <class Unsigned, class Signed, class Run>
 void visit_integer(ReduceOp op, Run run) {
   switch (op) {
@@ -196,8 +196,8 @@ void fold(DType dtype, ReduceOp op, const void* const* sources, int n_sources, v
   });
 }
 
-// Runs step(chunk, at) over `count` elements, `at` being the index of the chunk's first element,
-// and step_part(chunk, at, n) over the n elements that are left.
+// Run step(chunk, at) over `count` elements, where `at` is the index of the chunk's first element,
+// and step_part(chunk, at, n) over the remaining n elements.
 template <class Format, class Step, class StepPart>
 void over(std::size_t count, Step step, StepPart step_part) {
   using C = Chunk<Format>;
@@ -212,7 +212,7 @@ const Byte* bytes_at(const float* base, std::size_t at) {
 }
 Byte* bytes_at(float* base, std::size_t at) { return reinterpret_cast<Byte*>(base + at); }
 
-// chunk = incoming op mine for elements [at, at + count), of which a whole chunk can be read.
+// Compute chunk = incoming op mine for a whole chunk of elements; combine_part() does so for fewer.
 template <class Format, class Op>
 void combine(Chunk<Format>& chunk, const Byte* incoming, const Byte* mine) {
   chunk.read_wide(incoming);

@@ -14,13 +14,14 @@ bool same(const FaultState& a, const FaultState& b) {
   return all(a) == all(b);
 }
 
-// A super-frame may be late and may wait its turn at a port; anything else happens to packets.
+// Return whether the fault must hit single packets. A super-frame may be delayed and may wait at a
+// port, but other faults apply to packets.
 bool wants_packets(const FaultState& state) {
   return state.jitter_ns > 0 || state.rate > 0 || state.loss > 0 || state.duplicate > 0 ||
          state.reorder > 0 || state.corrupt > 0;
 }
 
-// Each path draws its own lots.
+// Return a random seed of the path's own, derived from the fault's seed.
 std::uint64_t seed_of(const PathFault& fault) {
   std::uint64_t seed = fault.state.seed;
   for (const int part : {fault.from, fault.to, fault.nic})
@@ -76,7 +77,7 @@ void Fabric::apply(const std::vector<PathFault>& paths, const std::vector<PortFa
     at.state = fault.state;
     at.pipe.set_rate(fault.state.rate);
     FaultState lots = fault.state;
-    lots.rate = 0;  // the pipe's
+    lots.rate = 0;  // the pipe applies the rate
     lots.down = false;
     lots.seed = seed_of(fault);
     at.injector.emplace(lots);
@@ -119,7 +120,7 @@ void Fabric::forward(std::int64_t now_ns, Path& path, Frame frame) {
   fate.release_ns = *passed_ns;
   std::optional<std::size_t> spoiled;
   if (path.injector && offloaded(frame) && wants_packets(path.state)) {
-    // It left its host's stack before this fault was there, as a super-frame or without checksum.
+    // The super-frame left its host's stack before this fault was set, so only the delay applies.
     fate.release_ns += path.state.delay_ns;
   } else if (path.injector) {
     fate = path.injector->fate(*passed_ns, bytes);
@@ -192,7 +193,7 @@ void Fabric::release(std::int64_t now_ns) {
     const ConstFrame frame(next.bytes.get(), next.length);
     if (next.passed_port) {
       deliver(*next.path, frame);
-    } else {  // at its own time, not at that of a late call
+    } else {  // use the frame's due time, not the time of a late call
       at_port(next.at_ns, *next.path, frame, std::move(next.bytes));
     }
   }

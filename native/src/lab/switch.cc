@@ -35,7 +35,9 @@ void Switch::add_nic(const std::string& namespace_path, const std::string& name)
 }
 
 void Switch::run() {
-  ::prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: it wakes when a frame is due, not 50 us after
+  // Set the timer slack of this thread to 1 ns, so that it wakes when a frame is due and not 50 us
+  // later.
+  ::prctl(PR_SET_TIMERSLACK, 1UL);
   polled_.clear();
   polled_.push_back({.fd = wake_fd_, .events = POLLIN, .revents = 0});
   for (const Tap& tap : taps_) polled_.push_back({.fd = tap.fd(), .events = POLLIN, .revents = 0});
@@ -64,7 +66,7 @@ void Switch::run() {
   }
 }
 
-// Reads what a host has sent, a bounded number of frames; false when its namespace has gone.
+// Read a bounded number of frames that a host has sent. Return false when its namespace has gone.
 bool Switch::drain(std::size_t nic) {
   const std::lock_guard lock(mutex_);
   for (int count = 0; count < kFramesPerTurn; ++count) {

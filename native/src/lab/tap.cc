@@ -35,7 +35,7 @@ class Descriptor {
   int fd_;
 };
 
-// In another network namespace for as long as it lives.
+// A scope during which the calling thread is in another network namespace.
 class Visit {
  public:
   explicit Visit(const std::string& path)
@@ -44,7 +44,7 @@ class Visit {
     if (::setns(there.fd(), CLONE_NEWNET) < 0) fail("entering " + path);
   }
   ~Visit() {
-    if (::setns(home_.fd(), CLONE_NEWNET) < 0) std::terminate();  // nothing else is safe to do
+    if (::setns(home_.fd(), CLONE_NEWNET) < 0) std::terminate();  // no safe way to continue exists
   }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
@@ -58,7 +58,8 @@ constexpr unsigned kOffload = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_E
 }  // namespace
 
 Tap::Tap(const std::string& namespace_path, const std::string& name) {
-  const Visit visit(namespace_path);  // a device is made where its descriptor was opened
+  const Visit visit(
+      namespace_path);  // a device is created in the namespace where its descriptor is opened
   Descriptor device("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
   ifreq request{};
   request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
@@ -80,7 +81,7 @@ std::int64_t Tap::read(Frame buffer) {
     const ssize_t got = ::read(fd_, buffer.data(), buffer.size());
     if (got >= 0) return got;
     if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EIO) return 0;  // EIO: the interface is not up
+    if (errno == EAGAIN || errno == EIO) return 0;  // EIO: the interface is down
     if (errno == EBADFD) return -1;
     fail("reading from a NIC");
   }

@@ -15,7 +15,7 @@ bool leaves_host(int fd) {
   socklen_t there_size = sizeof there;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_size) != 0 ||
       ::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_size) != 0)
-    return false;  // not connected any more: the first use of it will say so
+    return false;  // not connected any more: its first use will report that
   if (here.ss_family != there.ss_family) return false;
   if (here.ss_family == AF_INET) {
     const auto host = [](const sockaddr_storage& address) {

@@ -89,7 +89,8 @@ bool ShmRail::push_now(const wire::Header& header, const void* payload, std::siz
   const std::size_t need = entry_bytes(length);
   std::uint64_t tail = tail_;
   std::size_t at = tail % Ring::kBytes;
-  const std::size_t skip = at + need > Ring::kBytes ? Ring::kBytes - at : 0;  // entries do not wrap
+  const std::size_t skip =
+      at + need > Ring::kBytes ? Ring::kBytes - at : 0;  // entries do not wrap around
   if (tail + skip + need - cached_head_ > Ring::kBytes) {
     cached_head_ = send_->head.load(std::memory_order_acquire);
     if (tail + skip + need - cached_head_ > Ring::kBytes) {
@@ -103,7 +104,7 @@ bool ShmRail::push_now(const wire::Header& header, const void* payload, std::siz
     }
   }
   if (skip > 0) {
-    wire::Header filler{};  // magic 0: skip to the start
+    wire::Header filler{};  // magic 0: the reader skips to the start of the ring
     std::memcpy(send_->data + at, &filler, sizeof filler);
     tail += skip;
     at = 0;
@@ -152,7 +153,7 @@ bool ShmRail::poll(Link& link, FrameSink& sink) {
       break;
     }
     if (frame) {
-      // The payload is lent to the sink straight from the ring; the entry is released afterwards.
+      // Lend the payload to the sink directly from the ring, and release the entry afterwards.
       ++frames_received;
       sink.arrive(link, header,
                   Payload{receive_->data + at + sizeof header, nullptr, header.length});
@@ -162,8 +163,8 @@ bool ShmRail::poll(Link& link, FrameSink& sink) {
     receive_->head.store(head_, std::memory_order_seq_cst);
     if (receive_->producer_waits.load(std::memory_order_seq_cst) != 0 &&
         receive_->producer_waits.exchange(0) != 0) {
-      pushed_ =
-          true;  // the producer may be asleep until there is room: wake it with the next notify()
+      // The producer may sleep until there is room, so the next notify() wakes it.
+      pushed_ = true;
     }
   }
   return any;

@@ -20,8 +20,9 @@
 namespace slackline {
 namespace {
 
-constexpr std::int64_t kRepairNs = 1'000'000;  // of a lost segment, at least
-// The rate of a connection changes over round trips; asking for it is a system call.
+constexpr std::int64_t kRepairNs = 1'000'000;  // smallest time that TCP needs to repair a loss
+// Time between two queries of the connection's rate. Each query is a system call, and the rate
+// changes only over round trips.
 constexpr std::int64_t kRateNs = 20'000'000;
 
 }  // namespace
@@ -30,8 +31,8 @@ StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums, bool far)
     : WireRail(job, checksums), fd_(fd), far_(far), buffer_(new std::byte[kBufferBytes]) {
   ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_NONBLOCK);
   const int on = 1;
-  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on,
-               sizeof on);  // refused by other stream sockets, which have no delay
+  // Other stream sockets refuse the option, but have no such delay.
+  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   if (far_) {
     queue_bytes_ = kFarQueueBytes;
     keep_back();
@@ -51,8 +52,8 @@ void StreamRail::enqueue(const wire::Header& header, const std::byte* payload,
   queue_.push_back(std::move(frame));
 }
 
-// What the injector's faults do to a frame. TCP repairs loss: it shows as a frame that is late by
-// a round trip.
+// Apply injected faults to a frame. TCP repairs a lost packet, so a loss appears as a frame that is
+// late by one round trip.
 void StreamRail::suffer(Outgoing frame) {
   const std::int64_t now = now_ns();
   const Injector::Fate fate = injector_->fate(now, sizeof frame.header + frame.length);
@@ -103,7 +104,7 @@ void StreamRail::release(std::uint32_t sequence) {
     if (out.header.sequence != sequence) {
       ++i;
     } else if (i == 0 && front_sent_ > 0) {
-      copy_payload(out);  // a stream must end what it began
+      copy_payload(out);  // a stream must finish a frame that it has begun
       ++i;
     } else {
       queued_bytes_ -= sizeof out.header + out.length;
@@ -163,8 +164,8 @@ void StreamRail::keep_back() {
 
 void StreamRail::limit_unsent(int bytes) {
   unsent_limit_ = bytes;
-  ::setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes,
-               sizeof bytes);  // refused by other stream sockets, whose buffers are short
+  // Other stream sockets refuse the option, but their buffers are short.
+  ::setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
 }
 
 int StreamRail::unsent_at(std::uint64_t bytes_per_second) {
@@ -172,8 +173,8 @@ int StreamRail::unsent_at(std::uint64_t bytes_per_second) {
       std::clamp<std::uint64_t>(bytes_per_second / kUnsentShare, kLeastUnsent, kMostUnsent));
 }
 
-// Sets how much the socket may hold unsent by the rate that TCP has seen. A change below a quarter
-// is not worth a system call.
+// Set how many unsent bytes the socket may hold, according to the rate that TCP has measured. A
+// change of less than a quarter is not worth a system call.
 void StreamRail::follow_rate(std::int64_t now_ns) {
   if (!keeps_back_ || now_ns < rate_due_ns_) return;
   rate_due_ns_ = now_ns + kRateNs;
@@ -215,7 +216,7 @@ bool StreamRail::read_some(bool* drained) {
   std::size_t asked = 0;
   std::size_t before = 0;
   if (in_bulk_) {
-    // The rest of the payload goes where it belongs, and the next header comes along in the same
+    // Read the rest of the payload directly to its destination, and the next header in the same
     // call.
     const std::size_t rest = bulk_.header.length - bulk_.got;
     const std::array<iovec, 2> parts{iovec{bulk_.data + bulk_.got, rest},
@@ -229,8 +230,8 @@ bool StreamRail::read_some(bool* drained) {
       end_ -= begin_;
       begin_ = 0;
     }
-    // A long frame is followed by another, as a rule: read little more than its header, so that its
-    // payload goes where it belongs and not through this buffer.
+    // A long frame is usually followed by another. Read little more than its header, so that its
+    // payload goes directly to its destination and not through this buffer.
     const bool expect_long = bulk_.header.length > kBufferBytes / 2;
     asked = std::min(expect_long ? kPeekBytes : kBufferBytes, kBufferBytes - end_);
     n = ::recv(fd_, buffer_.get() + end_, asked, MSG_DONTWAIT);
@@ -285,7 +286,7 @@ void StreamRail::parse(Link& link, FrameSink& sink) {
       begin_ += sizeof header + header.length;
       if (!check_payload(header, payload)) return;
       ++counters_.frames_received;
-      if (header.length > 0) bulk_.header.length = 0;  // short frames come in flocks
+      if (header.length > 0) bulk_.header.length = 0;  // short frames usually come in groups
       sink.arrive(link, header, Payload{payload, nullptr, header.length});
       continue;
     }
@@ -306,9 +307,9 @@ void StreamRail::parse(Link& link, FrameSink& sink) {
   if (begin_ == end_) begin_ = end_ = 0;
 }
 
-// Nothing can be done with a part of a payload: on a wire that brings it bit by bit the engine
-// sleeps until a good deal of it is there. What is left in the socket unread is to be told of at
-// once, be it ever so short.
+// Set the number of bytes at which the socket wakes the engine. A partial payload is useless, so on
+// a slow wire the engine sleeps until a larger part has arrived. When unread bytes are left in the
+// socket, the limit is one byte so that they are reported at once.
 void StreamRail::await_payload(bool drained) {
   const std::size_t rest = drained && in_bulk_ && !failure() ? bulk_.header.length - bulk_.got : 1;
   const int wanted = static_cast<int>(std::min(rest, kMostAwaited));
@@ -345,7 +346,8 @@ void StreamRail::abandon(FrameSink& sink) {
   in_bulk_ = false;
 }
 
-// What the peer's system has acknowledged, as TCP knows it. Other stream sockets confirm at once.
+// Return what the peer's system has acknowledged according to TCP. Other stream sockets count as
+// confirmed at once.
 Confirmation StreamRail::confirmation(std::int64_t now_ns) {
   Confirmation result;
   tcp_info info{};

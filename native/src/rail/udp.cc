@@ -41,7 +41,8 @@ UdpRail::~UdpRail() {
     socket_.send({packets_.data(), count});
 }
 
-// Whether the rail goes on: what a NIC that is down for a moment says is like a lost packet.
+// Handle a socket error. Return true when the error ends the rail. Errors of a network interface
+// that is down for a moment count as lost packets.
 bool UdpRail::broken(int error, const char* doing, std::int64_t now_ns) {
   switch (error) {
     case ENETUNREACH:
@@ -49,8 +50,8 @@ bool UdpRail::broken(int error, const char* doing, std::int64_t now_ns) {
     case ENETDOWN:
     case EHOSTDOWN:
     case ENONET:
-    case EADDRNOTAVAIL:  // the interface lost its address
-    case EPERM:          // a packet filter
+    case EADDRNOTAVAIL:  // the interface has lost its address
+    case EPERM:          // a packet filter refused the packet
     case EACCES:
     case EPROTO:
     case ENOPROTOOPT:
@@ -69,7 +70,7 @@ bool UdpRail::broken(int error, const char* doing, std::int64_t now_ns) {
   }
 }
 
-// Gives how many packets the system has taken, or the wire has lost.
+// Send packets. Return how many the system has taken; packets that are lost by an error count too.
 std::size_t UdpRail::transmit(std::span<const UdpPacket> packets, std::int64_t now_ns) {
   std::size_t done = 0;
   while (done < packets.size()) {
@@ -86,13 +87,14 @@ std::size_t UdpRail::transmit(std::span<const UdpPacket> packets, std::int64_t n
       break;
     }
     if (broken(sent.error, "sending", now_ns)) break;
-    // A refusal is an earlier packet's, told now; the others mean that this one is lost.
+    // ECONNREFUSED concerns an earlier packet and is only reported now. Any other error means that
+    // this packet is lost.
     if (sent.error != ECONNREFUSED) ++done;
   }
   return done;
 }
 
-// What the injector's faults do to packets.
+// Apply injected faults to packets.
 void UdpRail::suffer(std::span<const UdpPacket> packets, std::int64_t now_ns) {
   for (const UdpPacket& packet : packets) {
     const Injector::Fate fate = injector_->fate(now_ns, packet.bytes());
@@ -180,12 +182,12 @@ bool UdpRail::poll(Link& link, FrameSink& sink, std::int64_t now_ns) {
     const auto arrivals = socket_.receive(&error, &drained);
     if (error != 0 && error != EAGAIN && error != EWOULDBLOCK && error != EINTR) {
       broken(error, "receiving", now_ns);
-      drained = false;  // the socket tells an error once: there may be more behind it
+      drained = false;  // the socket reports each error once; more data may follow
       continue;
     }
     for (const UdpSocket::Arrival& arrival : arrivals) {
       any = true;
-      // What waited in the socket for us to look did not wait in the network.
+      // Use the kernel's arrival time: the time a packet waited in the socket is not network delay.
       const std::int64_t came =
           arrival.time_ns == 0
               ? now_ns

@@ -12,30 +12,36 @@ constexpr double kFirstPackets = 16;
 constexpr double kFirstBytes = 64 << 10;
 constexpr double kMostBytes = 8 << 20;
 
-// Waiting in queues that is aimed at: enough that the bottleneck does not run dry between two
-// bursts of ours, and more for small windows, so that many flows into one port keep a packet each.
+// Target of the queueing delay. The constant part keeps the bottleneck busy between two bursts of
+// this sender. The other part is larger for small windows, so that each of many flows into one port
+// keeps at least a packet in the queue.
 constexpr double kTargetNs = 500e3;
 constexpr double kTargetShareNs = 2e6;  // divided by the root of the window in packets
 
-constexpr double kMostDecrease = 1.0 / 8;  // the factor
-constexpr double kStandAside =
-    0.5;                         // of the new window, or two targets less, for the next two rounds
-constexpr int kCutsInVain = 2;   // at the least window, until the path is taken for longer
-constexpr double kIncrease = 1;  // packets in a round
+constexpr double kMostDecrease = 1.0 / 8;  // the smallest factor
+// For the two rounds after a cut the window is smaller by two targets, but at least this share of
+// its new value.
+constexpr double kStandAside = 0.5;
+// At the smallest window, after this many cuts the path is taken to have become longer.
+constexpr int kCutsInVain = 2;
+constexpr double kIncrease = 1;  // packets per round
 constexpr double kRoomyIncrease = 1.25;
 constexpr int kRoomyRounds = 3;
 
-// Random loss below this share is repaired and otherwise ignored.
+// Random loss below this share is repaired by resending and otherwise ignored.
 constexpr double kLossShare = 0.12;
-constexpr double kLossJudged = 20;  // packets that it takes to tell
+constexpr double kLossJudged = 20;  // packets needed for a judgement
 
-// How old the shortest round trip may be before the flow stands aside for a round to measure it.
+// Age of the shortest round trip after which the sender empties its queue for a round to measure it
+// again.
 constexpr std::int64_t kBaseAgeNs = 2'000'000'000;
 constexpr std::int64_t kBaseAgeRounds = 100;
 constexpr double kDrainPackets = 4;
 
-constexpr double kBurstNs = 1e6;      // that a late timer may catch up on
-constexpr double kQuantumNs = 250e3;  // or 64 KiB: what is sent at once when the pace holds back
+// Time that a late timer may catch up on.
+constexpr double kBurstNs = 1e6;
+// Amount sent at once when the pace limits (or 64 KiB if less).
+constexpr double kQuantumNs = 250e3;
 constexpr double kQuantumBytes = 64 << 10;
 
 }  // namespace
@@ -59,7 +65,8 @@ std::int64_t UdpCongestion::target_ns() const {
 
 double UdpCongestion::ns_for(std::size_t bytes) const {
   if (pace_round_trip_ns_ == 0) return 0;
-  // Somewhat faster than a window in a round trip, so that the window is what limits.
+  // Send somewhat faster than one window per round trip, so that the window is the limit and not
+  // the pace.
   const double gain = slow_start_ ? 2 : 1.25;
   return static_cast<double>(bytes) * static_cast<double>(pace_round_trip_ns_) /
          (gain * static_cast<double>(window()));
@@ -68,7 +75,7 @@ double UdpCongestion::ns_for(std::size_t bytes) const {
 bool UdpCongestion::may_send(std::int64_t now_ns) {
   if (now_ns < gate_ns_) return false;
   if (next_ns_ <= static_cast<double>(now_ns)) return true;
-  // Wait until some packets may go at once: timers and system calls are dear.
+  // Wait until several packets may be sent together, because timers and system calls are expensive.
   const double quantum = std::min(kQuantumNs, ns_for(static_cast<std::size_t>(kQuantumBytes)));
   gate_ns_ = static_cast<std::int64_t>(std::ceil(next_ns_ + quantum));
   limited_ = true;
@@ -123,8 +130,9 @@ void UdpCongestion::confirmed(std::uint64_t number, std::uint64_t next, std::uin
   }
 }
 
-// Other flows' queues hide the path's own length from one that joins them. When the shortest round
-// trip has not been seen for long, everybody who shares the queue has not, and all stand aside.
+// Refresh the shortest round trip. The queues of other flows hide the true round trip from a flow
+// that joins them. When no flow has seen the shortest round trip for long, all flows that share the
+// queue notice this and reduce their windows together, so that the queue empties.
 void UdpCongestion::keep_base_fresh(std::uint64_t next, std::uint64_t in_flight,
                                     std::int64_t now_ns) {
   if (drain_ == Drain::kNo &&
@@ -137,7 +145,7 @@ void UdpCongestion::keep_base_fresh(std::uint64_t next, std::uint64_t in_flight,
   }
 }
 
-// What the loss of a large share asks for.
+// Return the factor by which a large share of losses reduces the window; 1 for none.
 double UdpCongestion::judge_losses() {
   const auto judged = static_cast<double>(acked_ + lost_);
   if (judged < kLossJudged * packet_) return 1;
@@ -168,12 +176,13 @@ void UdpCongestion::decide(std::int64_t now_ns) {
   window_ = std::clamp(window_, least_window(), std::max(kMostBytes, least_window()));
 }
 
-// To what the path holds without a queue, and for a moment less: then the queue is gone, and
-// whoever joined while it stood sees how short the path really is.
+// Cut the window to the amount that the path holds without a queue, and below that for two rounds.
+// The queue then empties, and flows that joined while it existed can measure the true round trip.
 void UdpCongestion::cut(double rtt, double target, std::int64_t now_ns) {
   slow_start_ = false;
   if (window_ <= least_window() * 1.5 && ++in_vain_ >= kCutsInVain) {
-    // We hardly send and still it takes long: the path has become longer.
+    // The window is at its minimum and the delay is still long, so the path itself has become
+    // longer.
     learn_base(round_shortest_ns_, now_ns);
     window_ = peak_ / 2;
     slow_start_ = true;
@@ -198,7 +207,8 @@ void UdpCongestion::grow(double queue, double target) {
   } else if (roomy_rounds_ < kRoomyRounds) {
     window_ += kIncrease * packet_;
   } else {
-    // Half a target's worth of queue at most, unless there was room for more before.
+    // Add at most half a target of queueing delay, unless the window was larger before the last
+    // cut.
     const double step = window_ * kRoomyIncrease < peak_ ? 1 : target / (2 * smoothed);
     window_ += std::max(packet_, window_ * std::min(step, kRoomyIncrease - 1));
   }

@@ -1,9 +1,9 @@
-// What becomes of packets that were sent: confirmed, taken for lost, or nothing is heard at all.
+// The fate of sent packets: they are confirmed, taken for lost, or no ACK arrives at all.
 //
-// A packet is taken for lost when one sent later is confirmed and it is not, for longer than
-// packets overtake each other here (as RFC 8985 does for TCP). Nothing follows the last packets of
-// a burst: when no ACK comes for some time, a probe repeats the oldest, and its ACK tells of all
-// before it.
+// A packet is taken for lost when a later one has been confirmed for longer than packets overtake
+// each other on this path (as RFC 8985 does for TCP). The last packets of a burst have no
+// successor: when no ACK arrives for some time, a probe repeats the oldest packet, and the ACK of
+// the probe reports all packets before it. before it.
 #include <algorithm>
 #include <utility>
 
@@ -18,9 +18,10 @@ constexpr std::int64_t kReorderingHalfLifeNs = 250'000'000;
 
 constexpr std::int64_t kFirstProbeNs = 25'000'000;  // while the round trip is unknown
 constexpr std::int64_t kLeastProbeNs = 3'000'000;
-constexpr std::int64_t kAckDelayNs = 1'000'000;    // UdpArrivals may take that long
-constexpr std::int64_t kMostProbeNs = 50'000'000;  // a wire that is back is noticed within that
-constexpr std::int64_t kRememberNs = 20'000'000;   // a lost packet that may yet turn up
+constexpr std::int64_t kAckDelayNs = 1'000'000;  // longest delay of UdpArrivals
+// A restored wire is noticed within this time.
+constexpr std::int64_t kMostProbeNs = 50'000'000;
+constexpr std::int64_t kRememberNs = 20'000'000;  // how long a lost packet may still turn up
 
 }  // namespace
 
@@ -87,8 +88,8 @@ void UdpSender::lose(Record& record) {
   repeat(record.piece);
 }
 
-// A packet came although later ones were confirmed before: `needed_ns` is what would have kept us
-// from taking it for lost.
+// Learn how far packets overtake each other. A packet arrived although later ones had been
+// confirmed before; a tolerance of `needed_ns` would have avoided taking it for lost.
 void UdpSender::note_reordering(std::int64_t needed_ns, std::int64_t now_ns) {
   if (needed_ns <= 0) return;
   const std::int64_t wanted = std::min(needed_ns + needed_ns / 4,
@@ -178,7 +179,8 @@ std::int64_t UdpSender::probe_due_ns() const {
   return last_sent_ns_ + std::max(once, std::min(once << std::min(tries_, 8), kMostProbeNs));
 }
 
-// What is in flight stays so: the peer may just be slow to read, and the ACK of a probe tells.
+// Send probes when no ACK arrives. Packets in flight remain so, because the peer may only be slow
+// to read; the ACK of a probe tells.
 void UdpSender::time_out(std::int64_t now_ns) {
   ++tries_;
   ++counters_.timeouts;

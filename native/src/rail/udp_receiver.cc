@@ -32,7 +32,7 @@ std::uint32_t UdpReceiver::place(std::uint32_t frame) const {
   return index < slots_.size() && slots_[index].done ? kUdpOpenFrames : index;
 }
 
-// Frees the frame's place; its payload is the caller's matter.
+// Free the frame's place in the window; the caller is responsible for its payload.
 void UdpReceiver::finish(std::uint32_t place) {
   if (slots_.size() <= place) slots_.resize(place + 1);
   Slot& slot = slots_[place];
@@ -64,7 +64,7 @@ bool UdpReceiver::take(const UdpHeader& packet, std::span<const std::byte> data,
     std::memcpy(&header, data.data(), kHeader);
     if (!check(header, packet.total)) return false;
     data = data.subspan(kHeader);
-    if (packet.total <= packet.unit) {  // the whole frame
+    if (packet.total <= packet.unit) {  // the frame fits in one packet
       if (index < slots_.size() && slots_[index].partial) return false;
       finish(index);
       ++frames_;
@@ -82,7 +82,8 @@ bool UdpReceiver::take(const UdpHeader& packet, std::span<const std::byte> data,
   bytes_ += std::min<std::uint32_t>(packet.unit, packet.total - packet.offset);
   if (packet.offset == 0) partial.header = header;
   if (partial.payload == nullptr) {
-    // What comes before the frame's header is held in a buffer, and then so is the rest.
+    // The destination is unknown until the frame's header has arrived. If another fragment arrives
+    // first, the whole payload goes to a buffer.
     if (packet.offset == 0 && header.length > kBulkBytes)
       partial.payload = sink.landing(link, header, &partial.job);
     if (partial.payload == nullptr) {
@@ -95,7 +96,7 @@ bool UdpReceiver::take(const UdpHeader& packet, std::span<const std::byte> data,
     std::memcpy(partial.payload + (packet.offset == 0 ? 0 : packet.offset - kHeader), data.data(),
                 data.size());
   if (--partial.missing > 0) return true;
-  // The engine may call forget() from within arrive(): the frame is no longer ours then.
+  // The engine may call forget() from within arrive(), so finish all use of the frame before.
   header = partial.header;
   const Payload payload{partial.payload, partial.owned ? partial.payload : nullptr, header.length};
   finish(index);

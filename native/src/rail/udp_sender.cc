@@ -7,9 +7,9 @@ namespace slackline {
 namespace {
 
 constexpr std::uint32_t kHeader = sizeof(wire::Header);
-// ACKs tell of the last kUdpMapBits packets: fewer may be in flight.
+// Limit of packets in flight. An ACK reports only the most recent kUdpMapBits packets.
 constexpr std::size_t kMostInFlight = kUdpMapBits * 3 / 4;
-constexpr std::uint64_t kFirstPeerWindow = 256u << 10;  // until the peer tells
+constexpr std::uint64_t kFirstPeerWindow = 256u << 10;  // used until the peer sends its window
 
 }  // namespace
 
@@ -67,9 +67,9 @@ void UdpSender::release(std::uint32_t sequence) {
   }
 }
 
-// --- what goes next ---
+// --- choosing the next packet ---
 
-// Beyond this the path is dead for all we know: only probes go.
+// Return whether the path is presumed dead; only probes are sent then.
 bool UdpSender::silent() const { return tries_ >= 3; }
 
 bool UdpSender::allowed(std::int64_t now_ns) {
@@ -138,7 +138,7 @@ bool UdpSender::next_fresh(Piece* piece, std::int64_t now_ns) {
   return true;
 }
 
-// For a probe: the oldest that is in flight.
+// Choose the packet for a probe: the oldest in flight.
 bool UdpSender::next_copy(Piece* piece) {
   while (copied_ < records_.size()) {
     const Record& record = records_[copied_++];
@@ -166,7 +166,7 @@ bool UdpSender::next_piece(Piece* piece, std::int64_t now_ns) {
       continue;
     }
     if (next_lost(piece)) return true;
-    if (!skips_.empty()) continue;  // what was lost had been released
+    if (!skips_.empty()) continue;  // the lost data had been released
     return (probes_ > 0 && next_copy(piece)) || next_fresh(piece, now_ns);
   }
 }

@@ -15,14 +15,16 @@
 namespace slackline {
 namespace {
 
-// Names that older headers lack.
+// Constants that older system headers lack.
 constexpr int kUdpSegment = 103;
 constexpr int kUdpGro = 104;
 
 constexpr int kReceiveBytes = 8 << 20;
-constexpr int kSendBytes = 1 << 20;  // what may wait at our own interface
+// Bytes that may wait at the sending interface.
+constexpr int kSendBytes = 1 << 20;
 
-constexpr std::size_t kHeaders = 64;  // of a packet on its way to the interface, at most
+// Upper bound of the headers of a packet on its way to the interface.
+constexpr std::size_t kHeaders = 64;
 constexpr std::size_t kUdpOverIp4 = 28;
 constexpr std::size_t kUdpOverIp6 = 48;
 
@@ -42,18 +44,21 @@ int get(int fd, int level, int name, int otherwise) {
 UdpSocket::UdpSocket(int fd) : fd_(fd), memory_(new std::byte[kSlots * kSlotBytes]) {
   ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_NONBLOCK);
   v6_ = get(fd_, SOL_SOCKET, SO_DOMAIN, AF_INET) == AF_INET6;
-  // Longer datagrams than the path's are cut by the kernel: it happens for a moment when the path
-  // changes, and frames that were begun keep the size of their fragments.
+  // Let the kernel fragment datagrams that are longer than the path's MTU. Such datagrams exist for
+  // a moment when the path changes, because frames that were begun keep the size of their
+  // fragments.
   if (v6_)
     set(fd_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, int{IPV6_PMTUDISC_WANT});
   else
     set(fd_, IPPROTO_IP, IP_MTU_DISCOVER, int{IP_PMTUDISC_WANT});
-  // Root may exceed net.core.rmem_max; others get what that allows, and receive_window() tells.
+  // Root may exceed net.core.rmem_max. Other users get less, and receive_window() reports the
+  // actual size.
   if (!set(fd_, SOL_SOCKET, SO_RCVBUFFORCE, kReceiveBytes))
     set(fd_, SOL_SOCKET, SO_RCVBUF, kReceiveBytes);
   set(fd_, SOL_SOCKET, SO_SNDBUF, kSendBytes);
   set(fd_, SOL_SOCKET, SO_TIMESTAMPNS, int{1});
-  set(fd_, IPPROTO_UDP, kUdpGro, int{1});  // refused by old kernels: datagrams come one by one
+  // Old kernels refuse the option; datagrams then arrive one by one.
+  set(fd_, IPPROTO_UDP, kUdpGro, int{1});
   message_bytes_ = std::clamp(largest_uncut_packet(fd_), kUdpMinPacket + 2 * kHeaders,
                               kMessageBytes + kHeaders) -
                    kHeaders;
@@ -72,12 +77,13 @@ std::size_t UdpSocket::packet_bytes() const {
 }
 
 std::uint64_t UdpSocket::receive_window() const {
-  // The kernel says twice what was asked for, and counts its own overhead too: a packet of 1472
+  // The kernel reports twice the requested size and counts its own overhead too: a packet of 1472
   // bytes takes 2304.
   return static_cast<std::uint64_t>(std::max(get(fd_, SOL_SOCKET, SO_RCVBUF, 0), 256 << 10)) / 2;
 }
 
-// How many packets from `first` on go as one message: all of one size, the last may be shorter.
+// Return how many packets, starting at `first`, can be sent as one message. All have the same size,
+// except that the last may be shorter.
 std::size_t UdpSocket::group(std::span<const UdpPacket> packets, std::size_t first) const {
   const std::size_t unit = packets[first].bytes();
   std::size_t n = 1;
@@ -139,7 +145,7 @@ UdpSocket::Sent UdpSocket::send(std::span<const UdpPacket> packets) {
     const bool cut = messages[done].msg_hdr.msg_controllen > 0;
     if (!cut || (error != EINVAL && error != EIO && error != EOPNOTSUPP && error != EMSGSIZE))
       return {before, error};
-    // The interface cannot, for good; or the path has become narrower than just these packets.
+    // The interface never supports segmentation, or the path's MTU has shrunk below these packets.
     ++segment_refusals_;
     segments_ = false;
     Sent rest = send(packets.subspan(before));
