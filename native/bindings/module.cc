@@ -77,8 +77,8 @@ Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, 
   return operation;
 }
 
-// Post an operation. Return null when it has already finished, else a handle to wait on or to ask
-// for the failure.
+// Post an operation. Return null when it has already been carried out, else a handle to wait on or
+// to ask for the failure.
 std::optional<BoundJob> submit(BoundGroup& self, const Operation& operation, bool blocking) {
   std::shared_ptr<Job> job = self.engine->post(*self.group, operation, blocking);
   if (job->state.load(std::memory_order_acquire) == JobState::kDone && !operation.any_source)
@@ -236,8 +236,8 @@ NB_MODULE(_native, m) {
 
   bind_rails(m);
 
-  // A forked process must not close what belongs to the parent, so it abandons its copy of the
-  // engine.
+  // Silence the leak warnings in a forked process. Its copies of the parent's objects must not be
+  // destroyed, so they are left in place.
   ::pthread_atfork(nullptr, nullptr, [] { nb::set_leak_warnings(false); });
 
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {

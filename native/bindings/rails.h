@@ -1,4 +1,4 @@
-// Bindings of what is said about rails.
+// The Python bindings of rail events and rail status.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,5 +1,5 @@
-// Choices made by a fuzzer's bytes: numbers, alternatives, pieces. When the bytes are used up every
-// choice is the first one, so that an input may be cut anywhere.
+// Choices that the bytes of a fuzzer determine: numbers, alternatives, pieces. After the last byte
+// every choice is the first alternative, so an input may be truncated anywhere.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class Choices {
     return value;
   }
   std::uint8_t byte() { return static_cast<std::uint8_t>(number(1)); }
-  // 0 to n - 1.
+  // Return a number from 0 to n - 1.
   std::size_t below(std::size_t n) {
     return static_cast<std::size_t>(number(n <= 256 ? 1 : n <= 65536 ? 2 : 4) % n);
   }
@@ -50,7 +50,7 @@ class Choices {
   std::size_t left_;
 };
 
-// An input written down as the choices that it makes: what Choices reads back.
+// An input composed from the choices that it should make; the counterpart of Choices.
 class Script {
  public:
   Script& number(std::uint64_t value, std::size_t bytes) {
@@ -69,7 +69,7 @@ class Script {
   Bytes bytes_;
 };
 
-// A link that a rail may name to its sink.
+// Return a link that a rail can pass to its sink.
 inline Link& some_link() {
   static Engine engine(test::one_thread(1u << 20));
   static Link link(engine, 0, "fuzzer");

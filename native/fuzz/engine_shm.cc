@@ -1,6 +1,6 @@
-// A whole engine and peers that share memory with it: frames of any content in its rings,
-// references to anywhere, releases at any time. Every operation ends, and the engine stays within
-// what is mapped.
+// A fuzzer for a whole engine whose peers share memory with it: frames of any content in its rings,
+// references to any address, releases at any time. Every operation must end, and the engine must
+// stay within mapped memory.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -16,9 +16,10 @@ namespace slackline::fuzz {
 namespace {
 
 constexpr std::size_t kArena = 4u << 20;
-constexpr std::size_t kHome = 256u << 10;  // of the peer's tensors
+constexpr std::size_t kHome = 256u << 10;  // bytes of the peer's tensors
 
-// One peer: its arena and its end of the rail. It checks what it is told and may release it.
+// A peer: its arena and its end of the rail. The peer checks the frames that it receives and may
+// release their memory.
 struct Peer final : FrameSink {
   Peer(Engine& engine, int rank)
       : rank(rank), arena(kArena), bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {

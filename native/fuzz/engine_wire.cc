@@ -1,5 +1,5 @@
-// A whole engine and its links over wires: well-formed frames of any content, in any order, over
-// rails that come to an end, for operations of every kind. Every operation ends.
+// A fuzzer for a whole engine with links over wires: well-formed frames of any content, in any
+// order, over rails that may end, for operations of every kind. Every operation must end.
 #include <fcntl.h>
 
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 
 using test::kJobCode;
 
-// The far end of a rail, which never blocks.
+// The far end of a rail; its calls never block.
 struct Far {
   explicit Far(int fd) : fd(fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
   ~Far() { hang_up(); }
@@ -24,12 +24,12 @@ struct Far {
     if (fd >= 0) ::close(fd);
     fd = -1;
   }
-  // False when the engine has hung up or does not read.
+  // Return false when the engine has closed the connection or does not read.
   bool write(const Bytes& bytes) {
     return fd >= 0 && ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
                           static_cast<ssize_t>(bytes.size());
   }
-  // Takes what the engine wrote; tells the highest number of a frame that begins in it.
+  // Read the data that the engine wrote, and track the highest frame number that begins in it.
   void read() {
     std::array<std::byte, 16384> buffer;
     for (ssize_t n = 0; fd >= 0 && (n = ::recv(fd, buffer.data(), buffer.size(), 0)) > 0;)
@@ -50,7 +50,7 @@ struct Far {
   std::uint32_t last = 0;
 };
 
-// One peer: its rails and its numbers.
+// A peer: its rails and its frame numbers.
 struct Peer {
   int rank = 0;
   std::vector<std::unique_ptr<Far>> rails;
@@ -114,7 +114,7 @@ void frame(Wires& play, Peer& peer, Far& rail, bool damaged, Choices& choices) {
   h.acknowledge = peer.acknowledge(choices);
   Bytes bytes = test::seal(h, test::pattern(length, h.sequence));
   if (damaged) bytes[choices.number(2) % bytes.size()] ^= std::byte{8};
-  if (!rail.write(bytes)) rail.hang_up();  // half a frame may be under way
+  if (!rail.write(bytes)) rail.hang_up();  // part of a frame may be in flight
 }
 
 void run(Choices& choices) {
@@ -141,7 +141,7 @@ void run(Choices& choices) {
   play.end(how);
 }
 
-// Posts one operation of each kind and answers each as a good peer would.
+// Post one operation of each kind and answer each as a correct peer would.
 Bytes good_peers(std::uint64_t how, std::uint64_t count, std::uint64_t dtype) {
   Script script;
   script.byte(how);

@@ -1,4 +1,4 @@
-// What a rail under a fuzzer hands its frames to.
+// The sink to which a rail under test delivers its frames.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace slackline::fuzz {
 
-// Keeps what comes, lends memory that ends where the payload ends.
+// A sink that keeps all frames. Its payload memory ends exactly at the end of the payload, so that
+// a sanitizer detects overruns.
 struct Keeper final : FrameSink {
   std::byte* landing(Link&, const wire::Header& header, Job** job) override {
     CHECK(header.length <= kMaxPayload);

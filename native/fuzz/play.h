@@ -1,6 +1,6 @@
-// An engine as rank 0 of three whose peers are the fuzzer's: it posts what the fuzzer says, and the
-// fuzzer makes frames for what was posted, as a good peer would, and then spoils some of their
-// fields.
+// An engine as rank 0 of three, whose peers the fuzzer plays. The engine posts the operations that
+// the fuzzer chooses. The fuzzer builds the frames that a correct peer would send for them, and
+// then changes some of their fields.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ constexpr std::uint32_t kEpoch = 1;
 struct Posted {
   std::shared_ptr<Job> job;
   Bytes source, target;             // private memory, or
-  std::byte* registered = nullptr;  // the engine's, for both
+  std::byte* registered = nullptr;  // arena memory, for both
 };
 
 class Play {
@@ -33,7 +33,7 @@ class Play {
     return o;
   }
   Play() : engine(options()) {}
-  // After the links have been made.
+  // Open the group and post a first operation. Called after the links have been made.
   void open(std::vector<int> links, bool rank_order, std::int64_t timeout_ns) {
     group = engine.open_group(kEpoch, 0, links, rank_order);
     timeout_ns_ = timeout_ns;
@@ -43,7 +43,7 @@ class Play {
     arena_before_ = engine.arena().used();
   }
 
-  // Lets the engine do what it can now.
+  // Let the engine do all that it can do now.
   void go_on() { engine.wait(*idle_, 0); }
 
   void post(Choices& choices) {
@@ -72,7 +72,8 @@ class Play {
     posted.push_back(std::move(made));
   }
 
-  // A frame as `peer` would send it for one of the operations; DATA if nothing else is chosen.
+  // Return the header of a frame that `peer` would correctly send for one of the operations; DATA
+  // unless the fuzzer chooses another kind.
   wire::Header honest(int peer, Choices& choices, std::size_t* length) {
     wire::Header h = test::message_header(kEpoch, peer, 0, 0, 0);
     *length = 0;
@@ -95,7 +96,7 @@ class Play {
     return h;
   }
 
-  // Changes up to three fields.
+  // Change up to three fields of a frame.
   static void spoil(wire::Header& h, Choices& choices, std::size_t* length) {
     for (std::size_t n = choices.below(4); n > 0; --n) {
       switch (choices.below(14)) {
@@ -144,7 +145,7 @@ class Play {
     }
   }
 
-  // Every operation ends, one way or another, and gives back what it took.
+  // End every operation, in one of several ways, and check that all memory is returned.
   void end(std::uint8_t how) {
     if (how % 4 == 0) engine.abort_group(*group, "the end");
     if (how % 4 == 1) engine.close_group(*group, 0);
@@ -156,7 +157,7 @@ class Play {
       good = good && !p.job->failure;
       if (p.registered != nullptr) CHECK(engine.arena().free(p.registered));
     }
-    // What a peer may still read or write is never used again, once an operation has failed.
+    // After a failed operation, memory that a peer may still read or write is never used again.
     const std::size_t slots = engine.counters()["slots"] * engine.slot_bytes();
     if (good) CHECK_EQUAL(engine.arena().used(), arena_before_ + slots);
     std::vector<std::weak_ptr<Job>> jobs;

@@ -1,5 +1,6 @@
-// A ring whose other end writes what it likes: entries, their headers, and the places of head and
-// tail. Whatever it holds, the rail stays within it, lends nothing else, and says what is wrong.
+// A fuzzer for a shared-memory ring whose other end writes arbitrary entries, headers, and head and
+// tail positions. The rail must stay within the ring, lend no memory outside of it, and report the
+// damage.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ namespace {
 
 constexpr std::size_t kArena = 1u << 20;
 
-// An arena of which nothing but the doorbell and the ring may be touched.
+// An arena in which only the doorbell and the ring may be accessed.
 struct End {
   End() : arena(kArena), bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     new (arena.allocate(sizeof(Doorbell))) Doorbell{};
@@ -42,7 +43,8 @@ struct End {
   std::uint64_t at = 0;
 };
 
-// Lets the sanitizer watch what a mapping holds beside its doorbell and its ring, for a while.
+// A scope in which AddressSanitizer reports any access to a mapping outside of its doorbell and its
+// ring.
 class Watch {
  public:
   Watch([[maybe_unused]] std::byte* base, [[maybe_unused]] std::uint64_t ring) {
@@ -77,7 +79,7 @@ struct Checker final : FrameSink {
     CHECK(payload.owned == nullptr);
     CHECK(payload.data >= ring->data + sizeof header);
     CHECK(payload.data + payload.length <= ring->data + Ring::kBytes);
-    crc = crc32c(crc, payload.data, payload.length);  // may be read, all of it
+    crc = crc32c(crc, payload.data, payload.length);  // all of it must be readable
     ++arrived;
   }
   std::byte* take_buffer(std::size_t) override { test::fail("a ring takes no buffers"); }
@@ -130,7 +132,7 @@ std::uint64_t place(Choices& choices, std::uint64_t now) {
   }
 }
 
-// What the writer of the ring that `right` reads, or its reader, does in its madness.
+// Damage the ring that `right` reads, as a faulty writer or reader of the ring could.
 void spoil(Ring& ring, Act act, Choices& choices) {
   const std::uint64_t head = ring.head.load();
   const std::size_t entry = head % Ring::kBytes;
@@ -179,7 +181,7 @@ void run(Choices& choices) {
     }
   }
   for (int turns = 0; pair.right_rail->poll(link, pair.checker); ++turns)
-    CHECK(turns < 5000);  // no more than a ring holds
+    CHECK(turns < 5000);  // at most as many frames as a ring holds
   if (honest) {
     CHECK(!pair.right_rail->failure());
     CHECK_EQUAL(pair.checker.arrived, pushed);

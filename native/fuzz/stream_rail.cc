@@ -1,5 +1,5 @@
-// What a stream rail reads: frames sealed as they should be, damaged ones, cut ones, and any bytes.
-// A second, slow reading of the same bytes says what must come out.
+// A fuzzer for the reader of a stream rail: correct frames, damaged ones, truncated ones, and
+// arbitrary bytes. A second, slow parser of the same bytes gives the expected result.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,12 +17,14 @@ namespace {
 using test::Frame;
 using test::kJobCode;
 
-constexpr std::size_t kWrite = 32u << 10;  // fits into a socket, so that one thread does for both
+constexpr std::size_t kWrite = 32u
+                               << 10;  // fits into a socket, so that one thread can write and read
 
-// What must come of `bytes`: the frames before the first that fails a check, and how it ends.
+// The expected result for `bytes`: the frames before the first that fails a check, and the fault
+// that ends the rail.
 struct Reading {
   std::vector<Frame> frames;
-  Fault fault = Fault::kPeer;  // once the stream has ended
+  Fault fault = Fault::kPeer;  // after the end of the stream
 };
 
 Reading slow_reading(const Bytes& bytes, bool checksums) {
@@ -66,7 +68,7 @@ wire::Header header(Choices& choices) {
 Bytes some_bytes(Act act, Choices& choices) {
   if (act == kAnyBytes) return choices.piece(choices.byte());
   wire::Header h = header(choices);
-  if (act == kClaim) {  // a good header whose payload is another story
+  if (act == kClaim) {  // a correct header with a wrong payload length and checksum
     h.length = static_cast<std::uint32_t>(choices.number(4));
     h.payload_checksum = static_cast<std::uint32_t>(choices.number(4));
     h.header_checksum = crc32c(0, &h, 60);

@@ -1,5 +1,5 @@
-// A fuzzer: one file of this folder. `libFuzzer` drives it where the compiler is clang,
-// driver/alone.cc everywhere else.
+// The entry points of a fuzzer; each file of this folder is one. libFuzzer drives it when the
+// compiler is clang, driver/alone.cc otherwise.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 #include "choices.h"
 
-// Runs one input. What must not happen throws, crashes or does not return.
+// Run one input. A fault of the code under test throws, crashes or does not return.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace slackline::fuzz {
 
-// Inputs to begin with, that lead far in.
+// Return initial inputs that reach deep into the code.
 std::vector<Bytes> seeds();
 
 }  // namespace slackline::fuzz

@@ -1,5 +1,5 @@
-// A second, slow reading of what reaches a UDP rail: which datagrams it takes, which frames come
-// out of them, and what it may believe that its peer has. Every fragment and number is kept.
+// A slow reference model of a UDP rail: the datagrams it accepts, the frames that result, and the
+// data it may consider received by its peer. The model keeps every fragment and number.
 #pragma once
 
 #include <map>
@@ -14,19 +14,19 @@ namespace slackline::fuzz {
 
 constexpr std::int64_t kFrameHeader = sizeof(wire::Header);
 
-// The number next to `near` with these low bits.
+// Return the number with these low bits that is closest to `near`.
 inline std::int64_t number_near(std::uint32_t low, std::int64_t near) {
   return near + static_cast<std::int32_t>(low - static_cast<std::uint32_t>(near));
 }
 
-// What the peer sends: its packets by number, its frames by number.
+// The packets and frames that the peer sends, by number.
 class UdpArrivalsModel {
  public:
   enum class Verdict { kRefused, kTaken, kRepeated };
 
   explicit UdpArrivalsModel(std::int64_t first) : next_packet_(first), first_frame_(first) {}
 
-  // A DATA or SKIP packet with a right checksum.
+  // Process a DATA or SKIP packet with a correct checksum.
   Verdict read(const UdpHeader& packet, const Bytes& body) {
     const std::int64_t number = number_near(packet.number, next_packet_);
     const bool forgotten =
@@ -39,7 +39,7 @@ class UdpArrivalsModel {
     next_packet_ = std::max(next_packet_, number + 1);
     return Verdict::kTaken;
   }
-  // An ACK tells of what came and of nothing else.
+  // Check that an ACK reports exactly the packets that arrived.
   void check_told(const UdpHeader& ack, const Bytes& map) const {
     CHECK(ack.unit > 0 && map.size() == (ack.unit + 7u) / 8);
     CHECK_EQUAL(ack.number, static_cast<std::uint32_t>(next_packet_ - 1));
@@ -55,7 +55,7 @@ class UdpArrivalsModel {
     return bytes;
   }
 
-  std::vector<test::Frame> frames;  // that came out
+  std::vector<test::Frame> frames;  // completed frames
 
  private:
   static constexpr std::int64_t kRemembered = kUdpMapBits;
@@ -63,10 +63,11 @@ class UdpArrivalsModel {
   struct Partial {
     std::uint32_t unit;
     Bytes bytes;
-    std::set<std::uint32_t> got;  // offsets
+    std::set<std::uint32_t> got;  // offsets of received fragments
   };
 
-  // Whether the frame may still want something; `taken` is the answer if not.
+  // Return whether the frame may still need data. If not, `taken` is set to the return value of the
+  // caller.
   bool wanted(std::int64_t frame, bool* taken) const {
     *taken = frame < first_frame_ || done_.contains(frame);
     return !*taken && frame - first_frame_ < kUdpOpenFrames;
@@ -125,10 +126,11 @@ class UdpArrivalsModel {
   std::int64_t next_packet_;
   std::map<std::int64_t, Partial> partial_;
   std::set<std::int64_t> done_;
-  std::int64_t first_frame_;  // that is not done
+  std::int64_t first_frame_;  // the first incomplete frame
 };
 
-// What we send: frames by sequence, packets by number, and who has confirmed what.
+// The data that this end sends: frames by sequence, packets by number, and which packets are
+// confirmed.
 class UdpSentModel {
  public:
   explicit UdpSentModel(std::int64_t first) : first_packet_(first) {}
@@ -136,7 +138,7 @@ class UdpSentModel {
   struct Sent {
     std::uint32_t sequence;
     std::int64_t offset;
-    std::size_t bytes;  // of the frame
+    std::size_t bytes;  // bytes of the frame in the packet
     bool confirmed = false;
   };
 
@@ -145,7 +147,7 @@ class UdpSentModel {
   std::size_t packets() const { return packets_.size(); }
   void take_back() { packets_.pop_back(); }
 
-  // What leaves is a part of a frame that is there, under a number of its own.
+  // Check that a sent packet is part of a known frame and has a new number.
   void send(const UdpHeader& packet, const Bytes& body) {
     CHECK_EQUAL(packet.number, static_cast<std::uint32_t>(next()));
     if (packet.kind == UdpKind::kData && packet.offset == 0) {
@@ -167,7 +169,7 @@ class UdpSentModel {
     }
     packets_.push_back(Sent{sequence, packet.offset, body.size()});
   }
-  // Whether an ACK may be believed; then it is.
+  // Return whether an ACK is plausible, and apply it if so.
   bool read(const UdpHeader& ack, const Bytes& map) {
     const std::int64_t number = number_near(ack.number, next());
     const bool possible = number >= 0 && number < next() && ack.unit > 0 &&
@@ -182,7 +184,7 @@ class UdpSentModel {
     }
     return true;
   }
-  // Of frames that were not released: nobody has ever said that these bytes arrived.
+  // Return the bytes of unreleased frames that no ACK has confirmed.
   std::uint64_t unconfirmed_bytes() const {
     std::uint64_t bytes = 0;
     for (const auto& [sequence, frame] : frames_) {
@@ -206,7 +208,7 @@ class UdpSentModel {
 
   const std::int64_t first_packet_;
   std::map<std::uint32_t, Frame> frames_;
-  std::map<std::uint32_t, std::uint32_t> sequences_;  // by the frame's number
+  std::map<std::uint32_t, std::uint32_t> sequences_;  // by frame number
   std::vector<Sent> packets_;
 };
 

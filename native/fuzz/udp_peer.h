@@ -1,4 +1,5 @@
-// The datagrams of a UDP rail's peer that is honest, mistaken or lying, as choices have it.
+// The datagrams of the peer of a UDP rail. The fuzzer chooses whether they are correct, wrong or
+// malicious.
 #pragma once
 
 #include <array>
@@ -12,7 +13,8 @@ namespace slackline::fuzz {
 constexpr std::array<std::uint16_t, 4> kUnits = {512, 1000, 1448, 8948};
 constexpr std::array<std::size_t, 8> kLengths = {0, 1, 448, 1384, 3000, 9000, 20'000, 70'000};
 
-// A frame of the peer; the variant makes it contradict others of the same number.
+// Return the bytes of a frame of the peer. Different variants of the same number contradict each
+// other.
 inline Bytes frame_bytes(std::uint32_t number, std::uint8_t variant) {
   wire::Header h = test::header_of(wire::FrameKind::kData);
   h.sequence = number;
@@ -44,7 +46,7 @@ class UdpPeer {
 
   enum class Harm { kNone, kSpoiled, kDamaged };
 
-  // Of one frame: a fragment, or all but that one.
+  // Return datagrams of one frame: either the chosen fragment or all others.
   std::vector<Bytes> fragments(bool others, Harm harm) {
     const std::uint32_t number = frame_number();
     const Bytes frame = frame_bytes(number, choices_.byte() % 32);
@@ -75,7 +77,7 @@ class UdpPeer {
     header.number = choices_.byte() % 3;
     return sealed(header, Bytes(choices_.byte() % 8 == 7 ? 1 : 0));
   }
-  // Of the `sent` packets that we have sent, or of others.
+  // Return an ACK for some of the `sent` packets, or for packets that were never sent.
   Bytes acknowledgement(std::size_t sent) {
     UdpHeader header;
     header.kind = UdpKind::kAck;
@@ -101,7 +103,7 @@ class UdpPeer {
   }
 
  private:
-  // Next to those that came; now and then any.
+  // Return a packet number next to the previous ones, or occasionally any number.
   std::uint32_t packet_number() {
     const std::uint8_t choice = choices_.byte();
     if (choice >= 250) return static_cast<std::uint32_t>(choices_.number(4));
@@ -143,7 +145,7 @@ class UdpPeer {
       case 2:
         header->offset = value;
         break;
-      case 3:  // a long frame that has only begun: as many of them as the peer likes
+      case 3:  // begin many long frames without completing them
         header->total = kMaxPayload - value % 4;
         header->offset = header->unit;
         body->resize(header->unit);
@@ -162,7 +164,7 @@ class UdpPeer {
   }
 
   Choices& choices_;
-  const std::int64_t first_number_;  // of packets and of frames
+  const std::int64_t first_number_;  // of packets and frames
   std::uint32_t packets_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// What a UDP rail reads: fragments cut as they should be, spoiled and damaged ones, fragments that
-// contradict each other, acknowledgements of anything, and any bytes; while it sends frames of its
-// own. A second, slow reading says what comes out, and what it may believe to have arrived.
+// A fuzzer for the receiver of a UDP rail that also sends frames: correct, damaged and
+// contradicting fragments, acknowledgements of anything, and arbitrary bytes. A slow reference
+// model gives the expected frames and confirmations.
 #include <array>
 #include <memory>
 
@@ -19,7 +19,7 @@ constexpr std::array<std::int64_t, 4> kFirstNumbers = {0, 5, 0xFFFF'FFF0, 0x7FFF
 
 enum Act : std::uint8_t {
   kFragment,
-  kOthers,  // all fragments of a frame but one
+  kOthers,  // all fragments of a frame except one
   kSpoiled,
   kDamaged,
   kAnyBytes,
@@ -81,7 +81,7 @@ struct Course {
       check_same(keeper.frames[compared], arrivals.frames[compared]);
   }
 
-  // --- our own frames ---
+  // --- frames sent by this end ---
 
   void enqueue() {
     const std::size_t length = kLengths[choices.byte() % (kLengths.size() - 1)];
@@ -123,7 +123,8 @@ struct Course {
     now_ns += ns;
     protocol.tick(now_ns);
   }
-  // Whatever was said before: a peer that is honest from now on gets everything.
+  // Check that a peer that is correct from now on receives everything, regardless of the datagrams
+  // before.
   void finish() {
     const UdpSender& sender = protocol.sender();
     for (int turn = 0; sender.in_flight() || sender.queued_bytes() > 0; ++turn) {
@@ -220,7 +221,7 @@ void run(Choices& choices) {
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   for (std::uint64_t how = 0; how < 8; ++how) {
-    Script whole;  // each frame but a fragment, then that one; and one that is skipped
+    Script whole;  // each frame but one fragment, then that fragment; and one that is skipped
     whole.byte(how);
     for (std::uint64_t frame = 0; frame < 7; ++frame) {
       const std::size_t unit = kUnits[frame % kUnits.size()];
@@ -232,7 +233,7 @@ std::vector<Bytes> seeds() {
     }
     whole.byte(kSkip).byte(0).byte(7).byte(0).byte(kSend).byte(3).byte(kForget).byte(kTurn);
     all.push_back(whole.bytes());
-    Script ours;  // frames sent, some of them released, a packet refused, ACKs of a part
+    Script ours;  // sent frames, some released, one refused packet, ACKs of a part
     ours.byte(how);
     for (std::uint64_t length = 0; length < 7; ++length) ours.byte(kEnqueue).byte(length);
     ours.byte(kSend).byte(40).byte(kRefuse).byte(kRelease).byte(4).byte(kWait).byte(3).number(1, 4);

@@ -54,7 +54,7 @@ TEST("long blocks that are freed keep their pages up to a limit, the last ones")
   CHECK_EQUAL(bytes_with_pages(arena), 4 * kBlock);
   for (std::byte* block : blocks) CHECK(arena.free(block));
   CHECK_EQUAL(bytes_with_pages(arena), 2 * kBlock);
-  // What is allocated again is not given back by those that are freed later.
+  // A kept range that is allocated again must not lose its pages when other ranges are freed later.
   std::byte* const both = arena.allocate(3 * kBlock);
   std::memset(both, 9, 3 * kBlock);
   std::byte* const other = arena.allocate(2 * kBlock);
@@ -63,7 +63,7 @@ TEST("long blocks that are freed keep their pages up to a limit, the last ones")
   CHECK(std::all_of(both, both + 3 * kBlock, [](std::byte b) { return b == std::byte{9}; }));
   CHECK_EQUAL(bytes_with_pages(arena), 5 * kBlock);
   CHECK(arena.free(both));
-  CHECK_EQUAL(bytes_with_pages(arena), 0u);  // longer than what may be kept
+  CHECK_EQUAL(bytes_with_pages(arena), 0u);  // longer than the limit of kept memory
 }
 
 TEST("freed neighbours become one block, in whatever order they are freed") {

@@ -1,6 +1,4 @@
-// Prints how fast the kernels run here: bytes read plus bytes written, per second.
-//
-// Each figure is the best of several rounds, on one thread; use it on a quiet machine.
+// Prints the speed of the kernels on this machine, in bytes read plus bytes written per second.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -30,7 +28,8 @@ Buffer buffer(std::size_t bytes) {
   return memory;
 }
 
-// GB/s of `work`, which moves `bytes` bytes, by the best of 7 rounds of about 10 ms.
+// Return the speed in GB/s of `work`, which moves `bytes` bytes: the best of 7 rounds of about 10
+// ms.
 template <class Work>
 double speed(double bytes, Work work) {
   const int repeats = std::max(1, static_cast<int>(100e6 / bytes));

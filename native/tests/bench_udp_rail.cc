@@ -1,4 +1,5 @@
-// Times a UDP rail over the loopback interface: two processes, one way, frames of 128 KiB.
+// Measures the throughput of a UDP rail over the loopback interface: two processes, one direction,
+// frames of 128 KiB.
 //   bench_udp_rail [packet bytes [seconds]]
 #include <poll.h>
 #include <sys/resource.h>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kFrame = 128u << 10;
 
-// Verifies nothing and keeps nothing: the rail alone is timed.
+// A sink that neither verifies nor keeps frames, so that only the rail is measured.
 struct Sink final : FrameSink {
   std::byte* landing(Link&, const wire::Header&, Job**) override { return place.data(); }
   void arrive(Link&, const wire::Header&, const Payload& payload) override {

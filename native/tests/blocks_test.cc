@@ -1,4 +1,4 @@
-// Blocks of memory that are used again.
+// Tests of the pool of reusable memory blocks.
 #include "../src/engine/blocks.h"
 
 #include <set>

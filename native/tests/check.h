@@ -1,6 +1,7 @@
-// Tests as sentences: TEST("a sentence") { CHECK(condition); }, run by main.cc.
+// A small test framework. A test is a sentence, TEST("a sentence") { CHECK(condition); }, and
+// main.cc runs all tests.
 //
-// A failed CHECK throws, which ends its test; the others still run.
+// A failed CHECK throws, which ends its test; the other tests still run.
 #pragma once
 
 #include <sstream>
@@ -16,7 +17,7 @@ struct Test {
   void (*body)();
 };
 
-// All tests of the program, in order of registration.
+// Return all tests of the program, in order of registration.
 inline std::vector<Test>& all() {
   static std::vector<Test> tests;
   return tests;
@@ -60,6 +61,6 @@ void check_equal(const A& actual, const B& expected, const char* text,
   do {                                                                  \
     if (!(condition)) ::slackline::test::fail("CHECK(" #condition ")"); \
   } while (false)
-// Like CHECK(actual == expected), and prints both values.
+// Check that actual == expected, and print both values if not.
 #define CHECK_EQUAL(actual, expected) \
   ::slackline::test::check_equal(actual, expected, "CHECK_EQUAL(" #actual ", " #expected ")")

@@ -20,7 +20,7 @@ std::vector<unsigned char> random_bytes(std::size_t count) {
   return bytes;
 }
 
-// The definition: long division, a bit at a time.
+// Compute CRC32C by its definition: long division, one bit at a time.
 std::uint32_t by_bits(const unsigned char* data, std::size_t bytes) {
   std::uint32_t remainder = 0xffffffff;
   for (std::size_t i = 0; i < bytes; ++i) {

@@ -1,4 +1,4 @@
-// UDP sockets of the loopback interface.
+// UDP sockets on the loopback interface.
 #pragma once
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ inline void udp_connect(int fd, const sockaddr_in& to) {
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) fail("connect");
 }
 
-// Two sockets, each connected to the other.
+// Return two sockets that are connected to each other.
 inline std::pair<int, int> udp_pair() {
   sockaddr_in a, b;
   const int x = udp_socket(&a);

@@ -1,4 +1,4 @@
-// A device of a test: what a ring NIC does, in plain C++, on a thread of its own.
+// A test device: a ring NIC in plain C++ that adds for its rank on a thread of its own.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ inline std::shared_ptr<Program> offloaded_ring(int ranks, int rank) {
   return p;
 }
 
-// The plan `ring`: each rank's data open one chunk.
+// Return the program of the plan `ring`, in which the data of each rank starts one chunk.
 inline std::shared_ptr<Program> offloaded_rotating(int ranks, int rank) {
   auto p = ring(ranks, rank);
   p->offloads = true;
@@ -37,21 +37,22 @@ inline std::shared_ptr<Program> offloaded_rotating(int ranks, int rank) {
 
 class RingDevice {
  public:
-  // `before` runs for each taken batch of work; it may throw, which fails the device.
+  // Attach the device to the group. `before` runs for each batch of work that is taken; an
+  // exception from it fails the device.
   RingDevice(
       Engine& engine, std::shared_ptr<Group> group, std::function<void()> before = [] {})
       : engine_(engine), group_(std::move(group)), before_(std::move(before)) {
     engine_.attach(*group_, "test");
     thread_ = std::thread([this] { run(); });
   }
-  ~RingDevice() { thread_.join(); }  // the group has been closed
+  ~RingDevice() { thread_.join(); }  // requires that the group has been closed
 
   std::atomic<int> operations{0};
 
  private:
   struct Open {
     DevicePost post;
-    int place = 0;  // behind the rank whose data open it
+    int place = 0;  // distance behind the rank whose data starts the chunk
     std::uint64_t written = 0;
   };
 
@@ -158,7 +159,7 @@ class RingDevice {
 inline constexpr Kind kKinds[] = {Kind::kStream, Kind::kDatagram, Kind::kShared};
 inline constexpr std::size_t kSizes[] = {1, 15, 1000, 1024, 1025, 20'000, 100'003};
 
-// Ranks around a ring, those in `with` behind a device.
+// Ranks around a ring; the ranks in `with` have a device behind their engine.
 struct Ring {
   using Plan = std::shared_ptr<Program> (*)(int ranks, int rank);
 
@@ -195,7 +196,7 @@ struct Ring {
   std::vector<std::unique_ptr<RingDevice>> devices;
 };
 
-// Each of up to 4 ranks posts a hundred sums in an order of its own.
+// Post a hundred sums on each of up to 4 ranks, each rank in a different order.
 inline void all_reduce_in_any_order(Ring& net) {
   on_every_rank(net.ranks.size(), [&](int rank) {
     constexpr int kTags = 100;

@@ -1,4 +1,5 @@
-// An aggregator adds for the workers of a group, and they go on by themselves when it is lost.
+// Tests of aggregators: one rank adds for the workers of a group, and the workers continue without
+// it when it is lost.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -28,8 +29,8 @@ std::shared_ptr<Program> star(int workers, int rank) {
   return p;
 }
 
-// What an aggregation node does, on a thread: adds whole sets of frames, one of each worker. After
-// `limit` sets it fails.
+// A test device that acts as an aggregation node on its own thread. It adds complete sets of
+// frames, one frame of each worker, and fails after `limit` sets.
 class NodeDevice {
  public:
   NodeDevice(Engine& engine, std::shared_ptr<Group> group, int limit)
@@ -37,7 +38,7 @@ class NodeDevice {
     engine_.attach(*group_, "test");
     thread_ = std::thread([this] { run(); });
   }
-  ~NodeDevice() { thread_.join(); }  // the engine has been closed
+  ~NodeDevice() { thread_.join(); }  // requires that the engine has been closed
 
  private:
   void run() {
@@ -71,7 +72,7 @@ class NodeDevice {
   std::thread thread_;
 };
 
-// Workers 0 to n - 1 and an aggregator as the last of the engines.
+// Workers 0 to n - 1, and an aggregator on the last engine.
 struct Star {
   explicit Star(int workers, std::uint32_t onset = 1, Kind kind = Kind::kStream,
                 std::optional<int> device_limit = std::nullopt)
@@ -174,7 +175,7 @@ TEST("workers may post by tag in any order") {
     std::vector<std::vector<float>> values(kTags, contributions(rank, kCount));
     std::vector<std::shared_ptr<Job>> jobs;
     for (int i = 0; i < kTags; ++i) {
-      const int tag = (i * (rank + 5)) % kTags;  // 5, 6 and 7: none of them divides 12 evenly but 6
+      const int tag = (i * (rank + 5)) % kTags;  // of the strides 5, 6 and 7 only 6 divides 12
       if (rank == 1) {
         jobs.push_back(net.post(rank, values[static_cast<std::size_t>(i)].data(),
                                 values[static_cast<std::size_t>(i)].data(), kCount, false, i));
@@ -206,7 +207,7 @@ TEST("ranks that disagree about an operation are told so, and nobody repeats it"
   });
 }
 
-// Operations in flight at every rank, of all ages, when the aggregator goes.
+// Post operations at every rank, and lose the aggregator while they are in progress.
 void lose_it(Star& net, std::size_t count, const std::function<void()>& lose, int delay_us) {
   constexpr int kOperations = 30;
   std::thread killer([&] {
@@ -250,7 +251,8 @@ TEST("a worker that has the result helps those that have not") {
   Star net(3);
   constexpr std::size_t kCount = 2000;
   std::atomic<int> done{0};
-  // Rank 2 does not read its results: the operation is done at the others and open there.
+  // Rank 2 receives its results late, so the operation is finished at the other ranks and still
+  // open at rank 2.
   FaultState late;
   late.delay_ns = 300'000'000;
   net.ranks.engine(3).set_fault(net.ranks.link(3, 2), -1, late);
@@ -260,7 +262,7 @@ TEST("a worker that has the result helps those that have not") {
     if (rank < 2) {
       finish(net.ranks.engine(rank), job);
       check_sum(values.data(), kCount, 3);
-      std::fill(values.begin(), values.end(), -7.0f);  // the caller's memory is its own again
+      std::fill(values.begin(), values.end(), -7.0f);  // the memory belongs to the caller again
       if (++done == 2) net.kill();
     } else {
       finish(net.ranks.engine(rank), job);
@@ -269,18 +271,20 @@ TEST("a worker that has the result helps those that have not") {
   });
 }
 
-// Rank 0 repeats an operation that rank 2 has done and rank 1 has not: the late result of it must
-// not make rank 2 forget its part.
+// Rank 0 repeats an operation that rank 2 has finished and rank 1 has not. The late result must not
+// make rank 2 drop its copy of its contribution.
 TEST("a worker that has moved an operation to the fallback acknowledges no result of it") {
   Star net(3);
-  constexpr std::size_t kCount = 300'000;  // more than the aggregator waits for to release
+  constexpr std::size_t kCount =
+      300'000;  // exceeds the amount at which the aggregator reports finished results
   const auto delay = [&](int from, int to, std::int64_t by_ns) {
     FaultState late;
     late.delay_ns = by_ns;
     net.ranks.engine(from).set_fault(net.ranks.link(from, to), -1, late);
   };
-  delay(3, 1, 300'000'000);                                     // the result
-  for (const int from : {0, 1}) delay(from, 2, 1'500'000'000);  // that it is repeated
+  delay(3, 1, 300'000'000);  // delays the result
+  for (const int from : {0, 1})
+    delay(from, 2, 1'500'000'000);  // delays the repetition of the operation
   on_every_rank(3, [&](int rank) {
     std::vector<float> values = contributions(rank, kCount);
     const std::vector<float> again = values;

@@ -1,4 +1,4 @@
-// Collectives between engines of one process, over sockets, shared memory and both.
+// Tests of collectives between engines in one process, over sockets, shared memory and both.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace slackline::test {
 namespace {
 
-// 64 KiB segments keep the tests short and their chunks many segments long.
+// Return options with 64 KiB segments, which divide a chunk into many segments even in short tests.
 EngineOptions short_segments() {
   EngineOptions options = small_engine();
   options.wire_segment_bytes = options.memory_segment_bytes = 64u << 10;
@@ -119,7 +119,8 @@ TEST("half precision travels as float32 partial sums under rank order") {
   for (const Kind kind : {Kind::kStream, Kind::kShared}) {
     Ranks ranks(3, kind, 1, short_segments(), true);
     on_every_rank(3, [&](int rank) {
-      // bfloat16 keeps 8 bits: 256 + 1 + 1 is 258 when summed in float32, 256 when rounded between.
+      // bfloat16 has 8 significant bits: 256 + 1 + 1 is 258 in float32, but 256 if each partial sum
+      // is rounded.
       const std::uint16_t mine = rank == 0 ? 0x4380 : 0x3F80;
       std::vector<std::uint16_t> values(kCount, mine);
       Operation operation = reduction(reduce_broadcast(3, rank), nullptr, nullptr, kCount);
@@ -218,7 +219,7 @@ TEST("parts begin at lines of 64 bytes, differ by one line at most and cover eve
           CHECK(part.count == 0 || part.offset == next);
           CHECK_EQUAL(part.count == 0 ? 0 : part.offset * item % 64, 0u);
           const std::uint64_t lines = (part.count * item + 63) / 64;
-          CHECK(lines <= shortest);  // never longer than an earlier one
+          CHECK(lines <= shortest);  // a part is never longer than an earlier one
           longest = std::max(longest, lines);
           shortest = std::min(shortest, lines);
           next += part.count;

@@ -1,4 +1,5 @@
-// What a device reads and writes: whose it is after a failure, and until when.
+// Tests of the memory that a device reads and writes: the engine keeps it after a failure until the
+// device releases it.
 #include <vector>
 
 #include "devices.h"
@@ -8,7 +9,7 @@ namespace {
 
 constexpr std::size_t kCount = 10'000;
 
-// Rank 0 of two, with a device that the test plays; rank 1 has none and never posts.
+// Two ranks. The test plays the device of rank 0; rank 1 has no device and never posts.
 struct Half {
   explicit Half(Ring::Plan plan = offloaded_ring)
       : ranks(2, Kind::kStream, 1, small_engine(), plan == offloaded_ring),
@@ -18,8 +19,8 @@ struct Half {
     engine.attach(group, "test");
     before = engine.arena().used();
   }
-  // An operation that nobody else posts, when its time is over. The device has been told of it if
-  // it `takes` what there is.
+  // Post an operation that rank 1 never posts, and wait for its timeout. With `takes` the device
+  // takes the operation before that.
   std::optional<DeviceWork> fail_one(bool takes) {
     Operation operation = reduction(plan(2, 0), values.data(), values.data(), kCount);
     operation.timeout_ns = kSecond / 20;
@@ -49,15 +50,16 @@ TEST("memory of an operation that failed is free again when its device lets go o
       const std::vector<DeviceKey> withdrawn = half.engine.device_work(half.group)->withdrawn;
       CHECK(withdrawn == std::vector{post.key});
       CHECK_EQUAL(half.engine.arena().used(), half.before + 40'960u);  // whole pages
-      post.memory[0] = std::byte{1};                                   // a device that is late
-      half.engine.device_answer(half.group, {}, {}, {});               // of something else
+      post.memory[0] = std::byte{1};                                   // the device writes late
+      half.engine.device_answer(half.group, {}, {}, {});  // an answer about something else
       CHECK(half.holds());
       if (completes)
         half.engine.device_answer(half.group, {}, withdrawn, {});
       else
         half.engine.device_answer(half.group, {}, {}, withdrawn);
       CHECK(!half.holds());
-      half.engine.device_answer(half.group, {}, withdrawn, withdrawn);  // says it twice
+      half.engine.device_answer(half.group, {}, withdrawn,
+                                withdrawn);  // the device reports it twice
       CHECK(!half.holds());
       CHECK(half.values == contributions(0, kCount));
     }
@@ -73,7 +75,7 @@ TEST("memory that a device never heard of is free at once") {
 
 TEST("each chunk of a tensor is let go of by itself") {
   Half half(offloaded_rotating);
-  // Rank 0's data open chunk 1. Chunk 0 begins at rank 1, who does not.
+  // The data of rank 0 starts chunk 1. Chunk 0 starts at rank 1, which never posts.
   const DevicePost post = half.fail_one(true)->posts.at(0);
   CHECK_EQUAL(post.key.chunk, 1u);
   CHECK_EQUAL(post.start, 0);

@@ -1,4 +1,4 @@
-// Devices and the plan `ring`, in which every rank's data open a chunk.
+// Tests of devices with the plan `ring`, in which the data of every rank starts one chunk.
 #include <set>
 
 #include "devices.h"
@@ -22,7 +22,8 @@ TEST("devices around a rotating ring reduce every size, in place or not, over ev
           CHECK(source == contributions(rank, count));
         }
       });
-      // A chunk without elements is nothing for a device: lines of 64 bytes, twice each size.
+      // A chunk without elements involves no device. Chunks are lines of 64 bytes, and each size is
+      // reduced twice.
       int chunks = 0;
       for (const std::size_t count : kSizes)
         chunks += 2 * std::min(size, static_cast<int>((count + 15) / 16));
@@ -31,7 +32,7 @@ TEST("devices around a rotating ring reduce every size, in place or not, over ev
   }
 }
 
-// Sums that round, so that the order of additions shows.
+// Return sums of values that round, so that the order of the additions shows in the bits.
 std::vector<std::vector<float>> sums(Ring& net) {
   std::vector<std::vector<float>> all(static_cast<std::size_t>(net.ranks.size()));
   on_every_rank(net.ranks.size(), [&](int rank) {
@@ -93,7 +94,7 @@ TEST("a device learns which rank's data open a chunk, and of no other chunk than
   CHECK_EQUAL(first->posts.size(), 1u);
   CHECK_EQUAL(first->posts[0].key.chunk, 0u);
   CHECK_EQUAL(first->posts[0].start, 1);
-  // Rank 0 has no device and opens chunk 2.
+  // Rank 0 has no device; its data starts chunk 2.
   std::vector<float> others = contributions(0, 4800);
   const auto theirs = ranks.engine(0).post(
       ranks.group(0), reduction(offloaded_rotating(3, 0), others.data(), others.data(), 4800),

@@ -1,4 +1,4 @@
-// A group some of whose ranks have a device that adds in the engine's stead.
+// Tests of a group in which some ranks have a device that adds in place of the engine.
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
@@ -46,7 +46,7 @@ TEST("any of the ranks may have a device and the others none") {
   }
 }
 
-// Bits of every type and reduction, as rank 0 has them.
+// Return the results of every type and reduction on rank 0.
 Bytes bits_of(Ring& net) {
   using wire::DType;
   using wire::ReduceOp;
@@ -60,7 +60,7 @@ Bytes bits_of(Ring& net) {
       on_every_rank(net.ranks.size(), [&](int rank) {
         Bytes& values = all[static_cast<std::size_t>(rank)];
         values.resize(kCount * item);
-        for (std::size_t i = 0; i < values.size(); ++i)  // no infinity, no NaN in any type
+        for (std::size_t i = 0; i < values.size(); ++i)  // no type has infinities or NaNs
           values[i] = static_cast<std::byte>((i * 31 + static_cast<std::size_t>(rank) * 57) % 90);
         Operation operation = reduction(net.plan(net.ranks.size(), rank), nullptr, nullptr, kCount);
         operation.dtype = dtype;
@@ -130,7 +130,8 @@ TEST("a device that never answers costs the operation its time, and says who is 
   });
 }
 
-// One operation of two frames at rank 0 of 2, and what its device may not say of it.
+// Post one operation of two frames at rank 0 of 2, let its device give a wrong answer, and return
+// the reason for which the engine refuses it.
 std::string refused(const std::function<void(wire::Header&)>& spoil, bool completes = false) {
   Ranks ranks(2, Kind::kStream, 1, small_engine(), true);
   Engine& engine = ranks.engine(0);
@@ -163,7 +164,8 @@ std::string refused(const std::function<void(wire::Header&)>& spoil, bool comple
 
 TEST("what a device says is checked before it is followed") {
   CHECK_EQUAL(refused([](wire::Header&) {}), "taken");
-  CHECK_EQUAL(refused([](wire::Header& h) { h.tag += 1; }), "taken");  // dropped: nothing is open
+  CHECK_EQUAL(refused([](wire::Header& h) { h.tag += 1; }),
+              "taken");  // dropped: no such operation is open
   CHECK_EQUAL(refused([](wire::Header& h) { h.length = 4092; }),
               "a frame of 4160 bytes does not end where it says");
   CHECK_EQUAL(refused([](wire::Header& h) { h.chunk = 1; }), "a frame of chunk 1, which is none");
@@ -200,7 +202,7 @@ TEST("a rank may leave when it has its result, while other devices are still at 
     Ring net(3, Kind::kStream, {});
     for (int rank = 0; rank < 3; ++rank) {
       net.add(rank, [rank] {
-        // A slow device, not a way to wait for something.
+        // Simulate a slow device. The sleep does not wait for an event.
         if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       });
     }

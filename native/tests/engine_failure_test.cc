@@ -1,4 +1,4 @@
-// What goes wrong, and how every rank learns of it.
+// Tests of failures, and of how every rank learns about them.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -31,7 +31,8 @@ TEST("an operation that a rank never posts times out and says whom it waited for
       CHECK(job->failure.fault == Fault::kTimeout);
       CHECK(says(job, " Timed out ") && says(job, "rank 2 (which has not posted it)"));
     });
-    // The third rank comes late: it learns what happened, unless all that it needs is there.
+    // The third rank posts late. It learns of the failure, unless all the data that it needs has
+    // arrived.
     std::vector<float> values(1000);
     const auto job = ranks.engine(2).post(
         ranks.group(2), reduction(direct(3, 2), values.data(), values.data(), 1000), true);
@@ -49,7 +50,7 @@ TEST("after a timeout the next operation of the group works, and late frames har
       operation.timeout_ns = kSecond / 10;
       const auto job = ranks.engine(0).post(ranks.group(0), operation, true);
       CHECK(job->failure.fault == Fault::kTimeout);
-    }  // its memory is gone
+    }  // the memory of the operation is gone
     std::vector<float> late(kCount);
     const auto job = ranks.engine(1).post(
         ranks.group(1), reduction(mesh(2, 1), late.data(), late.data(), kCount), true);
@@ -112,7 +113,8 @@ TEST("an aborted group is not taken for one that was closed, whatever the reason
         ranks.engine(1).abort_group(ranks.group(1), "rank 2 closed the group: it ended");
       }
       if (rank != 0) return;
-      // It may still come from rank 2, and would go on if rank 1 had left in good order.
+      // Rank 2 could still send the message, so the operation would go on if rank 1 had left in
+      // good order.
       std::vector<std::byte> bytes(100);
       const auto job = ranks.engine(0).post(
           ranks.group(0), message(true, bytes.data(), bytes.size(), -1, 5), false);
@@ -171,7 +173,7 @@ TEST("closing a group finishes what can be finished and fails what cannot") {
       }
       CHECK(refused);
     });
-    ranks.open();  // another life on the same links
+    ranks.open();  // a new epoch on the same links
     on_every_rank(2, [&](int rank) {
       std::vector<float> values = contributions(rank, 5000);
       finish(ranks.engine(rank),
@@ -193,7 +195,7 @@ TEST("closing an engine ends the waits of its own threads and its peers' operati
         ranks.engine(2).close(kSecond);
         return;
       }
-      // Ranks 0 and 1, and two threads of rank 2, which will not see their operations done.
+      // Ranks 0 and 1 and two threads of rank 2 post operations, all of which fail.
       const int rank = std::min(worker, 2);
       std::vector<float> values(1000);
       const auto job = ranks.engine(rank).post(
@@ -271,7 +273,7 @@ TEST("the loss of the last rail is a typed failure on both ends") {
                                     reduction(mesh(2, worker), values.data() + i * 1'000'000,
                                               values.data() + i * 1'000'000, 1'000'000),
                                     false));
-    // One more that its peer never posts: it cannot end well.
+    // Post one more operation that the peer never posts, so it cannot succeed.
     std::vector<float> alone(100);
     const auto lost = ranks.engine(worker).post(
         ranks.group(worker),
@@ -299,7 +301,8 @@ TEST("an engine that vanishes from shared memory is noticed at its control socke
 
 TEST("an arena without room fails the operation, tells the peer, and the engine goes on") {
   for (const bool half : {false, true}) {
-    // 2 MiB hold the rings and little else: no staging slot, or no partial sums, find room.
+    // An arena of 2 MiB holds the rings and little else, so there is no room for staging slots or
+    // partial sums.
     EngineOptions options;
     options.arena_bytes = 2u << 20;
     options.memory_segment_bytes = options.wire_segment_bytes = 1u << 20;

@@ -1,4 +1,4 @@
-// Operations for which the process has no memory: none is left half begun.
+// Tests of operations for which the process has too little memory: no operation stays half begun.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -12,10 +12,10 @@
 namespace slackline::test {
 namespace {
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they map terabytes
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers map terabytes
 
-// While this lives, the process may have `more` bytes of addresses than it has now, and what other
-// tests have left free in its heap is taken.
+// A limit on the address space of the process while the object lives: `more` bytes beyond its
+// current size. Free heap memory that other tests left behind is taken, so that it does not count.
 class Limit {
  public:
   explicit Limit(std::size_t more) {
@@ -38,7 +38,7 @@ class Limit {
     Block* next;
   };
   void set(std::size_t more) const {
-    char text[32] = {};  // and no stream, which would need memory
+    char text[32] = {};  // a stream would need memory
     const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     const ssize_t length = ::read(fd, text, sizeof text - 1);
     ::close(fd);
@@ -51,7 +51,7 @@ class Limit {
   Block* taken_ = nullptr;
 };
 
-// Addresses that take no memory until they are touched.
+// An address range that takes no memory until it is touched.
 class Addresses {
  public:
   explicit Addresses(std::size_t bytes) : bytes_(bytes) {
@@ -108,7 +108,7 @@ TEST("an operation that memory ends under while it begins fails, and so does all
   const auto open = p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 3), false);
   std::shared_ptr<Job> job;
   {
-    // Room for the segments, and for few of the frames that are queued.
+    // The limit leaves room for the segments but not for all queued frames.
     const Limit limit(kSegments * sizeof(Segment) + (4u << 20));
     job = p.engine.post(*p.group, send_to(1, words.start, kBytes, 7), true);
   }

@@ -1,4 +1,5 @@
-// Point to point between engines: order, sizes, any source, a ring that is full.
+// Tests of point-to-point messages between engines: order, sizes, receives from any source, and a
+// full ring.
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -38,7 +39,7 @@ TEST("messages of one tag keep their order, those of different tags need none") 
       std::vector<Bytes> buffers;
       std::vector<std::shared_ptr<Job>> jobs;
       for (int i = 0; i < kMessages; ++i) {
-        // The receiver takes the tags in another order than they are sent in.
+        // The receiver posts the tags in another order than the sender.
         const int tag = rank == 0 ? i % 5 : 4 - i % 5;
         const auto id = static_cast<unsigned>(i / 5 * 5 + tag);
         const std::size_t bytes = 1 + id * 777;
@@ -67,7 +68,8 @@ TEST(
     FaultState late;
     late.delay_ns = 3'000'000;
     const std::uint64_t before = ranks.engine(0).counters()["sleeps"];
-    ranks.engine(0).set_fault(ranks.link(0, 1), -1, late);  // wakes it, and so it sleeps once more
+    ranks.engine(0).set_fault(ranks.link(0, 1), -1,
+                              late);  // the call wakes the engine, which then sleeps once more
     until([&] { return ranks.engine(0).counters()["sleeps"] > before; }, "a sleep");
     for (int turn = 0; turn < 5; ++turn) {
       Bytes got(100);
@@ -85,7 +87,8 @@ TEST("sends that are done at once reach a slow reader, though nobody waits for t
   Ranks ranks(2, Kind::kStream);
   const Bytes words = pattern(60'000, 1);
   until([&] { return ranks.engine(0).counters()["sleeps"] > 0; }, "the first engine's sleep");
-  // Twice what a socket holds; each is copied, so done when posted.
+  // Send twice the amount that a socket holds. Each message is copied, so it is finished once
+  // posted.
   for (int i = 0; i < 20; ++i) {
     const auto job = ranks.engine(0).post(ranks.group(0), send_to(1, words.data(), 60'000), false);
     if (i == 0) finish(ranks.engine(0), job);
@@ -146,7 +149,8 @@ TEST("thousands of short messages to a receiver that is late all arrive") {
 }
 
 TEST("a writer that sleeps before a full ring wakes when the reader has made room") {
-  // The reader is played by hand and answers nothing: only the ring's own bell can wake the engine.
+  // The test plays the reader and sends nothing back, so only a write to the eventfd can wake the
+  // engine.
   Engine engine(small_engine());
   Arena arena(4u << 20);
   new (arena.allocate(sizeof(Doorbell))) Doorbell{};
@@ -159,7 +163,7 @@ TEST("a writer that sleeps before a full ring wakes when the reader has made roo
   ShmRail hand(arena, std::make_unique<PeerArena>(engine.arena().fd(), engine.arena().capacity()),
                ::dup(engine.doorbell_fd()), y, ours, theirs);
   const auto group = engine.open_group(1, 0, {-1, link}, false);
-  constexpr std::size_t kMessages = 400;  // four rings full
+  constexpr std::size_t kMessages = 400;  // enough to fill the ring four times
   const Bytes words = pattern(3000, 1);
   std::vector<std::shared_ptr<Job>> jobs;
   for (std::size_t i = 0; i < kMessages; ++i)
@@ -170,7 +174,7 @@ TEST("a writer that sleeps before a full ring wakes when the reader has made roo
   Recorder sink;
   until(
       [&] {
-        // Reads only when the engine is certain to sleep: it has found the ring full long since.
+        // Read only when the engine surely sleeps, because it found the ring full some time ago.
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
         hand.poll(nobody, sink);
         hand.notify();

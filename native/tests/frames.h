@@ -1,4 +1,4 @@
-// Frames made by hand, and a peer played by the test at the other end of a stream.
+// Handmade frames, and a peer that the test plays at the other end of a stream socket.
 #pragma once
 
 #include <poll.h>
@@ -40,7 +40,7 @@ inline wire::Header header_of(wire::FrameKind kind) {
   return h;
 }
 
-// Fills in length and checksums and gives the frame's bytes.
+// Fill in the length and checksums of a frame and return its bytes.
 inline Bytes seal(wire::Header header, const Bytes& payload = {}) {
   header.length = static_cast<std::uint32_t>(payload.size());
   header.payload_checksum = payload.empty() ? 0 : crc32c(0, payload.data(), payload.size());
@@ -51,7 +51,8 @@ inline Bytes seal(wire::Header header, const Bytes& payload = {}) {
   return out;
 }
 
-// A point-to-point DATA frame from rank `source`, whole in one segment.
+// Return the header of a point-to-point DATA frame from rank `source` that holds a whole message in
+// one segment.
 inline wire::Header message_header(std::uint32_t epoch, int source, int tag, std::uint32_t sequence,
                                    std::size_t bytes) {
   wire::Header h = header_of(wire::FrameKind::kData);
@@ -65,7 +66,7 @@ inline wire::Header message_header(std::uint32_t epoch, int source, int tag, std
   return h;
 }
 
-// The other end of a stream rail, in the test's hands.
+// The far end of a stream rail, whose frames the test writes and reads itself.
 class Hand {
  public:
   explicit Hand(int fd) : fd_(fd) {}
@@ -80,7 +81,8 @@ class Hand {
       done += static_cast<std::size_t>(n);
     }
   }
-  // The next frame that is no PROBE, or none when the stream ended or `milliseconds` passed.
+  // Return the next frame other than PROBE, or nothing when the stream ended or `milliseconds`
+  // passed.
   std::optional<Frame> read(int milliseconds = 10'000) {
     for (;;) {
       std::optional<Frame> frame = read_any(milliseconds);
@@ -95,7 +97,7 @@ class Hand {
     if (!fill(frame.payload.data(), frame.payload.size(), milliseconds)) return std::nullopt;
     return frame;
   }
-  // The next frame of a kind; others are dropped on the way.
+  // Return the next frame of a kind and drop others before it.
   Frame expect(wire::FrameKind kind) {
     for (;;) {
       std::optional<Frame> frame = read();
@@ -103,7 +105,7 @@ class Hand {
       if (frame->header.kind == static_cast<std::uint8_t>(kind)) return std::move(*frame);
     }
   }
-  // A clean end: closing with something unread is a reset.
+  // End the stream cleanly. Closing a socket with unread data would reset the connection instead.
   void end() { ::shutdown(fd_, SHUT_WR); }
   void hang_up() {
     if (fd_ >= 0) ::close(fd_);
@@ -124,7 +126,7 @@ class Hand {
   int fd_;
 };
 
-// An engine as rank 0 whose only peer, rank 1, is played by hand over `rails` streams.
+// An engine as rank 0 whose only peer, rank 1, is played by the test over `rails` stream sockets.
 struct Played {
   explicit Played(int rails = 1, const EngineOptions& options = small_engine(), bool redial = false)
       : engine(options) {
@@ -146,7 +148,7 @@ struct Played {
   std::shared_ptr<Group> group;
 };
 
-// A frame with its number on the link.
+// Return the bytes of a frame with this sequence number on the link.
 inline Bytes numbered(wire::Header h, std::uint32_t sequence, const Bytes& payload = {}) {
   h.sequence = sequence;
   return seal(h, payload);
@@ -164,7 +166,7 @@ inline bool acknowledges(Hand& hand, std::uint32_t next) {
   return false;
 }
 
-// Takes what a rail hands over and keeps a copy.
+// A sink that keeps a copy of every frame that a rail delivers.
 struct Recorder final : FrameSink {
   std::byte* landing(Link&, const wire::Header&, Job**) override { return landing_memory; }
   void arrive(Link&, const wire::Header& header, const Payload& payload) override {

@@ -1,5 +1,5 @@
-// The numerics contract of kernels.h, one element at a time: slow, plain, and sharing no code with
-// it.
+// A reference implementation of the contract of kernels.h. It computes one element at a time and
+// shares no code with the kernels.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@
 
 namespace slackline::test {
 
-// Element types of the reference that C++ lacks; `bits` is what lies in memory.
+// Element types that C++ lacks; `bits` is their memory representation.
 struct Half {
   std::uint16_t bits;
 };
@@ -103,7 +103,7 @@ bool is_nan(T x) {
   return x != x;
 }
 
-// Calls visit(dtype, T()) for every dtype and its element type here.
+// Call visit(dtype, T()) for every dtype, where T is its element type in the reference.
 template <class Visit>
 void for_each_dtype(Visit visit) {
   using wire::DType;

@@ -31,7 +31,8 @@ std::vector<const kernels::Table*> tables() {
   return found;
 }
 
-// Any bits, so among floats every kind; half of them near 1, so that sums are not all infinite.
+// Return a value with random bits, which gives every kind of float. Half of the values are near 1,
+// so that not all sums are infinite.
 template <class T>
 T any(std::mt19937_64& random) {
   const std::uint64_t bits = random();
@@ -55,7 +56,8 @@ std::vector<T> many(std::size_t count, unsigned seed) {
   return values;
 }
 
-// Equal bits; of NaNs made by arithmetic, only that they are NaNs.
+// Return whether the bits are equal. For NaNs produced by arithmetic it is enough that both values
+// are NaN.
 template <class T>
 bool same(std::span<const T> actual, std::span<const T> expected, ReduceOp op) {
   if (std::memcmp(actual.data(), expected.data(), actual.size_bytes()) == 0) return true;
@@ -87,8 +89,8 @@ std::string name(const kernels::Table& table, DType dtype, ReduceOp op, int n, s
          std::to_string(count);
 }
 
-// Folds `count` elements that start `shift` elements (and a few more at each target) past an
-// aligned address, and checks every target and the bytes around it.
+// Fold `count` elements that start `shift` elements (and a few more in each target) after an
+// aligned address, and check every target and the bytes around it.
 template <class T>
 void check_fold(const kernels::Table& table, DType dtype, ReduceOp op,
                 const std::vector<std::vector<T>>& inputs, const std::vector<T>& expected, int n,
@@ -265,7 +267,7 @@ TEST("rounding to a half is to the nearest, ties to even, around every half valu
     std::mt19937 random(3);
     for (int i = 0; i < 200000; ++i)
       values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(random())));
-    // Adding zero and dividing by nothing: -0 becomes 0, all else is rounded alone.
+    // Adding zero and dividing by one turns -0 into 0; any other value is only rounded.
     const std::vector<T> zeros(values.size(), T{0});
     for (const auto* table : tables()) {
       std::vector<T> result(values.size());

@@ -1,4 +1,4 @@
-// The lab's switch without its ports: frames and times in, frames and times out.
+// Tests of the lab's switch without its ports: frames and times go in, frames and times come out.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -31,7 +31,7 @@ std::vector<std::byte> frame_to(int host, int nic, std::size_t bytes, int mark) 
   return frame;
 }
 
-// A fabric of three hosts with two NICs, and a clock that only the test moves.
+// A fabric of three hosts with two NICs, and a simulated clock that the test advances.
 class World : private Outlet {
  public:
   explicit World(std::uint64_t rate = 0) : fabric_(3, 2, rate, *this) {}
@@ -43,7 +43,7 @@ class World : private Outlet {
     send(from, frame_to(to, 0, bytes, mark));
   }
   void send(int from, std::vector<std::byte> frame) { fabric_.arrive(now_ns, from, 0, frame); }
-  // Lets time pass until nothing moves any more.
+  // Advance the clock until no frame is left in the fabric.
   std::vector<Delivery> finish() {
     while (fabric_.due_ns() != kNever) {
       now_ns = fabric_.due_ns();
@@ -90,9 +90,9 @@ TEST("the lab's fabric gives a broadcast to all others and strange addresses to 
   auto everybody = frame_to(0, 0, 100, 0);
   std::fill_n(everybody.begin() + kVirtioBytes, 6, std::byte{0xFF});
   world.send(1, everybody);
-  world.send(1, frame_to(0, 1, 100, 0));  // of another NIC
-  world.send(1, frame_to(3, 0, 100, 0));  // a host that is not there
-  world.send(1, frame_to(1, 0, 100, 0));  // its own
+  world.send(1, frame_to(0, 1, 100, 0));  // belongs to another NIC
+  world.send(1, frame_to(3, 0, 100, 0));  // addresses a host that does not exist
+  world.send(1, frame_to(1, 0, 100, 0));  // addresses the sender itself
   world.send(1, std::vector<std::byte>(kHeadBytes - 1));
   std::vector<int> hosts;
   for (const Delivery& each : world.finish()) hosts.push_back(each.host);
@@ -133,12 +133,12 @@ TEST("the lab's fabric reorders what it is asked to: a frame is overtaken by tho
 
 TEST("the lab's fabric passes a path's rate to the nanosecond and drops what finds it full") {
   World world;
-  world.path(0, 1, {.rate = 1'000'000});  // 1 byte a microsecond
+  world.path(0, 1, {.rate = 1'000'000});  // 1 byte per microsecond
   for (int i = 0; i < 3; ++i) world.send(0, 1, 1000);
   const auto delivered = world.finish();
   for (int i = 0; i < 3; ++i) CHECK_EQUAL(delivered[i].at_ns, (i + 1) * kMs);
   for (int i = 0; i < 2000; ++i) world.send(0, 1, 1000);
-  CHECK_EQUAL(world.finish().size(), 1049u);  // 1 MiB, and the frame on its way
+  CHECK_EQUAL(world.finish().size(), 1049u);  // 1 MiB in the queue and one frame being sent
   CHECK_EQUAL(world.counters(0, 1).overflowed, 951u);
 }
 
@@ -157,7 +157,7 @@ TEST("the lab's fabric brings a frame to its port when its delay is over, not be
   World world(1'000'000);
   world.path(0, 2, {.delay_ns = 10 * kMs});
   world.send(0, 2, 1000, 0);
-  world.send(1, 2, 1000, 1);  // is not held up by a frame that is still on its way
+  world.send(1, 2, 1000, 1);  // not delayed by a frame that is still in flight
   const auto delivered = world.finish();
   CHECK_EQUAL(delivered[0].at_ns, kMs);
   CHECK_EQUAL(delivered[0].mark(), 1);
@@ -175,7 +175,7 @@ TEST("the lab's fabric loses the same frames for the same seed and others for an
   CHECK(lost(1, 1) != lost(2, 1));
   CHECK(lost(1, 1) != lost(1, 2));
   const std::size_t kept = lost(1, 1).size();
-  CHECK(kept > 36 && kept < 60);  // four standard deviations of 48
+  CHECK(kept > 36 && kept < 60);  // within four standard deviations of the mean 48
 }
 
 TEST("the lab's fabric goes on drawing lots where a fault stays, whatever else changes") {
@@ -275,7 +275,7 @@ TEST("the lab's fabric spares a super-frame that was sent before a fault about p
 
 TEST("the lab's fabric weighs a super-frame as the packets that it stands for") {
   auto frame = frame_to(1, 0, 14 + 20 + 32 + 3 * 1448, 0);
-  frame[kHeadBytes + 20 + 12] = std::byte{0x80};  // 32 bytes of TCP header
+  frame[kHeadBytes + 20 + 12] = std::byte{0x80};  // a TCP header of 32 bytes
   CHECK_EQUAL(wire_bytes(frame), 14u + 20 + 32 + 3 * 1448);
   Virtio header;
   header.gso_type = kGsoTcp4;

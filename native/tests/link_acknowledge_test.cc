@@ -1,4 +1,5 @@
-// When a link acknowledges long frames, and when it counts what the peer acknowledges and grants.
+// Tests of acknowledgements: when a link acknowledges long frames, and when it counts the peer's
+// acknowledgements and grants.
 #include <algorithm>
 
 #include "frames.h"
@@ -6,9 +7,9 @@
 namespace slackline::test {
 namespace {
 
-constexpr std::size_t kPart = 128u << 10;  // of a message, in a frame of its own
+constexpr std::size_t kPart = 128u << 10;  // part of a message, sent as one frame
 
-// An engine that one thread drives, and a message of `parts` frames that comes to it.
+// An engine driven by one thread, and a message of `parts` frames that arrives at it.
 struct Message {
   explicit Message(std::size_t parts) : words(pattern(parts * kPart, 6)), got(words.size()) {
     job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
@@ -18,7 +19,8 @@ struct Message {
     options.wire_segment_bytes = kPart;
     return options;
   }
-  // Brings the next frame; returns the number below which an ACK says that all have come, or 0.
+  // Write the next frame. Return the frame number below which an ACK confirms all frames, or 0
+  // without an ACK.
   std::uint32_t bring(const Bytes& frame) {
     p.hand().write(frame);
     const std::uint64_t before = p.engine.counters()["tcp_frames_received"];
@@ -91,7 +93,7 @@ TEST("a grant that comes before its operation is posted counts when it is") {
   h.flags = wire::kFlagToSender;
   h.offset = 1'000'000;
   p.hand().write(numbered(h, 1));
-  // The engine has read the grant when it has answered the frame behind it.
+  // The engine has processed the grant once it acknowledges the frame that follows it.
   p.hand().write(numbered_message(2, 7, 0, pattern(100'000, 9)));
   CHECK(acknowledges(p.hand(), 3));
   const Bytes words = pattern(1'000'000, 10);

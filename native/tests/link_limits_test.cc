@@ -1,5 +1,5 @@
-// What a peer may have an engine keep: one that sends more is cut off, one that keeps to the rules
-// never is.
+// Tests of the limits on memory that a peer can make an engine use. A peer that exceeds a limit is
+// cut off; one that keeps to the protocol never is.
 #include <string>
 
 #include "frames.h"
@@ -11,12 +11,12 @@ constexpr std::size_t kPool = 4u << 20;
 constexpr std::uint32_t kMostHeld = 139'264;
 constexpr std::uint32_t kMostAhead = 262'144;
 
-// A message that the hand sends without having been asked, the `sequence`-th frame of the link.
+// Send a message that the engine has not asked for, as frame `sequence` of the link.
 void say(Hand& hand, std::uint32_t sequence, int tag, const Bytes& words) {
   hand.write(numbered(message_header(1, 1, tag, 0, words.size()), sequence, words));
 }
 
-// What an operation with the peer ends with, now that the peer has been cut off.
+// Return the error message of an operation with a peer that has been cut off.
 std::string last_words(Played& p) {
   until([&] { return !p.engine.link_alive(p.link); }, "the end of the link");
   std::byte got{};
@@ -38,7 +38,7 @@ TEST("a peer that sends more than may wait here is cut off, though its link woul
   Bytes got(words.size());
   finish(p.engine, p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 5), true));
   CHECK(got == words);
-  say(p.hand(), kFit + 1, 5 + (1 << 16), words);  // in the room of the one that was taken
+  say(p.hand(), kFit + 1, 5 + (1 << 16), words);  // uses the room of the message that was received
   finish(p.engine,
          p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 5 + (1 << 16)), true));
   say(p.hand(), kFit + 2, 1 << 17, words);
@@ -85,7 +85,7 @@ TEST("a payload that claims a grant which nothing has given is not kept") {
   Played p;
   const Bytes words = pattern(100'000, 3);
   std::uint32_t sequence = 0;
-  for (int i = 0; i < 100; ++i) {  // 10 MB, more than the pool
+  for (int i = 0; i < 100; ++i) {  // 10 MB, more than the eager pool
     wire::Header h = message_header(1, 1, i, 0, words.size());
     h.flags = 0;
     p.hand().write(numbered(h, ++sequence, words));
@@ -134,7 +134,7 @@ TEST("a contribution that comes twice while others are awaited is refused") {
 }
 
 TEST("a peer that posts more than may wait is never cut off: its own engine holds back") {
-  // The first messages fill the pool; of the others more wait than may ask for grants, and none is
+  // The first messages fill the eager pool. More messages wait than may request grants, and none is
   // received before all are posted.
   constexpr std::size_t kLong = 20;
   constexpr std::size_t kBrief = 5000;

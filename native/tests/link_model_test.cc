@@ -1,5 +1,5 @@
-// The link's promises hold in every order of events: see model/world.h for the events, and
-// slackline_link_model for larger explorations.
+// Model checking of the link: its guarantees hold in every order of events. model/world.h defines
+// the events; the program slackline_link_model makes larger explorations.
 #include <algorithm>
 #include <cstdio>
 
@@ -10,7 +10,7 @@ namespace slackline::model {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kMostStates = 300;  // for the sanitizers a part will do
+constexpr std::uint64_t kMostStates = 300;  // sanitizers are slow, so explore only a part
 #else
 constexpr std::uint64_t kMostStates = ~std::uint64_t{0};
 #endif

@@ -1,4 +1,5 @@
-// The rails of a link: signs of life, redial, and what operations say when there is none.
+// Tests of the rails of a link: probes, reconnection, and the messages of operations when no rail
+// is left.
 #include <algorithm>
 #include <optional>
 
@@ -33,7 +34,7 @@ TEST("a probe is answered on the rail that it names, with the times of both ends
   CHECK_EQUAL(answer.header.chunk, 1);
   CHECK_EQUAL(answer.header.offset, 12'345u);
   CHECK(answer.header.total > 0 && answer.header.total <= answer.header.tag);
-  p.hand(1).write(seal(probe_of(7, 1)));  // a rail that there is not
+  p.hand(1).write(seal(probe_of(7, 1)));  // a rail that does not exist
   p.hand(1).write(seal(probe_of(1, 99)));
   CHECK_EQUAL(expect_probe(p.hand(1)).header.offset, 99u);
 }
@@ -68,7 +69,7 @@ TEST("a link with redial waits for a new rail, and the frame goes again over tha
   const Bytes sent = words();
   const auto job = p.engine.post(*p.group, send_to(1, sent.data(), sent.size()), false);
   const Frame first = p.hand().expect(wire::FrameKind::kData);
-  p.hand().write(Bytes(64));  // nonsense: the engine gives the rail up
+  p.hand().write(Bytes(64));  // not a frame, so the engine gives the rail up
   CHECK(!p.engine.wait(*job, kSecond / 50));
   CHECK(p.engine.link_alive(p.link));
   Hand& again = p.add_rail(0);
@@ -156,11 +157,11 @@ TEST("what is posted while the only rail is broken and not replaced yet waits fo
   wire::Header h = message_header(1, 1, 0, 0, long_one.size());
   h.sequence = 1;
   const Bytes frame = seal(h, long_one);
-  CHECK(!p.engine.wait(*first, 0));  // it will not look after its rails again for some time
+  CHECK(!p.engine.wait(*first, 0));  // the engine checks its rails again only after some time
   p.hand().write(frame);
   p.hand().hang_up();
-  finish(p.engine, first);  // the acknowledgement finds nobody there
-  // This one has to tell the peer that it may send, this one has something to send.
+  finish(p.engine, first);  // the connection is closed, so the acknowledgement is lost
+  // The second operation must grant the peer permission to send, and the third must send data.
   const auto second = p.engine.post(*p.group, receive_from(1, more.data(), more.size(), 1), false);
   const auto third = p.engine.post(*p.group, send_to(1, brief.data(), brief.size(), 2), false);
   Hand& next = p.add_rail(0);

@@ -1,4 +1,5 @@
-// A link over wires, its peer played by hand: numbering, acknowledgement, damage.
+// Tests of a link over wires whose peer is played by the test: numbering, acknowledgement, damaged
+// frames.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -20,7 +21,8 @@ TEST("a frame that comes twice is used once, and acknowledged again") {
   CHECK(got == first);
   CHECK(acknowledges(p.hand(), 2));
   p.hand().write(numbered_message(1, 0, 0, first));
-  // The first acknowledgement may have been lost with a rail: silence would leave the peer waiting.
+  // The first acknowledgement may have been lost with a rail, so the engine must repeat it or the
+  // peer would wait forever.
   CHECK(acknowledges(p.hand(), 2));
   const auto two = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
   p.hand().write(numbered_message(2, 0, 1, second));
@@ -50,7 +52,7 @@ TEST("frames of two rails may overtake each other") {
 
 TEST("a short frame that closes the gap before a long one has both acknowledged") {
   Played p(2);
-  const Bytes brief = pattern(1000, 1);  // too short to be acknowledged by itself
+  const Bytes brief = pattern(1000, 1);  // too short for an acknowledgement of its own
   const Bytes bulk = pattern(70'000, 2);
   Bytes got_brief(brief.size());
   Bytes got_bulk(bulk.size());
@@ -86,7 +88,7 @@ TEST("numbers go past the largest one") {
   Engine engine(small_engine());
   Link link(engine, 0, "test", false, ~0u - 1);
   CHECK(link.admit(~0u - 1));
-  CHECK(link.admit(1));  // 0 is not a number
+  CHECK(link.admit(1));  // 0 is not a valid number
   CHECK(!link.admit(1));
   CHECK(link.admit(~0u));
   CHECK(!link.admit(~0u));
@@ -123,7 +125,7 @@ TEST("a damaged frame ends its rail; what was not acknowledged goes over the oth
 
 TEST("losing a rail repeats the acknowledgement on the one that is left") {
   Played p(2);
-  const Bytes words = pattern(1000, 5);  // too short to be acknowledged by itself
+  const Bytes words = pattern(1000, 5);  // too short for an acknowledgement of its own
   Bytes got(words.size());
   const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
   p.hand(0).write(numbered_message(1, 0, 0, words));
@@ -133,14 +135,14 @@ TEST("losing a rail repeats the acknowledgement on the one that is left") {
 }
 
 TEST("a resent frame whose memory has been overwritten since does not cost the second rail") {
-  // An all_reduce in place: what was sent is overwritten by the result, which proves that it
-  // arrived. Then the rail dies before the acknowledgement has come.
+  // In an all_reduce in place the result overwrites the sent data, and its arrival proves that the
+  // data arrived. The rail then dies before the acknowledgement has come.
   Played p(2);
   std::vector<float> values(30'000);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = contribution(0, i);
   const std::vector<float> mine = values;
   auto exchange = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{4}, 2, 0, 1,
-                                            true, false, true);  // in one segment
+                                            true, false, true);  // as one segment
   exchange->append(Verb::kSend, 1, 0, false);
   exchange->append(Verb::kCopy, 1, 0, false);
   const auto job = p.engine.post(
@@ -153,7 +155,7 @@ TEST("a resent frame whose memory has been overwritten since does not cost the s
   }
   CHECK(sent && sent->payload.size() == values.size() * sizeof(float));
   CHECK(std::memcmp(sent->payload.data(), mine.data(), sent->payload.size()) == 0);
-  // The result is half of the frame short of being whole, then the rail dies.
+  // The rail dies when half of the result's frame has arrived.
   wire::Header h = sent->header;
   h.source = 1;
   h.acknowledge = 0;
@@ -179,7 +181,7 @@ TEST("a resent frame whose memory has been overwritten since does not cost the s
 }
 
 TEST("a partial sum that comes again does not spoil the one that was made of it") {
-  // Rank 0 adds what rank 1 sends, sends the sum back and waits for the result.
+  // Rank 0 adds the data that rank 1 sends, sends the sum back and waits for the result.
   std::vector<float> values(30'000, 1.0f);
   Played p(2);
   auto program = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{4}, 2, 0, 1,
@@ -202,7 +204,7 @@ TEST("a partial sum that comes again does not spoil the one that was made of it"
   const Bytes frame = numbered(h, 1, two);
   p.hand(0).write(frame);
   until([&] { return p.engine.counters()["bytes_reduced"] > 0; }, "the addition");
-  // In two pieces, or it would not be led to where it belongs.
+  // Write the frame in two pieces; otherwise it would not be stored directly at its destination.
   const std::uint64_t before = p.engine.counters()["tcp_bytes_received"];
   p.hand(1).write(Bytes(frame.begin(), frame.begin() + 5000));
   until([&] { return p.engine.counters()["tcp_bytes_received"] == before + 5000; }, "a piece");
@@ -258,14 +260,15 @@ TEST("well-formed frames of seeded nonsense end operations, never the engine") {
 TEST("an urgent message overtakes those that wait for the wire") {
   const Bytes bulk = pattern(200'000, 1);
   const Bytes urgent = pattern(200'000, 2);
-  Played p;  // ends before the memory that it still sends from
+  Played p;  // declared later than the memory it sends from, so it is destroyed first
   std::vector<std::shared_ptr<Job>> jobs;
   for (int tag = 1; tag <= 12; ++tag) {
     Operation operation = send_to(1, bulk.data(), bulk.size(), tag);
     operation.priority = 5;
     jobs.push_back(p.engine.post(*p.group, operation, false));
   }
-  // Eager sends fill the socket and the rail's queue; the rest is still the link's to order.
+  // Eager sends fill the socket and the queue of the rail. The link still decides the order of the
+  // rest.
   const auto last = p.engine.post(*p.group, send_to(1, urgent.data(), urgent.size(), 99), false);
   int before = 0;
   for (;;) {

@@ -1,5 +1,5 @@
-// Runs every registered test whose sentence contains the first argument (default: all), and tells
-// how long it took if that was a second or more.
+// Runs every registered test whose sentence contains the first argument (default: all), and prints
+// the duration of each test that took a second or more.
 #include <chrono>
 #include <cstdio>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Faults that a stream rail inflicts on itself, in a simulated time.
+// Tests of the faults that a stream rail injects into its own frames, in simulated time.
 #include <vector>
 
 #include "../src/engine/clock.h"
@@ -37,7 +37,7 @@ TEST("the fates of a seed are always the same, and another seed has others") {
 TEST("delay and rate say when a packet leaves, and none leaves before the one before it") {
   FaultState state;
   state.delay_ns = 5 * kMs;
-  state.rate = 1'000'000;  // a kilobyte each millisecond
+  state.rate = 1'000'000;  // a kilobyte per millisecond
   Injector injector(state);
   CHECK_EQUAL(injector.fate(0, 1000).release_ns, 6 * kMs);
   CHECK_EQUAL(injector.fate(0, 1000).release_ns, 7 * kMs);
@@ -65,7 +65,7 @@ TEST("shares are kept: one in a hundred is lost, one in ten comes twice") {
     lost += fate.drop;
     twice += fate.copies == 2;
   }
-  // Five standard deviations of a binomial: 157 and 474.
+  // The limits are five standard deviations of a binomial distribution: 157 and 474.
   CHECK(lost > 1000 - 160 && lost < 1000 + 160);
   CHECK(twice > 10'000 - 480 && twice < 10'000 + 480);
   CHECK(!first_fate(FaultState{}).drop);
@@ -75,7 +75,7 @@ struct Faulty {
   explicit Faulty(const FaultState& state) : pair(socket_pair()), rail(pair.first, kJobCode, true) {
     rail.inject(state);
   }
-  // Sends frame `sequence` and says what the peer sees of it by `now_ns`.
+  // Send frame `sequence`. arrived() returns the frames that the peer has received.
   void send(std::uint32_t sequence) {
     wire::Header h = header_of(wire::FrameKind::kData);
     h.sequence = sequence;

@@ -12,7 +12,7 @@
 namespace slackline::test {
 namespace {
 
-// One end: an arena with its doorbell word, an eventfd and a ring to read.
+// An end of a shared-memory rail: an arena with its doorbell word, an eventfd and a ring to read.
 struct End {
   End() : arena(4u << 20), bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     doorbell = new (arena.allocate(sizeof(Doorbell))) Doorbell{};
@@ -70,7 +70,7 @@ std::size_t some_size(std::uint32_t i) { return i * 2654435761u % (ShmRail::kInl
 
 TEST("frames of all sizes go around the end of a ring unharmed") {
   Pair pair;
-  constexpr std::uint32_t kFrames = 2000;  // some 30 times around
+  constexpr std::uint32_t kFrames = 2000;  // about 30 times around the ring
   for (std::uint32_t i = 1; i <= kFrames; ++i) {
     while (!pair.push(i, some_size(i))) CHECK(pair.right_rail->poll(pair.link, pair.sink));
     if (i % 7 == 0) pair.right_rail->poll(pair.link, pair.sink);
@@ -132,7 +132,7 @@ TEST("a fault holds frames back, in order, until they are due or it is over") {
   CHECK(pair.right_rail->poll(pair.link, pair.sink));
   CHECK_EQUAL(pair.sink.frames.size(), 2u);
   pair.left_rail->inject(std::nullopt);
-  CHECK(pair.push(4, 10));  // behind what still waits
+  CHECK(pair.push(4, 10));  // sent after the frames that still wait
   pair.left_rail->tick(0);
   CHECK(pair.right_rail->poll(pair.link, pair.sink));
   CHECK_EQUAL(pair.sink.frames.size(), 4u);
@@ -146,7 +146,7 @@ TEST("only a sleeper is rung, and once") {
   pair.left_rail->notify();
   CHECK(!pair.right.rung());
   pair.right.doorbell->sleeping.store(1);
-  pair.left_rail->notify();  // nothing was pushed since
+  pair.left_rail->notify();  // nothing was pushed since the last call
   CHECK(!pair.right.rung());
   CHECK(pair.push(2, 10));
   CHECK(pair.push(3, 10));

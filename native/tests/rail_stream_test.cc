@@ -14,7 +14,7 @@
 namespace slackline::test {
 namespace {
 
-// A rail that reads what the test writes.
+// A stream rail that reads the bytes written by the test.
 struct Reader {
   Reader() : engine(tiny()), link(engine, 0, "test") {
     const auto [ours, theirs] = socket_pair();
@@ -30,7 +30,7 @@ struct Reader {
     while (rail->poll(link, sink, 0)) {
     }
   }
-  // Writes `bytes`, closes the other end and reads everything.
+  // Write `bytes`, close the other end and read everything.
   Fault feed(const Bytes& bytes) {
     for (std::size_t done = 0; done < bytes.size() && !rail->failure();) {
       const std::size_t n = std::min<std::size_t>(32u << 10, bytes.size() - done);
@@ -51,7 +51,7 @@ struct Reader {
   std::unique_ptr<Hand> hand;
 };
 
-// Both ends of a TCP connection over the loopback interface.
+// Return both ends of a TCP connection over the loopback interface.
 std::pair<int, int> tcp_pair() {
   sockaddr_in place{};
   place.sin_family = AF_INET;
@@ -68,7 +68,7 @@ std::pair<int, int> tcp_pair() {
   return {caller, called};
 }
 
-// Whether a socket has, before `limit_ms` are over, what its reader said it waits for.
+// Return whether a socket has, within `limit_ms`, as much data as its reader asked to be woken for.
 bool readable(int fd, int limit_ms = 1000) {
   pollfd one{fd, POLLIN, 0};
   return ::poll(&one, 1, limit_ms) == 1;
@@ -99,7 +99,7 @@ TEST("a stream gives the frames that went in, in order, whatever their sizes") {
       h.sequence = static_cast<std::uint32_t>(++next);
       Bytes sealed = seal(h, payload);
       std::memcpy(&h, sealed.data(), sizeof h);
-      if (next % 2 == 0) {  // acknowledged over another rail before it was begun here
+      if (next % 2 == 0) {  // the frame was acknowledged over another rail before it was begun here
         const Bytes passing(100'000);
         writer.enqueue(h, passing.data(), 100'000);
         writer.release(h.sequence);
@@ -136,11 +136,11 @@ TEST("who leaves something in the socket is told of it, whatever he had waited f
   const Bytes frame = data_frame(1, 200'000);
   hand.write(Bytes(frame.begin(), frame.begin() + 50'000));
   CHECK(readable(ours));
-  reader.poll_until_quiet();  // from here on it waits for much of the payload
+  reader.poll_until_quiet();  // from here on the rail waits for a larger part of the payload
   hand.write(Bytes(frame.begin() + 50'000, frame.end()));
   hand.write(data_frame(2, 100));
   hand.write(data_frame(3, 8'000));
-  reader.sink.others_wait = true;  // so that it reads once each time
+  reader.sink.others_wait = true;  // so that the rail reads only once each time
   while (reader.sink.frames.size() < 3) {
     CHECK(readable(ours));
     CHECK(reader.rail->poll(reader.link, reader.sink, 0));
@@ -180,7 +180,7 @@ TEST("the limit on unsent bytes follows the rate that TCP has seen") {
   socklen_t size = sizeof limit;
   CHECK(::getsockopt(ours, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, &size) == 0);
   CHECK_EQUAL(limit, rail.unsent_limit());
-  CHECK(most > 128 << 10);  // a loopback interface carries more than 200 Mbit/s
+  CHECK(most > 128 << 10);  // a loopback interface is faster than 200 Mbit/s
   ::close(theirs);
 }
 
@@ -279,21 +279,21 @@ TEST("seeded damage to a stream of good frames never lets a wrong frame through"
       stream.insert(stream.end(), frame.begin(), frame.end());
     }
     switch (random() % 4) {
-      case 0:  // cut
+      case 0:  // truncated
         stream.resize(random() % stream.size());
         break;
-      case 1:  // a few bits
+      case 1:  // a few flipped bits
         for (unsigned n = 1 + random() % 4; n > 0; --n)
           stream[random() % stream.size()] ^= static_cast<std::byte>(1u << random() % 8);
         break;
-      case 2: {  // a piece is missing
+      case 2: {  // a missing piece
         const auto at = static_cast<std::ptrdiff_t>(random() % stream.size());
         const auto rest = static_cast<std::size_t>(std::ssize(stream) - at);
         stream.erase(stream.begin() + at,
                      stream.begin() + at + static_cast<std::ptrdiff_t>(random() % rest));
         break;
       }
-      default: {  // a piece came twice
+      default: {  // a repeated piece
         const std::size_t at = random() % stream.size();
         const Bytes piece(stream.begin() + static_cast<std::ptrdiff_t>(at), stream.end());
         stream.insert(stream.begin() + static_cast<std::ptrdiff_t>(random() % stream.size()),

@@ -1,4 +1,5 @@
-// How UDP rails share a line: a queue of 256 KiB before a link of 1 Gbit/s, in simulated time.
+// Tests of UDP rails that share a line: a queue of 256 KiB before a link of 1 Gbit/s, in simulated
+// time.
 #include <numeric>
 
 #include "udp_network.h"
@@ -6,9 +7,9 @@
 namespace slackline::test {
 namespace {
 
-constexpr double kLine = 125e6;  // bytes a second
+constexpr double kLine = 125e6;  // bytes per second
 
-// Rails that send as much as they may through one queue.
+// Several rails that send as fast as they may through one queue.
 struct Shared {
   explicit Shared(std::size_t flows, const Weather& weather = {}, std::int64_t apart_ns = 0)
       : before(flows) {
@@ -22,7 +23,7 @@ struct Shared {
   void start(std::size_t i) {
     network.feed(rails[i], 1, 1u << 30, [](std::uint32_t) { return 131'072u; });
   }
-  // Each flow's share of the line over the next `ns`.
+  // Return the share of the line that each flow uses over the next `ns` nanoseconds.
   std::vector<double> shares(std::int64_t ns) {
     for (std::size_t i = 0; i < rails.size(); ++i) before[i] = bytes(i);
     queue.longest_ns = 0;
@@ -52,7 +53,7 @@ TEST("a UDP rail fills the line and not the queue") {
   Shared line(1);
   line.network.run(line.network.now() + 100 * kMillisecond);
   CHECK(line.shares(400 * kMillisecond)[0] > 0.9);
-  CHECK(line.queue.longest_ns < kMillisecond);  // of the two that the queue holds
+  CHECK(line.queue.longest_ns < kMillisecond);  // the full queue would hold 2 ms
 }
 
 TEST(
@@ -62,7 +63,7 @@ TEST(
   const double without = fair.shares(500 * kMillisecond)[0];
   const double with = lossy.shares(500 * kMillisecond)[0];
   CHECK(with > 0.9 * without);
-  // What was lost was sent again, and hardly anything else.
+  // The rail resent the lost packets and hardly any others.
   CHECK(lossy.sent(0).resent < lossy.sent(0).packets / 50);
 }
 

@@ -14,7 +14,8 @@ struct Case {
   Weather there, back;
 };
 
-// Sends frames both ways and checks that they arrive once, whole, and that nothing is left behind.
+// Send frames in both directions and check that each arrives once and whole, and that no state is
+// left behind.
 void exchange(const Case& c, unsigned seed, std::uint32_t frames = 300) {
   UdpNetwork network(seed);
   const std::size_t a = network.join(

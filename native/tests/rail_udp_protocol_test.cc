@@ -1,4 +1,5 @@
-// A UDP rail's protocol at its edges: frames that are given up, silence, strangers and nonsense.
+// Tests of the limits of the UDP protocol: released frames, silence, foreign and malformed
+// datagrams.
 #include <array>
 
 #include "udp_network.h"
@@ -8,7 +9,7 @@ namespace {
 
 constexpr std::uint32_t kLong = 131'072;
 
-// One end fed by hand.
+// An end of a UDP rail; the test supplies its datagrams.
 struct Alone {
   explicit Alone(std::uint64_t receive_window = 1u << 20)
       : link(network.link()), protocol({.job = kJobCode, .receive_window = receive_window}) {}
@@ -45,7 +46,7 @@ struct Alone {
   std::int64_t now = kSecond;
 };
 
-// The bytes of a frame as they are cut.
+// Return the bytes of a frame before they are cut into fragments.
 Bytes frame_bytes(std::uint32_t sequence, std::uint32_t length) {
   const wire::Header header = data_header(sequence, length);
   Bytes bytes(sizeof header + length);
@@ -64,7 +65,7 @@ TEST("a frame released on its way over UDP is not read again, and the peer lets 
   UdpSender& sender = network.end(a).protocol->sender();
   auto payload = std::make_unique<Bytes>(payload_of(7), payload_of(7) + kLong);
   sender.enqueue(data_header(7, kLong), payload->data(), kLong);
-  network.run(network.now());  // the first window's worth is on its way
+  network.run(network.now());  // the data of the first window is in flight
   network.end(a).out.down = true;
   network.run(network.now() + 2 * kMillisecond);
   CHECK(network.end(a + 1).protocol->receiver().held_bytes() > 0);
@@ -201,15 +202,17 @@ TEST("packets that contradict themselves or another are refused") {
   const Bytes frame = frame_bytes(1, 4000);
   const auto total = static_cast<std::uint32_t>(frame.size());
   const auto refused = [&](const Bytes& datagram) { return end.refusals(datagram) == 1; };
-  CHECK(refused(end.data(0, 0, 100, total, 0, piece(frame, 0, 100))));  // unit too small
-  CHECK(refused(end.data(0, 0, 9000, total, 0, frame)));                // too large
-  CHECK(refused(end.data(0, 0, 1000, 63, 0, piece(frame, 0, 63))));     // less than a header
+  CHECK(refused(end.data(0, 0, 100, total, 0, piece(frame, 0, 100))));  // the unit is too small
+  CHECK(refused(end.data(0, 0, 9000, total, 0, frame)));                // the unit is too large
+  CHECK(refused(end.data(0, 0, 1000, 63, 0, piece(frame, 0, 63))));     // shorter than a header
   CHECK(refused(end.data(0, 0, 1000, 64 + kMaxPayload + 1, 0, piece(frame, 0, 1000))));
-  CHECK(refused(end.data(0, 0, 1000, total, 500, piece(frame, 500, 1000))));  // not a multiple
-  CHECK(refused(end.data(0, 0, 1000, total, 5000, piece(frame, 0, 1000))));   // past the end
+  CHECK(refused(
+      end.data(0, 0, 1000, total, 500, piece(frame, 500, 1000))));  // not a multiple of the unit
+  CHECK(refused(end.data(0, 0, 1000, total, 5000, piece(frame, 0, 1000))));  // beyond the end
   CHECK(refused(end.data(0, 0, 1000, total, 1000, piece(frame, 1000, 999))));
   CHECK(refused(end.data(0, 0, 1000, total, 4000, piece(frame, 3064, 1000))));
-  CHECK(refused(end.data(0, 0, 1000, total + 1, 0, piece(frame, 0, 1000))));  // not what it says
+  CHECK(refused(
+      end.data(0, 0, 1000, total + 1, 0, piece(frame, 0, 1000))));  // contradicts the header inside
   CHECK(refused(end.data(0, kUdpOpenFrames, 1000, total, 0, piece(frame, 0, 1000))));
   CHECK(refused(end.data(0x8000'0000, 0, 1000, total, 0, piece(frame, 0, 1000))) == false);
   CHECK_EQUAL(end.protocol.receiver().held_bytes(), 0u);
@@ -217,7 +220,7 @@ TEST("packets that contradict themselves or another are refused") {
   CHECK(refused(end.data(1, 0, 1000, total + 8, 2000, piece(frame, 2000, 1000))));
   CHECK(refused(end.data(1, 0, 1024, total, 2048, piece(frame, 2048, 1024))));
   CHECK(!refused(end.data(1, 0, 1000, total, 0, piece(frame, 0, 1000))));
-  CHECK(!refused(end.data(2, 0, 1000, total, 1000, Bytes(1000))));  // again, and ignored
+  CHECK(!refused(end.data(2, 0, 1000, total, 1000, Bytes(1000))));  // repeated, therefore ignored
   CHECK(!refused(end.data(3, 0, 1000, total, 2000, piece(frame, 2000, 1000))));
   CHECK(!refused(end.data(4, 0, 1000, total, 3000, piece(frame, 3000, 1000))));
   CHECK(end.sink.seen.empty());
@@ -262,8 +265,8 @@ TEST("a CLOSE ends the rail, or the process") {
   }
 }
 
-// Whatever comes with a right checksum must neither crash the rail nor cost it memory without
-// bound.
+// Malformed datagrams with a correct checksum must neither crash the rail nor make it use memory
+// without bound.
 TEST("nonsense with the right checksum does a UDP rail no harm") {
   std::mt19937_64 dice(11);
   const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(dice() % n); };
@@ -289,7 +292,8 @@ TEST("nonsense with the right checksum does a UDP rail no harm") {
       packet.seal(kJobCode);
       try {
         end.receive(Alone::flat(packet));
-      } catch (const Failure&) {  // a frame of nonsense came together: not what the checker expects
+        // A malformed frame was completed, which the checker does not expect.
+      } catch (const Failure&) {
       }
       end.now += below(1000) * kMicrosecond;
       if (below(10) == 0) end.protocol.sender().enqueue(data_header(1, 3000), payload_of(1), 3000);

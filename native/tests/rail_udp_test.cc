@@ -125,7 +125,7 @@ TEST("a UDP rail that gave up says so, and the peer's process is not taken for d
 TEST("a UDP rail does without the kernel's cutting where that is refused, and counts it") {
   const auto [x, y] = udp_pair();
   UdpEnd a(x), b(y);
-  const int on = 1;  // the kernel cuts only what it makes checksums for
+  const int on = 1;  // the kernel segments only packets whose checksum it computes
   CHECK(::setsockopt(x, SOL_SOCKET, SO_NO_CHECK, &on, sizeof on) == 0);
   a.last = 20;
   a.length = mixed_length;

@@ -1,4 +1,5 @@
-// Engines of one process as ranks: every pair joined by socket pairs or by shared memory.
+// Several engines in one process as ranks. Every pair is connected by socket pairs or by shared
+// memory.
 #pragma once
 
 #include <fcntl.h>
@@ -30,11 +31,12 @@ constexpr std::uint32_t kJobCode = 0x5EED;
 inline EngineOptions small_engine() {
   EngineOptions options;
   options.arena_bytes = std::size_t{64} << 20;
-  options.wire_segment_bytes = 256u << 10;  // tests count on it, whatever the default
+  options.wire_segment_bytes = 256u << 10;  // tests rely on this value, independent of the default
   return options;
 }
 
-// Nothing happens in such an engine but what the calling thread does.
+// Return options of an engine without a progress thread, so that only the calling thread makes
+// progress.
 inline EngineOptions one_thread(std::size_t arena_bytes) {
   EngineOptions options = small_engine();
   options.arena_bytes = arena_bytes;
@@ -48,7 +50,7 @@ inline std::pair<int, int> socket_pair() {
   return {fds[0], fds[1]};
 }
 
-// Runs `body(rank)` for every rank in a thread of its own; throws what the first to fail threw.
+// Run `body(rank)` for every rank in a thread of its own, and rethrow the first exception.
 inline void on_every_rank(int ranks, const std::function<void(int)>& body) {
   std::exception_ptr first;
   std::mutex mutex;
@@ -71,7 +73,7 @@ class Ranks {
  public:
   struct Wire {
     int low, high, rail;
-    int low_fd, high_fd;  // duplicates, for cutting
+    int low_fd, high_fd;  // duplicates, used to cut the connection
   };
 
   Ranks(int size, std::function<Kind(int, int)> kind, int rails = 1,
@@ -127,7 +129,7 @@ class Ranks {
     return links[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
   }
 
-  // A new life of the group on the same links.
+  // Open a new group with the next epoch on the same links.
   void open() {
     ++epoch;
     groups.clear();
@@ -135,7 +137,7 @@ class Ranks {
       groups.push_back(
           engine(rank).open_group(epoch, rank, links[static_cast<std::size_t>(rank)], rank_order));
   }
-  // Ends one rail of a link, both ways.
+  // Shut down one rail of a link in both directions.
   void cut(int low, int high, int rail) {
     for (const Wire& wire : wires) {
       if (wire.low == low && wire.high == high && wire.rail == rail)
@@ -170,7 +172,7 @@ class Ranks {
   }
 };
 
-// --- programs, as slackline.plan.collective makes them ---
+// --- programs, as slackline.plan.collective generates them ---
 
 inline std::shared_ptr<Program> direct(int ranks, int rank,
                                        wire::Collective what = wire::Collective::kAllReduce) {
@@ -195,7 +197,8 @@ inline std::shared_ptr<Program> mesh(int ranks, int rank) {
   return p;
 }
 
-// One chunk's way around: reduced from rank `first` to the one before it, then passed on.
+// Append the steps of one chunk around a ring: it is reduced from rank `first` to the rank before
+// it, then the result is passed around.
 inline void go_around(Program& p, int ranks, int rank, int chunk, int first) {
   const int place = (rank - first + ranks) % ranks;
   const int next = (rank + 1) % ranks;
@@ -272,13 +275,14 @@ inline Operation receive_from(int peer, void* address, std::size_t bytes, int ta
   return message(true, address, bytes, peer, tag);
 }
 
-// Waits for the end and throws when it is a bad one.
+// Wait for the end of an operation and throw if it failed.
 inline void finish(Engine& engine, const std::shared_ptr<Job>& job) {
   CHECK(engine.wait(*job, -1));
   if (job->failure) fail(job->failure.message);
 }
 
-// What rank `rank` contributes at element `i`: small integers, exact in any order of summation.
+// Return element `i` of the data of rank `rank`. The values are small integers, whose sum is exact
+// in any order.
 inline float contribution(int rank, std::size_t i) {
   return static_cast<float>(static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101) -
                             50);
@@ -298,8 +302,8 @@ inline void check_sum(const float* values, std::size_t count, int ranks) {
   }
 }
 
-// Waits until `condition` holds; fails after a minute: under the thread sanitizer on a busy machine
-// a hundred megabytes in short packets take more than ten seconds.
+// Wait until `condition` holds, and fail after a minute. With ThreadSanitizer on a busy machine a
+// hundred megabytes in short packets take more than ten seconds.
 inline void until(const std::function<bool()>& condition, const char* what) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!condition()) {

@@ -1,5 +1,5 @@
-// UDP rails without sockets: ends joined by a network that loses, repeats, delays and damages
-// packets from a seed, in a time of its own.
+// A simulated network for UDP rails. It loses, repeats, delays and damages packets according to a
+// seed, in simulated time and without sockets.
 #pragma once
 
 #include <algorithm>
@@ -21,17 +21,17 @@ namespace slackline::test {
 constexpr std::int64_t kMicrosecond = 1000;
 constexpr std::int64_t kMillisecond = 1'000'000;
 
-// What one direction does to datagrams.
+// The faults and delays that a network applies to the datagrams of one direction.
 struct Weather {
   double loss = 0;
   double duplicate = 0;
   double corrupt = 0;
   std::int64_t delay_ns = 50 * kMicrosecond;
-  std::int64_t jitter_ns = 0;  // of each packet for itself, so they overtake each other
+  std::int64_t jitter_ns = 0;  // drawn for each packet, so packets may overtake each other
   bool down = false;
 };
 
-// A queue that all flows through it share: packets that find it full are dropped.
+// A queue that several flows share; it drops packets that arrive while it is full.
 struct Bottleneck {
   double bytes_per_second = 125e6;
   std::int64_t buffer_bytes = 256 << 10;
@@ -39,7 +39,7 @@ struct Bottleneck {
   std::uint64_t dropped = 0;
   std::int64_t longest_ns = 0;
 
-  // When the packet is through, or nothing.
+  // Return when the packet has passed the queue, or nothing when the queue is full.
   std::optional<std::int64_t> pass(std::size_t bytes, std::int64_t now_ns) {
     const std::int64_t waits = std::max<std::int64_t>(0, busy_until_ns - now_ns);
     const double queued = static_cast<double>(waits) * bytes_per_second / 1e9;
@@ -54,7 +54,7 @@ struct Bottleneck {
   }
 };
 
-// Payloads of any length up to 1 MiB that differ from frame to frame.
+// Return payload memory of up to 1 MiB whose content differs from frame to frame.
 inline const std::byte* payload_of(std::uint32_t sequence) {
   static const Bytes bytes = pattern((1u << 20) + 4096, 7);
   return bytes.data() + sequence * 67 % 4096;
@@ -68,7 +68,7 @@ inline wire::Header data_header(std::uint32_t sequence, std::uint32_t length) {
   return header;
 }
 
-// Checks that every frame comes once and with its bytes; keeps none.
+// A sink that checks that every frame arrives once and unchanged. It keeps no frames.
 struct Checker final : FrameSink {
   std::byte* landing(Link&, const wire::Header& header, Job**) override {
     if (!lands) return nullptr;
@@ -110,7 +110,7 @@ class UdpNetwork {
     Checker sink;
     std::size_t peer = 0;
     Weather out;
-    Bottleneck* bottleneck = nullptr;  // that its packets pass
+    Bottleneck* bottleneck = nullptr;  // the queue that its packets pass, or null
     std::function<void(End&)> feed;    // called when there is room for another frame
     std::uint64_t packets = 0;
   };
@@ -122,7 +122,7 @@ class UdpNetwork {
     for (auto& end : ends_) end->protocol->receiver().abandon(end->sink);
   }
 
-  // Two ends of a rail; gives the index of the first, the other is the next.
+  // Connect two ends of a rail and return the index of the first; the second has the next index.
   std::size_t join(const Weather& there = {}, const Weather& back = {},
                    const UdpProtocol::Options& options = {.job = kJobCode,
                                                           .receive_window = 4u << 20}) {
@@ -139,7 +139,7 @@ class UdpNetwork {
   std::int64_t now() const { return now_ns_; }
   Link& link() { return link_; }
 
-  // Frames `first` to `last` with lengths from `length`, as the queue has room for them.
+  // Enqueue frames `first` to `last`, with lengths given by `length`, whenever the queue has room.
   void feed(std::size_t index, std::uint32_t first, std::uint32_t last,
             std::function<std::uint32_t(std::uint32_t)> length) {
     end(index).feed = [next = first, last, length = std::move(length)](End& end) mutable {
@@ -151,7 +151,7 @@ class UdpNetwork {
     };
   }
 
-  // Goes on until `done` or the time; true when done.
+  // Run the simulation until `done` or until the given time. Return true when done.
   bool run(std::int64_t until_ns, const std::function<bool()>& done = [] { return false; }) {
     for (std::size_t i = 0; i < ends_.size(); ++i) flush(i);
     while (!done()) {

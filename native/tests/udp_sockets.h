@@ -1,4 +1,4 @@
-// UDP rails over sockets.
+// UDP rails over real sockets.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace slackline::test {
 
-// An end of a rail with all that it needs.
+// An end of a UDP rail, with the engine and link that it needs.
 struct UdpEnd {
   explicit UdpEnd(int fd, std::size_t most_packet_bytes = kUdpMaxPacket)
       : engine(tiny()),
@@ -26,7 +26,7 @@ struct UdpEnd {
     options.arena_bytes = 2u << 20;
     return options;
   }
-  // Sends frames from `next` to `last` as there is room, and reads.
+  // Send frames `next` to `last` as far as there is room, and read what has arrived.
   void work(std::int64_t now = now_ns()) {
     rail->poll(link, sink, now);
     if (rail->due_ns() <= now) rail->tick(now);

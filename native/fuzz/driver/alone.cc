@@ -1,7 +1,7 @@
-// Drives a fuzzer without libFuzzer: its seeds, the files of the folders and files it is given,
-// then seeded mutations of all of them until the time is over.
+// A driver for a fuzzer without libFuzzer. It runs the seeds, the given files and the files of
+// given folders, then seeded mutations of all of them until the time is over.
 //   slackline_fuzz_NAME [-seconds=N] [-seed=N] [FILE or FOLDER]...
-// Whatever ends the process leaves the input in crash-NAME-SEED-NUMBER in the working directory.
+// An input that ends the process is left in crash-NAME-SEED-NUMBER in the working directory.
 #include <unistd.h>
 
 #include <csignal>
@@ -25,7 +25,7 @@
 namespace slackline::fuzz {
 namespace {
 
-constexpr unsigned kPatienceSeconds = 25;  // for one input
+constexpr unsigned kPatienceSeconds = 25;  // time limit of one input
 constexpr std::size_t kLongest = 4096;
 
 struct State {

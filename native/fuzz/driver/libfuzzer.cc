@@ -1,4 +1,5 @@
-// With `--write-seeds FOLDER` a fuzzer writes its seeds there and ends; libFuzzer does the rest.
+// With `--write-seeds FOLDER` a fuzzer writes its seeds to the folder and exits. libFuzzer provides
+// everything else.
 #include <cstdlib>
 #include <cstring>
 #include <fstream>

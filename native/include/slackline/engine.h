@@ -10,8 +10,8 @@ struct EngineOptions {
   std::size_t arena_bytes = std::size_t{1} << 36;
   std::size_t wire_segment_bytes = 128u << 10;    // segment size on links over a wire
   std::size_t memory_segment_bytes = 256u << 10;  // segment size between processes of one host
-  std::uint64_t eager_bytes = 256u
-                              << 10;  // of one operation, sent to a peer that has not posted it yet
+  // Bytes of one operation that may be sent to a peer before that peer has posted the operation.
+  std::uint64_t eager_bytes = 256u << 10;
   // A waiting caller polls for this long before it sleeps.
   int spin_microseconds = 20;
   // Without a progress thread only the calling threads make progress, so the work of a

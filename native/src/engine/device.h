@@ -16,8 +16,8 @@
 
 namespace slackline {
 
-// The identity of an operation at a device: the operation's tag and one chunk of its tensor. In a ring
-// each chunk may start at another rank. A plan of one chunk uses chunk 0.
+// The identity of an operation at a device: the operation's tag and one chunk of its tensor. In a
+// ring each chunk may start at another rank. A plan of one chunk uses chunk 0.
 struct DeviceKey {
   std::uint64_t tag;
   std::uint32_t chunk;
@@ -39,7 +39,7 @@ struct DevicePost {
   std::byte* memory;
 };
 
-// One frame for the device: header and payload, without a sequence number and without a payload
+// A frame for the device: header and payload, without a sequence number and without a payload
 // checksum.
 struct DeviceFrame {
   int port;  // the rank that sent the frame

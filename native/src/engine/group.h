@@ -36,7 +36,7 @@ class Group : public std::enable_shared_from_this<Group> {
         rank_order(rank_order) {}
 
   int size() const { return static_cast<int>(links.size()); }
-  // Rank of the peer behind `link`, or -1.
+  // Return the rank of the peer behind `link`, or -1.
   int rank_of(const Link& link) const {
     for (std::size_t i = 0; i < links.size(); ++i) {
       if (links[i] == &link) return static_cast<int>(i);

@@ -19,8 +19,8 @@ class Group;
 class Link;
 struct Job;
 
-// The identity of the operation that a frame belongs to. `role` distinguishes point-to-point sends and
-// receives, which contain the peer's rank, from collectives.
+// The identity of the operation that a frame belongs to. `role` distinguishes point-to-point sends
+// and receives, which contain the peer's rank, from collectives.
 struct Key {
   std::uint64_t tag;
   std::uint32_t epoch;
@@ -84,7 +84,7 @@ struct Chunk {
   std::byte* device_memory = nullptr;
 };
 
-// One segment that is queued to be sent.
+// A segment that is queued to be sent.
 struct SendItem {
   std::shared_ptr<Job> job;
   std::uint32_t chunk = 0;  // index into job->chunks

@@ -1,4 +1,5 @@
-// One rail of a link, and what the link knows about it: its state and its measured speed.
+// A rail of a link (a path to its peer), and what the link knows about it: its state and its
+// measured speed.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// One rank's part of a plan, compiled for the engine: for each chunk, the list of steps (a chain)
-// that every segment of the chunk passes through.
+// The part of a plan that one rank carries out, compiled for the engine: for each chunk, the list
+// of steps (a chain) that every segment of the chunk passes through.
 #pragma once
 
 #include <cstdint>

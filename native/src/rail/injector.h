@@ -31,7 +31,7 @@ class Injector {
     bool corrupt = false;
     int copies = 1;
     std::int64_t release_ns = 0;  // earliest departure; never before that of earlier packets
-    // This packet itself is late; its `release_ns` delays no other packet.
+    // The packet itself is late; its `release_ns` delays no other packet.
     bool overtaken = false;
   };
 

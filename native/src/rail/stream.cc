@@ -31,7 +31,7 @@ StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums, bool far)
     : WireRail(job, checksums), fd_(fd), far_(far), buffer_(new std::byte[kBufferBytes]) {
   ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_NONBLOCK);
   const int on = 1;
-  // Other stream sockets refuse the option, but have no such delay.
+  // Stream sockets other than TCP refuse the option, but have no such delay.
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   if (far_) {
     queue_bytes_ = kFarQueueBytes;
@@ -164,7 +164,7 @@ void StreamRail::keep_back() {
 
 void StreamRail::limit_unsent(int bytes) {
   unsent_limit_ = bytes;
-  // Other stream sockets refuse the option, but their buffers are short.
+  // Stream sockets other than TCP refuse the option, but their buffers are short.
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
 }
 

@@ -59,7 +59,8 @@ class UdpRail final : public WireRail {
   static constexpr std::size_t kCloses = 3;
   static constexpr std::int64_t kRetryNs = 1'000'000;  // when the system has no memory for a packet
   static constexpr std::int64_t kMtuCheckNs = 1'000'000'000;
-  // ICMP tells that nobody listens. One such message may be a stranger's, or older than the peer.
+  // ICMP reports that no process listens at the peer's port. A single report may be forged or older
+  // than the peer, so the rail fails only after this many reports over at least this time.
   static constexpr int kRefusals = 5;
   static constexpr std::int64_t kRefusedNs = 100'000'000;
 

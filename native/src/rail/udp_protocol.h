@@ -1,4 +1,4 @@
-// One end of a UDP rail without its socket: packets go in and come out, and the caller supplies the
+// An end of a UDP rail without its socket: packets go in and come out, and the caller supplies the
 // time.
 #pragma once
 

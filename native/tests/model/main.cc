@@ -1,5 +1,5 @@
 // slackline_link_model [FAILURES SUSPICIONS [MOST_STATES]]: explores every setting with that many
-// faults and tells how far it came.
+// faults and prints the number of states explored.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

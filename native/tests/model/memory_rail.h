@@ -1,4 +1,5 @@
-// A rail in memory whose frames move when the model checker says so, and a link's far end with it.
+// A rail in memory for the model checker, which decides when each frame moves. The far end of a
+// link uses one too.
 #pragma once
 
 #include <cstring>
@@ -12,14 +13,14 @@
 
 namespace slackline::model {
 
-// A frame under way. Its payload is read when it arrives, as late as a rail may, unless it was
-// released before.
+// A frame in flight. Its payload is read when the frame arrives, as late as a real rail may read
+// it, unless the frame was released before.
 struct Flying {
   wire::Header header{};
   const std::byte* payload = nullptr;
-  std::vector<std::byte> copy;  // of a released one
+  std::vector<std::byte> copy;  // of the payload of a released frame
   bool released = false;
-  // At the far end, once its first half is in.
+  // State at the receiver after the first half of the payload has arrived.
   bool begun = false;
   std::byte* destination = nullptr;
   bool owned = false;
@@ -34,7 +35,7 @@ struct Flying {
   }
 };
 
-// One direction of one rail's life.
+// A single direction of a rail, from its connection until its failure.
 struct Pipe {
   std::deque<Flying> frames;
   bool writer_gone = false;
@@ -57,14 +58,14 @@ class MemoryRail final : public WireRail {
     in_->frames.clear();
   }
 
-  // --- for the checker ---
+  // --- calls of the model checker ---
   void end(Fault fault) { fail(fault, "the model ends it"); }
   void take_next(std::size_t frame, bool whole) {
     next_ = frame;
     whole_ = whole;
   }
   void prefer(bool preferred) { counters_.bytes_sent = preferred ? 0 : 1; }
-  bool quiet = false;  // seems silent
+  bool quiet = false;  // the rail appears silent
   Pipe& out() { return *out_; }
   Pipe& in() { return *in_; }
 
@@ -149,7 +150,8 @@ class MemoryRail final : public WireRail {
     }
     std::memcpy(frame.destination, frame.payload, length / 2);
   }
-  // What a real rail checks: nobody may have changed the payload of a frame that is under way.
+  // Check that the payload of a frame in flight has not been changed, as a real rail does by its
+  // checksum.
   void check(const Flying& frame) const {
     CHECK_EQUAL(crc32c(0, &frame.header, 60), frame.header.header_checksum);
     if (checksums() && frame.header.length > 0)

@@ -80,7 +80,8 @@ class Search {
     forks_.push_back(Fork{number, world_->events()});
   }
 
-  // Walks back from the quiet states along the normal course.
+  // Count the states from which no quiet state (all operations finished) can be reached by normal
+  // events, by walking backwards from the quiet states.
   void judge() {
     result_.quiet_states = quiet_.size();
     std::vector<std::vector<Number>> before(numbers_.size());

@@ -1,5 +1,5 @@
-// Explores every order of events of a world, depth first: a state that was seen before is not
-// entered again, and to take another way the world is made anew and led to the fork.
+// A depth-first search through every order of events of a world. A known state is not explored
+// again. To try another event, the world is rebuilt and the events up to that point are repeated.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@ struct Explored {
   std::uint64_t states = 0;
   std::uint64_t transitions = 0;
   std::uint64_t quiet_states = 0;
-  std::uint64_t stuck_states = 0;  // from which no normal course leads to quiet
-  std::size_t longest = 0;         // events in a row
-  bool complete = true;            // else the limit of states was reached
+  std::uint64_t stuck_states = 0;  // no sequence of normal events leads from them to a quiet state
+  std::size_t longest = 0;         // most events in sequence
+  bool complete = true;            // false if the limit of states was reached
   std::vector<Event> way_to_stuck;
 };
 
-// Throws test::Failure with the events that lead to a broken promise.
+// Explore all orders of events. Throws test::Failure, with the events that lead to it, when a
+// guarantee of the link is broken.
 Explored explore(const Setting& setting, std::uint64_t most_states);
 
 std::string text(const std::vector<Event>& events);

@@ -1,4 +1,4 @@
-// What the model checker explores.
+// The settings that the model checker explores.
 #pragma once
 
 #include <vector>

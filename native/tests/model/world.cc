@@ -11,7 +11,7 @@
 namespace slackline::model {
 namespace {
 
-constexpr std::size_t kBorrowed = (64u << 10) + 64;  // longer than what a link copies
+constexpr std::size_t kBorrowed = (64u << 10) + 64;  // longer than a link copies
 constexpr int kIdleTag = 4000;
 
 const char* name_of(What what) {
@@ -24,7 +24,7 @@ const char* name_of(What what) {
 
 namespace {
 
-// Made once: every replay needs them again.
+// Return data for an operation. The data is cached because every replay needs it again.
 const std::vector<std::byte>& words(std::size_t bytes, unsigned seed) {
   static std::map<std::pair<std::size_t, unsigned>, std::vector<std::byte>> made;
   std::vector<std::byte>& found = made[{bytes, seed}];
@@ -100,7 +100,7 @@ void World::add_rail(int end, int index, std::shared_ptr<Pipe> out, std::shared_
   End& at = ends_[static_cast<std::size_t>(end)];
   rail->prefer((index == 1) == at.prefers_second);
   at.link->add_rail(index, "rail", std::move(rail));
-  at.link->rail(index)->next_probe_ns = WireRail::kNever;  // probes come with suspicion only
+  at.link->rail(index)->next_probe_ns = WireRail::kNever;  // only suspected rails are probed
 }
 
 void World::post(int end, bool receives, std::size_t bytes, int tag, unsigned seed) {
@@ -114,8 +114,8 @@ void World::post(int end, bool receives, std::size_t bytes, int tag, unsigned se
       *at.group, test::message(receives, memory.bytes.data(), bytes, 1 - end, tag), false);
 }
 
-// An all_reduce in place: `first` sends what it has, the other adds its own and sends the sum back,
-// to where the first one's was.
+// Post an all_reduce in place. End `first` sends its data; the other end adds its own and sends the
+// sum back into the same memory.
 void World::post_sum(int end, int first) {
   End& at = ends_[static_cast<std::size_t>(end)];
   auto program = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{4}, 2, end, 1,
@@ -136,8 +136,7 @@ void World::post_sum(int end, int first) {
 
 void World::post_work() {
   switch (setting_.work) {
-    case Work::kMessages:  // one that waits for its acknowledgement and one that is copied, each
-                           // way
+    case Work::kMessages:  // each way, one that needs an acknowledgement and one that is copied
       for (int end = 0; end < 2; ++end) {
         for (int tag = 1; tag <= 2; ++tag) {
           const std::size_t bytes = tag == 1 ? kBorrowed : 100;
@@ -151,7 +150,7 @@ void World::post_work() {
         }
       }
       break;
-    case Work::kSegments:  // of one message, led to one memory
+    case Work::kSegments:  // several segments of one message with the same destination
       post(1, true, 8192, 1, 1);
       post(0, false, 8192, 1, 1);
       break;
@@ -218,7 +217,7 @@ void World::happen(const Event& event) {
       here->end(Fault::kLink);
       break;
     case What::kNotice: {
-      // An orderly end is seen once everything before it was read.
+      // An orderly end is seen only after everything before it has been read.
       const bool orderly = setting_.kind == RailKind::kTcp && here->in().frames.empty();
       here->end(orderly ? Fault::kPeer : Fault::kLink);
       break;
@@ -252,7 +251,7 @@ void World::happen(const Event& event) {
   check();
 }
 
-// Both engines do what there is to do now; time plays no part in it.
+// Let both engines do all they can do now, without advancing time.
 void World::go_on() {
   for (End& end : ends_) {
     if (end.engine->wait(*end.idle, 0)) test::fail(end.idle->failure.message);

@@ -1,5 +1,5 @@
-// Two engines, one link between them with two rails in memory, some operations: a small world whose
-// every step is an event that the model checker chooses.
+// A small world for the model checker: two engines, one link between them with two rails in memory,
+// and some operations. Every step of the world is an event that the model checker chooses.
 #pragma once
 
 #include <array>
@@ -13,14 +13,15 @@ namespace slackline::model {
 
 enum class Work { kMessages, kSegments, kSums };
 
-// What is explored.
+// The scenario that is explored, and the number of faults in it.
 struct Setting {
   const char* name;
   Work work;
-  RailKind kind;             // datagrams may overtake each other on one rail
-  int failures = 1;          // ends of rails that may fail, in all
-  int suspicions = 1;        // rails that may seem silent, in all
-  bool preferences = false;  // either end may change its mind about the better rail, once
+  RailKind kind;       // datagrams on one rail may overtake each other
+  int failures = 1;    // limit of rail failures
+  int suspicions = 1;  // limit of rails that appear silent
+  // Each end may once change its preference for a rail.
+  bool preferences = false;
 };
 
 enum class What : std::uint8_t {
@@ -34,7 +35,8 @@ enum class What : std::uint8_t {
   kPrefer
 };
 
-// `end` is where it happens: who receives, whose rail fails or seems silent.
+// An event. `end` is the engine at which it happens: the receiver, or the one whose rail fails or
+// appears silent.
 struct Event {
   What what;
   std::uint8_t end;
@@ -52,15 +54,16 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  // What may happen next.
+  // Return the events that may happen next.
   std::vector<Event> events();
-  // Lets it happen and everything that follows from it at once; throws when a promise is broken.
+  // Perform an event and everything that immediately follows from it. Throws when a guarantee is
+  // broken.
   void happen(const Event& event);
-  // All that the future depends on.
+  // Return the whole state of the world as bytes.
   std::string state();
-  // Every operation is done and nothing is under way.
+  // Return whether every operation is finished and no frame is in flight.
   bool quiet();
-  // Whether an event is part of the world's normal course, and not a fault.
+  // Return whether an event belongs to the normal course of the world and is not a fault.
   static bool normal(const Event& event) {
     return event.what != What::kFail && event.what != What::kSuspect && event.what != What::kPrefer;
   }
@@ -68,7 +71,7 @@ class World {
  private:
   struct Memory {
     std::vector<std::byte> bytes;
-    const std::vector<std::byte>* wanted = nullptr;  // what a receiver must find
+    const std::vector<std::byte>* wanted = nullptr;  // data that the receiver must find
     std::shared_ptr<Job> job;
     bool seen_finished = false;
   };
@@ -80,7 +83,7 @@ class World {
     std::vector<std::unique_ptr<Memory>> sends, receives;
     bool prefers_second = false;
   };
-  struct Dialled {  // a new life of a rail, that the other end has not taken up yet
+  struct Dialled {  // a new connection of a rail that the other end has not accepted yet
     std::shared_ptr<Pipe> out, in;
   };
 

@@ -1,11 +1,11 @@
-// What the future of a world depends on, as bytes: two worlds with the same go on alike.
+// The state of a world as bytes. Two worlds with the same bytes behave the same from then on.
 #include <string>
 
 #include "world.h"
 
 namespace slackline {
 
-// What a link's future depends on.
+// Access to the private state of a link on which its further behaviour depends.
 struct LinkView {
   static void write(const Link& link, std::string& state) {
     const auto put = [&](auto value) {
