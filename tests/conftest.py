@@ -1,7 +1,7 @@
-"""Settings of all tests.
+"""The settings of all tests.
 
-Tests that simulate circuits are skipped where a tool is missing; hypothesis draws the same examples
-every time, however slow the machine is; and every process that a test starts obeys SIGINT.
+Tests that simulate circuits are skipped when a tool is missing. Hypothesis draws the same examples
+every time, however slow the machine is. Every process that a test starts reacts to SIGINT.
 """
 
 import signal
@@ -14,14 +14,14 @@ from slackline import circuit
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("repeatable")
 
-# A shell starts a job in its background with SIGINT ignored, and processes hand that down to the
-# processes that they start. Tests that interrupt a process need it to listen.
+# A shell starts background jobs with SIGINT ignored, and child processes inherit that. Tests that
+# interrupt a process need SIGINT to work, so the default handler is restored.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that simulate circuits are skipped where the tools for it are missing."""
+    """Skip tests that simulate circuits when a tool for simulation is missing."""
     simulating = [item for item in items if "simulates" in item.keywords]
     if simulating and (reason := circuit.missing_tools()):
         for item in simulating:

@@ -1,4 +1,4 @@
-"""Files stay small enough to be one idea each."""
+"""Tests of file sizes: a file stays small enough to hold one idea."""
 
 from pathlib import Path
 

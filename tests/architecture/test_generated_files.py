@@ -1,4 +1,5 @@
-"""What is generated is committed, and is what the generator gives now."""
+"""Tests of generated files: each one is committed and equals the current output of its
+generator."""
 
 import difflib
 from pathlib import Path

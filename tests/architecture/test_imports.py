@@ -1,4 +1,4 @@
-"""What an import may bring along, seen from a fresh interpreter."""
+"""Tests of the modules that an import loads, made in a fresh interpreter."""
 
 import ast
 import subprocess
@@ -18,7 +18,7 @@ TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit")
 
 
 def run(code: str) -> str:
-    """What the code prints in a new interpreter; its errors are this test's."""
+    """Return the output of the code in a new interpreter. An error there fails this test."""
     command = [sys.executable, "-W", "error", "-c", code]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=110).stdout
 
@@ -78,7 +78,8 @@ def test_the_package_offers_the_error_tree() -> None:
 
 
 def names_imported(path: Path) -> set[str]:
-    """The modules that the file imports, and `module.name` for each name it takes from one."""
+    """Return the modules that the file imports, and `module.name` for each name that it imports
+    from one."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

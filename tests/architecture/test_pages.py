@@ -1,4 +1,4 @@
-"""The pages name what the code has."""
+"""Tests of the documentation: its tables name the options and commands that exist in the code."""
 
 from pathlib import Path
 
@@ -9,7 +9,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def rows(page: str) -> set[str]:
-    """The first cells of the page's tables that are code: | `name` | ... |"""
+    """Return the first cells of the rows `| `name` | ...` in the page's tables, without the
+    backquotes."""
     lines = (ROOT / page).read_text().splitlines()
     return {line.split("`")[1] for line in lines if line.startswith("| `")}
 

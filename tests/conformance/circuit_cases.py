@@ -1,4 +1,4 @@
-"""What circuits are asked to sum."""
+"""The reductions that circuits are tested with."""
 
 from conformance_vectors import EVERY_CASE, LONG_CASES, SPECIAL_CASES
 

@@ -1,4 +1,5 @@
-"""One set of vectors for every executor: inputs that depend on their name alone, and the bits."""
+"""The test vectors that all executors share: inputs that depend only on the case, and the bits of
+the results."""
 
 import ctypes
 import itertools
@@ -46,13 +47,13 @@ REDUCTIONS = tuple(
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One reduction of vectors."""
+    """A reduction of vectors: element type, operation and length."""
 
     dtype: DType
     op: ReduceOp
     count: int
     special: bool = False
-    """Of special values, for which `count` is ignored."""
+    """Use special values such as NaN and infinities; `count` is then ignored."""
 
     def inputs(self, ranks: int) -> tuple[Array, ...]:
         if self.special:
@@ -60,7 +61,7 @@ class Case:
         return vectors(self.dtype, self.count, MOST_RANKS)[:ranks]
 
     def expected(self, plan: str, ranks: int, order: Order) -> Array:
-        """What every rank must have after an all_reduce."""
+        """Return the result that every rank must have after an all_reduce."""
         return _expected(self, plan, ranks, order)
 
 
@@ -89,7 +90,7 @@ FEW_CASES = (
 
 @cache
 def vectors(dtype: DType, count: int, ranks: int) -> tuple[Array, ...]:
-    """`ranks` vectors of random numbers."""
+    """Return `ranks` vectors of `count` random numbers."""
     generator = np.random.default_rng([dtype, count])
     if dtype in FLOATS:
         values = generator.standard_normal((ranks, count)).astype(np.float32)
@@ -105,7 +106,8 @@ def vectors(dtype: DType, count: int, ranks: int) -> tuple[Array, ...]:
 
 @cache
 def special_vectors(dtype: DType, ranks: int) -> tuple[Array, ...]:
-    """Every pair of special values in ranks 0 and 1, and each value often in the others."""
+    """Return vectors in which ranks 0 and 1 have every pair of special values, and the other ranks
+    have each value often."""
     values = special_values(dtype)
     pairs = np.array(list(itertools.product(range(len(values)), repeat=2)))
     columns = [pairs[:, 0], pairs[:, 1]]
@@ -115,7 +117,8 @@ def special_vectors(dtype: DType, ranks: int) -> tuple[Array, ...]:
 
 
 def special_values(dtype: DType) -> Array:
-    """Zeros of both signs, infinities, NaN, the largest, the smallest, and what just rounds."""
+    """Return zeros of both signs, infinities, NaN, the largest and smallest values, and values that
+    round."""
     if dtype is DType.BFLOAT16:
         bits = [0x0000, 0x8000, 0x3F80, 0xBF80, 0x7F80, 0xFF80, 0x7FC0, 0x7F7F, 0xFF7F]
         return np.array([*bits, 0x0001, 0x8001, 0x0080, 0x3F81, 0x3B80], np.uint16)
@@ -142,10 +145,11 @@ def all_reduce_plan(name: str, ranks: int) -> CollectivePlan:
 
 
 def same_bits(found: Array, expected: Array, dtype: DType) -> bool:
-    """Equal to the bit, so that zeros of different sign differ; but any NaN is as good as another.
+    """Return whether two arrays have equal bits, so that zeros of different sign differ. All NaNs
+    count as equal.
 
-    Which NaN comes out of two is the processor's choice (it keeps the payload of one operand, and
-    vector code may swap them), so the contract only says where one is.
+    The processor chooses which NaN results from two (it keeps the payload of one operand, and
+    vector code may swap the operands), so the contract only says which elements are NaN.
     """
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return False
@@ -162,12 +166,13 @@ def _values(array: Array, dtype: DType) -> Array:
 
 
 def options(**changes: Any) -> NicOptions:
-    """The defaults with an arena that eight ranks of one process can afford."""
+    """Return the default options with an arena small enough for eight ranks in one process."""
     return NicOptions(**{"arena_bytes": 256 << 20, **changes})
 
 
 class Memory:
-    """Where the buffers of one operation live: in registered memory of the group, or outside."""
+    """The memory for the buffers of an operation: registered memory of the group, or private
+    memory."""
 
     def __init__(self, group: Group, *, registered: bool) -> None:
         self._group = group
@@ -176,7 +181,7 @@ class Memory:
         self._private: list[Array] = []
 
     def hold(self, array: Array) -> Array:
-        """A copy of `array` there; lives until the memory is given back."""
+        """Return a copy of `array` in this memory. The copy is valid until the memory is freed."""
         if not self._registered or array.nbytes == 0:
             self._private.append(array.copy())
             return self._private[-1]
@@ -189,7 +194,7 @@ class Memory:
         return held
 
     def empty(self, count: int, dtype: DType) -> Array:
-        """Room for `count` elements, full of what no result should show."""
+        """Return room for `count` elements, filled with a pattern that no result contains."""
         return self.hold(np.full(count * dtype.itemsize, 0x55, np.uint8).view(numpy_dtype(dtype)))
 
     def give_back(self) -> None:
@@ -201,7 +206,8 @@ class Memory:
 
 @contextmanager
 def memory(group: Group, *, registered: bool) -> Iterator[Memory]:
-    """Memory that is given back at the end; no array of it may be used after."""
+    """Provide memory and free it at the end of the context. Its arrays must not be used
+    afterwards."""
     held = Memory(group, registered=registered)
     try:
         yield held
@@ -210,5 +216,5 @@ def memory(group: Group, *, registered: bool) -> Iterator[Memory]:
 
 
 def at(array: Array) -> int:
-    """The address of its first element."""
+    """Return the address of the first element of `array`."""
     return int(array.ctypes.data)

@@ -1,4 +1,5 @@
-"""The vectors are a module beside the tests, and circuits are driven by one of theirs."""
+"""The import path of the conformance tests: the shared vectors, and the driver of circuits from
+another test folder."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The aggregation node's twin and circuit give sums with the bits of the reference."""
+"""Tests that the aggregation node's circuit and its Python twin give sums with the bits of the
+reference."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +22,7 @@ Reduced = Callable[[list[list[bytes]]], list[bytes]]
 
 
 def result(frames: list[bytes], case: Case) -> Array:
-    """What a rank puts together of the frames it gets."""
+    """Return the array that a rank assembles from the frames it receives."""
     payload = b"".join(frame[HEADER_BYTES:] for frame in frames)
     return np.frombuffer(payload, case.inputs(1)[0].dtype)
 

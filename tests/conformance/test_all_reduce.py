@@ -1,4 +1,4 @@
-"""The all_reduce of the engine has the bits of the reference: plan by plan, type by type."""
+"""Tests that the engine's all_reduce has the bits of the reference, for every plan and type."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,8 @@ SETTINGS = [(plan, "any") for plan in PLANS] + [(plan, "rank") for plan in RANK_
 def reduce_case(
     group: Group, case: Case, *, in_place: bool, registered: bool, blocking: bool
 ) -> Array:
-    """One all_reduce; checks that an out-of-place one leaves its source alone."""
+    """Perform an all_reduce and return its result. Check that an out-of-place call leaves its
+    source unchanged."""
     mine = case.inputs(group.size)[group.rank]
     with memory(group, registered=registered) as room:
         source = room.hold(mine)
@@ -47,7 +48,8 @@ def reduce_case(
 
 
 def run_cases(cases: Sequence[Case], ranks: int, how: NicOptions) -> list[list[Array]]:
-    """The result of each case on each rank; the ways of calling take turns."""
+    """Return the result of each case on each rank. The cases alternate between the ways of calling
+    (in place, registered, blocking)."""
 
     def body(group: Group) -> list[Array]:
         return [

@@ -1,4 +1,5 @@
-"""Every other collective moves and reduces what it should, over every rail, for every root."""
+"""Tests that every other collective moves and reduces the right data, over every rail and for every
+root."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ REDUCED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """How one call is made."""
+    """The way in which a call is made."""
 
     in_place: bool
     registered: bool
@@ -35,19 +36,19 @@ class Way:
 
 
 def ways() -> Iterator[Way]:
-    """All eight ways, again and again."""
+    """Generate all eight ways of calling, repeatedly."""
     while True:
         for bits in range(8):
             yield Way(in_place=bool(bits & 1), registered=bool(bits & 2), blocking=bool(bits & 4))
 
 
 def part_counts(count: int, ranks: int) -> list[int]:
-    """Uneven parts, some of them empty."""
+    """Return uneven numbers of elements for the ranks, some of them zero."""
     return [0 if rank % 5 == 3 else count + rank for rank in range(ranks)]
 
 
 def parts(dtype: DType, count: int, ranks: int, owner: int) -> list[Array]:
-    """One part for each rank, of what `owner` has."""
+    """Return a part of the data of `owner` for each rank."""
     source = vectors(dtype, count + ranks, ranks)[owner]
     return [source[:length] for length in part_counts(count, ranks)]
 
@@ -252,7 +253,7 @@ def test_in_any_order_integers_are_reduced_alike(rail: str) -> None:
 @pytest.mark.parametrize("ranks", [4, 9])
 @pytest.mark.parametrize("rail", RAILS)
 def test_a_barrier_holds_everyone_until_the_last_has_come(rail: str, ranks: int) -> None:
-    """Few ranks tell each other directly, more by a dissemination."""
+    """Check both plans: with few ranks the direct one, with more the dissemination barrier."""
     arrived: list[int] = []
 
     def body(group: Group) -> None:

@@ -1,4 +1,4 @@
-"""Operations beyond 4 GiB: offsets and totals of more than 32 bits."""
+"""Tests of operations beyond 4 GiB, whose offsets and totals need more than 32 bits."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ NEEDED_GIB = 14
 
 
 def available_gib() -> float:
-    """Memory that the system can give without swapping."""
+    """Return the memory in GiB that the system can provide without swapping."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) / (1 << 20)

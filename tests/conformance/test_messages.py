@@ -1,4 +1,5 @@
-"""Messages between two ranks, and many operations under way at once, posted in different orders."""
+"""Tests of messages between two ranks, and of many concurrent operations that the ranks post in
+different orders."""
 
 import itertools
 import random
@@ -16,7 +17,7 @@ COUNTS = (0, 1, 17, 1000, 20_011, 300_007)
 
 
 def message(sender: int, receiver: int, count: int, tag: int) -> Array:
-    """What `sender` sends: no two messages are alike."""
+    """Return the data of a message. No two messages are alike."""
     numbers = np.arange(count, dtype=np.int64)
     return numbers * 1009 + sender * 7 + receiver * 77 + tag * 777
 
@@ -111,7 +112,8 @@ def test_receives_from_any_source_may_be_posted_before_anything_is_sent(rail: st
 
 
 def post_mixed(group: Group, seed: int, operations: int) -> None:
-    """Tagged reductions, broadcasts and messages, all at once, in an order of this rank's own."""
+    """Post tagged reductions, broadcasts and messages concurrently, in an order that differs
+    between ranks."""
     n, me = group.size, group.rank
     shared = random.Random(seed)
     mine = random.Random(seed * 100 + me)

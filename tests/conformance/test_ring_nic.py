@@ -1,4 +1,5 @@
-"""Rings of NICs, twins and circuits, give every rank sums with the bits of the reference."""
+"""Tests that rings of NICs, as circuits and as Python twins, give every rank sums with the bits of
+the reference."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,7 @@
-"""Jobs of real ranks: `job(size, function)` runs a function of the test's file as processes.
+"""The fixture `job` for tests with real ranks: `job(size, function)` runs a function of the test's
+file as processes.
 
-Modules beside this file can be imported by tests and by ranks.
+Tests and ranks can import the modules beside this file.
 """
 
 import json
@@ -23,12 +24,12 @@ ZYGOTE = Path(__file__).with_name("torch_zygote.py")
 
 
 class Jobs:
-    """Runs jobs; ranks that raise make the test fail with their tracebacks."""
+    """A runner of jobs. If a rank raises an exception, the test fails with its traceback."""
 
     def __init__(self) -> None:
         self._zygote: subprocess.Popen[str] | None = None
         self._left: list[subprocess.Popen[str]] = []
-        """Whose answer nobody waited for: they end with their job."""
+        """Processes whose answer no test waited for; they end with their job."""
 
     def __call__(
         self,
@@ -40,10 +41,11 @@ class Jobs:
         seconds: float = 110,
         dying: tuple[int, ...] = (),
     ) -> list[Any]:
-        """Returns what the ranks returned: `function(rank, size)` between init and destroy.
+        """Run `function(rank, size)` on each rank, between init and destroy of the process group,
+        and return the results.
 
-        With `bare` it is `function(rank, size, path of an empty file store)` and does both itself.
-        The ranks in `dying` may end as they like.
+        With `bare` call `function(rank, size, path of an empty file store)` instead, which does
+        both itself. The ranks in `dying` may end in any way.
         """
         job = {
             "file": function.__code__.co_filename,
@@ -73,7 +75,7 @@ class Jobs:
         try:
             print(json.dumps(job), file=self._zygote.stdin, flush=True)
             answers: list[dict[str, Any]] = json.loads(self._zygote.stdout.readline())
-        except BaseException:  # the test's time was over: the answer must not be the next test's
+        except BaseException:  # on a timeout, the late answer must not be taken for the next test's
             self._zygote.stdin.close()
             self._left.append(self._zygote)
             self._zygote = None
@@ -107,7 +109,8 @@ def job() -> Iterator[Jobs]:
 
 @pytest.fixture
 def store() -> Any:
-    """A store for ranks that run an example; it outlives them, as torchrun's does."""
+    """Provide a store for ranks that run an example. The store outlives the ranks, like
+    torchrun's."""
     from torch import distributed
 
     return distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -115,8 +118,8 @@ def store() -> Any:
 
 @pytest.fixture(scope="session")
 def lab_allowed() -> None:
-    """Labs need Linux, root, iproute2 and a machine that lets them make namespaces and TAP devices;
-    without them the test is skipped with the reason."""
+    """Skip the test, with the reason, where labs are impossible. A lab needs Linux, root, iproute2
+    and permission to create namespaces and TAP devices."""
     try:
         require()
     except UsageError as error:

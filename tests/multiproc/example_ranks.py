@@ -1,6 +1,6 @@
-"""Examples on forked ranks: `job(4, example, bare=True, environment=asked(store, ...))`.
+"""Example programs on forked ranks: `job(4, example, bare=True, environment=asked(store, ...))`.
 
-A rank that starts anew imports torch and scikit-learn, for seconds; a forked one has them.
+A newly started process imports torch and scikit-learn for seconds; a forked one has them already.
 """
 
 import contextlib
@@ -34,7 +34,8 @@ def asked(store: dist.TCPStore, name: str, *arguments: object) -> dict[str, str]
 
 
 def example(rank: int, size: int, _: str) -> tuple[str, str]:
-    """Run the example as a rank of torchrun's; return its output and the message of its exit."""
+    """Run the example as a rank started by torchrun would. Return its output and the message of its
+    exit."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     path = EXAMPLES / os.environ["EXAMPLE"]
     sys.argv = [str(path), *os.environ["ARGUMENTS"].split()]

@@ -1,4 +1,4 @@
-"""Aggregation nodes as processes: `slackline aggregate`, as a user runs it."""
+"""Fixtures that run aggregation nodes as processes with the command `slackline aggregate`."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pytest
 
 
 class Node:
-    """One `slackline aggregate`, listening at a port of its own."""
+    """A `slackline aggregate` process that listens at a port of its own."""
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self._log = log
@@ -46,7 +46,7 @@ class Node:
         }
 
     def interrupt(self) -> int:
-        """As Ctrl-C does; the exit code."""
+        """Interrupt the process as Ctrl-C does, and return its exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(60)
 

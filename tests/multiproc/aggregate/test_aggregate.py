@@ -1,4 +1,5 @@
-"""Real ranks that reduce through a real aggregation node, and what becomes of them without it."""
+"""Tests of real ranks that reduce through a real aggregation node, and of what happens when the
+node is lost."""
 
 import hashlib
 import logging
@@ -36,7 +37,7 @@ def contribution(rank, turn, count, dtype=torch.float32):
 
 
 def digests(rank, size):
-    """Of sums of all kinds: equal bits have equal digests."""
+    """Return a digest of the results of many reductions. Equal bits give equal digests."""
     digest = hashlib.sha256()
     most = int(os.environ.get("MOST", "700_001"))
     counts = (each for each in (0, 1, 17, 5000, 100_003, 700_001) if each <= most)
@@ -76,7 +77,7 @@ def trained(rank, size):
 
 @cache
 def among_themselves(job, function, ranks=4, **settings):
-    """The ranks' answers without a node."""
+    """Return the results of the ranks without an aggregation node."""
     return job(ranks, function, environment=RING | settings)
 
 
@@ -131,7 +132,8 @@ def test_training_has_the_same_parameters_through_it_and_when_it_dies(job, nodes
 
 
 def outlive(rank, size):
-    """Forty operations in flight, of which the first has ended, when the node is killed."""
+    """Run forty operations, of which the first has finished, and lose the node while the others are
+    in flight."""
     count, kinds = 100_003, 8
     sums = []
     for kind in range(kinds):
@@ -157,7 +159,7 @@ def test_operations_in_flight_outlive_it(job, nodes, how):
 
 
 def reach(rank, size):
-    """The plan that is used, and what was logged on the way to it."""
+    """Return the plan that the group uses, and the messages logged while the group was created."""
     told = []
     handler = logging.Handler()
     handler.emit = lambda record: told.append(record.getMessage())
@@ -208,7 +210,8 @@ def test_a_group_that_is_too_large_is_refused_with_the_numbers(job, nodes):
 
 
 def lose_a_worker(rank, size):
-    """Rank 2 ends once all ranks have ended the first reduction; what the others are told."""
+    """End rank 2 once all ranks have finished the first reduction, and return the error on each
+    other rank."""
     dist.all_reduce(torch.ones(1000))
     mark("has a sum")
     if rank == 2:
@@ -221,7 +224,8 @@ def lose_a_worker(rank, size):
             dist.all_reduce(tensor)
     except SlacklineError as error:
         told = type(error).__name__, error.peer
-    # The end of a survivor must not look like the end of rank 2.
+    # A surviving rank must not leave before the others have seen the failure of rank 2, so that its
+    # own end is not taken for that failure.
     mark("was told")
     wait_for_marks("was told", set(range(size)) - {2})
     return told

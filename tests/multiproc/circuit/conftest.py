@@ -1,4 +1,5 @@
-"""Rings of ranks with software NICs, twins and circuits."""
+"""Fixtures that run rings of ranks with software NICs, Python twins of NICs, or simulated
+circuits."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ if str(Path(__file__).parent) not in sys.path:
 
 @pytest.fixture(scope="session")
 def ring(job: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """`ring(nics, function)`: the function on a rank for each of the nics."""
+    """Provide `ring(nics, function)`, which runs the function on one rank for each of the nics."""
 
     def run(nics: Iterable[str], function: Callable[..., Any], **more: Any) -> list[Any]:
         every = list(nics)
@@ -31,9 +32,10 @@ def ring(job: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
 
 @pytest.fixture(scope="session")
 def software(ring: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """`software(function, ranks=4, NAME=VALUE)`: the answers of ranks with software NICs.
+    """Provide `software(function, ranks=4, NAME=VALUE)`, which returns the results of ranks with
+    software NICs.
 
-    Each is found out once: what a sum is does not depend on the rails.
+    Each result is computed once, because sums do not depend on the rails.
     """
 
     @cache

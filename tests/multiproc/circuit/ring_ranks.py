@@ -1,4 +1,5 @@
-"""What ranks around a ring do; the nic of each is named in NICS."""
+"""The functions that ranks around a ring run. The environment variable NICS names the nic of each
+rank."""
 
 import hashlib
 import itertools
@@ -30,7 +31,7 @@ def prepare():
 
 
 def joined(rank, size, path):
-    """Joins the ring, and returns its group."""
+    """Join the ring and return its group."""
     os.environ["SLACKLINE_NIC"] = os.environ["NICS"].split(",")[rank]
     dist.init_process_group(
         "slackline",
@@ -48,7 +49,8 @@ def contribution(rank, turn, count, dtype=torch.float32):
 
 
 def digests(rank, size, path):
-    """Of sums of all kinds: equal bits have equal digests; and what the device took."""
+    """Return a digest of the results of many reductions, of which equal bits give equal digests,
+    and the amount of work that the device took."""
     group = joined(rank, size, path)
     digest = hashlib.sha256()
     most = int(os.environ.get("MOST", "100_003"))
@@ -65,9 +67,11 @@ def digests(rank, size, path):
 
 
 def digits(rank, size, path):
-    """Two steps of a small model on the digits, and more until every rank's twin was checked.
+    """Train a small model on the digits for two steps, and further until the twin of every rank has
+    been checked.
 
-    Returns the bits of the losses, those of the parameters, and how many operations were checked.
+    Return the bits of the losses, the bits of the parameters, and the number of operations that
+    were checked.
     """
     import train_digits
 
@@ -97,7 +101,7 @@ def digits(rank, size, path):
 
 
 def disagreeing(rank, size, path):
-    """The circuit that checks rank 1 is wrong in a bit of what it sends."""
+    """Run with a faulty check: the circuit that repeats operations of rank 1 sends a wrong bit."""
     if rank == 1:
         from slackline.circuit import RingCircuit
 
@@ -118,7 +122,8 @@ def disagreeing(rank, size, path):
 
 
 def killed(rank, size, path):
-    """Rank 2 is killed once all ranks have ended the first reduction; what the others are told."""
+    """Kill rank 2 once all ranks have finished the first reduction, and return the error on each
+    other rank."""
     joined(rank, size, path)
     dist.all_reduce(torch.ones(1000))
     mark("has a sum")
@@ -134,7 +139,8 @@ def killed(rank, size, path):
             dist.all_reduce(tensor)
     except SlacklineError as error:
         told = type(error).__name__, error.peer
-    # The end of a survivor must not look like the end of rank 2.
+    # A surviving rank must not leave before the others have seen the failure of rank 2, so that its
+    # own end is not taken for that failure.
     mark("was told")
     wait_for_marks("was told", set(range(size)) - {2})
     return told
@@ -157,7 +163,8 @@ def trained(rank, size, path):
 
 
 def many(rank, size, path):
-    """More tensors at once than a NIC has room for, in an order of its own on each rank."""
+    """Reduce more tensors concurrently than a NIC has room for, in a different order on each
+    rank."""
     group = joined(rank, size, path)
     count, several = 1000, int(os.environ.get("TENSORS", "150"))
     tensors, works = {}, []
@@ -178,7 +185,7 @@ def many(rank, size, path):
 
 
 def broken(rank, size, path):
-    """Rank 1's device breaks in the middle of the second tensor."""
+    """Break the device of rank 1 in the middle of the second tensor."""
     joined(rank, size, path)
     if rank == 1:
         from slackline.circuit._ring_twin import RingTwin
@@ -202,9 +209,10 @@ def broken(rank, size, path):
 
 
 def late(rank, size, path):
-    """Rank 1 does not post the first tensor in time; the group goes on with the next ones.
+    """Post the first tensor on every rank except rank 1, and continue with the next tensors after
+    the timeout.
 
-    Returns what became of each, and how much more of the arena is in use then.
+    Return the outcome of each operation, and the growth of the used arena memory.
     """
     group = joined(rank, size, path)
     found, before = [], group.counters()["arena_bytes"]

@@ -1,4 +1,5 @@
-"""Real training whose sums are made by simulated circuits, and what a user may do wrong."""
+"""Tests of real training whose sums are computed by simulated circuits, and of mistakes that a user
+may make."""
 
 import os
 import signal
@@ -33,13 +34,13 @@ _NARROW = "lanes=1,slots=2,payload=128,operations=8"
 
 @pytest.fixture(scope="session")
 def compiled() -> None:
-    """The narrow ring NIC, compiled once for all tests and ranks."""
+    """Compile the narrow ring NIC once for all tests and ranks."""
     Devices("circuit", sizes=_NARROW)
 
 
 @pytest.fixture(scope="session")
 def circuits(ring: Callable[..., list[Any]], compiled: None) -> Callable[..., list[Any]]:
-    """`ring`, with narrow circuits."""
+    """Provide `ring` with narrow circuits."""
 
     def run(nics: list[str], function: Callable[..., Any], **more: Any) -> list[Any]:
         environment = {"SLACKLINE_CIRCUIT": _NARROW, **more.pop("environment", {})}
@@ -158,7 +159,7 @@ def test_more_chunks_than_there_is_room_for_go_round_circuits_and_software(
     circuits, software
 ) -> None:
     environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto"}
-    environment["TENSORS"] = "30"  # the narrow one has room for 8
+    environment["TENSORS"] = "30"  # the narrow circuit has room for 8
     expected = software(many, **environment)
     assert (
         circuits(["circuit", "software"] * 2, many, environment=environment, seconds=200)

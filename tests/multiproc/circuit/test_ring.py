@@ -1,4 +1,5 @@
-"""Real ranks whose sums are made by twins of ring NICs, alone or beside software NICs."""
+"""Tests of real ranks whose sums are computed by Python twins of ring NICs, alone or together with
+software NICs."""
 
 import pytest
 from ring_ranks import broken, digests, killed, late, many, trained

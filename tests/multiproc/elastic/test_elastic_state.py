@@ -1,4 +1,5 @@
-"""State that outlives a rank: whole steps, the latest of all ranks, on disk when it must be."""
+"""Tests of training state that outlives a rank: whole steps only, the latest state of all ranks,
+and copies on disk."""
 
 import os
 import signal
@@ -48,10 +49,10 @@ def follow_the_latest(rank, size):
     for step in range(3 if rank == 1 else 2):
         one_step(model, optimizer, state, step)
     expected = everything(model, optimizer)
-    if rank == 1:  # in the middle of the step that comes next
+    if rank == 1:  # in the middle of the next step
         model(torch.randn(4, 8)).sum().backward()
         assert not same(everything(model, optimizer), expected), "statistics have moved"
-    if rank == 2:  # it has begun a step and not committed it
+    if rank == 2:  # has begun a step but not committed it
         model(torch.randn(4, 8)).sum().backward()
         optimizer.step()
     state.sync()
@@ -170,7 +171,7 @@ def end_at_sigterm(rank, size):
         ):
             while True:
                 if rank == 0 and state.step == 3:
-                    if os.environ["WHEN"] == "step":  # too late to give the step up
+                    if os.environ["WHEN"] == "step":  # too late to abandon the step
                         optimizer.register_step_post_hook(
                             lambda *_: os.kill(os.getpid(), signal.SIGTERM)
                         )

@@ -1,4 +1,5 @@
-"""kill -9 of one of four ranks in the example's training: no step is lost, none is redone."""
+"""Tests that training in the example survives kill -9 of one of four ranks: no step is lost and
+none is repeated."""
 
 import os
 import signal
@@ -20,13 +21,13 @@ STEPS, VICTIM, AT = 33, 1, 12
 
 
 class Diary:
-    """What one process has written."""
+    """The records that one training process has written."""
 
     def __init__(self, path: Path) -> None:
         self.pid = int(path.stem)
         lines = path.read_text().splitlines()
         self.steps: list[tuple[int, int]] = []
-        """Each with the number of ranks that took it."""
+        """Each step with the number of ranks that took it."""
         self.starts: list[int] = []
         self.losses: list[float] = []
         self.rank, ranks, self.parameters = -1, 0, ""
@@ -47,7 +48,7 @@ def diaries(folder: Path) -> list[Diary]:
 
 @contextmanager
 def murder(folder: Path) -> Iterator[None]:
-    """Kills rank VICTIM once it has taken step AT."""
+    """Kill rank VICTIM once it has taken step AT."""
     over = threading.Event()
 
     def lie_in_wait() -> None:
@@ -65,7 +66,7 @@ def murder(folder: Path) -> Iterator[None]:
 
 
 def check(found: list[Diary], ranks_after: int) -> list[Diary]:
-    """That every step was taken once; returns the diaries of the processes that came through."""
+    """Check that every step was taken once, and return the records of the surviving processes."""
     through = [diary for diary in found if diary.parameters]
     assert len(through) == ranks_after
     (resumed,) = {diary.starts[-1] for diary in through}
@@ -88,7 +89,7 @@ def settings(store: dist.TCPStore, *arguments: object) -> dict[str, str]:
 
 
 def example_with_a_death(rank: int, size: int, path: str) -> tuple[str, str]:
-    """Rank VICTIM is killed when it has taken step AT and begun the next one."""
+    """Run the example, and kill rank VICTIM after it has taken step AT and begun the next one."""
     if rank == VICTIM:
         commit = ElasticState.commit
 

@@ -1,4 +1,5 @@
-"""A rank is killed: the others learn of it at once and go on as a smaller group."""
+"""Tests in which a rank is killed: the other ranks learn of it at once and continue as a smaller
+group."""
 
 import os
 import signal
@@ -27,7 +28,8 @@ def die():
 
 
 def die_if(victim):
-    """Ends the victims once every rank has come here: nobody is still in an operation of before."""
+    """End the victims once every rank has called this function, so that no rank is still in an
+    earlier operation."""
     mark("came to the end of a rank")
     if victim:
         wait_for_marks("came to the end of a rank", range(dist.get_world_size()))
@@ -35,7 +37,7 @@ def die_if(victim):
 
 
 def train(rank, wrap):
-    """Trains until a rank dies; rank 1 does, in the middle of its third step."""
+    """Train until a rank is lost. Rank 1 ends itself in the middle of its third step."""
     model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     wrapped = wrap(model, optimizer)
@@ -79,7 +81,7 @@ def lose_rank_1(rank, size):
     assert type(error) is PeerError
     assert "the link to rank 1 " in str(error)
     assert " closed unexpectedly: " in str(error)
-    if way != "ddp":  # C++ hands on the text alone
+    if way != "ddp":  # torch's C++ code passes on only the text
         assert error is caught.value
         assert (error.rank, error.peer) == (rank, 1)
     shrunk = backend.shrink()
@@ -93,7 +95,7 @@ def test_every_survivor_is_told_at_once_who_died(job, way, rails):
 
 
 def sums(expected):
-    """Short and long all_reduces, a broadcast and a message of the group as it is now."""
+    """Check short and long all_reduces, a broadcast and a message of the current group."""
     rank, size = dist.get_rank(), dist.get_world_size()
     assert size == expected
     for count in (3, 1 << 20):
@@ -116,7 +118,7 @@ def until_a_rank_is_lost():
 
 
 def go_on(rank, size):
-    """Rank 0 dies, and then the last one of those that are left."""
+    """End rank 0, and then the last of the remaining ranks."""
     old = dist.group.WORLD
     before = backend.counters()["operations"]
     sums(5)
@@ -161,7 +163,7 @@ def in_the_agreement(rank, size):
     dist.barrier()
     die_if(rank == 3)
     until_a_rank_is_lost()
-    if rank == 1:  # it has come, and dies before the others have opened their group
+    if rank == 1:  # this rank agrees, then dies before the others have opened their group
         _membership.agree(
             dist.group.WORLD.agreement,
             least=1,

@@ -1,4 +1,4 @@
-"""The helpers are modules beside the tests: their folder joins the path here."""
+"""Fixtures of the fault tests, and the import path of their helper modules."""
 
 import sys
 from collections.abc import Iterator
@@ -14,6 +14,6 @@ from fault_job import Job
 
 @pytest.fixture
 def job() -> Iterator[Job]:
-    """Starts ranks as processes; those that are left at the end are killed."""
+    """Provide a job that starts ranks as processes, and kill the remaining ones at the end."""
     with Job() as running:
         yield running

@@ -1,7 +1,7 @@
-"""Ranks as processes that the test may kill: they meet at a store in the test's process.
+"""Ranks as processes that the test may kill. The ranks meet at a store in the test's process.
 
-A line of JSON is a request and a line its answer: ["set", key, value], ["get", key], which is
-answered once somebody has set it.
+Each request is a line of JSON, and so is its answer: ["set", key, value] or ["get", key]. A get is
+answered once the key has been set.
 """
 
 import json
@@ -23,7 +23,7 @@ PATIENCE = timedelta(seconds=60)
 
 
 class Job:
-    """Processes of one job, and the store where they meet the test."""
+    """The processes of a job, and the store through which they talk to the test."""
 
     def __init__(self) -> None:
         self.store = MemoryStore(timeout=PATIENCE)
@@ -44,7 +44,7 @@ class Job:
         for process in self.processes:
             process.kill()
             process.wait()
-        self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._server.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         self._server.close()
         for connection in self._connections:
             connection.close()
@@ -58,11 +58,11 @@ class Job:
             self.processes.append(subprocess.Popen(command))
 
     def told(self, rank: int, what: str) -> Any:
-        """What `rank` tells about `what`; waits until it does."""
+        """Wait for the value that `rank` reports under the name `what`, and return it."""
         return json.loads(self.store.get(f"{rank}/{what}"))
 
     def tell(self, what: str) -> None:
-        """Let ranks that wait for `what` go on."""
+        """Release the ranks that wait for `what`."""
         self.store.set(what, "null")
 
     def kill(self, rank: int) -> None:
@@ -70,7 +70,7 @@ class Job:
         self.processes[rank].wait()
 
     def ends(self, ranks: tuple[int, ...]) -> list[int]:
-        """The exit codes of `ranks`; waits for them."""
+        """Wait for `ranks` to end and return their exit codes."""
         return [self.processes[rank].wait(PATIENCE.total_seconds()) for rank in ranks]
 
     def _accept(self) -> None:
@@ -95,4 +95,4 @@ class Job:
                     stream.write(json.dumps(answer) + "\n")
                     stream.flush()
         except (OSError, ValueError, TimeoutError):
-            return  # a killed rank hangs up as it likes
+            return  # a killed rank may close its connection at any point

@@ -1,4 +1,5 @@
-"""A wire in the hands of the test: engines meet through a proxy that may spoil what passes."""
+"""TCP proxies under the test's control: engines connect through them, and a proxy may damage the
+data."""
 
 import contextlib
 import json
@@ -18,7 +19,8 @@ from the moment when the proxy was armed; until then everything passes.
 
 
 class Proxy:
-    """Passes TCP connections on to `port` of this host, through `tamper`."""
+    """A proxy that forwards TCP connections to `port` on this host through the function
+    `tamper`."""
 
     def __init__(self, port: int, tamper: Tamper) -> None:
         self._target = port
@@ -33,7 +35,7 @@ class Proxy:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         self._server.close()
         with self._lock:
             self._closed = True
@@ -51,11 +53,11 @@ class Proxy:
                 return
             try:
                 callee = socket.create_connection(("127.0.0.1", self._target))
-            except ConnectionRefusedError:  # it has closed its nic
+            except ConnectionRefusedError:  # the target has closed its nic
                 caller.close()
                 continue
             with self._lock:
-                if self._closed:  # while this connection was made
+                if self._closed:  # closed while this connection was made
                     caller.close()
                     callee.close()
                     return
@@ -85,7 +87,8 @@ class Proxy:
 
 
 class ProxiedStore(MemoryStore):
-    """Tells everybody that rank 1 of two is reached through a proxy with `tamper`."""
+    """A store that publishes the address of a proxy with `tamper` in place of rank 1's address, in
+    a group of two."""
 
     def __init__(self, tamper: Tamper) -> None:
         super().__init__()
@@ -103,7 +106,7 @@ class ProxiedStore(MemoryStore):
         super().set(key, value)
 
     def arm(self, group: Group) -> None:
-        """From here on the wire is bad. Called by all ranks."""
+        """Enable the fault from here on. All ranks must call this function."""
         group.barrier(blocking=True)
         for proxy in self.proxies:
             proxy.armed = True
@@ -115,7 +118,7 @@ class ProxiedStore(MemoryStore):
 
 
 def flip(at: int, connection: int, way: str) -> Tamper:
-    """Inverts the byte at offset `at`."""
+    """Return a tamper function that inverts the byte at offset `at`."""
 
     def tamper(number: int, direction: str, offset: int, data: bytes) -> bytes:
         if (number, direction) != (connection, way) or not offset <= at < offset + len(data):
@@ -128,7 +131,8 @@ def flip(at: int, connection: int, way: str) -> Tamper:
 
 
 def cut(at: int, connection: int, way: str) -> Tamper:
-    """Passes `at` bytes and then nothing, either way."""
+    """Return a tamper function that passes `at` bytes and then ends the connection in both
+    directions."""
 
     def tamper(number: int, direction: str, offset: int, data: bytes) -> bytes | None:
         if (number, direction) == (connection, way) and offset + len(data) > at:

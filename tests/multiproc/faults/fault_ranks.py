@@ -1,4 +1,4 @@
-"""The ranks of the tests with processes: each function is one way to live and die."""
+"""The rank processes of the fault tests. Each function is one scenario of a rank's work and end."""
 
 import json
 import os
@@ -20,7 +20,7 @@ BIG = 16 << 20
 
 
 class Line:
-    """This rank's line to the store of the test; a Store of the nic too."""
+    """A rank's connection to the store of the test, which is also a store for the nic."""
 
     def __init__(self, rank: int, port: int) -> None:
         self._rank = rank
@@ -47,7 +47,7 @@ def all_reduce(group: Group, data: Any, **how: Any) -> Transfer:
 
 
 def mourn(line: Line, group: Group, data: Any, transfer: Transfer | None) -> None:
-    """Tell how the operation failed, and how long after it was waited for."""
+    """Report how the operation failed, and how long the failure took after the wait began."""
     start = time.monotonic()
     line.tell("waiting")
     try:
@@ -64,13 +64,13 @@ def mourn(line: Line, group: Group, data: Any, transfer: Transfer | None) -> Non
             "seconds": time.monotonic() - start,
         }
         line.tell("error", told)
-    line.get("leave")  # nobody's own end may look like the one that is tested
+    line.get("leave")  # leaving now could be taken for the fault that is tested
 
 
 def lose_a_rank(
     line: Line, group: Group, rank: int, size: int, victim: int, when: str, blocking: bool
 ) -> None:
-    """Rank `victim` dies before it posts, in the middle of its operation, or while others wait."""
+    """End rank `victim` before it posts, in the middle of its operation, or while others wait."""
     data = np.ones(BIG if when == "middle" else 1000, np.float32)
     if rank != victim:
         mourn(line, group, data, None if blocking else all_reduce(group, data, tag=7))
@@ -85,9 +85,9 @@ def lose_a_rank(
 
 
 def idle(line: Line, group: Group, rank: int, size: int, seconds: float) -> None:
-    """Tell how much processor time the process takes while nothing is posted."""
+    """Report the processor time that the process uses while nothing is posted."""
     group.barrier(blocking=True)
-    time.sleep(0.1)  # what the barrier stirred up settles
+    time.sleep(0.1)  # let the effects of the barrier end
     before = time.process_time()
     time.sleep(seconds)
     line.tell("busy", time.process_time() - before)
@@ -95,7 +95,7 @@ def idle(line: Line, group: Group, rank: int, size: int, seconds: float) -> None
 
 
 def hold_memory(line: Line, group: Group, rank: int, size: int) -> None:
-    """Touch much registered memory and wait for the end."""
+    """Use much registered memory and wait until the process is killed."""
     address = group.allocate(64 << 20)
     source = np.ones(16 << 20, np.float32)
     at = source.ctypes.data

@@ -1,4 +1,5 @@
-"""Rails that are lost and come back, several NICs, and the ends of what runs beside the engine."""
+"""Tests of rails that are lost and restored, of several NICs, and of the end of threads and tasks
+beside the engine."""
 
 import subprocess
 import sys
@@ -71,7 +72,7 @@ def test_both_nics_carry_what_is_sent() -> None:
 @pytest.mark.parametrize("dropping", [0, 1])
 @pytest.mark.parametrize("how", ["tcp", "udp", "tls"])
 def test_a_rail_that_either_end_drops_comes_back(how: str, dropping: int) -> None:
-    """The only rail: what is under way waits for it."""
+    """Check that operations in progress wait for the link's only rail until it is restored."""
 
     def body(group: Group) -> dict[str, int]:
         for _ in range(5):
@@ -122,7 +123,7 @@ def test_a_peer_that_has_closed_its_nic_is_gone_at_once(how: str) -> None:
     def body(group: Group) -> str | None:
         sum_is_right(group)
         if group.rank == 1:
-            return None  # its nic is closed behind it
+            return None  # its nic is closed after this function
         with pytest.raises(PeerError) as caught:
             sum_is_right(group)
         left.set()
@@ -172,7 +173,8 @@ for thread in threads: thread.join()
 
 
 def test_faults_of_the_plan_are_inflicted_and_end() -> None:
-    """A link that drops everything for a while: the operation waits and has the right bits."""
+    """Check that an operation waits while a fault drops everything on its link, and has the right
+    bits."""
 
     def body(group: Group) -> int:
         for _ in range(3):

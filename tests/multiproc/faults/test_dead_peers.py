@@ -1,4 +1,5 @@
-"""A rank that is killed: the others learn of it at once, and nothing of it stays behind."""
+"""Tests in which a rank is killed: the other ranks learn of it at once, and none of its resources
+remain."""
 
 import contextlib
 import os
@@ -14,7 +15,7 @@ QUICKLY = 12.0
 
 
 def survivors(job: Job, victim: int, size: int) -> dict[int, Any]:
-    """How each survivor's operation failed."""
+    """Return the error of each surviving rank's operation."""
     told = {rank: job.told(rank, "error") for rank in range(size) if rank != victim}
     job.tell("leave")
     return told
@@ -50,7 +51,7 @@ def test_a_rank_that_dies_in_the_middle_of_an_operation_fails_it_everywhere(
 ) -> None:
     job.start("lose_a_rank", 3, victim=1, when="middle", blocking=blocking, rails=[rail])
     for rank, error in survivors(job, 1, 3).items():
-        check(error, rank, 1, 64 << 20, posted=False)  # a rank may come after the death
+        check(error, rank, 1, 64 << 20, posted=False)  # a rank may post after the death
     assert job.ends((0, 1, 2)) == [0, -9, 0]
 
 
@@ -64,7 +65,8 @@ def test_a_rank_that_dies_while_others_wait_for_it_is_named(
         job.told(rank, "waiting")
     job.kill(2)
     for rank, error in survivors(job, 2, 3).items():
-        # Who is about to block says so before it has posted, and may post after the death.
+        # A blocking rank reports that it will wait before it has posted, so it may post after the
+        # death.
         check(error, rank, 2, 4000, posted=not blocking)
     assert job.ends((0, 1)) == [0, 0]
 
@@ -80,23 +82,23 @@ def test_a_rank_that_died_before_an_operation_fails_it(job: Job, rail: str) -> N
 
 
 def arenas(pid: int) -> set[str]:
-    """The inode of each engine's registered memory that a process has mapped."""
+    """Return the inodes of the engines' registered memory that a process has mapped."""
     rows = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
     return {row[4] for row in rows if len(row) > 5 and row[5].startswith("/memfd:slackline")}
 
 
 def mapped_by_anybody() -> set[str]:
-    """The same, of all processes of this user."""
+    """Return the inodes of engines' registered memory that any process of this user has mapped."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
-        # A process may end meanwhile, or be of another user.
+        # A process may end in the meantime, or belong to another user.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             found |= arenas(int(folder.name))
     return found
 
 
 def socket_names(pid: int) -> set[str]:
-    """The names under which a process can be reached by processes of this host."""
+    """Return the names of the Unix sockets at which a process can be reached."""
     links = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
     own = {link[8:-1] for link in links if link.startswith("socket:[")}
     rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
@@ -104,7 +106,7 @@ def socket_names(pid: int) -> set[str]:
 
 
 def shared_kilobytes(pid: int) -> int:
-    """Shared memory that a process has touched."""
+    """Return the shared memory in kB that a process has touched."""
     status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(r"^RssShmem:\s+(\d+) kB$", status, re.MULTILINE)
     assert found is not None

@@ -1,4 +1,5 @@
-"""Ranks that disagree, wait in vain or go on after the end: what each is told, word for word."""
+"""Tests of the error messages, word for word, of ranks that disagree, wait for nothing or continue
+after the end."""
 
 import threading
 from collections.abc import Callable
@@ -34,9 +35,9 @@ KNOWN = {"shm": "its process lives", "tcp": "its engine answers: late, not gone"
 
 
 def failures(size: int, rail: str, *posts: Post) -> list[SlacklineError]:
-    """The error on each rank when rank i posts the i-th of `posts`."""
+    """Return the error on each rank when rank i posts the i-th of `posts`."""
 
-    everyone_knows = threading.Barrier(size)  # nobody's own end may look like a fault to others
+    everyone_knows = threading.Barrier(size)  # an early end could look like a fault to others
 
     def body(group: Group) -> SlacklineError:
         data = np.zeros(1 << 17, np.float64)
@@ -366,7 +367,8 @@ def test_a_mistake_is_told_at_once_and_harms_nothing() -> None:
 
 @pytest.mark.parametrize("rail", RAILS)
 def test_different_roots_are_found_although_both_broadcasts_were_done(rail: str) -> None:
-    """Small data is on its way before the roots can be compared, so the next operation tells."""
+    """Check that the next operation reports the mismatch. Small data is sent before the roots can
+    be compared, so the broadcasts themselves succeed."""
 
     def broadcasts_twice(root: int) -> Post:
         def post(group: Group, at: int) -> None:

@@ -1,4 +1,4 @@
-"""What may still be used after an error."""
+"""Tests of the objects that remain usable after an error."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Who calls a running engine without the job's secret, or with somebody else's words."""
+"""Tests of callers that lack the job's secret or replay the messages of another caller."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ PATIENCE_S = 60.0
 
 
 class OpenStore(MemoryStore):
-    """Lets the test see who is where."""
+    """A store that lets the test see the address of every rank."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class OpenStore(MemoryStore):
 
 
 class Tap:
-    """Passes one rank's connections on, and keeps what was said on the first."""
+    """A proxy that forwards connections to one rank and records the first conversation."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -72,7 +72,7 @@ class Tap:
 
 
 class TappedStore(OpenStore):
-    """Leads rank 0's call to rank 1 through a tap."""
+    """A store that makes rank 0 connect to rank 1 through a recording proxy."""
 
     tap: Tap
 
@@ -96,7 +96,7 @@ def sum_is_right(group: Group) -> None:
 
 
 def frames(data: bytes, count: int) -> list[bytes]:
-    """The first HELLO frames in `data`."""
+    """Return the first `count` HELLO frames in `data`."""
     found = []
     for _ in range(count):
         length = HEADER_BYTES + unframe(data).length
@@ -106,7 +106,7 @@ def frames(data: bytes, count: int) -> list[bytes]:
 
 
 def hear(sock: socket.socket) -> bytes:
-    """The payload of the next HELLO; b"" if the connection ends instead."""
+    """Return the payload of the next HELLO frame, or b"" if the connection ends instead."""
     sock.settimeout(PATIENCE_S)
     with sock.makefile("rb") as stream:
         head = stream.read(HEADER_BYTES)
@@ -211,7 +211,7 @@ def test_strangers_that_dribble_bytes_delay_nobody() -> None:
 
 
 def test_more_strangers_than_are_listened_to_keep_nobody_out() -> None:
-    """The oldest ones are turned away for new callers."""
+    """Check that the oldest unauthenticated connections are closed in favour of new callers."""
     store = OpenStore()
     strangers: list[socket.socket] = []
 
@@ -276,7 +276,8 @@ def test_a_certificate_that_was_not_announced_is_refused() -> None:
 
 
 def shake(client: Any, expects: bytes, server: Any, awaits: bytes) -> tuple[Any, Any]:
-    """What each side raises when they speak TLS, and a byte each way after."""
+    """Return the exception on each side when both speak TLS and exchange a byte in each
+    direction."""
     a, b = socket.socketpair()
     found: list[Any] = [None, None]
 

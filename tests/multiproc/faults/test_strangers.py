@@ -1,4 +1,4 @@
-"""Whoever connects without belonging to the job is turned away, and delays nobody."""
+"""Tests that connections from outside the job are closed, and that they delay no rank."""
 
 import json
 import logging
@@ -31,7 +31,8 @@ SILENT = (b"", b"SL", ANOTHER_JOB)
 
 
 class BesiegedStore(MemoryStore):
-    """Strangers call every rank as soon as it says where it is."""
+    """A store that opens foreign connections to every rank as soon as the rank publishes its
+    address."""
 
     def __init__(self, *, early: bool) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""A wire that corrupts, cuts or repeats: typed errors or the right bits, and never wrong data."""
+"""Tests of connections that corrupt, cut or repeat data: typed errors or the right bits, never
+wrong data."""
 
 import threading
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ def options(connections: int = 1, eager_bytes: int = 256 << 10) -> NicOptions:
 
 @pytest.fixture
 def stores() -> Iterator[list[ProxiedStore]]:
-    """Closed at the end."""
+    """Collect stores, and close them at the end of the test."""
     opened: list[ProxiedStore] = []
     yield opened
     for store in opened:
@@ -42,7 +43,8 @@ def stores() -> Iterator[list[ProxiedStore]]:
 def outcome(
     group: Group, store: ProxiedStore, everyone_knows: threading.Barrier
 ) -> tuple[SlacklineError | None, dict[str, int]]:
-    """How an all_reduce of COUNT ended; its bits are checked if it ended well."""
+    """Return the error and the counters of an all_reduce of COUNT elements. The bits are checked if
+    it succeeded."""
     data = np.arange(COUNT, dtype=np.float32) * (group.rank + 1)
     at = data.ctypes.data
     store.arm(group)
@@ -55,7 +57,7 @@ def outcome(
         error = caught
     everyone_knows.wait(60)
     counters = dict(group.counters())
-    everyone_knows.wait(60)  # nobody has closed yet
+    everyone_knows.wait(60)  # no rank has closed yet
     return error, counters
 
 
@@ -112,7 +114,8 @@ def test_a_link_of_two_connections_survives_corruption_on_one(
 
 
 def test_frames_that_arrive_twice_are_used_once(stores: list[ProxiedStore]) -> None:
-    """Acknowledgements are held back until what a cut connection had carried has come again."""
+    """Check by holding back acknowledgements until the data of a cut connection has arrived a
+    second time."""
     flows, came_again = threading.Event(), threading.Event()
 
     def tamper(number: int, direction: str, offset: int, data: bytes) -> bytes | None:

@@ -1,4 +1,5 @@
-"""Save and load a sharded model with torch.distributed.checkpoint, also in the background."""
+"""A program that saves and loads a sharded model with torch.distributed.checkpoint, also in the
+background."""
 
 import shutil
 import tempfile

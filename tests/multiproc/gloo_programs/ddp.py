@@ -1,4 +1,4 @@
-"""Train with DistributedDataParallel."""
+"""A program that trains with DistributedDataParallel."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Train with fully sharded parameters."""
+"""A program that trains with fully sharded parameters."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,5 @@
-"""Reduce along both dimensions of a DeviceMesh, with its groups and with DTensors."""
+"""A program that reduces along both dimensions of a DeviceMesh, with its groups and with
+DTensors."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Find the rank that does not come, with monitored_barrier."""
+"""A program that finds a missing rank with monitored_barrier."""
 
 import re
 from datetime import timedelta

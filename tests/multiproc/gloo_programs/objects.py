@@ -1,4 +1,4 @@
-"""Exchange Python objects, in the default group and in one of its own."""
+"""A program that exchanges Python objects in the default group and in a new group."""
 
 import torch
 import torch.distributed as dist

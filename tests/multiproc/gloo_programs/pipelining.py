@@ -1,4 +1,4 @@
-"""Train a pipeline of torch.distributed.pipelining."""
+"""A program that trains a pipeline of torch.distributed.pipelining."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Train with Accelerate on CPUs, which takes gloo."""
+"""A program that trains with Accelerate on CPUs, for which Accelerate uses gloo."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Train with Lightning's DDP strategy over gloo."""
+"""A program that trains with Lightning's DDP strategy over gloo."""
 
 import logging
 import tempfile

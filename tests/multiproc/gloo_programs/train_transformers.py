@@ -1,4 +1,5 @@
-"""Train a small language model from scratch with transformers' Trainer over gloo."""
+"""A program that trains a small language model from scratch with transformers' Trainer over
+gloo."""
 
 import tempfile
 

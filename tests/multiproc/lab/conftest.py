@@ -1,4 +1,4 @@
-"""Programs on the hosts of labs."""
+"""Fixtures that run programs on the hosts of labs (networks of namespaces on one machine)."""
 
 import subprocess
 import sys
@@ -11,12 +11,13 @@ from slackline.lab import Lab
 
 @pytest.fixture(autouse=True)
 def _able(lab_allowed: None) -> None:
-    """Every test here needs one."""
+    """Skip every test here where labs are impossible."""
 
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """start(lab, host, code, *arguments): Python code on a host; ended with the test."""
+    """Provide start(lab, host, code, *arguments), which runs Python code on a host until the test
+    ends."""
     processes = []
 
     def run(lab: Lab, host: int, code: str, *arguments: str) -> subprocess.Popen[str]:

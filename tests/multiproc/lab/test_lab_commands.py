@@ -1,4 +1,4 @@
-"""`slackline lab` as a user meets it: up, exec, faults, status, down."""
+"""Tests of the command `slackline lab` and its subcommands up, exec, faults, status and down."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def slackline(capfd: pytest.CaptureFixture[str]) -> Slackline:
 
 @pytest.fixture
 def name() -> Iterator[str]:
-    """A name for a lab, which is taken down when the test is over."""
+    """Provide a name for a lab, and remove the lab when the test is over."""
     name = f"c{os.getpid()}"
     yield name
     main(["lab", "down", "--name", name])
@@ -172,7 +172,7 @@ def test_what_a_killed_keeper_left_is_cleaned(slackline: Slackline, name: str) -
 def test_all_are_taken_down_but_those_of_living_programs(
     slackline: Slackline, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_ownership, "RUNTIME", tmp_path)  # no lab of others is in reach
+    monkeypatch.setattr(_ownership, "RUNTIME", tmp_path)  # labs of others are then out of reach
     subprocess.run(["ip", "netns", "add", f"slackline-{name}-0"], check=True)
     with Lab(LabOptions(hosts=1), name=f"{name}-mine") as mine:
         record = Record.read(mine.name)

@@ -1,4 +1,4 @@
-"""A lab on the kernel's bridge: hosts reach one another, and nothing is left behind."""
+"""Tests of a lab on the kernel's bridge: hosts reach each other, and nothing is left behind."""
 
 import os
 import re

@@ -1,8 +1,8 @@
-"""A lab on slackline's own switch: faults on the way of real packets.
+"""Tests of a lab on slackline's own switch, which applies faults to real packets.
 
-How long things take is not tested, with one exception: that a delay delays. It is never shorter
-than asked, and the shortest of nine is not 10 ms longer: on busy cores the programs at both ends
-and the switch may wait for a core that long, but not every time.
+Durations are not tested, with one exception: a delay must delay packets. A packet is never early,
+and the fastest of nine round trips is at most 10 ms late. Programs and switch may wait that long
+for a busy core, but not every time.
 """
 
 import json
@@ -88,7 +88,7 @@ def listening(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
 
 
 def ping(lab: Lab, start: Start, fault: str) -> int:
-    """Return the shortest time there and back between hosts 0 and 1, in nanoseconds."""
+    """Return the shortest round trip time between hosts 0 and 1, in nanoseconds."""
     echo = listening(start(lab, 1, ECHO))
     with lab.inject(parse_all(fault)):
         out, _ = start(lab, 0, PING, lab.address(1)).communicate(timeout=110)
@@ -99,7 +99,7 @@ def ping(lab: Lab, start: Start, fault: str) -> int:
 
 
 def stream(lab: Lab, start: Start, fault: str, number: int) -> tuple[list[str], PathCount]:
-    """What of `number` datagrams arrives, and what the switch has counted."""
+    """Return the datagrams of `number` that arrived, and the counters of the switch."""
     collector = listening(start(lab, 1, COLLECT))
     before = count(lab, 0, 1)
     with lab.inject(parse_all(fault)):
@@ -107,7 +107,7 @@ def stream(lab: Lab, start: Start, fault: str, number: int) -> tuple[list[str], 
         deadline_s = time.monotonic() + 60
         while (after := count(lab, 0, 1)).frames < before.frames + number:
             assert time.monotonic() < deadline_s
-    with lab.inject(parse_all("link 0>1 delay 20ms")):  # so that nothing can be behind it
+    with lab.inject(parse_all("link 0>1 delay 20ms")):  # so that no packet can arrive after it
         assert start(lab, 0, STREAM, lab.address(0), lab.address(1), "0").wait(60) == 0
         out, _ = collector.communicate(timeout=110)
     counted = {name: getattr(after, name) - getattr(before, name) for name in COUNTS}
@@ -189,7 +189,7 @@ with socket.create_connection((sys.argv[1], 5000)) as peer:
         assert start(lab, 0, send, lab.address(1)).wait(30) == 0
         assert receiver.communicate(timeout=110)[0] == "True\n"
     after = count(lab, 0, 1)
-    assert after.frames - before.frames > 1 << 20 // 1448  # packets, not super-frames
+    assert after.frames - before.frames > 1 << 20 // 1448  # counted in packets, not super-frames
     for harm in ("lost", "duplicated", "reordered", "corrupted"):
         assert getattr(after, harm) > getattr(before, harm)
 

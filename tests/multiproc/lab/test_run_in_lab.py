@@ -1,4 +1,5 @@
-"""`slackline run --lab`: ranks on hosts of their own, faults meanwhile, nothing left behind."""
+"""Tests of `slackline run --lab`: each rank runs on its own host, under faults, and nothing is left
+behind."""
 
 import os
 import signal
@@ -61,7 +62,7 @@ def start(script: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def labs_of(process: subprocess.Popen[str]) -> list[str]:
-    """What the lab of a command is called after, as long as it is there."""
+    """Return the names of the lab's namespaces and folders while they exist."""
     folders = (Path("/run/netns"), Path("/etc/netns"))
     return [
         path.name

@@ -1,5 +1,5 @@
-"""The helpers are modules beside the tests, the references are those of the conformance tests:
-their folders join the path here."""
+"""The import path of the fault matrix: its helper modules and the references of the conformance
+tests."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,7 @@
 """A rank on a host of a lab: `matrix_lab_rank.py RANK SIZE FOLDER RAIL`.
 
-It does the work of the matrix as often as a line of its input says, and answers with its counters.
+Each line of its input gives a number of rounds of the matrix's work. The rank performs them and
+answers with its counters.
 """
 
 import json
@@ -20,7 +21,7 @@ TIMEOUT = timedelta(seconds=20)
 
 
 class FolderStore:
-    """A store for ranks that share nothing but files: a value is a file, whole when it is there."""
+    """A store for ranks that share only files. Each value is a file that appears complete."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,7 +1,9 @@
-"""The table of the fault matrix: what is wrong, between which rails.
+"""The table of the fault matrix: faults, and the rails (paths between two ranks) on which they are
+tested.
 
-Faults begin with the group and stay unless they say otherwise. Loss, duplicates and reordering are
-of packets on UDP. TCP repairs them itself: there they show as delays, and frames overtake others.
+Faults begin with the group and last unless they say otherwise. On UDP, loss, duplication and
+reordering affect packets. TCP repairs them itself, so there they appear as delays, and as frames
+that overtake each other on different rails.
 """
 
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ __all__ = ["CELLS", "FAULTS", "LAB_RAILS", "QUICK_CELLS", "RAILS", "Cell", "Rail
 
 @dataclass(frozen=True, kw_only=True)
 class Rails:
-    """The rails of every link."""
+    """The rails of every link: their kinds, the number of NICs and the use of TLS."""
 
     kinds: tuple[str, ...]
     nics: int = 1
@@ -83,7 +85,7 @@ FAULTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One fault between ranks that are joined by some rails."""
+    """A cell of the matrix: a fault between ranks that are connected by certain rails."""
 
     fault: str
     rail: str

@@ -1,4 +1,5 @@
-"""What the ranks of the training tests do: DDP and DataParallel, one after the other."""
+"""The functions of the ranks in the training tests, which train with DDP and then with
+DataParallel."""
 
 import hashlib
 import os
@@ -57,7 +58,8 @@ def trains_both_ways(rank, size):
 
 
 def suffers_in_the_middle(rank, size):
-    """The victim goes on when it was stopped once and let go; the others wait for its gradients."""
+    """Train while the victim is stopped and continued once; the other ranks wait for its
+    gradients."""
 
     def suffer():
         reading, writing = os.pipe()
@@ -72,7 +74,8 @@ def suffers_in_the_middle(rank, size):
 
 
 def dies_in_the_middle(rank, size):
-    """What the survivors are told; without an end of its own."""
+    """Train until the victim is killed, and return the error on each surviving rank, which then
+    ends normally."""
     try:
         steps(with_ddp, rank, 1000, publish_pid if rank == VICTIM else lambda: None)
     except RuntimeError as error:

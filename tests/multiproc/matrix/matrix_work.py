@@ -1,4 +1,5 @@
-"""What ranks do in every cell of the matrix; each checks its own results to the bit."""
+"""The work of the ranks in every cell of the matrix. Each rank checks its own results to the
+bit."""
 
 import numpy as np
 
@@ -11,7 +12,7 @@ COUNTS = (1, 1000, 60_007, 300_001)
 
 
 def work(group: Group, rounds: int) -> dict[str, int]:
-    """Sums and messages; returns the engine's counters, before any rank has left."""
+    """Exchange sums and messages. Return the engine's counters before any rank has left."""
     for turn in range(rounds):
         _sums(group, turn)
         _messages(group, turn)
@@ -29,7 +30,8 @@ def _numbers(rank: int, turn: int, count: int) -> np.ndarray:
 
 
 def _sums(group: Group, turn: int) -> None:
-    """Several at once, in place and not; in rank order, so the reference adds left to right."""
+    """Post several sums concurrently, in place and not. The sums are in rank order, so the
+    reference adds left to right."""
     posted = []
     for tag, count in enumerate(COUNTS):
         mine = _numbers(group.rank, turn, count)
@@ -47,7 +49,7 @@ def _sums(group: Group, turn: int) -> None:
 
 
 def _messages(group: Group, turn: int) -> None:
-    """From each rank to each, short and long, all under way at once."""
+    """Send short and long messages from each rank to each other rank concurrently."""
     posted = []
     for peer in range(group.size):
         if peer == group.rank:

@@ -1,8 +1,9 @@
-"""A world from a seed: ranks, the rails between them, what goes wrong and when, and what they do.
+"""A random test scenario made from a seed: ranks, rails between them, faults with their times, and
+operations.
 
-The kinds of faults are those of the matrix, with ends and times of their own; a link that is down
-comes back within 150 ms. Batches of allreduces are under way at once, told apart by their tags;
-each rank posts a batch in an order of its own.
+The faults are those of the fault matrix, with random ends and times; a link that is down comes back
+within 150 ms. The allreduces of a batch run concurrently with different tags, and each rank posts a
+batch in its own order.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ _MS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One allreduce."""
+    """An allreduce with its tag, length, type and way of calling."""
 
     tag: int
     count: int
@@ -40,7 +41,7 @@ class Operation:
     shift: int
 
     def inputs(self, ranks: int) -> list[Array]:
-        """What each rank contributes: a piece of the vectors of this type."""
+        """Return the contribution of each rank: a piece of the vectors of this type."""
         pool = vectors(self.dtype, _LONGEST + _SHIFTS, MOST_RANKS)
         return [whole[self.shift : self.shift + self.count] for whole in pool[:ranks]]
 
@@ -50,7 +51,7 @@ class Operation:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What depends on nothing but the seed."""
+    """A random scenario, which depends only on its seed."""
 
     seed: int
     ranks: int
@@ -70,7 +71,7 @@ class World:
         )
 
     def order(self, rank: int, batch: int) -> list[int]:
-        """In which the rank posts the operations of a batch."""
+        """Return the order in which the rank posts the operations of a batch."""
         places = list(range(len(self.batches[batch])))
         random.Random(f"{self.seed} {rank} {batch}").shuffle(places)
         return places

@@ -1,4 +1,4 @@
-"""Whatever is wrong on the way, operations end with the bits of a network on which nothing is."""
+"""Tests that operations under any fault end with the bits of a network without faults."""
 
 import pytest
 from matrix_table import CELLS, QUICK_CELLS, Cell

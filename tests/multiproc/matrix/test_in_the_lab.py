@@ -1,7 +1,8 @@
-"""The matrix on real packets: each rank on a host of a lab, the faults are those of its switch.
+"""The fault matrix on real packets: each rank runs on a host of a lab, and the lab's switch applies
+the faults.
 
-What is damaged there is dropped by the receiving kernel, so TCP repairs it. Needs root; without it
-the tests are skipped with the reason.
+The receiving kernel drops damaged packets, so TCP repairs them. The tests need root and are
+skipped, with the reason, without it.
 """
 
 import json
@@ -22,7 +23,8 @@ ROUNDS = 2
 
 
 class LabJob:
-    """Ranks joined by one kind of rails, each on a host of its own, that work when asked to."""
+    """A set of ranks connected by one kind of rails, each on its own host of a lab, that work on
+    request."""
 
     def __init__(self, rail: str, nics: int, folder: Path, stack: ExitStack) -> None:
         self.lab = stack.enter_context(Lab(LabOptions(hosts=RANKS, nics=nics, switch="user")))
@@ -42,14 +44,16 @@ class LabJob:
         self._answers()
 
     def work(self) -> list[dict[str, int]]:
-        """The counters of each rank; the bits were right, or this fails."""
+        """Let every rank work, and return the counters of each. A rank with wrong bits fails the
+        test."""
         for rank in self._ranks:
             assert rank.stdin is not None
             print(ROUNDS, file=rank.stdin, flush=True)
         return self._answers()
 
     def switch_counted(self) -> dict[str, int]:
-        """What the switch did to packets so far, over all paths."""
+        """Return the number of packets that each fault of the switch has affected so far, over all
+        paths."""
         rows = self.lab.counters()
         return {name: sum(getattr(row, name) for row in rows) for name in SIGNS.values()}
 
@@ -63,7 +67,7 @@ class LabJob:
         return answers
 
     def _stop(self) -> None:
-        """Ranks that wait for others that failed are not waited for."""
+        """End the ranks without waiting for those that wait for a failed rank."""
         for rank in self._ranks:
             assert rank.stdin is not None
             rank.stdin.close()
@@ -79,7 +83,8 @@ Jobs = Callable[[Cell], LabJob]
 
 @pytest.fixture(scope="module")
 def jobs(lab_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    """jobs(cell): ranks with the rails of the cell; cells of the same rails share them."""
+    """Provide jobs(cell), which returns ranks with the rails of the cell. Cells with the same rails
+    share their ranks."""
     made: dict[str, LabJob] = {}
     with ExitStack() as stack:
 

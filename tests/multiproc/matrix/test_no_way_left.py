@@ -1,4 +1,5 @@
-"""Where no way is left, operations end with a typed error when their time is over, not later."""
+"""Tests that operations without any usable rail end with a typed error when their timeout passes,
+not later."""
 
 import threading
 from datetime import timedelta
@@ -27,7 +28,8 @@ def exchange(group: Group, peer: int, tag: int, count: int) -> None:
 
 
 def until_it_fails(group: Group, both_know: threading.Barrier) -> SlacklineError | None:
-    """Ranks 0 and 1 write to each other until they cannot; rank 2 reaches both all the time."""
+    """Exchange messages between ranks 0 and 1 until that fails, while rank 2 reaches both all the
+    time."""
     error = None
     while group.rank < 2 and error is None:
         try:
@@ -36,7 +38,7 @@ def until_it_fails(group: Group, both_know: threading.Barrier) -> SlacklineError
             error = caught
     for peer in (0, 1) if group.rank == 2 else (2,):
         exchange(group, peer, 2, 1000)
-    both_know.wait(60)  # nobody has closed yet
+    both_know.wait(60)  # no rank has closed yet
     return error
 
 

@@ -1,7 +1,7 @@
-"""Random allreduces while random things go wrong: each result has the bits of the reference.
+"""Tests of random allreduces under random faults: each result has the bits of the reference.
 
-The number in a test's name is the seed of all that happens in it but of the threads' timing:
-`pytest "...[17]"` plays the world of seed 17 again.
+The number in a test's name is the seed of everything except the timing of threads: `pytest
+"...[17]"` repeats the scenario of seed 17.
 """
 
 from contextlib import ExitStack
@@ -19,7 +19,8 @@ ALL_WORLDS = 10_000 // OPERATIONS
 
 
 def play_batch(group: Group, world: World, batch: int) -> dict[int, Array]:
-    """The results by tag: all operations under way at once, posted in this rank's own order."""
+    """Return the results of a batch by tag. All its operations run concurrently, posted in this
+    rank's own order."""
     with ExitStack() as stack:
         posted = []
         for place in world.order(group.rank, batch):
