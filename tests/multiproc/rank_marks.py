@@ -1,7 +1,8 @@
-"""Marks that ranks leave in the store of their job: to wait for each other without a message.
+"""Marks that ranks set in the store of their job, so that ranks can wait for each other without
+messages.
 
-A message of the group would not do. A rank may leave a barrier, and be killed, while others are
-still in it.
+A message or barrier of the group would not do: a rank may leave a barrier, and be killed, while
+others are still in it.
 """
 
 from collections.abc import Iterable
@@ -12,12 +13,12 @@ __all__ = ["mark", "wait_for_marks"]
 
 
 def mark(what: str) -> None:
-    """Leave the mark of this rank."""
+    """Set the mark `what` of this rank."""
     _store().set(_key(what, dist.get_rank()), "")
 
 
 def wait_for_marks(what: str, ranks: Iterable[int]) -> None:
-    """Wait until each of these ranks has left that mark, for at most the store's timeout."""
+    """Wait until each of these ranks has set the mark `what`, for at most the store's timeout."""
     _store().wait([_key(what, rank) for rank in ranks])
 
 

@@ -1,4 +1,4 @@
-"""Every benchmark's --quick --json ends in time and says what a benchmark has to say."""
+"""Tests that `--quick --json` of every benchmark ends in time with a complete report."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def benchmark(name: str) -> Path:
 
 
 def asked_of_wire_cost(cell: str, *contestants: str, **environment: str) -> dict[str, Any]:
-    """What was found for one cell: its rows by contestant, and the targets that were judged."""
+    """Return the measurements of one cell: its rows by contestant, and the judged targets."""
     options = [word for name in contestants for word in ("--contestant", name)]
     result = run(
         benchmark("wire-cost"), "--part", cell, *options, seconds=CELL_SECONDS, **environment
@@ -96,7 +96,7 @@ def test_a_wire_cost_cell_in_a_lab_never_beats_the_wire() -> None:
         assert rows["openmpi"]["skipped"] == f"{missing[0]} is not installed"
     else:
         assert 0 < rows["openmpi"]["wire_percent_p90"] < 102
-    # What a bucket holds when an operation starts rides for free.
+    # Tokens that the bucket holds when an operation starts are not limited by its rate.
     assert 0 < rows["ring"]["wire_percent_p90"] < 102
-    # A packet of 1500 bytes holds 1448 of the 2 MiB, joined ones up to 64 KiB.
+    # A packet of 1500 bytes carries 1448 of the 2 MiB; joined packets carry up to 64 KiB.
     assert 32 < rows["ring"]["packets"] < 4000

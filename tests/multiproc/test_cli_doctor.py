@@ -1,4 +1,4 @@
-"""`slackline doctor` with real ranks."""
+"""Tests of `slackline doctor` with real ranks."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`slackline run` as a user meets it: real ranks, their output, their ends, and signals."""
+"""Tests of the command `slackline run`: real ranks, their output, their exit codes, and signals."""
 
 import os
 import re
@@ -76,7 +76,8 @@ def _pids(directory: Path, what: str = "pid") -> list[int]:
 
 @contextmanager
 def _sleeping(script: Path, ranks: int = 3) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A job all of whose ranks sleep, and their process ids; afterwards none may be alive."""
+    """Start a job whose ranks all sleep, and yield it with their process ids. Afterwards none may
+    be alive."""
     process = _start(script, directory=script.parent, ranks=ranks)
     try:
         _until(lambda: len(_pids(script.parent)) == ranks, "the ranks start")
@@ -91,7 +92,7 @@ def _sleeping(script: Path, ranks: int = 3) -> Iterator[tuple[subprocess.Popen[s
 
 @dataclass(frozen=True)
 class Ended:
-    """A job of one rank more than there are cores, which ended well and was to keep its output."""
+    """A job with one rank more than there are cores, which ended well and kept its output."""
 
     ranks: int
     code: int
@@ -234,7 +235,7 @@ def test_what_a_script_leaves_behind_ends_with_the_job(script: Callable[[str], P
         "    return int(subprocess.run(orphan, stdout=subprocess.PIPE).stdout)\n"
         "open(f'short-{leave(0)}', 'w').close()\n"
         "open(f'long-{leave(600)}', 'w').close()\n"
-        "sys.stdin = open('go')\n"  # a pipe: until the test has looked
+        "sys.stdin = open('go')\n"  # a pipe, which blocks until the test has looked
     )
     os.mkfifo(path.parent / "go")
     process = _start(path, directory=path.parent, ranks=1)

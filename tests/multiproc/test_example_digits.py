@@ -1,4 +1,4 @@
-"""The example trains what it says, with the bits that it promises."""
+"""Tests that the digits example trains as described, with the bits that it promises."""
 
 import hashlib
 import importlib.util
@@ -28,7 +28,7 @@ def _run(*arguments: str, ranks: int, **environment: str) -> subprocess.Complete
 
 
 def _json(*arguments: str, ranks: int) -> dict[str, Any]:
-    """What a user who runs the command gets."""
+    """Return the JSON output of the command, run as a user would."""
     result = _run(*arguments, "--json", ranks=ranks)
     assert result.returncode == 0, result.stderr
     found: dict[str, Any] = json.loads(result.stdout)
@@ -38,7 +38,7 @@ def _json(*arguments: str, ranks: int) -> dict[str, Any]:
 def _forked(
     job: Any, store: Any, *arguments: str, ranks: int, **environment: str
 ) -> list[tuple[str, str]]:
-    """The output and the message at the end of each rank."""
+    """Return the output and the exit message of each rank."""
     settings = asked(store, EXAMPLE.name, *arguments) | environment
     found: list[tuple[str, str]] = job(ranks, example, bare=True, environment=settings)
     return found
@@ -62,7 +62,7 @@ def _example() -> ModuleType:
 
 
 def _reference(ranks: int, epochs: int) -> list[str]:
-    """The bits of one process that adds the ranks' gradients in rank order."""
+    """Return the bits of a single process that adds the ranks' gradients in rank order."""
     import torch
     from torch.nn import functional
 

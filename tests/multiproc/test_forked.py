@@ -1,4 +1,5 @@
-"""Processes that a rank forks off, as data loaders do: they can do nothing to its job."""
+"""Tests of processes that a rank forks, as data loaders do: a forked process cannot affect the
+rank's job."""
 
 import gc
 import os
@@ -16,7 +17,7 @@ LIMIT_S = 20
 
 
 def in_a_fork(body):
-    """Runs `body` in a forked process; returns how that ended, -14 when it hung."""
+    """Run `body` in a forked process and return its exit code, -14 when it hung."""
     process = os.fork()
     if process == 0:
         signal.alarm(LIMIT_S)
@@ -83,9 +84,10 @@ def test_a_forked_process_may_forget_the_group_exec_or_exit(job):
 
 
 def holding(rank, size):
-    """A fork that lets go of registered memory leaves the pages to the rank.
+    """Check that a fork that frees registered memory leaves the pages to its parent.
 
-    The engine keeps 512 MiB that were freed last. What was freed before gives its pages back.
+    The engine keeps the pages of the 512 MiB that were freed last and returns those of earlier
+    blocks, so the first tensor's pages are at risk.
     """
     tensors = [backend.empty(nbytes, dtype=torch.uint8) for nbytes in (8 << 20, 513 << 20)]
     tensors[0].fill_(7)
@@ -115,7 +117,7 @@ def test_data_is_loaded_by_forked_workers_while_ranks_reduce(job):
 
 
 def of_its_own(rank, size):
-    """A forked process opens an engine and a group that are its own."""
+    """Open a new engine and group in a forked process."""
     with tempfile.TemporaryDirectory() as folder:
 
         def alone():

@@ -1,4 +1,4 @@
-"""Programs that name gloo, as their users write them: slackline serves them with gloo's results."""
+"""Tests of programs written for gloo: slackline serves them with the results of gloo."""
 
 import importlib.util
 import itertools
@@ -32,7 +32,7 @@ def prepare():
 
 
 def program(rank, size, path):
-    slackline.register()  # torch is there already: as at the end of its import
+    slackline.register()  # torch is imported already, as at the end of its own import
     return example(rank, size, path)
 
 
@@ -45,7 +45,7 @@ def layers(*sizes: int) -> nn.Sequential:
 
 
 def replicas_alone(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
-    """Return the losses that one process has on the data of both ranks."""
+    """Return the losses of a single process on the data of both ranks."""
     data = [torch.Generator().manual_seed(100 + rank) for rank in range(2)]
     losses = []
     for _ in range(steps):
@@ -108,7 +108,8 @@ SAID = {
 
 
 def check(name: str, lines: list[str]) -> None:
-    """Compare a program's output with the results of one process, and see who served it."""
+    """Compare a program's output with the results of one process, and check which backend served
+    it."""
     *said, last = lines
     assert last == "gloo through slackline"
     if name in SAID:
@@ -211,7 +212,7 @@ def named_otherwise(rank, size, path):
     assert isinstance(asked_for, SlacklineGroup)
     assert isinstance(asked_for, gloo)
     store = dist.PrefixStore("apart", dist.group.WORLD.get_group_store())
-    # A program that makes gloo's own class gets it.
+    # A program that creates gloo's own class gets gloo.
     alone = gloo(store, rank, size, timeout=timedelta(seconds=20))
     assert type(alone) is dist.ProcessGroupGloo
     assert isinstance(alone, gloo)
@@ -231,7 +232,7 @@ def not_asked(rank, size, path):
     assert not isinstance(dist.group.WORLD, SlacklineGroup)
     assert dist.distributed_c10d.ProcessGroupGloo is dist.ProcessGroupGloo
     tensor = torch.ones(1)
-    dist.all_reduce(tensor)  # gloo fails where a rank leaves while another one still connects
+    dist.all_reduce(tensor)  # with gloo, a rank that still connects fails when another rank leaves
     assert tensor.item() == size
     dist.destroy_process_group()
 

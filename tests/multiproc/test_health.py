@@ -1,4 +1,5 @@
-"""Real ranks over TCP: a delay that the engine's injector makes is named, and its end."""
+"""Tests with real ranks over TCP: the health monitor names a delay that the engine's injector
+causes, and its end."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,8 @@ MS = 1_000_000
 
 
 def _until(done: Callable[[], bool]) -> int:
-    """Reduces until rank 0 is content; returns after how many reductions, all ranks the same."""
+    """Reduce until rank 0 is content. Return the number of reductions, which is the same on all
+    ranks."""
     import torch
     from torch import distributed as dist
 

@@ -1,4 +1,5 @@
-"""DataParallel with parameters on a CUDA device: gradients go through the process group."""
+"""Tests of DataParallel with parameters on a CUDA device, whose gradients go through the process
+group."""
 
 import copy
 

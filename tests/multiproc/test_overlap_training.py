@@ -1,4 +1,4 @@
-"""Training with DataParallel between processes, beside one process and beside DDP."""
+"""Tests of training with DataParallel between processes, compared with one process and with DDP."""
 
 import copy
 import os
@@ -24,7 +24,7 @@ def convolutional(batch_norm=True):
 
 
 class Recurrent(nn.Module):
-    """Tied, attended, recurrent: parameters that are read in every odd way."""
+    """A model that reads its parameters in unusual ways: tied, recurrent and in attention."""
 
     def __init__(self):
         super().__init__()
@@ -91,7 +91,8 @@ def same_everywhere(state):
 
 
 def beside_ddp(rank, size):
-    """The same bits as DDP: each element is averaged over the ranks in the same order."""
+    """Check that the bits are those of DDP, because both average each element over the ranks in the
+    same order."""
     for make, data in ((convolutional, images), (Recurrent, sentences)):
         for name, make_optimizer in OPTIMIZERS.items():
             for clip in (None, 0.1):
@@ -126,7 +127,7 @@ def beside_one_process(rank, size):
         expected = train(whole, OPTIMIZERS["sgd"](whole.parameters()), batches)
         same_everywhere(mine)
         for key, value in expected.items():
-            # The gradients' sum over the batch is added up in another order.
+            # The gradients' sum over the batch is added in another order.
             torch.testing.assert_close(mine[key], value, rtol=1e-4, atol=1e-5)
         model.close()
 

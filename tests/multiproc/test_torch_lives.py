@@ -1,4 +1,5 @@
-"""Groups from birth to death on the real engine: memory, stores, errors, ends, callbacks."""
+"""Tests of a group's whole lifetime on the real engine: memory, stores, errors, shutdown,
+callbacks."""
 
 import os
 import subprocess
@@ -231,7 +232,7 @@ def roll_call(rank, size):
         with pytest.raises(TimeoutError, match=r"ranks that did not come: 1, 2$"):
             group.monitored_barrier(timedelta(milliseconds=300), wait_all_ranks=True)
         mark("told")
-    wait_for_marks("told", [0])  # a rank that leaves is no late one
+    wait_for_marks("told", [0])  # a rank that leaves must not be reported as late
 
 
 def test_a_monitored_barrier_names_the_missing(job):

@@ -1,4 +1,4 @@
-"""torch.distributed's operations between processes, on the real engine."""
+"""Tests of torch.distributed's operations between processes, on the real engine."""
 
 import copy
 from functools import reduce
@@ -20,7 +20,7 @@ SIZES = [2, 3, 4]
 
 
 def data(rank, count, dtype=torch.float32):
-    """Whole numbers, so that sums have the same bits in every order."""
+    """Return whole numbers, whose sums have the same bits in every order."""
     generator = torch.Generator().manual_seed(rank)
     return torch.randint(-4, 5, (count,), generator=generator).to(dtype)
 
@@ -112,7 +112,8 @@ def test_every_type_reduces(job, size):
 
 def sparse(rank, size):
     def made(r, dtype=torch.float32):
-        """A matrix of rows of three, of which a rank has as many as its number, one row twice."""
+        """Return a sparse matrix with rows of three elements. A rank has as many rows as its
+        number, one of them twice."""
         rows = torch.tensor([[row % 5 for row in (*range(r), *([0] if r else []))]])
         values = torch.arange(3.0 * rows.shape[1]).view(-1, 3).add(r).to(dtype)
         return torch.sparse_coo_tensor(rows, values.view(-1, 3), (5, 3))

@@ -1,4 +1,5 @@
-"""torch's ways of training on several processes give what one process would, on the real engine."""
+"""Tests that torch's ways of distributed training give the results of one process, on the real
+engine."""
 
 import copy
 
@@ -120,7 +121,7 @@ def uneven_inputs(rank, size):
         alone = make_model()
         optimizer = torch.optim.SGD(alone.parameters(), lr=0.01)
         for step, x in enumerate(inputs):
-            share = 0.5 if initial and step >= 4 else 1.0  # rank 1 goes on by itself
+            share = 0.5 if initial and step >= 4 else 1.0  # rank 1 continues alone
             optimizer.zero_grad()
             (alone(x).square().mean() * share).backward()
             optimizer.step()
@@ -133,7 +134,7 @@ def uneven_inputs(rank, size):
                 optimizer.step()
         if rank == 1:
             assert_same_parameters(model, alone)
-        # join gives the parameters of the last rank to all of them.
+        # join() gives the parameters of the last rank to all ranks.
         assert_same_on_all_ranks(model, size)
 
 
@@ -142,7 +143,7 @@ def test_ddp_joins_ranks_with_uneven_inputs_whichever_size_divides(job):
 
 
 class Forked(nn.Module):
-    """Uses one of its branches; which one depends on the rank."""
+    """A model that uses one of its branches, chosen by the rank."""
 
     def __init__(self, rank):
         super().__init__()
@@ -218,7 +219,7 @@ def test_a_peers_death_ends_backward_with_an_error_that_names_it(job):
 
 
 def zero(rank, size):
-    from torch.distributed.optim import ZeroRedundancyOptimizer  # warns at import
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # warns when it is imported
 
     alone_model = make_model()
     alone = train(alone_model, make_batches(), torch.optim.Adam(alone_model.parameters(), lr=0.01))

@@ -1,7 +1,7 @@
-"""Imports torch and the tests' files once and forks ranks from there.
+"""A process that imports torch and the test files once, and forks ranks from there.
 
-So a job costs milliseconds, and each of its ranks is a process of its own. Reads jobs as lines of
-JSON and answers each with a line: the results or the tracebacks of its ranks.
+A job therefore costs milliseconds, and each rank is still a process of its own. The process reads
+jobs as lines of JSON and answers each with a line: the results or tracebacks of its ranks.
 """
 
 import atexit
@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-import torch._dynamo  # the first optimizer asks for it: here once, not in every rank
+import torch._dynamo  # imported by the first optimizer: here once, not in every rank
 from torch import distributed as dist
 
 import slackline.backend  # noqa: F401
@@ -31,9 +31,9 @@ LIMIT = timedelta(seconds=30)
 
 @cache
 def load(file: str) -> ModuleType:
-    """Import a test's file; ranks that are forked later have it, and all that it imports.
+    """Import a test's file, so that ranks forked later have it and everything it imports.
 
-    A function `prepare` of the file, if there is one, imports modules that ranks alone need.
+    A function `prepare` in the file, if there is one, imports modules that only ranks need.
     """
     if (folder := str(Path(file).parent)) not in sys.path:
         sys.path.insert(0, folder)
@@ -43,8 +43,8 @@ def load(file: str) -> ModuleType:
     cases = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(cases)
     getattr(cases, "prepare", lambda: None)()
-    # At its end a rank is to run what it has registered itself. What imports register takes longer
-    # than the rest of a short job.
+    # Clear the exit handlers that imports registered, because they take longer than the rest of a
+    # short job. A rank runs only the handlers that it registers itself.
     atexit._clear()
     return cases
 
@@ -74,7 +74,7 @@ def start_rank(job: dict[str, Any], rank: int, folder: str) -> int:
     answer: dict[str, Any] = {"rank": rank}
     try:
         answer["result"] = run_rank(job, rank, f"{folder}/store")
-    except BaseException:  # told to the test, whatever it is
+    except BaseException:  # reported to the test, whatever it is
         answer["error"] = traceback.format_exc()
     Path(f"{folder}/{rank}.part").write_text(json.dumps(answer))
     os.rename(f"{folder}/{rank}.part", f"{folder}/{rank}")
@@ -87,7 +87,8 @@ def run_job(job: dict[str, Any]) -> list[dict[str, Any]]:
         load(job["file"])
     except Exception:
         return [{"rank": 0, "exit": 0, "error": traceback.format_exc()}]
-    folder = tempfile.mkdtemp()  # not a context manager: that would end with every rank
+    # A context manager would delete the folder when the first rank ends.
+    folder = tempfile.mkdtemp()
     try:
         ends = wait_for({start_rank(job, rank, folder): rank for rank in range(job["size"])}, job)
         answers = []
@@ -101,7 +102,7 @@ def run_job(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def wait_for(ranks: dict[int, int], job: dict[str, Any]) -> dict[int, int]:
-    """The exit codes of the ranks that ended in time; the others are killed."""
+    """Return the exit codes of the ranks that ended in time, and kill the others."""
     ends: dict[int, int] = {}
     deadline = time.monotonic() + job["seconds"]
     while len(ends) < len(ranks) and time.monotonic() < deadline:

@@ -1,4 +1,5 @@
-"""Training through faults ends with the parameters of training without: DDP and DataParallel."""
+"""Tests that training through faults ends with the same parameters as training without faults, with
+DDP and with DataParallel."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,8 @@ RANKS = 3
 
 @cache
 def without_faults(job):
-    """The parameters at the end; every rank has the same, over whatever rails."""
+    """Return the parameters after training without faults. Every rank has the same ones, over any
+    rails."""
     answers = job(RANKS, trains_both_ways, environment=ORDERED)
     assert answers == [answers[0]] * RANKS
     return answers[0]
@@ -55,7 +57,8 @@ def test_training_through_any_fault_ends_with_the_same_bits(job, cell):
 
 
 def through(job, tmp_path, fault, rail, function, **details):
-    """What the ranks of a job return whose victim meets a fault once it says that it is there."""
+    """Return the results of the ranks of a job whose victim is subjected to a fault once it has
+    started."""
     pid = tmp_path / "pid"
     environment = ORDERED | RAILS[rail].environment | {"MATRIX_PID": str(pid)}
     with ThreadPoolExecutor(1) as pool, closing(Executor()) as executor:

@@ -1,4 +1,4 @@
-"""The helpers are modules beside the tests: their folder joins the path here."""
+"""The import path of the helper modules of the pipeline tests."""
 
 import sys
 from pathlib import Path

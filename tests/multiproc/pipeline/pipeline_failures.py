@@ -1,4 +1,4 @@
-"""What goes wrong in pipelines, as ranks do it; each returns what it was told."""
+"""Functions of ranks in pipelines that fail. Each one returns the error that the rank received."""
 
 import os
 import queue
@@ -22,7 +22,8 @@ CYCLE = "0F0,0I0,0W0,0F1,0I1,0W1\n1F1,1I1,1W1,1F0,1I0,1W0\n"
 
 
 def bad_terms(rank, size):
-    """What is refused when the schedule is made, by every rank alike."""
+    """Return the errors of wrong settings, which every rank refuses when the schedule is
+    created."""
     stage = PipelineStage(part(rank), rank, size, CPU)
     twice = PipelineStage(part(0), 0, size, CPU)
     odd = PipelineStage(part(rank), rank, size + 1, CPU)
@@ -47,7 +48,7 @@ def bad_terms(rank, size):
 
 
 def bad_steps(rank, size, what):
-    """What ends a step on one rank ends it on all."""
+    """Return the errors of a step that ends on one rank and therefore on all ranks."""
     module = part(rank)
     if what == "shape" and rank == 1:
         module = nn.Linear(WIDTH + 1, WIDTH)
@@ -94,7 +95,7 @@ class Dying(nn.Module):
 
 
 def a_rank_dies(rank, size):
-    """Rank 1 ends in the middle of the second step; what the others are told."""
+    """End rank 1 in the middle of the second step, and return the error on the other ranks."""
     module = Dying(rank, 10) if rank == 1 else part(rank)
     schedule = Schedule(PipelineStage(module, rank, size, CPU), 8, mse, schedule="1f1b")
     x, y = batch(0, 16)
@@ -107,7 +108,8 @@ def a_rank_dies(rank, size):
 
 
 def nobody_sends(rank, size, store):
-    """Rank 0 takes no step: the others name what they wait for when their timeout is over."""
+    """Run a step in which rank 0 does not take part. The other ranks report what they wait for when
+    their timeout passes."""
     dist.init_process_group(
         "slackline",
         init_method=f"file://{store}",
@@ -117,13 +119,14 @@ def nobody_sends(rank, size, store):
     )
     schedule = Schedule(PipelineStage(part(rank), rank, size, CPU), 4, mse, schedule="1f1b")
     if rank == 0:
-        # The first one is late as well; the second is there when the others give up.
+        # The first receive times out too. The second one keeps rank 0 present while the other
+        # ranks give up.
         return [told(lambda: dist.recv(torch.zeros(1), 1)) for _ in range(2)]
     return told(lambda: schedule.step(target=batch(0, 8)[1]))
 
 
 def interrupted(rank, size, store):
-    """Rank 1 is interrupted as by Ctrl-C while the others wait for it."""
+    """Interrupt rank 1, as Ctrl-C does, while the other ranks wait for it."""
     dist.init_process_group("slackline", init_method=f"file://{store}", rank=rank, world_size=size)
     module = Interrupted(rank) if rank == 1 else part(rank)
     schedule = Schedule(PipelineStage(module, rank, size, CPU), 8, mse, schedule="zb-h1")
@@ -136,7 +139,8 @@ def interrupted(rank, size, store):
 
 
 class Interrupted(nn.Module):
-    """Interrupts its process, whose main thread then waits for messages that do not come."""
+    """A module that interrupts its process in the forward pass. The main thread then waits for
+    messages that never come."""
 
     def __init__(self, index):
         super().__init__()
@@ -152,7 +156,7 @@ class Interrupted(nn.Module):
 
 
 def waits_and_is_interrupted(rank, size, store):
-    """Rank 0 never sends; rank 1 stands in its wait when it is interrupted."""
+    """Interrupt rank 1 while it waits for rank 0, which never sends."""
     dist.init_process_group("slackline", init_method=f"file://{store}", rank=rank, world_size=size)
     schedule = Schedule(PipelineStage(part(rank), rank, size, CPU), 8, mse, schedule="zb-h1")
     if rank == 0:
@@ -172,7 +176,7 @@ def waits_and_is_interrupted(rank, size, store):
 def on_gloo(rank, size, store):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     found = told(lambda: Schedule(PipelineStage(part(rank), rank, size, CPU), 8, mse))
-    # gloo fails a rank that still connects when another one leaves.
+    # With gloo, a rank that is still connecting fails when another rank leaves.
     mark("was refused")
     wait_for_marks("was refused", range(size))
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Stages of every kind, as ranks run them."""
+"""Functions of ranks that run pipeline stages of every kind."""
 
 import torch
 from pipeline_work import CPU, alone, batch, part, same_bits, stages_of, steps, told
@@ -23,7 +23,7 @@ class Checkpointed(nn.Module):
 
 
 class Half(nn.Module):
-    """Mixed precision: inside in bfloat16, activations between stages in it too."""
+    """A stage in mixed precision, whose computation and activations are bfloat16."""
 
     def __init__(self, index):
         super().__init__()
@@ -35,7 +35,8 @@ class Half(nn.Module):
 
 
 class Two(nn.Module):
-    """Two outputs, one of them a view and one of integers, and a transposed one between stages."""
+    """A stage with two outputs, one of integers and one a view. A transposed tensor passes between
+    stages."""
 
     def __init__(self, index):
         super().__init__()
@@ -108,7 +109,7 @@ def several_outputs(rank, size):
 
 
 def shapes_that_differ(rank, size):
-    """Of any length, another one each time; over two steps lengths grow and shrink."""
+    """Train with microbatches of different lengths, which grow and shrink over the steps."""
     stages = stages_of(rank, size, vee(2 * size))
     schedule = Schedule(stages, 4, mse, schedule="auto", memory=3)
     for turn, lengths in enumerate([(3, 700, 1, 5), (900, 2, 1, 40), (1, 1, 1, 1), (5, 6, 7, 8)]):
@@ -137,7 +138,7 @@ def uneven_microbatches(rank, size):
 
 
 def gradients_that_are_kept(rank, size):
-    """Two steps without zero_grad between them: each adds its own mean."""
+    """Take two steps without zero_grad between them: each adds its own mean to the gradients."""
     stage = PipelineStage(part(rank), rank, size, CPU)
     schedule = Schedule(stage, 4, mse, schedule="1f1b")
     parts, sums = [part(index) for index in range(size)], None
@@ -167,7 +168,8 @@ def evaluation(rank, size):
 
 
 def traced(rank, size):
-    """A model that torch has split; and one with a shortcut past a stage, which is refused."""
+    """Train a model that torch has split, and check that a model with a shortcut past a stage is
+    refused."""
 
     class Whole(nn.Module):
         def __init__(self, shortcut):
@@ -195,7 +197,7 @@ def traced(rank, size):
 
 
 def autocast_around(rank, size):
-    """The whole step within autocast: forwards in bfloat16, as in one process."""
+    """Take a step within autocast: the forwards run in bfloat16, as in a single process."""
     stage = PipelineStage(part(rank), rank, size, CPU)
     schedule = Schedule(stage, 4, mse, schedule="zb-h1")
     x, y = batch(0, 8)
@@ -212,7 +214,8 @@ def autocast_around(rank, size):
 
 
 def plans_that_follow(rank, size):
-    """Steps over a link that is slow at first and then is not; every rank's plans and reasons."""
+    """Take steps over a link that is slow at first and fast later. Return every rank's plans and
+    the reasons for them."""
     stage = PipelineStage(part(rank), rank, size, CPU)
     found = []
     for name in ("auto", "adaptra"):
@@ -227,6 +230,6 @@ def plans_that_follow(rank, size):
 
 
 def many_steps(rank, size):
-    """Long enough for a rail to be cut in the middle of a step."""
+    """Take enough steps for a rail to be cut in the middle of one."""
     steps(rank, size, samples=256, turns=25, schedule="auto", placement=one_each(size))
     return counters()["rails_lost"] + counters()["rails_suspected"]

@@ -1,4 +1,5 @@
-"""What ranks do in the pipeline's tests: gradients are compared with one process's to the bit."""
+"""Work of the ranks in the pipeline tests, which compare gradients bit by bit with those of one
+process."""
 
 import torch
 from torch import nn
@@ -38,7 +39,8 @@ def batch(step, samples):
 
 
 def alone(parts, microbatches, loss_fn=nn.functional.mse_loss):
-    """The losses, and the gradients added one microbatch after the other, in one process."""
+    """Return the losses of a single process, which adds the gradients of the microbatches one after
+    the other."""
     model = nn.Sequential(*parts)
     model.zero_grad()
     losses = []
@@ -83,7 +85,7 @@ def steps(
     loss_fn=mse,
     **options,
 ):
-    """Takes steps and compares; returns the schedule."""
+    """Take steps, compare each with a single process, and return the schedule."""
     placement = one_each(size) if placement is None else placement
     stages = stages_of(rank, size, placement, make)
     schedule = Schedule(stages, count, loss_fn, **options)
@@ -106,7 +108,8 @@ def steps(
 
 
 def carried(rank, size):
-    """The computing threads carry the messages by themselves, or try it, or never do."""
+    """Take steps in which messages are sent inline by the computing threads, by measured choice, or
+    always by the engine."""
     for delegation in ("never", "auto", "always"):
         schedule = steps(rank, size, schedule="zb-h1", delegation=delegation, turns=6)
         ways = {sent.inline for record in schedule.records for sent in record.sends}
@@ -145,7 +148,8 @@ def several_stages_a_rank(rank, size):
 
 
 def replicas(rank, size):
-    """Two pipelines of two stages, whose gradients are averaged while other stages still run."""
+    """Train two pipelines of two stages, whose gradients are averaged while other stages still
+    compute."""
     mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("dp", "pp"))
     pipeline, replica = mesh.get_group("pp"), mesh.get_local_rank("dp")
     stages, count = size // 2, 4

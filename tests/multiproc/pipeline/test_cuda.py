@@ -1,4 +1,5 @@
-"""Stages on a CUDA device: activations through pinned memory, with the bits of one process."""
+"""Tests of stages on a CUDA device: activations pass through pinned memory, and the bits are those
+of one process."""
 
 import pytest
 import torch

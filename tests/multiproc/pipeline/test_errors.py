@@ -1,4 +1,5 @@
-"""What is refused, and what ends a step: everywhere, with stage, operation and value."""
+"""Tests of settings that are refused and of errors that end a step on every rank, naming stage,
+operation and value."""
 
 import pipeline_failures as models
 import pytest

@@ -1,4 +1,4 @@
-"""The example trains over a slow link, with the losses of one process."""
+"""Tests that the GPT example trains over a slow link with the losses of one process."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Data-parallel replicas of a pipeline on a DeviceMesh."""
+"""Tests of data-parallel replicas of a pipeline on a DeviceMesh."""
 
 from pipeline_work import replicas
 

@@ -1,4 +1,4 @@
-"""Whatever the schedule, the policy and the network: the bits are those of one process."""
+"""Tests that any schedule, policy and network give the bits of one process."""
 
 import pytest
 from pipeline_models import many_steps, plans_that_follow

@@ -1,4 +1,5 @@
-"""Stages as people write them: compiled, checkpointed, in mixed precision, of any shape."""
+"""Tests of stages as users write them: compiled, checkpointed, in mixed precision, with any
+shapes."""
 
 import pipeline_models as models
 import pytest

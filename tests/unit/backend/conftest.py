@@ -1,4 +1,4 @@
-"""Ranks as threads: each has a SlacklineGroup on a loopback fabric."""
+"""Fixtures that run ranks as threads; each rank has a SlacklineGroup on a loopback fabric."""
 
 import threading
 from collections.abc import Callable
@@ -17,7 +17,7 @@ RankFunction = Callable[[SlacklineGroup], Any]
 
 
 def run_ranks(size: int, function: RankFunction, *, timeout: timedelta = LIMIT) -> list[Any]:
-    """Runs `function(group)` as every rank; returns what each gave, or raises one's error."""
+    """Run `function(group)` as every rank. Return the results, or raise the error of one rank."""
     fabric = LoopbackFabric(size, timeout=timeout)
     store = dist.HashStore()
     results: list[Any] = [None] * size

@@ -1,4 +1,5 @@
-"""CUDA tensors: the order of the lane (no device needed), and the whole way (marked cuda)."""
+"""Tests of CUDA tensors: the order of work on the device's thread (no device needed), and whole
+operations (marked cuda)."""
 
 import threading
 
@@ -14,7 +15,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 
 class Finished:
-    """A transfer that is done."""
+    """A transfer that has finished."""
 
     source = 4
 
@@ -29,7 +30,7 @@ class Finished:
 
 
 class Event:
-    """What a CUDA event is to the lane."""
+    """A stand-in for a CUDA event."""
 
     def __init__(self):
         self.happened = threading.Event()

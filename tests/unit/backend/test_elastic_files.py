@@ -1,4 +1,5 @@
-"""What is saved of a state, and what is not."""
+"""Tests of the files that an elastic state writes: the content that is saved, and the content that
+is not."""
 
 from pathlib import Path
 

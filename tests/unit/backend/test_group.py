@@ -1,4 +1,4 @@
-"""What torch asks the group about itself, and the engine behind all groups."""
+"""Tests of the group's properties that torch queries, and of the engine that all groups share."""
 
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ def options(size=1, rank=0):
 
 
 class Engines:
-    """Opens loopback engines and remembers them."""
+    """A factory that opens loopback engines and remembers them."""
 
     def __init__(self):
         self.opened = []

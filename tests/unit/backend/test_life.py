@@ -1,4 +1,4 @@
-"""Ranks find each other on a store that earlier ones have used."""
+"""Tests that ranks find each other on a store that earlier ranks have used."""
 
 import json
 import threading

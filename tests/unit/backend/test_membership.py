@@ -1,4 +1,4 @@
-"""The survivors' agreement: ranks as threads, and a store in memory."""
+"""Tests of the agreement between surviving ranks, with ranks as threads and a store in memory."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""broadcast, gathers, scatters, all-to-alls and barriers."""
+"""Tests of broadcast, gathers, scatters, all-to-alls and barriers."""
 
 import pytest
 import torch

@@ -1,4 +1,5 @@
-"""Long tensors in pieces; what a device would hold lies in other memory here, and threads copy."""
+"""Tests of long tensors that are copied in pieces. Other memory stands in for device memory, and
+threads make the copies."""
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +15,7 @@ PIECE = 256
 
 
 class Queued:
-    """A copy in a stream: a thread does one after the other."""
+    """A copy in a stream, which a thread performs in order."""
 
     def __init__(self, future: Future):
         self._future = future
@@ -24,7 +25,7 @@ class Queued:
 
 
 class Streams:
-    """Copies to the host and to the device, one thread for each way."""
+    """Streams for copies to the host and to the device, with one thread for each direction."""
 
     def __init__(self):
         self._to_host, self._to_device = (ThreadPoolExecutor(1) for _ in range(2))
@@ -36,17 +37,17 @@ class Streams:
         return Queued(self._to_device.submit(device.copy_, host))
 
     def arrived(self):
-        """Wait for what is queued for the device."""
+        """Wait for all copies to the device queued so far."""
         self._to_device.submit(int).result()
 
     def close(self):
-        """Wait for everything."""
+        """Wait for all copies and end the threads."""
         self._to_host.shutdown()
         self._to_device.shutdown()
 
 
 class Pending:
-    """A transfer that ends when the test says so."""
+    """A transfer that ends when the test calls end()."""
 
     source = None
 
@@ -127,7 +128,8 @@ def test_copies_and_transfers_of_several_pieces_are_under_way_at_once(streams):
 
 
 def test_a_block_takes_no_piece_before_its_last_one_is_back_on_the_device():
-    """With one block, the second piece is copied out only after the first one's copy back."""
+    """Check with one block that the second piece is copied out only after the first piece has been
+    copied back."""
     device = torch.arange(2 * PIECE, dtype=torch.uint8)
     asked, back = threading.Event(), threading.Event()
     happened = []

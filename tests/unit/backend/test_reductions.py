@@ -1,4 +1,4 @@
-"""all_reduce, reduce and reduce_scatter in every type and reduction they take."""
+"""Tests of all_reduce, reduce and reduce_scatter in every type and reduction that they accept."""
 
 import pytest
 import torch
@@ -29,7 +29,8 @@ BITWISE = {
 
 
 def part(rank, dtype, count=7):
-    """Small numbers, so that every type holds every result; sums are divisible by three."""
+    """Return small numbers, so that every type can represent every result; sums are divisible by
+    three."""
     values = [index % 3 + rank * 3 for index in range(count)]
     return torch.tensor(values, dtype=torch.int64).to(dtype)
 

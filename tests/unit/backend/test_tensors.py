@@ -1,4 +1,5 @@
-"""Tensors as they come: strided, empty, conjugated, leaves of autograd, in registered memory."""
+"""Tests of all kinds of tensors: strided, empty, conjugated, leaves of autograd, in registered
+memory."""
 
 import gc
 
@@ -52,7 +53,7 @@ def test_a_strided_send_survives_the_loss_of_its_work(ranks):
         if group.rank() == 0:
             group.send([torch.arange(1000.0).view(10, 100).t()], 1)
             gc.collect()
-            torch.full((1000,), 7.0)  # takes the memory of the copy if that was given up
+            torch.full((1000,), 7.0)  # takes the memory of the copy if that was freed too early
             group.send([torch.ones(1)], 1, 1).wait()
             return None
         group.recv([torch.empty(1)], 0, 1).wait()

@@ -1,4 +1,4 @@
-"""What an operation returns: waiting, futures, errors, timeouts, profiles."""
+"""Tests of the objects that operations return: waiting, futures, errors, timeouts, profiles."""
 
 import json
 from datetime import timedelta
@@ -186,8 +186,8 @@ def test_a_trace_says_of_each_operation_its_bytes_its_group_and_its_number(ranks
 
     def rank_main(group):
         group._set_group_name("pair")
-        dist.all_reduce(torch.ones(3), group=group)  # 0, before the profile
-        if group.rank() == 1:  # a profile has the events of the thread that it began on
+        dist.all_reduce(torch.ones(3), group=group)  # number 0, before the profile
+        if group.rank() == 1:  # a profile contains the events of the thread on which it began
             operations(group)
             return
         with torch.profiler.profile(record_shapes=True) as profile:

@@ -1,4 +1,4 @@
-"""Performers for the tests of rank processes, importable by the processes themselves."""
+"""Performers for the tests of rank processes, in a module that these processes can import."""
 
 import os
 
@@ -6,7 +6,7 @@ from _harness.ranks import Place
 
 
 class Obliging:
-    """Does what it is told, and knows who it is."""
+    """A performer that executes its commands and knows its rank."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -21,13 +21,13 @@ class Obliging:
         return os.environ.get(name)
 
     def fail_at(self, rank: int) -> None:
-        """Raises at `rank`; every other rank waits for what never comes."""
+        """Raise on `rank`; every other rank waits forever."""
         if self._place.rank == rank:
             raise ValueError(f"rank {rank} has had enough")
         self._wait_forever()
 
     def die_at(self, rank: int) -> None:
-        """Leaves at `rank` without a word; every other rank waits for what never comes."""
+        """Exit on `rank` without a message; every other rank waits forever."""
         if self._place.rank == rank:
             os._exit(7)
         self._wait_forever()

@@ -1,4 +1,4 @@
-"""The benchmarks are programs, not a package: their folder joins the path here."""
+"""The import path of the benchmarks, which are programs and not a package."""
 
 import sys
 from pathlib import Path

@@ -13,7 +13,7 @@ COUNT = 5000
 
 
 def load(name: str) -> ModuleType:
-    """The benchmark's module `name`, under a name of its own."""
+    """Import the benchmark's module `name` under a unique name, and return it."""
     spec = importlib.util.spec_from_file_location(f"allreduce_{name}", FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -27,7 +27,7 @@ cases = load("cases")
 
 
 def buffers_after(size: int, calls: int, salt: int) -> list[torch.Tensor]:
-    """What every rank's buffer holds after `calls` right calls."""
+    """Return the content of every rank's buffer after `calls` correct calls."""
     buffers = [torch.empty(COUNT) for _ in range(size)]
     for rank, buffer in enumerate(buffers):
         pattern.fill(buffer, pattern.contribution(rank, COUNT), salt)

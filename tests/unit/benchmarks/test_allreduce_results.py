@@ -10,7 +10,7 @@ FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "allreduce-latency
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[ModuleType]:
-    """The benchmark's module; its neighbours' names are forgotten again afterwards."""
+    """Provide the benchmark's module, and remove the modules that it imported afterwards."""
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(FOLDER))
@@ -23,7 +23,8 @@ def results() -> Iterator[ModuleType]:
 
 
 def recorded(results: ModuleType, missing: str | None):
-    """Every case measured: gloo 20 times slower than slackline, OpenMPI three times."""
+    """Return results in which every case is measured: gloo 20 times slower than slackline, OpenMPI
+    three times."""
     times = {"gloo": 20e-6, "openmpi": 3e-6}
     found = results.Results()
     for case in results.CASES:

@@ -1,4 +1,5 @@
-"""Programs as contestants: the plain ring adds, and what goes wrong ends the benchmark."""
+"""Tests of programs as contestants of benchmarks: the plain ring adds correctly, and a fault ends
+the benchmark."""
 
 import shutil
 import stat
@@ -35,7 +36,8 @@ def test_the_ring_adds_buffers_of_any_length_any_number_of_times(
 ) -> None:
     with Programs("ring_allreduce", size) as ring:
         start_ring(ring, ring_program, size)
-        # Shorter than a chunk for each rank; many pieces; more calls than one filling allows.
+        # The cases are a buffer shorter than a chunk per rank, one of many pieces, and more calls
+        # than one filling allows.
         for count, calls, warm_up in ((1, 1, 0), (3, 2, 1), (70_001, 3, 2), (1 << 20, 2, 0)):
             used = ring.turn(count, calls, warm_up, salt=1)
             assert len(used) == size
@@ -61,7 +63,8 @@ def test_openmpi_takes_turns() -> None:
 
 
 def script(folder: Path, answer: str) -> Path:
-    """Return a rank that greets, and answers its first question with `answer`."""
+    """Write a program for a rank that greets and gives `answer` to its first question. Return its
+    path."""
     path = folder / "rank"
     path.write_text(
         "#!/bin/sh\n"

@@ -1,4 +1,4 @@
-"""What contestants use, and the order of their turns."""
+"""Tests of the resources that contestants use, and of the order of their turns."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The straggler benchmark's own arithmetic: critical paths, drawn delays, the trace's length."""
+"""Tests of the straggler benchmark's arithmetic: critical paths, random delays, the length of the
+trace."""
 
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "pipeline-straggle
 
 @pytest.fixture(scope="module")
 def benchmark() -> Iterator[ModuleType]:
-    """The modules by name; their neighbours' names are forgotten again afterwards."""
+    """Provide the benchmark's modules by name, and remove the modules that they imported
+    afterwards."""
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(FOLDER))

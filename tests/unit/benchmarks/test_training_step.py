@@ -1,4 +1,4 @@
-"""The training-step benchmark's own logic: bucket sizes, lengths of turns, ratios, targets."""
+"""Tests of the training-step benchmark's logic: bucket sizes, lengths of turns, ratios, targets."""
 
 import sys
 from collections.abc import Iterator
@@ -13,7 +13,8 @@ FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "training-step"
 
 @pytest.fixture(scope="module")
 def benchmark() -> Iterator[ModuleType]:
-    """The modules by name; their neighbours' names are forgotten again afterwards."""
+    """Provide the benchmark's modules by name, and remove the modules that they imported
+    afterwards."""
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(FOLDER))
@@ -36,7 +37,8 @@ def usage(step_s: float, user_s: float = 0.02) -> Usage:
 
 
 def measured(benchmark: ModuleType, cell_name: str, step_ms: dict[str, list[float]]):
-    """One cell: the steps of each contestant, round by round; rank 0 is a little faster."""
+    """Return the results of a cell from the step times of each contestant by round. Rank 0 is a
+    little faster."""
     cases = benchmark.cases
     (cell,) = cases.cells_of(cell_name, quick=False)
     known = {

@@ -1,4 +1,4 @@
-"""The wire-cost benchmark's own logic: what is measured, costs a byte, ratios, targets."""
+"""Tests of the wire-cost benchmark's logic: the measured cells, costs per byte, ratios, targets."""
 
 import sys
 from collections.abc import Iterator
@@ -13,7 +13,8 @@ FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "wire-cost"
 
 @pytest.fixture(scope="module")
 def benchmark() -> Iterator[ModuleType]:
-    """The modules by name; their neighbours' names are forgotten again afterwards."""
+    """Provide the benchmark's modules by name, and remove the modules that they imported
+    afterwards."""
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(FOLDER))
@@ -35,7 +36,8 @@ def cell_of(benchmark: ModuleType, name: str):
 
 
 def turn(benchmark: ModuleType, seconds: float, user_s: float = 0.25, softirq_s: float = 0.5):
-    """Two ranks, the first a little faster; ten operations within 2 s."""
+    """Return the measurements of two ranks, of which the first is a little faster: ten operations
+    within 2 s."""
     usages = [
         Usage(seconds=share * seconds, user_s=user_s, system_s=0.5, voluntary=3, involuntary=1)
         for share in (0.9, 1.0)
@@ -80,7 +82,7 @@ def test_soft_interrupts_without_work_are_taken_off(benchmark: ModuleType) -> No
         results.record_idle(cell.network, idle)
     assert results.idle_softirq(cell.network) == pytest.approx(0.1)
     results.record(cell, benchmark.cases.Contestant.GLOO, turn(benchmark, 1.0, softirq_s=0.5))
-    # 0.5 s less 0.1 of 2 s, over ten operations.
+    # The idle share (0.1 of 2 s) is subtracted from 0.5 s, and the rest divided by ten operations.
     assert results.rows()[0].values["softirq_ns"] == pytest.approx(
         0.03 * 1e9 / cell.wire_bytes, abs=1e-4
     )
@@ -102,7 +104,7 @@ def test_those_that_beat_slackline_over_tcp_come_first_and_slackline_last(
     times = {"slackline-tcp": [1.0], "slackline-shm": [0.2], "gloo": [3.0], "ring": [1.5]}
     results = record(benchmark, benchmark.results.Results(), cell, times, gloo=0.05, ring=0.5)
     assert [who for _, who in results.ordered()] == [
-        "gloo",  # slower, but takes less processor time
+        "gloo",  # slower, but uses less processor time
         "ring",
         "slackline-shm",
         "slackline-tcp",
@@ -205,7 +207,7 @@ def test_a_turn_lasts_as_long_as_it_should_within_bounds(benchmark: ModuleType) 
     assert cases.calls_for(0.001, 0.4) == 400
     assert cases.calls_for(3.0, 0.4) == 1
     assert cases.calls_for(1e-9, 0.4) == cases.MOST_CALLS
-    # A tenth of a second of the wire, never more than the operation itself.
+    # The warm-up is a tenth of a second on the wire, but not longer than the operation itself.
     slow = cell_of(benchmark, "lab-200m-2/100MB")
     assert cases.warm_up_count(slow) * 4 == pytest.approx(
         slow.size.nbytes * 0.1 / slow.ideal_s, abs=8

@@ -1,4 +1,4 @@
-"""`slackline aggregate` refuses what it cannot do, and names the value."""
+"""Tests that `slackline aggregate` refuses wrong arguments and names the value."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The rules of `slackline doctor`, on made-up facts; and the command on this machine."""
+"""Tests of the rules of `slackline doctor` on invented facts, and of the command on this
+machine."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What a matrix of measured links says, and how it looks."""
+"""Tests of the verdicts from a matrix of measured links, and of its layout."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""How a job's end is read, and files that grow."""
+"""Tests of how the end of a job is interpreted, and of reading files that grow."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command line: help, version, and mistakes told in one line."""
+"""Tests of the command line: help, version, and errors in one line."""
 
 import subprocess
 import sys

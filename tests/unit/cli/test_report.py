@@ -1,4 +1,4 @@
-"""The line of progress and the table, from files that ranks write."""
+"""Tests of the progress line and the table, made from files that ranks write."""
 
 from pathlib import Path
 

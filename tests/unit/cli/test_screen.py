@@ -1,4 +1,4 @@
-"""What goes where on a screen without a cursor."""
+"""Tests of the output on a screen without cursor movement."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Where a job plays and what goes wrong there, as far as it can be told without a network."""
+"""Tests of the preparation of a job's hosts and faults, as far as no network is needed."""
 
 import re
 

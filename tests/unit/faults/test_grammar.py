@@ -1,4 +1,4 @@
-"""The words of a fault: what they say, and what is said about wrong ones."""
+"""Tests of the grammar of faults: the meaning of each form, and the errors for wrong ones."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Plans: what is wrong at a time, and when that changes."""
+"""Tests of fault plans: the faults that are active at a time, and the times of changes."""
 
 import re
 from itertools import islice

@@ -1,8 +1,9 @@
-"""Ranks whose clocks, links and pauses are made up: what their engines would have counted.
+"""A simulated network of ranks with invented clocks, links and pauses, and the counters that their
+engines would report.
 
-Time is simulated and every number comes from one seed. Each rank probes each peer every 50 ms while
-operations are open and no probe is on its way, as the engine does, and its samples are taken every
-250 ms, as the monitor takes them.
+Time is simulated, and all random numbers come from one seed. Like the engine, each rank probes each
+peer every 50 ms while operations are open and no probe is in flight. Like the monitor, it takes
+samples every 250 ms.
 """
 
 import random
@@ -32,13 +33,13 @@ def normal(deviation_ns: float) -> Jitter:
 
 
 def pareto(scale_ns: float, shape: float = 1.2) -> Jitter:
-    """Heavy tail: its variance is infinite."""
+    """Return a heavy-tailed jitter, whose variance is infinite."""
     return lambda rng: min(scale_ns * (rng.paretovariate(shape) - 1), 2e9)
 
 
 @dataclass
 class Clock:
-    """A host's CLOCK_MONOTONIC."""
+    """A host's CLOCK_MONOTONIC with an offset and a drift."""
 
     offset_ns: int = 0
     drift: float = 0.0
@@ -49,7 +50,7 @@ class Clock:
 
 @dataclass
 class Way:
-    """One direction of a link. What changes is a function of time."""
+    """A direction of a link. Its changing properties are functions of time."""
 
     least_ns: int = 100 * US
     jitter: Jitter = field(default_factory=lambda: exponential(20 * US))
@@ -62,7 +63,8 @@ class Way:
 
 @dataclass
 class Network:
-    """`ranks` hosts, all linked. `pauses[r]`: (from, to) in which rank r does nothing."""
+    """A network of `ranks` hosts, all connected. `pauses[r]` lists the intervals in which rank r
+    does nothing."""
 
     ranks: int
     seed: int
@@ -76,14 +78,15 @@ class Network:
     """Probe every 50 ms even if the last probe has not come back."""
 
     def samples(self, rank: int, until_ns: int) -> Iterator[tuple[int, list[RailSample]]]:
-        """(the rank's own time, a sample of each of its rails) every SAMPLE_EVERY."""
+        """Generate every SAMPLE_EVERY a pair: the rank's own time, and a sample of each of its
+        rails."""
         peers = [peer for peer in range(self.ranks) if peer != rank]
         ends = {peer: _End(self, rank, peer) for peer in peers}
         for time in range(SAMPLE_EVERY, until_ns + 1, SAMPLE_EVERY):
             yield self.clocks[rank].read(time), [ends[peer].until(time) for peer in peers]
 
     def running(self, rank: int, time_ns: int) -> int:
-        """The first moment from `time_ns` on at which the rank runs."""
+        """Return the first moment from `time_ns` on at which the rank runs."""
         pauses = self.pauses.get(rank)
         if not pauses:
             return time_ns
@@ -91,12 +94,12 @@ class Network:
         return max(time_ns, pauses[at][1]) if at >= 0 else time_ns
 
     def open(self, time_ns: int) -> bool:
-        """Whether operations are open: not while all ranks compute."""
+        """Return whether operations are open; none is while all ranks compute."""
         return time_ns % self.iteration_ns >= self.compute_ns
 
 
 class _End:
-    """What one rank's engine knows of its rail to a peer."""
+    """One rank's knowledge about its rail to a peer, as its engine would have it."""
 
     def __init__(self, network: Network, rank: int, peer: int) -> None:
         self._network = network
@@ -136,7 +139,7 @@ class _End:
         )
 
     def _probe(self, sent: int) -> int:
-        """When the probe is back."""
+        """Return the time at which a probe sent now is back."""
         network, (rank, peer) = self._network, self._ends
         received = network.running(peer, self._pass(rank, peer, sent))
         answered = received + 5 * US
@@ -148,7 +151,7 @@ class _End:
         return back
 
     def _pass(self, source: int, target: int, time_ns: int) -> int:
-        """When what leaves at `time_ns` arrives; nothing overtakes."""
+        """Return the arrival time of data sent at `time_ns`. Nothing is overtaken."""
         way = self._network.ways[source, target]
         arrival = time_ns + way.least_ns + round(way.jitter(self._rng)) + way.delay(time_ns)
         if way.burst_every_ns:
@@ -158,7 +161,8 @@ class _End:
         return arrival
 
     def _burst(self, way: Way, source: int, target: int, time_ns: int) -> int:
-        """Now and then strangers' traffic fills a queue, which then drains."""
+        """Return the time at which a random burst of foreign traffic has left the queue, or 0 if
+        there is no burst at `time_ns`."""
         begin, end = self._bursts.get((source, target), (0, 0))
         while end <= time_ns:
             begin = end + round(self._rng.expovariate(1 / way.burst_every_ns))
@@ -180,7 +184,8 @@ class _End:
 
 
 def healthy(ranks: int, seed: int, **way: object) -> Network:
-    """Clocks hours apart that drift by up to 50 ppm, and links that are all alike."""
+    """Return a network with equal links, and with clocks that are hours apart and drift by up to 50
+    ppm."""
     rng = random.Random(seed)
     clocks = [
         Clock(rng.randrange(100 * 3600 * S), rng.uniform(-50e-6, 50e-6)) for _ in range(ranks)
@@ -192,5 +197,6 @@ def healthy(ranks: int, seed: int, **way: object) -> Network:
 def between(
     begin_ns: int, end_ns: int, amount: float, otherwise: float = 0
 ) -> Callable[[int], float]:
-    """`amount` from `begin_ns` until `end_ns`."""
+    """Return a function of time that is `amount` from `begin_ns` until `end_ns`, else
+    `otherwise`."""
     return lambda time_ns: amount if begin_ns <= time_ns < end_ns else otherwise

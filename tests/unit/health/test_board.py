@@ -1,4 +1,5 @@
-"""Rails that fall silent, end, are dialled again; ranks that leave; ranks that are late."""
+"""Tests of the health tracker: rails that fall silent, end or are reconnected; ranks that leave;
+ranks that are late."""
 
 from dataclasses import replace
 

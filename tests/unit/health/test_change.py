@@ -1,4 +1,4 @@
-"""The detector of changes and what it takes for usual."""
+"""Tests of the change detector and of the baseline that it learns."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ def _change() -> Change:
 
 
 def _feed(change: Change, readings: list[float], start: int = 0) -> list[int]:
-    """The places at which the state changed."""
+    """Return the indices of the readings at which the state changed."""
     return [
         place
         for place, reading in enumerate(readings, start)

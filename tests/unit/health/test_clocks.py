@@ -1,4 +1,4 @@
-"""Offset and drift between clocks, from probes."""
+"""Tests of the estimated offset and drift between two clocks."""
 
 import random
 
@@ -12,7 +12,8 @@ from slackline.health._latency import Latency
 
 
 def _probes(count: int, offset_ns: int, drift: float, seed: int, there_ns: int = 0) -> list[Probe]:
-    """Every 50 ms, 100 us each way (and `there_ns` more there), 50 us of jitter."""
+    """Return probes every 50 ms that take 100 us in each direction (and `there_ns` more to the
+    peer), with 50 us of jitter."""
     rng = random.Random(seed)
     made = []
     for number in range(count):

@@ -1,4 +1,4 @@
-"""A fault in simulated traffic is named: link, direction, time and cause."""
+"""Tests that a fault in simulated traffic is named: link, direction, time and cause."""
 
 import pytest
 from simulated_network import MS, SAMPLE_EVERY, Clock, Network, S, between, healthy
@@ -10,7 +10,7 @@ ITERATION = 368 * MS
 
 
 def news(network: Network, rank: int, until_ns: int) -> list[tuple[int, Verdict]]:
-    """(true time, verdict) for everything that the rank's board says."""
+    """Return (true time, verdict) for every verdict that a rank's health tracker gives."""
     start_ns = network.clocks[rank].read(0)
     board = Board(start_ns)
     return [
@@ -21,7 +21,7 @@ def news(network: Network, rank: int, until_ns: int) -> list[tuple[int, Verdict]
 
 
 def everybody(network: Network, until_ns: int) -> list[tuple[int, int, Verdict]]:
-    """(true time, rank, verdict) of all ranks in the order of time."""
+    """Return (true time, rank, verdict) for the verdicts of all ranks, ordered by time."""
     said = [
         (time_ns, rank, verdict)
         for rank in range(network.ranks)

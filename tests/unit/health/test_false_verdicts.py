@@ -1,4 +1,4 @@
-"""Healthy traffic gives no verdict, whatever its jitter, pauses and clocks."""
+"""Tests that healthy traffic gives no verdict under any jitter, pauses and clocks."""
 
 import random
 
@@ -20,7 +20,7 @@ LAWS = {
 
 
 def pauses(seed: int, ranks: int, until_ns: int) -> dict[int, list[tuple[int, int]]]:
-    """Every rank stands still for 20 to 400 ms every five seconds or so."""
+    """Return pauses in which every rank stands still for 20 to 400 ms about every five seconds."""
     rng = random.Random(seed)
     made = {}
     for rank in range(ranks):
@@ -88,7 +88,8 @@ def test_clocks_that_drift_and_differ_by_hours_give_no_verdict(
 
 
 class SteppingClock(Clock):
-    """Jumps forward by a second after 30 s, and drifts the other way after 60."""
+    """A clock that jumps forward by a second after 30 s, and drifts in the other direction after 60
+    s."""
 
     def read(self, time_ns: int) -> int:
         jump = S if time_ns > 30 * S else 0

@@ -1,4 +1,4 @@
-"""What all ranks say, put together."""
+"""Tests of the combined verdicts of all ranks."""
 
 from slackline.health import Condition, Ledger, Verdict, late_ranks
 

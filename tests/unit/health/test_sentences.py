@@ -1,4 +1,4 @@
-"""The words of a verdict, in full."""
+"""Tests of the full text of verdicts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A lab as the lines that make it: nothing here touches the machine."""
+"""Tests of the commands that create a lab. No command is executed."""
 
 import pytest
 

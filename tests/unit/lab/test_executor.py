@@ -1,4 +1,5 @@
-"""Plans carried out by the clock: on a network that writes down what it is told, on processes."""
+"""Tests of fault plans executed by the clock, on a network that records its states and on
+processes."""
 
 import re
 import signal
@@ -24,7 +25,7 @@ MS = 10**6
 
 
 class Network:
-    """Remembers every state that it was put into."""
+    """A network that records every state that it was put into."""
 
     def __init__(self) -> None:
         self.states: list[tuple[dict[object, Effects], dict[object, Effects]]] = []
@@ -188,7 +189,7 @@ def test_a_process_that_comes_later_is_found(sleeper: subprocess.Popen[bytes]) -
 
 
 def _until(process: subprocess.Popen[bytes], wanted: str) -> None:
-    """A signal has been sent; the kernel has carried it out."""
+    """Wait until the kernel has acted on a signal and the process has the wanted state."""
     deadline_s = time.monotonic() + 60
     while state(process) != wanted:
         assert time.monotonic() < deadline_s

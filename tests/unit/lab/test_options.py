@@ -1,4 +1,4 @@
-"""What a lab may be made of, and what it says about anything else."""
+"""Tests of the options of a lab, and of the errors for wrong ones."""
 
 import re
 

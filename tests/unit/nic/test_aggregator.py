@@ -1,4 +1,4 @@
-"""An aggregator and callers that are not what they should be."""
+"""Tests of an aggregator's server, and of wrong or hostile requests to it."""
 
 import asyncio
 import socket
@@ -82,7 +82,7 @@ def test_an_option_that_makes_no_sense_is_refused(
 
 
 def test_no_more_groups_are_served_than_was_said(aggregator: Aggregator) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # workers that never say anything
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # workers that never send anything
         port = silent.getsockname()[1]
         offers = [ask(aggregator, OPTIONS, port=port) for _ in range(3)]
     assert [offer.refusal for offer in offers] == ["", "", "it serves 2 groups already"]

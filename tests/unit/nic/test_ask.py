@@ -1,4 +1,4 @@
-"""The conversation before a group has an aggregator: only who has the key can hold it."""
+"""Tests of the conversation in which a group requests an aggregator: it needs the shared key."""
 
 import pytest
 

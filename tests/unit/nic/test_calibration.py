@@ -1,4 +1,4 @@
-"""Figures of a group's links from what the plans took."""
+"""Tests of estimated link parameters from the durations of plans."""
 
 import pytest
 

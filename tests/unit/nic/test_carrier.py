@@ -1,4 +1,5 @@
-"""What lives beside a rail: the connection that a UDP rail ends with, and how TCP is controlled."""
+"""Tests of the resources beside a rail: the companion connection of a UDP rail, and TCP's
+congestion control."""
 
 import asyncio
 import os
@@ -14,7 +15,7 @@ from slackline.testing import run_ranks
 
 
 class Told:
-    """What a carrier is told."""
+    """A receiver that records the reasons it is given."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
@@ -47,18 +48,18 @@ def test_a_udp_rail_ends_with_the_connection_beside_it(end: str, why: str) -> No
 
 
 def controls() -> list[str]:
-    """The congestion control of every connected TCP socket of this process."""
+    """Return the congestion control of every connected TCP socket of this process."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
             descriptor = os.dup(int(name))
-        except OSError:  # another thread has closed it
+        except OSError:  # another thread has closed the descriptor
             continue
         try:
             sock = socket.socket(fileno=descriptor)
-        except OSError:  # and opened something else under its number
+        except OSError:  # another thread has reused its number
             os.close(descriptor)
             continue
         with sock:

@@ -1,4 +1,4 @@
-"""Who knocks at an engine's door, and what is left of the connection."""
+"""Tests of an engine's listener, and of the resources that remain after a connection."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ def test_a_caller_who_comes_as_the_nic_closes_is_hung_up_on() -> None:
         door.open(Keeper(), nobody_is_expected)
         caller.connect(door.unix_name)
         while not door._guests:
-            await asyncio.sleep(0)  # one turn of the loop: the guest's task has not begun
+            await asyncio.sleep(0)  # after one turn of the loop the connection's task has not begun
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""A process that ends without closing its nic says nothing and crashes nowhere."""
+"""Tests that a process that ends without closing its nic prints nothing and does not crash."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Who can prove what to whom; no sockets."""
+"""Tests of the handshake's proofs of identity, without sockets."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ def listener(first: bytes, key: bytes = KEY, engine: str = "b") -> Talk:
 
 
 def finish(talk: Talk, said: Said | None) -> Session:
-    """The end of a talk that expects no more than `said`."""
+    """Return the session at the end of a handshake that expects at most the message `said`."""
     with pytest.raises(StopIteration) as end:
         talk.send(said) if said else next(talk)
     session: Session = end.value.value
@@ -44,7 +44,7 @@ def finish(talk: Talk, said: Said | None) -> Session:
 
 
 def conversation(a: Talk) -> tuple[list[Said], Session, Session]:
-    """All that two honest ends say, and what each knows then."""
+    """Return all messages of two honest ends, and the session that each has at the end."""
     said = [next(a)]
     b = listener(said[0].payload)
     said.append(next(b))

@@ -1,4 +1,5 @@
-"""The monitor of a group's wires: what it makes of an engine's rails, and whom it tells."""
+"""Tests of the monitor of a group's links: its conclusions about an engine's rails, and its
+reports."""
 
 import logging
 import time
@@ -20,7 +21,7 @@ S = 1_000_000_000
 
 @dataclass
 class Status:
-    """A RailStatus as a script says it is."""
+    """A RailStatus with scripted values."""
 
     link: int = 7
     rail: int = 0
@@ -38,7 +39,7 @@ class Status:
 
 
 class Script:
-    """An engine whose one rail is probed every 50 ms; the way there takes `there_ns`."""
+    """An engine with one rail that is probed every 50 ms; a probe takes `there_ns` to the peer."""
 
     def __init__(self, start_ns: int) -> None:
         self.there_ns = 100_000
@@ -121,7 +122,8 @@ def test_a_link_whose_peer_has_left_is_no_news(caplog: pytest.LogCaptureFixture)
 
 
 def _ways(group: Group) -> list[str]:
-    """Which directions are known while both ranks are there; how they are is a matter of time."""
+    """Return the directions that are known while both ranks are present. Their condition depends on
+    timing."""
     native = cast(Any, group)
     monitor: Monitor = native.health.__self__
     group.barrier(blocking=True)

@@ -1,4 +1,4 @@
-"""What an engine does to its own sending, and when."""
+"""Tests of the faults that an engine applies to its own sending, and of their times."""
 
 import asyncio
 from dataclasses import replace
@@ -43,7 +43,7 @@ def records(hosts: int) -> list[Record]:
 
 
 class Told:
-    """Takes the place of the engine."""
+    """A stand-in for the engine that records the faults set on it."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int, int | None]] = []

@@ -1,9 +1,10 @@
-"""Groups of hundreds of ranks on real engines in one process: they open, wait, and reduce.
+"""Tests of groups of hundreds of ranks on real engines in one process: opening, barriers,
+reductions.
 
-Every engine has a link to every other, but rails only where the plans of the test send. Of 1000
-ranks these rails alone would take 22,000 descriptors, and a rail for every pair a million. The
-links are made here and not by handshakes: all ranks of the process share one interpreter, which
-does not keep up with those of 64 ranks.
+Every engine has a link to every other, but rails only between ranks that exchange data in the plans
+tested. For 1000 ranks these rails alone take 22,000 descriptors; a rail for every pair would take a
+million. The links are created directly and not by handshakes, because all ranks share one
+interpreter, which is already too slow for the handshakes of 64 ranks.
 """
 
 import resource
@@ -46,7 +47,7 @@ def descriptors(count: int) -> Iterator[None]:
 
 
 def pairs_of(ranks: int) -> set[tuple[int, int]]:
-    """The pairs of ranks (low, high) between which the test's plans send."""
+    """Return the pairs of ranks (low, high) between which the test's plans send."""
     pairs = {(ROOT, rank) for rank in range(ranks) if rank != ROOT}
     for rank in range(ranks):
         for collective, name in (
@@ -59,7 +60,7 @@ def pairs_of(ranks: int) -> set[tuple[int, int]]:
 
 
 class Ranks:
-    """Engines of one process, and a group of all of them."""
+    """Engines in one process, and a group of all of them."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -119,7 +120,7 @@ class Ranks:
 
 
 def wait_for_the_last(ranks: Ranks) -> None:
-    """No rank leaves the barrier before the last one has come."""
+    """Check that no rank leaves the barrier before the last one has entered."""
     programs = [book.select(Collective.BARRIER, 0, DType.UINT8) for book in ranks.books]
     assert {chosen.name for chosen in programs} == {"dissemination"}
     last = ranks.size // 2
@@ -134,7 +135,7 @@ def wait_for_the_last(ranks: Ranks) -> None:
 
 
 def reduce_exactly(ranks: Ranks) -> None:
-    """Every plan gives sums of integers: all ranks', or the root's."""
+    """Check that every plan gives exact sums of integers, on all ranks or on the root."""
     elements = np.arange(COUNT, dtype=np.int32)
     wanted = elements * ranks.size + sum(range(ranks.size))
     for collective, name, root in (

@@ -1,4 +1,4 @@
-"""What a group on the native engine tells about itself."""
+"""Tests of the properties that a group on the native engine reports."""
 
 import threading
 from typing import Any, cast
@@ -20,7 +20,8 @@ COUNTS = [*range(20), 31, 32, 33, 47, 48, 49, 95, 96, 97, 1000, 4099]
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64, DType.FLOAT16])
 @pytest.mark.parametrize("ranks", [3, 4])
 def test_the_engine_cuts_a_buffer_where_the_plan_does(ranks: int, dtype: DType) -> None:
-    """In a ring each chunk is summed in an order of its own, which these numbers give away."""
+    """Check the division by the order of summation: in a ring each chunk is summed in an order of
+    its own, which shows in the results for these numbers."""
     types = {DType.FLOAT32: np.float32, DType.FLOAT64: np.float64, DType.FLOAT16: np.float16}
     big = {DType.FLOAT32: 2.0**24, DType.FLOAT64: 2.0**53, DType.FLOAT16: 2.0**11}[dtype]
     numbers = [big, 1.0, -big, 1.0][:ranks]
@@ -70,7 +71,7 @@ def test_every_rank_chooses_the_same_plan_and_says_why(order: str, rail: str) ->
 
 
 def bytes_moved(rail: str, *, registered: bool) -> dict[str, int]:
-    """By how much rank 0's counters grow with an all_reduce of 4 MB."""
+    """Return the increase of rank 0's counters during an all_reduce of 4 MB."""
     count = 1_000_000
 
     def body(group: Group) -> dict[str, int]:

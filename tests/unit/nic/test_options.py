@@ -86,7 +86,7 @@ def test_a_key_that_is_missing_or_short_is_named(tmp_path: Path) -> None:
 
 
 def failures_of(*options: NicOptions) -> list[BaseException]:
-    """What each rank's open_group raises when rank i is given the i-th options."""
+    """Return the error that open_group raises on each rank when rank i has the i-th options."""
     store = MemoryStore()
     raised: dict[int, BaseException] = {}
 

@@ -1,4 +1,4 @@
-"""Which rails two ranks work out from what they know of each other."""
+"""Tests of the rails on which two ranks agree from what each knows about the other's interfaces."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from slackline.nic._paths import Interface, RailPlan, local_interfaces, plan_rai
 
 
 def nics(*texts: str) -> tuple[Interface, ...]:
-    """Interfaces from "10.0.0.1/24"; the port of the i-th is 5000 + i."""
+    """Return interfaces for texts like "10.0.0.1/24"; the port of the i-th is 5000 + i."""
     found = []
     for number, text in enumerate(texts):
         address, prefix = text.split("/")

@@ -1,4 +1,4 @@
-"""Which plan a group with devices takes, and for what."""
+"""Tests of the plan that a group selects, also with devices."""
 
 import time
 
@@ -30,7 +30,8 @@ def test_a_barrier_of_many_ranks_is_a_dissemination(ranks: int, name: str) -> No
 
 @pytest.mark.parametrize("ranks", range(2, 9))
 def test_up_to_eight_ranks_the_direct_barrier_is_never_the_slower_one(ranks: int) -> None:
-    """By the cost model, whose overhead is measured as this share of the latency."""
+    """Check with the cost model, whose message overhead is measured as this share of the
+    latency."""
     cost = CostParameters(
         latency_ns=100_000,
         per_message_overhead_ns=25_000,
@@ -48,7 +49,8 @@ def test_up_to_eight_ranks_the_direct_barrier_is_never_the_slower_one(ranks: int
 def test_a_thousand_ranks_choose_by_what_was_measured_without_making_whole_plans(
     order: str,
 ) -> None:
-    """A whole mesh of 1000 ranks has 4 million instructions; a rank's own part 4000."""
+    """Check the selection's processor time: a whole mesh plan of 1000 ranks has 4 million
+    instructions, a rank's own part 4000."""
     many = PlanBook(7, 1000, NicOptions(order=order), all_shared=False, one_host=False)
     begin = time.process_time()
     every = many.candidates()
@@ -86,7 +88,8 @@ def test_devices_add_in_rank_order_unless_the_rotating_ring_is_asked_for() -> No
 
 
 def test_a_rotating_ring_leaves_half_types_to_the_engines() -> None:
-    """Software rounds them at every rank, a device at the end."""
+    """Check that half types are left to software, which rounds them at every rank, while a device
+    rounds at the end."""
     why = [book(plan).all_reduce(4096, BF16, SUM).reason for plan in ("auto", "ring")]
     assert why == ["ranks have devices that add", "asked for by name"]
     assert book("ring").all_reduce(4096, BF16, SUM).name == "ring"

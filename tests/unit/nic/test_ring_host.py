@@ -1,4 +1,4 @@
-"""The host's side of a ring NIC: what waits, what is given up."""
+"""Tests of the host's side of a ring NIC: waiting operations, and operations that are withdrawn."""
 
 import ctypes
 from collections.abc import Iterator
@@ -15,7 +15,8 @@ COUNT, MOST = 32, 2
 
 
 class Rank:
-    """A host with a twin that has room for two operations, and its tensors by tag."""
+    """A host whose ring NIC is a Python twin with room for two operations, and its tensors by
+    tag."""
 
     def __init__(self, rank: int) -> None:
         options = RingOptions(operations=MOST)
@@ -102,10 +103,10 @@ def test_frames_of_what_waits_are_kept_until_it_begins(ranks) -> None:
 def test_a_nic_that_cannot_forget_is_replaced_and_let_go_of_when_the_rest_is_done(ranks) -> None:
     first, second = ranks
     sent, _, _ = first.host.take([first.post(tag) for tag in (1, 2, 3)], [], [])
-    assert first.host.take([], [], [(3, 0)]) == ([], [], [(3, 0)])  # it has not begun
-    assert first.host.take([], [], [(2, 0)]) == ([], [], [])  # 1 is still open
+    assert first.host.take([], [], [(3, 0)]) == ([], [], [(3, 0)])  # operation 3 has not begun
+    assert first.host.take([], [], [(2, 0)]) == ([], [], [])  # operation 1 is still open
     assert (first.opened, first.begun) == (1, [1, 2])
-    # What was given up takes no room, and what begins now is at a fresh one.
+    # Withdrawn operations take no room, and an operation that begins now uses a fresh NIC.
     more, _, _ = first.host.take([first.post(4)], [], [])
     assert (first.opened, first.begun) == (2, [1, 2, 4])
     frames = [(0, frame) for frame in sent[:2] + more]
@@ -114,14 +115,14 @@ def test_a_nic_that_cannot_forget_is_replaced_and_let_go_of_when_the_rest_is_don
     assert done == ([], [(1, 0), (4, 0)], [(2, 0)])
     assert (first.tensors[1] == 2).all()
     assert (first.tensors[4] == 8).all()
-    # It was done already when its rank gave it up.
+    # The operation was already finished when its rank withdrew it.
     assert first.host.take([], [], [(1, 0)]) == ([], [], [(1, 0)])
     assert first.host.take([], [], []) == ([], [], [])
     assert first.opened == 2
 
 
 def test_nothing_stands_still_for_what_was_given_up(ranks) -> None:
-    """However often: a rank may go on after a timeout."""
+    """Check repeated withdrawals, because a rank may continue after a timeout."""
     first, _ = ranks
     for tag in range(0, 20, 2):
         assert len(first.host.take([first.post(tag), first.post(tag + 1)], [], [])[0]) == 4
@@ -131,13 +132,14 @@ def test_nothing_stands_still_for_what_was_given_up(ranks) -> None:
 
 
 class Round:
-    """Hosts around a rotating ring, each with room for `rooms` operations, and all frames between
-    them, which arrive in any order that `seed` draws."""
+    """Hosts around a rotating ring, each with room for `rooms` operations, and the frames between
+    them, which arrive in an order drawn from `seed`."""
 
     TAGS, COUNT = 12, 64
 
     def __init__(self, rooms: list[int], seed: int, *, shared: bool) -> None:
-        """`shared`: places are not kept apart by where operations begin."""
+        """Create the hosts. `shared` gives operations one common pool of places, regardless of the
+        rank where they begin."""
         self.size, self.random, self.shared = len(rooms), np.random.default_rng(seed), shared
         self.done = [0] * self.size
         self.tensors = [
@@ -186,7 +188,7 @@ class Round:
         self.done[rank] += len(done)
 
     def run(self) -> bool:
-        """Whether all sums have been made when nothing is under way any more."""
+        """Exchange frames until none is in flight. Return whether all sums are complete."""
         for rank in range(self.size):
             tags = self.random.permutation(self.TAGS)
             self._take(

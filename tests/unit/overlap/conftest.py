@@ -1,4 +1,5 @@
-"""One rank and a group that its test plays: reductions are done when the test says so."""
+"""Fixtures with one rank and a group that the test controls: a reduction finishes when the test
+says so."""
 
 import ctypes
 import threading
@@ -27,7 +28,8 @@ def tensor_at(address, count, dtype):
 
 
 class ManualTransfer:
-    """A wait for what is not done yet is written down, and then it is done."""
+    """A transfer that the test completes. A wait for an unfinished transfer is recorded and
+    completes it."""
 
     def __init__(self, group, tag, finish):
         self.tag, self.error = tag, None
@@ -55,7 +57,8 @@ class ManualTransfer:
 
 
 class ManualGroup:
-    """Rank 0 of `size`; `peers(tag, mine)` gives the sum of the others' contributions."""
+    """A group in which the test runs rank 0 of `size`; `peers(tag, mine)` returns the sum of the
+    other ranks' data."""
 
     def __init__(self, size=1, peers=None):
         self.rank, self.size = 0, size
@@ -136,9 +139,10 @@ def manual_group():
 
 @pytest.fixture
 def wrap():
-    """Wraps a module over a group that the test plays; closes it afterwards.
+    """Provide a function that wraps a module over a group controlled by the test, and close the
+    wrappers afterwards.
 
-    Each gradient is a group of its own unless the test says otherwise.
+    Each gradient is reduced in a group of its own unless the test says otherwise.
     """
     wrapped = []
 
@@ -159,7 +163,7 @@ def wrap():
 
 @pytest.fixture
 def chain():
-    """Three linear layers: parameters 0 and 1, 2 and 3, 4 and 5."""
+    """Return three linear layers: parameters 0 and 1, 2 and 3, 4 and 5."""
     torch.manual_seed(7)
     return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
 
@@ -171,7 +175,8 @@ def batch():
 
 @pytest.fixture
 def ranks():
-    """Runs `function(group)` as every rank, each in its own thread; returns what each gave."""
+    """Provide a function that runs `function(group)` as every rank, each in a thread, and returns
+    the results."""
 
     def run(size, function, *, expect=None):
         fabric = LoopbackFabric(size, timeout=timedelta(seconds=20))

@@ -1,4 +1,4 @@
-"""Whatever a training script does, in whatever order, it sees what plain torch shows it."""
+"""Tests that any training script sees the same values in any order of calls as with plain torch."""
 
 import copy
 
@@ -24,7 +24,7 @@ class Branches(nn.Module):
 
 
 class Script:
-    """One training script, on the wrapped model or on the plain one."""
+    """A training script that runs on the wrapped model or on the plain one."""
 
     def __init__(self, model, module, optimizer, first_seed=0):
         self.model, self.module, self.optimizer = model, module, optimizer
@@ -143,7 +143,7 @@ def test_a_program_sees_the_same_with_and_without_the_wrapper(
     torch.manual_seed(0)
     module = Branches()
     plain = copy.deepcopy(module)
-    group = manual_group(size)  # two that see the same: with one, no order is looked for
+    group = manual_group(size)  # with a single rank the order would not be observed
     optimizer = optim.Adam(module.parameters(), lr=0.1)
     model = wrap_with(long, module, optimizer, process_group=group, group_bytes=group_bytes)
     mine = Script(model, module, optimizer)
@@ -168,7 +168,7 @@ BACKWARDS = ("backward", "accumulate")
 
 
 class Ranks:
-    """What two ranks together do, as one process that sees both ranks' data."""
+    """A model that a single process trains on the data of two ranks, as the expected result."""
 
     def __init__(self):
         module = fill(Branches())

@@ -1,4 +1,5 @@
-"""After some steps that are alike, one hook a group is enough; whatever differs is noticed."""
+"""Tests that after some equal steps one hook per group suffices, and that any deviation is
+noticed."""
 
 import copy
 from contextlib import nullcontext
@@ -18,7 +19,8 @@ def backward(model, batch):
 
 
 def hooked(module):
-    """The numbers of the parameters with a hook before their gradient, and of those after it."""
+    """Return the numbers of the parameters with a hook before their gradient, and of those with a
+    hook after it."""
     parameters = list(enumerate(module.parameters()))
     return (
         [number for number, p in parameters if p._backward_hooks is not None],
@@ -32,7 +34,7 @@ FEW = {4: ([], [0]), 128: ([], [0, 2, 4])}
 
 
 class Pair:
-    """A model and its plain copy, which take the same steps."""
+    """A wrapped model and its plain copy, which take the same steps."""
 
     def __init__(self, wrap, module, batch, **options):
         self.plain = copy.deepcopy(module)
@@ -63,7 +65,7 @@ class Pair:
 
 @pytest.fixture(params=FEW)
 def steady(request, wrap):
-    """A pair that has trained until few hooks were left."""
+    """Provide a pair that has trained until few hooks were left."""
     width = request.param
     torch.manual_seed(7)
     chain = nn.Sequential(*(nn.Linear(width, width) for _ in range(3)))
@@ -140,7 +142,7 @@ def test_a_parameter_that_is_frozen_holds_nothing_back(steady, frozen):
 
 
 class Gated(nn.Module):
-    """Three layers, one of which can be left out."""
+    """A module of three layers, one of which can be left out."""
 
     def __init__(self):
         super().__init__()
@@ -163,7 +165,7 @@ def test_a_gradient_that_does_not_come_is_noticed_at_the_backward_s_end(wrap, ba
         pair.module.left_out = pair.plain.left_out = left_out
         pair.do(lambda model, _: backward(model, batch))
         assert pair.group.posts == []
-        assert hooked(pair.module) == EACH  # reads the parameters, so their gradients are posted
+        assert hooked(pair.module) == EACH  # reading the parameters posts their gradients
         assert pair.group.tags == [5]
         pair.check()
         pair.do(lambda _, optimizer: (optimizer.step(), optimizer.zero_grad()))
@@ -181,7 +183,7 @@ def test_a_group_that_gets_no_gradient_has_all_its_hooks_in_the_next_steps(wrap,
         pair.train(1)
         assert hooked(pair.module) == ([2, 3], [0, 2, 3, 4])
         pair.module.left_out = pair.plain.left_out = None
-        pair.train(STEADY_STEPS + 4)  # the group is cut apart and stays so: some steps lack it
+        pair.train(STEADY_STEPS + 4)  # the group stays split, because some steps lack a gradient
         assert hooked(pair.module) == ([], [0, 2, 3, 4])
     pair.check()
 
@@ -254,7 +256,7 @@ def test_hooks_of_users_stay(steady):
     ]
     steady.train(1)
     assert seen == [True, True]
-    with steady.model.no_sync():  # all hooks are back
+    with steady.model.no_sync():  # all hooks are restored
         pass
     steady.train(STEADY_STEPS + 1)
     assert hooked(steady.module) == ([2], sorted({2, *few[1]}))

@@ -1,4 +1,4 @@
-"""Gradients that other hands than autograd's put together, as a pipeline does in parts."""
+"""Tests of gradients that are added outside autograd, as a pipeline does in parts."""
 
 import copy
 
@@ -11,7 +11,7 @@ def parts_of(net, batch):
 
 
 def by_hand(model, batch):
-    """Adds to the gradients within no_sync, as autograd would, without its hooks."""
+    """Add to the gradients within no_sync, as autograd would, but without its hooks."""
     with model.no_sync():
         parameters, parts = parts_of(model.module, batch)
     model.expect_gradients()

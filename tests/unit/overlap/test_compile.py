@@ -1,4 +1,4 @@
-"""Compiled modules: the code that they become must not read unfinished parameters."""
+"""Tests of compiled modules, whose code must not read unfinished parameters."""
 
 import copy
 

@@ -1,4 +1,5 @@
-"""Within a backward pass gradients are only counted, until a group's last one has come."""
+"""Tests that gradients are only counted during a backward pass until the last one of a group has
+arrived."""
 
 import copy
 
@@ -13,7 +14,7 @@ def backward(model, batch):
 
 
 def fail_in_the_middle(model, batch):
-    """Run a backward that fails when half of the gradients have come."""
+    """Run a backward pass that fails after half of the gradients."""
 
     def fail(*_):
         raise ArithmeticError("on purpose")
@@ -40,7 +41,7 @@ def test_gradients_that_are_asked_for_within_a_backward_are_reduced_in_two_parts
     assert group.tags == [5]
     backward(plain, batch)
     model.synchronize()
-    assert sorted(group.tags[1:]) == [0, 1]  # the first layer's came after the hook
+    assert sorted(group.tags[1:]) == [0, 1]  # the gradients of the first layer came after the hook
     same_gradients(chain, plain)
 
 
@@ -105,7 +106,7 @@ def test_recomputed_layers_have_the_gradients_of_plain_ones(wrap, chain, batch, 
                 x = checkpoint(layer, x, use_reentrant=True)
             return x
 
-    inputs = batch.requires_grad_()  # a reentrant checkpoint needs an input with a gradient
+    inputs = batch.requires_grad_()  # reentrant checkpoints need an input that requires grad
     net = Recomputed(chain)
     plain = copy.deepcopy(net)
     model, optimizer, group = wrap(net, group_bytes=group_bytes)

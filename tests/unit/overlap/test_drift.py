@@ -1,4 +1,5 @@
-"""A trial is repeated when steps have changed for good, where that changes no bit."""
+"""Tests that a trial of group sizes is repeated when step times change permanently, where that
+changes no bit."""
 
 import re
 
@@ -19,7 +20,7 @@ def alone(figures):
 
 
 def run(drift, *windows):
-    """The steps after which `drift` says that the time has changed; a time for each window."""
+    """Return the steps after which `drift` reports a change, for one step time per window."""
     told, steps = [], 0
     for milliseconds in windows:
         for _ in range(WINDOW):
@@ -60,7 +61,7 @@ def test_the_ranks_averages_decide():
 
 
 class Clock:
-    """Each step takes as long as the test says."""
+    """A clock that advances only when the test says so."""
 
     def __init__(self):
         self.now_ns = 0
@@ -141,7 +142,7 @@ def test_a_choice_of_bits_is_made_once_and_goes_with_the_optimizer_s_state(manua
     assert model.group_bytes == 100
     other.forget()
     train(model, optimizer, 60)
-    assert len(other.posts) == 60 * 6  # 65 and 9 elements: 100 bytes hold one bias only
+    assert len(other.posts) == 60 * 6  # with 65 and 9 elements, 100 bytes hold one bias only
     assert model.group_bytes == 100
     assert optimizer.state_dict()["slackline_groups"]["bytes"] == 100
     model.close()

@@ -1,4 +1,4 @@
-"""Gradients that are reduced together."""
+"""Tests of gradients that are reduced together in groups."""
 
 import copy
 
@@ -22,7 +22,7 @@ def backward(model, batch):
 def test_neighbours_in_backward_order_are_one_reduction(wrap, chain, batch):
     model, _, group = wrap(chain, group_bytes=LAYER_BYTES)
     backward(model, batch)
-    # The bias comes before the weight, and each begins on a line of its own.
+    # The bias comes before the weight, and each begins on a cache line of its own.
     assert [(tag, count) for tag, _, count in group.posts] == [
         (tag, LINE + 17) for tag in (5, 3, 1)
     ]
@@ -177,8 +177,8 @@ def test_a_gradient_that_is_written_to_in_flight_is_named(wrap, chain, batch, gr
     kept = list(chain.parameters())
     model, optimizer, group = wrap(chain, group_bytes=group_bytes)
     backward(model, batch)
-    group.complete()  # nobody here knows it yet
-    kept[2].grad.mul_(0.5)  # as clipping a list of parameters that was kept does
+    group.complete()  # no thread here has noticed that yet
+    kept[2].grad.mul_(0.5)  # as when a script clips a cached list of parameters
     said = "^the gradient of '1.weight' was written to while it was being reduced: "
     with pytest.raises(UsageError, match=said):
         model.synchronize()
@@ -199,7 +199,7 @@ def test_a_hook_that_came_after_wrapping_and_writes_is_named(wrap, chain, batch)
 
 
 class Gates(nn.Module):
-    """Layers of which each forward uses those that it is told to."""
+    """A module of layers of which each forward uses a given selection."""
 
     def __init__(self):
         super().__init__()
@@ -222,13 +222,13 @@ def test_what_no_rank_uses_is_reduced_apart_from_what_all_use(wrap, batch):
         optimizer.step()
         optimizer.zero_grad()
         posted = group.tags
-    # At first all are one group, which waits until `step` for what nobody uses.
+    # At first all gradients form one group, which waits until `step` for the unused ones.
     assert before_step == [[], [], [7, 1], [7, 1]]
     assert posted == [7, 1, 5]
 
 
 def test_what_some_ranks_use_stands_alone_on_all_of_them(ranks):
-    start = Gates()  # here: the threads that are ranks share torch's random numbers
+    start = Gates()  # created here, because the rank threads share torch's random numbers
 
     def train(group, group_bytes):
         net = copy.deepcopy(start)
@@ -247,7 +247,7 @@ def test_what_some_ranks_use_stands_alone_on_all_of_them(ranks):
         ) as model:
             for step, inputs in enumerate(batches):
                 tags.clear()
-                # The second layer belongs to rank 1; from the fourth step on to nobody.
+                # Only rank 1 uses the second layer, and from the fourth step on no rank does.
                 used = (0, 1, 2, 3) if group.rank == 1 and step < 3 else (0, 2, 3)
                 model(inputs, used).square().sum().backward()
                 before_step.append(len(tags))
@@ -261,8 +261,8 @@ def test_what_some_ranks_use_stands_alone_on_all_of_them(ranks):
     for mine, _ in together:
         for one, other in zip(mine, apart[0][0], strict=True):
             torch.testing.assert_close(one, other)
-    # What two of three ranks lack lies behind the rest from the third step on. The rest goes while
-    # the backward runs, and on rank 1 its own two parameters as well.
+    # From the third step on, gradients that two of three ranks lack are placed behind the rest. The
+    # rest is sent during the backward pass; on rank 1 also its own two parameters.
     assert [posts for _, posts in together] == [
         [0, 0, 1, 1, 1, 1],
         [1, 1, 3, 1, 1, 1],

@@ -1,4 +1,5 @@
-"""Gradients come to lie in the order in which the ranks' first backward passes bring them."""
+"""Tests that gradients are placed in memory in the order in which the ranks' first backward passes
+produce them."""
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ PAIR = 2 * (64 + 8 + 2) * 4
 
 
 class Shuffled(nn.Module):
-    """Uses its layers in an order that is not that of their registration."""
+    """A module that uses its layers in another order than it registers them."""
 
     def __init__(self, order=(2, 0, 3, 1)):
         super().__init__()
@@ -44,7 +45,7 @@ def train(model, optimizer, steps, *, set_to_none=True):
 
 
 def order_of(group, model):
-    """The layers in the order in memory, by the addresses of their gradients."""
+    """Return the layers in their order in memory, by the addresses of their gradients."""
     group.forget()
     places = [layer.weight.grad.data_ptr() for layer in model.module.layers]
     return sorted(range(4), key=lambda number: places[number])
@@ -83,7 +84,8 @@ def test_a_group_is_posted_as_soon_as_its_layers_have_gradients(wrap, manual_gro
         handle.remove()
         optimizer.step()
         optimizer.zero_grad()
-    # Backward brings layers 1 and 3 before layer 0, and 2 after it.
+    # The backward pass produces the gradients of layers 1 and 3 before layer 0, and those of layer
+    # 2 after it.
     assert (first, later) == ([0], [1])
 
 
@@ -109,7 +111,8 @@ def test_a_training_has_the_bits_of_plain_torch(wrap, manual_group, set_to_none,
 
 
 def test_a_gradient_that_is_kept_over_the_move_is_added_to(wrap, manual_group):
-    """Nothing clears it between the second step and the third: it grows, as in plain torch."""
+    """Check a gradient that is not cleared between the second and third step: it accumulates as in
+    plain torch."""
     module, optimizer = make()
     model, _, _ = wrap(module, optimizer, manual_group(size=2), group_bytes=PAIR)
     plain, its_optimizer = make()
@@ -144,7 +147,8 @@ class State:
 
 
 def played(averages):
-    """An order that four states' hooks note backwards; the ranks' averages are as given."""
+    """Return an observed order of four states whose hooks run in reverse, with given averages over
+    the ranks."""
     posted = []
 
     def average(figures):
@@ -217,7 +221,8 @@ def test_a_training_that_goes_on_has_the_order_of_the_one_before(wrap, manual_gr
 
 
 def test_ranks_that_see_different_orders_move_alike(ranks):
-    """Rank 1 uses the layers in another order: the averages of the places are 1, 1.5, 1.5, 2."""
+    """Check ranks of which rank 1 uses the layers in another order: the averages of the places are
+    1, 1.5, 1.5, 2."""
 
     def rank_main(group):
         own = (2, 0, 3, 1) if group.rank == 0 else (3, 1, 0, 2)

@@ -1,4 +1,5 @@
-"""The step of one parameter is the plain step's, bit by bit, whatever the optimizer."""
+"""Tests that the separate step of one parameter has the bits of the plain step, for every
+optimizer."""
 
 import copy
 import math

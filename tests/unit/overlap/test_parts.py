@@ -1,4 +1,4 @@
-"""The small parts: layout, order, checks, manifest, recorder."""
+"""Tests of the small parts of overlap: layout, order, checks, manifest, recorder."""
 
 import pytest
 import torch
@@ -170,7 +170,7 @@ def test_a_model_that_changes_its_type_is_told_at_the_next_backward(wrap, chain,
 
 
 class Ticks:
-    """A clock that its test sets."""
+    """A clock that the test sets."""
 
     def __init__(self):
         self.now = 0

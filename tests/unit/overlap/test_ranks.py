@@ -1,4 +1,5 @@
-"""Several ranks: they agree, copy, average, and may differ in what a backward reaches."""
+"""Tests with several ranks: agreement, copies, averages, and backward passes that reach different
+parameters."""
 
 import copy
 
@@ -11,7 +12,8 @@ from slackline.overlap import DataParallel
 
 
 def fill(module, seed):
-    """Ranks are threads here, which share torch's own generator."""
+    """Fill the parameters from a generator of their own, because rank threads share torch's
+    generator."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
         parameter.data.uniform_(-0.5, 0.5, generator=generator)
@@ -19,7 +21,7 @@ def fill(module, seed):
 
 
 class Branches(nn.Module):
-    """A trunk and two branches; the caller says which branch to take."""
+    """A module with a trunk and two branches; the caller selects the branch."""
 
     def __init__(self):
         super().__init__()
@@ -74,8 +76,8 @@ def test_ranks_follow_the_trajectory_of_one_process_on_the_whole_batch(ranks, si
     results = ranks(size, train)
     assert_all_equal(results)
     for mine, theirs in zip(results[0], values(plain), strict=True):
-        # The mean over the batch is added up in another order: a few units in the last place,
-        # which Adam's division by the root of tiny second moments makes larger.
+        # The mean over the batch is added in another order, which changes the last bits. Adam
+        # divides by the root of tiny second moments, which amplifies the difference.
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
@@ -327,7 +329,7 @@ def test_an_evaluation_on_one_rank_needs_no_other(ranks):
 
 
 class Apart(nn.Module):
-    """Two branches that share nothing, and a way past both."""
+    """A module with two branches that share nothing, and a path past both."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whoever reads a parameter, a gradient or an optimizer's state gets a finished value."""
+"""Tests that any read of a parameter, a gradient or an optimizer's state gives a finished value."""
 
 import copy
 import io
@@ -16,7 +16,7 @@ def backward(model, batch):
 
 
 class Pair:
-    """A wrapped model in mid-air, with its steps still due, and the plain one that is done."""
+    """A wrapped model whose steps are still due, and a plain model whose steps are done."""
 
     def __init__(self, wrap, module, batch, make=None):
         make = make or (lambda parameters: torch.optim.Adam(parameters, lr=0.1))
@@ -73,7 +73,7 @@ def test_the_wrapper_gives_the_same_as_the_module(pair, read):
 
 
 class Indexable:
-    """A wrapper whose layers can be reached by number, as those of nn.Sequential."""
+    """A wrapper whose layers can be indexed by number, like those of nn.Sequential."""
 
     def __init__(self, model):
         self._model = model

@@ -1,4 +1,4 @@
-"""When gradients are posted, and what waits for what."""
+"""Tests of the times at which gradients are posted, and of the operations that wait for others."""
 
 import copy
 

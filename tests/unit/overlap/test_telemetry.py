@@ -1,4 +1,4 @@
-"""What a step cost is told to the wrapper, to a callback and to a file."""
+"""Tests of the reported cost of a step: to the wrapper, to a callback and to a file."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Groups that are found by trial."""
+"""Tests of group sizes that are chosen by trial."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def candidates(*sizes):
 
 
 def run(trial, cost, most=200):
-    """What each step of a training used, until the trial has come to an end."""
+    """Return the group size that each training step used until the end of the trial."""
     used, group_bytes = [], FIRST
     while trial.outcome is None:
         used.append(group_bytes)
@@ -49,7 +49,8 @@ def test_candidates_take_turns_between_which_the_first_groups_are_used():
 
 
 def test_the_first_stage_counts_in_the_second_one():
-    """The steps of one rank's turns, in milliseconds: 5 candidates, then 3 of them."""
+    """Check the medians of one rank, in milliseconds: 5 candidates in the first stage, then 3 of
+    them."""
     posted = []
 
     def average(times):
@@ -64,7 +65,8 @@ def test_the_first_stage_counts_in_the_second_one():
         return 1_000_000 * (10 + size if step <= begun else 100 - size)
 
     run(trial, cost)
-    # Six steps of the first stage and nine of the second one: the median is one of the latter.
+    # A candidate has six steps in the first stage and nine in the second, so its median is one of
+    # the latter.
     assert posted == [[10, 11, 12, 13, 14], [100, 99, 98]]
     assert [each for each, _ in trial.outcome.times_ns] == [2, 1, 0]
 
@@ -139,7 +141,7 @@ def test_ranks_switch_together_and_the_bits_are_those_of_one_group_each(ranks, r
         module = nn.Sequential(*layers)
         optimizer = optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
         model = DataParallel(module, optimizer, process_group=group, group_bytes=group_bytes)
-        for turn in range(60):  # two candidates take 53
+        for turn in range(60):  # a trial of two candidates takes 53 steps
             seed = torch.Generator().manual_seed(100 * turn + group.rank)
             model(torch.randn(2, 8, generator=seed)).square().mean().backward()
             optimizer.step()

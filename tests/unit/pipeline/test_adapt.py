@@ -1,4 +1,5 @@
-"""Plans change when a link breaks their slack for long enough, and say why."""
+"""Tests that a plan is replaced when a link exceeds its slack for long enough, and that a reason is
+given."""
 
 from dataclasses import replace
 
@@ -30,7 +31,7 @@ def start(plan, follows_times=False):
 
 
 def run(state, delays, **details):
-    """After which steps a plan is asked for, and why."""
+    """Return the steps after which a new plan is requested, with the reasons."""
     asked = []
     for step, delay in enumerate(delays):
         state, scenario, reason = decide(measured(step, delay, **details), state, PATIENCE)

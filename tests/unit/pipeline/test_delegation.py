@@ -1,4 +1,5 @@
-"""Who carries a message: by measured cost."""
+"""Tests of the choice, by measured cost, between the engine and the computing thread as the carrier
+of messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Gradients are added in microbatch order, whatever comes first."""
+"""Tests that gradients are added in microbatch order, whatever the order of arrival."""
 
 import itertools
 

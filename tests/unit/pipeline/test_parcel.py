@@ -1,4 +1,4 @@
-"""Messages say what their tensors look like, and give them back as they were."""
+"""Tests that messages describe their tensors and restore them unchanged."""
 
 import pytest
 import torch

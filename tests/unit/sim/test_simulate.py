@@ -1,4 +1,5 @@
-"""The simulator, against hand counts, the plan's own arithmetic and list scheduling."""
+"""Tests of the simulator against manual calculations, the plan's own arithmetic and list
+scheduling."""
 
 from random import Random
 
@@ -116,7 +117,8 @@ def test_one_seed_gives_one_trace() -> None:
 
 def test_a_rate_lets_messages_leave_one_by_one() -> None:
     scenario = Scenario.uniform(2, 3, (10, 10, 10))
-    # 4 B at 1e11 bytes/s leave in 40 ps: sent at 10, 20, 30; gone at 50, 90, 130; there after 5.
+    # At 1e11 bytes/s 4 bytes take 40 ps: sent at 10, 20, 30; transmitted at 50, 90, 130; received 5
+    # later.
     slow = Channel(latency_ps=5, bytes_per_second=10**11)
     network = Network(forward=(slow,), backward=(Channel(),), message_bytes=(4,))
     run = simulate(gpipe(2, 3), scenario, network)
@@ -125,7 +127,7 @@ def test_a_rate_lets_messages_leave_one_by_one() -> None:
 
 def test_a_later_message_does_not_overtake() -> None:
     scenario = Scenario.uniform(2, 2, (10, 10, 10))
-    # F0 leaves at 10 with 100 of latency, F1 at 20 when there is none left: both are there at 110.
+    # F0 leaves at 10 with a latency of 100, F1 at 20 with none; both arrive at 110.
     network = Network.of(scenario).changing(0, [(0, 100), (15, 0)], "forward")
     run = simulate(gpipe(2, 2), scenario, network)
     assert [s.start_ps for s in run.spans[1]][:2] == [110, 120]
@@ -134,7 +136,7 @@ def test_a_later_message_does_not_overtake() -> None:
 def test_delays_change_over_time_in_the_direction_that_is_named() -> None:
     scenario = Scenario.uniform(2, 1, (10, 10, 10))
     network = Network.of(scenario).changing(0, [(25, 50)])
-    # F0 leaves at 10, before the change; the gradient at 30, after it.
+    # F0 leaves at 10, before the change; the gradient leaves at 30, after it.
     run = simulate(gpipe(2, 1), scenario, network)
     assert [s.start_ps for s in run.spans[0]] == [0, 80, 90]
     forward_only = Network.of(scenario).changing(0, [(5, 50)], "forward")
@@ -150,8 +152,8 @@ def test_behind_a_blocked_send_ready_work_waits() -> None:
         forward=network.forward, backward=network.backward, head_of_line=True, queue_depth=1
     )
     run = simulate(gpipe(2, 3), scenario, blocking)
-    # F0 is under way until 40; F1's send at 20 waits for that, so F2 starts at 40 and its send at
-    # 50, when F1's message, sent at 20, is there too.
+    # F0 is in flight until 40. The send of F1 at 20 waits for that, so F2 starts at 40. The send of
+    # F2 is due at 50, when the message of F1, sent at 20, has also arrived.
     assert [s.start_ps for s in run.spans[0]][:3] == [0, 10, 40]
     assert run.blocked_ps == (20, 0)
 

@@ -1,4 +1,4 @@
-"""Records survive the file, readers survive what they do not know."""
+"""Tests that records are read back unchanged from a file, and that readers skip unknown ones."""
 
 import json
 

@@ -51,7 +51,7 @@ def all_reduce(
 
 
 def same(a: Array, b: Array) -> bool:
-    """Equal in type and bits, so that zeros of different sign differ."""
+    """Return whether types and bits are equal, so that zeros of different sign differ."""
     return a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 

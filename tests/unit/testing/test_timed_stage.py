@@ -1,4 +1,4 @@
-"""A stage that waits is split like a stage that computes."""
+"""Tests that a stage that only waits is split in the same way as a stage that computes."""
 
 import torch
 from torch.distributed.pipelining._backward import (

@@ -49,7 +49,7 @@ HEADERS = st.builds(
 
 
 def sealed(head: bytes) -> bytes:
-    """The frame with a checksum that fits its first 60 bytes."""
+    """Return the frame with the correct checksum over its first 60 bytes."""
     return head[:60] + crc32c(head[:60]).to_bytes(4, "little")
 
 

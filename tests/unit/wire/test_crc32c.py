@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from slackline.wire import crc32c
 
-# RFC 3720, section B.4.
+# The vectors are those of RFC 3720, section B.4.
 VECTORS = {
     bytes(32): 0x8A9136AA,
     bytes([0xFF] * 32): 0x62A8AB43,

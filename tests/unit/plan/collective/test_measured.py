@@ -1,4 +1,4 @@
-"""Choosing by trial and expectation together."""
+"""Tests of the selection of a plan by measurements and cost model together."""
 
 import pytest
 

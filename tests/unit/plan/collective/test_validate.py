@@ -20,7 +20,7 @@ BROADCAST = generate(Collective.BROADCAST, "chain", 3, 0)
 
 
 def edited(plan: CollectivePlan, rank: int, start: int, stop: int, tokens: str) -> CollectivePlan:
-    """The plan with instructions start to stop of one rank replaced."""
+    """Return the plan with instructions `start` to `stop` of one rank replaced by `tokens`."""
     program = list(plan.programs[rank])
     program[start:stop] = [Instruction.parse(token) for token in tokens.split()]
     programs = list(plan.programs)

@@ -1,4 +1,4 @@
-"""Drawn scenarios and the exact solver are those of the benchmark: its folder joins the path."""
+"""The import path of the benchmark that draws random scenarios and solves them exactly."""
 
 import sys
 from pathlib import Path

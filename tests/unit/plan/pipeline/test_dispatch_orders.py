@@ -1,4 +1,5 @@
-"""The order "planned": the plan where it can be kept, else readiness, never a standstill."""
+"""Tests of the dispatch order "planned": it follows the plan where possible, else readiness, and
+never deadlocks."""
 
 from fractions import Fraction
 

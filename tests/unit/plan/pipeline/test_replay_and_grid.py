@@ -15,7 +15,8 @@ MS = 10**9
 
 
 def test_the_published_iteration_times_come_out_exactly() -> None:
-    """pipelines: F = B = W = 10 ms, S = 4, N = 12, x = 7, 5, 3, 1; the same order each time."""
+    """Check published figures: F = B = W = 10 ms, S = 4 stages, N = 12 microbatches, x = 7, 5, 3, 1
+    forwards in flight; the same order each time."""
     plan, even = zero_bubble(4, 12), Scenario.uniform(4, 12, (10 * MS,) * 3)
     assert [order.index("B0") for order in plan.orders()] == [7, 5, 3, 1]
     assert replay(plan, even).makespan_ps == 390 * MS
@@ -26,7 +27,7 @@ def test_the_published_iteration_times_come_out_exactly() -> None:
 def test_a_message_takes_its_directions_delay_and_none_within_a_rank() -> None:
     scenario = Scenario.uniform(2, 1, (10, 20, 5)).delayed(0, 3, 7)
     timing = replay(gpipe(2, 1), scenario)
-    # F 0-10, there at 13; F 13-23, B 23-43, W 43-48; back at 50: B 50-70, W 70-75.
+    # F runs 0-10 and arrives at 13; then F 13-23, B 23-43, W 43-48; back at 50: B 50-70, W 70-75.
     assert timing.start_ps == ((0, 50, 70), (13, 23, 43))
     assert timing.makespan_ps == 75
     looped = replay(interleaved_1f1b(2, 1), scenario)

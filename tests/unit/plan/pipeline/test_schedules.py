@@ -1,4 +1,4 @@
-"""The orders of the literature."""
+"""Tests of the schedules in the literature."""
 
 import pytest
 
@@ -105,9 +105,9 @@ def test_adaptra_spreads_what_fits_as_evenly_as_possible() -> None:
 
 def test_adaptra_adapts_as_published() -> None:
     scenario = Scenario.uniform(4, 20, (10, 10, 10)).delayed(2, 60)
-    # Link 2: ceil((20 + 120) / 20) = 7; the others 2; N - 2 S = 12.
+    # Link 2 needs ceil((20 + 120) / 20) = 7, the other links 2; N - 2 S = 12.
     assert adaptra_adapted(scenario) == (12, 10, 8, 1)
-    # What is ready before the first B arrives goes on after the warm-up.
+    # Forwards that are ready before the first B arrives continue after the warm-up.
     assert [order.index("B0") for order in adaptra_plan(scenario).orders()] == [19, 17, 15, 1]
 
 

@@ -24,7 +24,7 @@ from slackline.plan.pipeline import (
 
 
 def theirs(kind: type, ranks: int, stages: int, microbatches: int, of_rank: Sequence[int]) -> Any:
-    """PyTorch's schedule as rank 0 builds it; its stages need no process group to be planned."""
+    """Return PyTorch's schedule as rank 0 builds it. Planning needs no process group."""
     mine = [
         SimpleNamespace(
             stage_index=stage,
