@@ -10,7 +10,7 @@ ASK_FROM = 400
 JUSTIFIED: dict[str, str] = {
     "src/slackline/_native.pyi": "generated",
 }
-"""Files of more than ASK_FROM lines, each with the reason why it is one idea all the same."""
+"""The files of more than ASK_FROM lines, each with the reason why it still holds one idea."""
 
 
 def lengths() -> dict[str, int]:

@@ -11,7 +11,7 @@ from slackline.errors import UsageError
 
 SOURCE = Path(__file__).parents[2] / "src" / "slackline"
 MAKERS_OF_ENVIRONMENTS = {"cli/doctor.py", "cli/run.py", "lab/_enter.py"}
-"""Files that start processes, and so pass an environment on."""
+"""The files that start processes and therefore build an environment for them."""
 TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", "slackline.lab")
 TORCH_FREE += ("slackline.faults", "slackline.health", "slackline.sim", "slackline.cli")
 TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit")

@@ -32,7 +32,7 @@ RANK_ORDERED = ("direct", "mesh", "reduce-broadcast")
 RAILS = ("shm", "tcp")
 COUNTS = (0, 1, 3, 17, 1000, 4099)
 LONG = 300_007
-"""Several segments on every rail, and no multiple of anything."""
+"""A length that gives several segments on every rail and is no multiple of a segment or line."""
 MOST_RANKS = 8
 
 REDUCTIONS = tuple(
@@ -85,7 +85,7 @@ FEW_CASES = (
     ),
     *(case for case in SPECIAL_CASES if case.op in (ReduceOp.AVG, ReduceOp.MIN)),
 )
-"""A thin cut through everything, for runs that must be quick."""
+"""A small selection of all cases, for quick test runs."""
 
 
 @cache

@@ -18,7 +18,7 @@ from slackline.wire import HEADER_BYTES
 NARROW = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
 WIDE = NodeOptions(ports=2, lanes=16, slots=8, payload_bytes=256)
 Reduced = Callable[[list[list[bytes]]], list[bytes]]
-"""From the frames of every rank to the frames of sums."""
+"""A function from the frames of every rank to the frames of the sums."""
 
 
 def result(frames: list[bytes], case: Case) -> Array:

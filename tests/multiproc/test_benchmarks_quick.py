@@ -13,7 +13,8 @@ import pytest
 BENCHMARKS = sorted((Path(__file__).resolve().parents[2] / "benchmarks").glob("*/main.py"))
 QUICK_SECONDS = 50
 CELL_SECONDS = 140
-"""Of one cell, which takes 5 s on a free machine: there so that a hang is found."""
+"""The time limit of a cell, which takes 5 s on an idle machine. The limit only serves to detect a
+hang."""
 
 
 def run(

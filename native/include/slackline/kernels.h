@@ -2,8 +2,7 @@
 //
 // Every function works only on the memory it is given, takes no lock, allocates nothing, never
 // waits, and may run on any thread. Results have the same bits with every instruction set. The only
-// exception is a NaN made from two NaNs: the hardware chooses its sign and payload. left to the
-// hardware.
+// exception is a NaN made from two NaNs: the hardware chooses its sign and payload.
 #pragma once
 
 #include <cstddef>

@@ -82,8 +82,9 @@ bool Engine::offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const
   return true;
 }
 
-// Tell the device of an operation, together with its first data or frame. No rank's device
-// therefore knows of a chunk before the device of the chunk's first rank has started it.
+// Tell the device of an operation, together with its first data or frame. A chunk that starts at
+// some rank is therefore unknown to all devices until the first device at or after that rank in the
+// ring has begun it.
 void Engine::announce(Job& job, Chunk& chunk) {
   if (std::exchange(chunk.announced, true)) return;
   std::memcpy(chunk.device_memory, chunk.source, chunk.count * job.item_size);

@@ -61,7 +61,7 @@ class Engine final : public FrameSink {
   // new rail. `first_sequence` is the number of the first frame in each direction; both ends must
   // agree.
   int add_link(std::string name, bool redial = false, std::uint32_t first_sequence = 1);
-  // Add a rail to a link and takes ownership of `fd`. `rail` is the rail's index, the same at both
+  // Add a rail to a link and take ownership of `fd`. `rail` is the rail's index, the same at both
   // ends; an existing rail with that index is replaced. `job` is the job code that every frame
   // carries.
   void add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t job, bool checksums = true,

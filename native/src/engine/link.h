@@ -99,7 +99,7 @@ class Link {
   bool condemned() const { return !condemned_.empty(); }
   // End a request for a grant: the request was answered, or its operation ended.
   void ask_over();
-  // Write acknowledgements that are due and wakes the peer if it sleeps.
+  // Write acknowledgements that are due and wake the peer if it sleeps.
   void settle();
   // Remove failed rails. Return true when the link has just gone down.
   bool reap();

@@ -131,7 +131,7 @@ class ShmRail {
   std::deque<Held> held_;
 };
 
-// Create a ring in newly allocated arena memory and returns its offset. Throws std::runtime_error
+// Create a ring in newly allocated arena memory and return its offset. Throws std::runtime_error
 // when the arena has no room.
 std::uint64_t make_ring(Arena& arena);
 

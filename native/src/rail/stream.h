@@ -12,7 +12,7 @@ namespace slackline {
 
 class StreamRail final : public WireRail {
  public:
-  // Take ownership of `fd` and makes it non-blocking. `job` is the job code that every frame must
+  // Take ownership of `fd` and make it non-blocking. `job` is the job code that every frame must
   // carry. `far` states that the peer is on another host.
   StreamRail(int fd, std::uint32_t job, bool checksums, bool far = false);
   ~StreamRail() override;

@@ -17,7 +17,7 @@ namespace slackline {
 
 class UdpRail final : public WireRail {
  public:
-  // Take ownership of `fd`, which must be connected, and makes it non-blocking. `job` is the job
+  // Take ownership of `fd`, which must be connected, and make it non-blocking. `job` is the job
   // code that every frame must carry. `most_packet_bytes` limits datagrams to less than the path
   // allows.
   UdpRail(int fd, std::uint32_t job, std::size_t most_packet_bytes = kUdpMaxPacket);

@@ -3,7 +3,7 @@
 // A packet is taken for lost when a later one has been confirmed for longer than packets overtake
 // each other on this path (as RFC 8985 does for TCP). The last packets of a burst have no
 // successor: when no ACK arrives for some time, a probe repeats the oldest packet, and the ACK of
-// the probe reports all packets before it. before it.
+// the probe reports all packets before it.
 #include <algorithm>
 #include <utility>
 

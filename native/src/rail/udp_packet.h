@@ -86,7 +86,7 @@ struct UdpPacket {
   }
 };
 
-// Return whether a datagram is undamaged and belongs to this job, and reads `header` from it.
+// Return whether a datagram is undamaged and belongs to this job, and read `header` from it.
 inline bool udp_open(std::span<const std::byte> datagram, std::uint32_t job, UdpHeader* header) {
   if (datagram.size() < sizeof *header) return false;
   std::memcpy(static_cast<void*>(header), datagram.data(), sizeof *header);

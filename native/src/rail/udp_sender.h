@@ -40,7 +40,7 @@ class UdpSender {
   // Return the unconfirmed bytes of frames, sent or not.
   std::uint64_t unconfirmed_bytes() const { return waiting_bytes_ + unconfirmed_bytes_; }
 
-  // Return the next packet that may be sent, without its checksum, and counts it as sent.
+  // Return the next packet that may be sent, without its checksum, and count it as sent.
   bool next(UdpPacket& packet, std::int64_t now_ns);
   // Take back the last packet that next() returned, because it was not sent.
   void take_back();

@@ -19,7 +19,7 @@ class UdpSocket {
  public:
   static constexpr std::size_t kBatch = 128;  // packets per call
 
-  // Take ownership of `fd`, which must be connected, and makes it non-blocking.
+  // Take ownership of `fd`, which must be connected, and make it non-blocking.
   explicit UdpSocket(int fd);
   ~UdpSocket();
   UdpSocket(const UdpSocket&) = delete;
@@ -59,7 +59,7 @@ class UdpSocket {
   // Used while the kernel joins many datagrams in each slot.
   static constexpr std::size_t kFewSlots = 4;
   static constexpr std::size_t kControlBytes = 128;
-  static constexpr std::size_t kSegments = 64;  // per message, the first value of UDP_MAX_SEGMENTS
+  static constexpr std::size_t kSegments = 64;  // per message; the original UDP_MAX_SEGMENTS
   static constexpr std::size_t kMessageBytes = 65'000;  // IPv4 allows 65,507
 
   std::size_t group(std::span<const UdpPacket> packets, std::size_t first) const;

@@ -82,7 +82,7 @@ class WireRail {
   // due.
   virtual std::int64_t due_ns() const = 0;
   virtual void tick(std::int64_t now_ns) = 0;
-  // Read available data and passes complete frames to `sink`. Return true when anything was read.
+  // Read available data and pass complete frames to `sink`. Return true when anything was read.
   virtual bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) = 0;
   // Stop writing to the memory of `job`: a payload that is being received there goes to a buffer
   // instead.

@@ -83,7 +83,8 @@ def among_themselves(job, function, ranks=4, **settings):
 
 SIMULATED = [pytest.mark.simulates, pytest.mark.timeout(300)]
 NARROW = ("--circuit", "lanes=1,slots=4,payload=64")
-"""With 3 ports the node of tests/circuit, which is compiled for those already."""
+"""The options of the node that tests/circuit also uses with 3 ports, so that it is compiled only
+once."""
 NODES = [
     ("twin", 4, ()),
     pytest.param("circuit", 3, NARROW, marks=SIMULATED),

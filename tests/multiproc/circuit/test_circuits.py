@@ -29,7 +29,7 @@ while True:
 """
 _FEW_STEPS = ["--batch", "1436", "--epochs", "3"]
 _NARROW = "lanes=1,slots=2,payload=128,operations=8"
-"""The ring NIC of tests/circuit, which is compiled for those already."""
+"""The options of the ring NIC that tests/circuit also uses, so that it is compiled only once."""
 
 
 @pytest.fixture(scope="session")

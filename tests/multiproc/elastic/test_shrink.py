@@ -19,7 +19,8 @@ from slackline.errors import PeerError, TimeoutError, UsageError
 
 RAILS = ("shm", "tcp")
 QUICKLY_S = 15.0
-"""Half of the operations' own timeout, 30 s: a busy machine may be late by seconds."""
+"""The time within which ranks must learn of a loss: half of the operations' timeout of 30 s. A busy
+machine may be late by seconds."""
 
 
 def die():

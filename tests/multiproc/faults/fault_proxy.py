@@ -11,10 +11,11 @@ from slackline.nic import Group
 from slackline.testing import MemoryStore
 
 Tamper = Callable[[int, str, int, bytes], bytes | None]
-"""(connection, "there" or "back", offset of the bytes in that direction, bytes) -> what to pass on.
+"""A function (connection, "there" or "back", offset, bytes) -> bytes to pass on. None cuts the
+connection.
 
-None cuts the connection. Connections count from 0 in the order in which they were made, and offsets
-from the moment when the proxy was armed; until then everything passes.
+Connections are numbered from 0 in the order in which they were made. Offsets count the bytes of one
+direction since the proxy was armed; before that, everything passes.
 """
 
 

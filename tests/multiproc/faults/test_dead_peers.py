@@ -11,7 +11,8 @@ import pytest
 from fault_job import Job
 
 QUICKLY = 12.0
-"""Seconds; half of the operations' own timeout, 25: a busy machine may be late by seconds."""
+"""The seconds within which ranks must learn of a death: half of the operations' timeout of 25 s. A
+busy machine may be late by seconds."""
 
 
 def survivors(job: Job, victim: int, size: int) -> dict[int, Any]:

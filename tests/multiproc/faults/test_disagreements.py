@@ -24,7 +24,7 @@ from slackline.wire import DType, ReduceOp
 RAILS = ("shm", "tcp")
 Post = Callable[[Group, Any], object]
 SHORT = timedelta(seconds=1)
-"""Long enough for all ranks to post and to answer probes on a busy machine."""
+"""A timeout long enough for all ranks to post and to answer probes on a busy machine."""
 
 
 def options(rail: str, **changes: Any) -> NicOptions:

@@ -25,9 +25,9 @@ STRANGERS = {
     NO_JSON: "a HELLO is not JSON",
     TOO_LONG: "a HELLO of 1073741824 bytes is too long",
 }
-"""What is refused at once, and why."""
+"""The messages that are refused at once, with the reasons."""
 SILENT = (b"", b"SL", ANOTHER_JOB)
-"""What is waited for, for a while."""
+"""The messages after which the listener keeps the connection open for a while."""
 
 
 class BesiegedStore(MemoryStore):

@@ -55,7 +55,8 @@ RAILS = {
     "two-udp-nics": Rails(kinds=("udp",), nics=2),
 }
 LAB_RAILS = RAILS | {"two-tls-nics": Rails(kinds=("tcp",), nics=2, tls="require")}
-"""An engine that faults itself does so before TLS, where nothing can be lost: TLS is for labs."""
+"""The rails of labs. The engine's injector acts before TLS, where no data can be lost, so TLS is
+only tested in labs."""
 
 _ANY_RAIL = tuple(RAILS)
 _WIRES = tuple(name for name in RAILS if name != "shm")
@@ -116,7 +117,7 @@ SIGNS = {
     ("nic-down", "two-tcp-nics"): "rails_suspected",
     ("nic-down", "two-udp-nics"): "rails_suspected",
 }
-"""What the engines must have counted, for it shows that the fault was there."""
+"""The counters of the engines that must have increased, as proof that the fault was active."""
 
 CELLS = [Cell(fault=fault, rail=rail) for fault, (_, rails) in FAULTS.items() for rail in rails]
 _QUICK = {
@@ -137,4 +138,5 @@ _QUICK = {
     "nic-slow": ("two-udp-nics",),
 }
 QUICK_CELLS = [cell for cell in CELLS if cell.rail in _QUICK[cell.fault]]
-"""A thin cut through everything, for runs that must be quick: each fault where it matters most."""
+"""A small selection of all cells, for quick test runs: each fault on the rails where it matters
+most."""

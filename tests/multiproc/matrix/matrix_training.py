@@ -74,8 +74,8 @@ def suffers_in_the_middle(rank, size):
 
 
 def dies_in_the_middle(rank, size):
-    """Train until the victim is killed, and return the error on each surviving rank, which then
-    ends normally."""
+    """Train until the victim is killed, and return the error on each surviving rank. The training
+    takes too many steps to end by itself."""
     try:
         steps(with_ddp, rank, 1000, publish_pid if rank == VICTIM else lambda: None)
     except RuntimeError as error:

@@ -21,7 +21,7 @@ from slackline.wire import DType, ReduceOp
 __all__ = ["OPERATIONS", "Operation", "World", "draw_world"]
 
 OPERATIONS = 25
-"""Of one world."""
+"""The number of operations in a scenario."""
 MOST_RANKS = 4
 _LONGEST = 300_000
 _SHIFTS = 1000

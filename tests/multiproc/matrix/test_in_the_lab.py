@@ -107,7 +107,7 @@ SIGNS = {
     "down-for-a-while": "unplugged",
     "down-one-way-for-a-while": "unplugged",
 }
-"""What the switch must have counted, for it shows that the fault was there."""
+"""The counters of the switch that must have increased, as proof that the fault was active."""
 
 LAB_CELLS = [
     *(cell for cell in CELLS if cell.rail != "shm"),

@@ -21,7 +21,7 @@ PROBE_EVERY = 50 * MS
 SAMPLE_EVERY = 250 * MS
 
 Jitter = Callable[[random.Random], float]
-"""Nanoseconds that one passage takes beyond the least."""
+"""A random number of nanoseconds that a passage takes beyond the minimum."""
 
 
 def exponential(mean_ns: float) -> Jitter:
@@ -75,7 +75,7 @@ class Network:
     compute_ns: int = 60 * MS
     bytes_an_iteration: int = 8_000_000
     several_on_their_way: bool = False
-    """Probe every 50 ms even if the last probe has not come back."""
+    """If true, probe every 50 ms even if the last probe has not come back."""
 
     def samples(self, rank: int, until_ns: int) -> Iterator[tuple[int, list[RailSample]]]:
         """Generate every SAMPLE_EVERY a pair: the rank's own time, and a sample of each of its
@@ -99,7 +99,7 @@ class Network:
 
 
 class _End:
-    """One rank's knowledge about its rail to a peer, as its engine would have it."""
+    """The knowledge that one rank's engine has about its rail to a peer."""
 
     def __init__(self, network: Network, rank: int, peer: int) -> None:
         self._network = network

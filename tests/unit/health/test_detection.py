@@ -6,7 +6,8 @@ from simulated_network import MS, SAMPLE_EVERY, Clock, Network, S, between, heal
 from slackline.health import Board, Condition, Verdict
 
 ITERATION = 368 * MS
-"""A pipeline's: the shortest of the published runs with a delay of 30 ms on one link."""
+"""The iteration time of a pipeline: the shortest of the published runs with a delay of 30 ms on one
+link."""
 
 
 def news(network: Network, rank: int, until_ns: int) -> list[tuple[int, Verdict]]:

@@ -25,7 +25,7 @@ JOB_CODE = 0x5EED
 TIMEOUT_NS = 100 * 10**9
 COUNT = 50
 ROOT = 3
-"""Of the reduce, whose root folds what all ranks have sent it."""
+"""The root of the reduce, which combines the data of all ranks."""
 DESCRIPTORS = {260: 8_000, 512: 13_000}
 
 

@@ -149,7 +149,7 @@ class Round:
         self.hosts = [self._host(rank, room) for rank, room in enumerate(rooms)]
         self.told = [set[tuple[int, int]]() for _ in rooms]
         self.under_way: list[tuple[int, bytes]] = []
-        """The rank that it goes to, and a frame."""
+        """Pairs of the receiving rank and a frame in flight to it."""
 
     def _host(self, rank: int, room: int) -> RingHost:
         options = RingOptions(operations=room)

@@ -30,7 +30,8 @@ def hooked(module):
 
 EACH = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5])
 FEW = {4: ([], [0]), 128: ([], [0, 2, 4])}
-"""By the width: a weight of 64 KiB and more is copied when it comes."""
+"""The parameters with hooks after STEADY_STEPS, by width. A weight of at least 64 KiB is copied
+when it arrives."""
 
 
 class Pair:

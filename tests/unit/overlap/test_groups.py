@@ -10,9 +10,10 @@ from slackline.errors import PeerError, UsageError
 from slackline.overlap import DataParallel
 
 LAYER_BYTES = 17 * 4 + 5 * 4
-"""Of a layer of `chain`: weight and bias, each with an element that tells whether it is there."""
+"""The bytes of a layer of `chain`: weight and bias, each with an element that states its
+presence."""
 LINE = 16
-"""Elements of 64 bytes, to which each gradient's memory is rounded up."""
+"""The number of elements in 64 bytes, to which each gradient's memory is rounded up."""
 
 
 def backward(model, batch):

@@ -9,7 +9,8 @@ from slackline.overlap import DataParallel
 from slackline.overlap._observed_order import ObservedOrder
 
 PAIR = 2 * (64 + 8 + 2) * 4
-"""Bytes of the gradients of two layers, each parameter with its presence."""
+"""The bytes of the gradients of two layers, each parameter with an element that states its
+presence."""
 
 
 class Shuffled(nn.Module):
