@@ -86,7 +86,7 @@ void Engine::drain_dirty() {
     for (Link* link : links) link->pump();
     for (Link* link : links) link->settle();
     // A thread that asks epoll, or sleeps already, does not know that a socket has just become
-    // full, so epoll must be told now.
+    // full, so epoll must watch the socket from now on.
     if (asleep_ || asks_which()) {
       for (Link* link : links) watch_room(*link);
     }

@@ -41,8 +41,8 @@ struct Elsewhere : std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// How a peer left a group: by closing it (kOrderly), or because the peer was lost or aborted
-// (kBroken).
+// The way in which a peer left a group: by closing it (kOrderly), or because the peer was lost or
+// aborted (kBroken).
 enum class Leave : std::uint8_t { kOrderly, kBroken };
 
 class Engine final : public FrameSink {
@@ -132,20 +132,27 @@ class Engine final : public FrameSink {
   wire::Header header_for(const Job& job, wire::FrameKind kind) const;
   std::uint64_t total_for(const Job& job, const Chunk& chunk) const;
   std::uint64_t eager_bytes(const Job& job) const;
+  // Note that the memory of one sent segment is no longer in use.
   void send_finished(Job& job);
+  // Note that a send has copied its data, so that a FOLD waiting for it may overwrite the original.
   void copied(Job& job, std::uint32_t chunk, std::uint32_t segment);
   std::size_t slot_bytes() const {
     return std::max(options_.memory_segment_bytes, options_.wire_segment_bytes);
   }
   int take_slot();  // -1 when the arena has no room
+  // Fail the job because the arena has no room for a staging slot.
   void lacks_slot(Job& job);
   std::byte* slot(int index) const { return slots_[static_cast<std::size_t>(index)]; }
   void release_slot(Job& job, Segment& segment);
   const std::byte* keep(Job& job, std::size_t offset, std::size_t bytes);
+  // Return whether a FOLD has stored the segment's result in the peer's memory already.
   bool answered(const Job& job, std::uint32_t chunk, std::uint32_t segment, int peer) const;
+  // Forget that result once the peer has been told of it.
   void forget_answer(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer);
+  // Mark a link as having frames to send, for the next drain_dirty().
   void mark_dirty(Link& link);
   void rail_removed(const WireRail& wire);
+  // Queue an event about a rail, or about the link if `rail` is -1, for next_event().
   void announce(const Link& link, int rail, const char* what, std::string reason);
 
   // --- under the lock: FrameSink ---
@@ -208,9 +215,11 @@ class Engine final : public FrameSink {
   static bool offloadable(const Group& group, wire::DType dtype, wire::ReduceOp op);
   bool offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step);
   void announce(Job& job, Chunk& chunk);
+  // Give a peer's payload to the device. Return false when it has not arrived yet.
   bool hand(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer, bool partial);
   void take_answer(const Group& group, std::span<const std::byte> frame);
   void complete(const Group& group, const DeviceKey& key);
+  // Free the arena memory of withdrawn operations that the device has released.
   void let_go(Device& device, std::span<const DeviceKey> keys);
   static void divide_last(const Job& job);
   static void withdraw(Job& job);
@@ -220,6 +229,7 @@ class Engine final : public FrameSink {
   void begin_keeping(Job& job);
   static bool may_divert(const Job& job, const Failure& failure);
   void abandon(Group& group, Failure failure);
+  // Start an unfinished job again in the group that replaces the lost aggregator.
   void divert(Job& job);
   void help(Group& group, const Key& key);
   void watch_aggregators(std::int64_t now);
@@ -228,6 +238,7 @@ class Engine final : public FrameSink {
   // fail.cc
   void fail(Job& job, Failure failure, bool tell_peers);
   void finish(Job& job, JobState state);
+  // Return all buffers and slots of a job that has ended.
   void retire(Job& job);
   void remember_abort(const Key& key, Failure failure);
   void discard(const Unexpected& frame);
@@ -254,11 +265,16 @@ class Engine final : public FrameSink {
   // engine.cc
   std::map<std::string, std::uint64_t> count();
   bool progress();
+  // Release the lock for a moment if posting threads wait for it.
   void make_room(Lock& lock);
   Lock lock_for_post();
+  // Register this engine for the handlers that run when the process forks.
   void enroll();
+  // Remove this engine from the handlers that run when the process forks.
   void strike_off();
+  // Disable this engine in a forked child.
   void leave_to_parent();
+  // Send all that may be sent on the links that are marked dirty.
   void drain_dirty();
   void sleep(Lock& lock, std::int64_t until_ns);
   void run();

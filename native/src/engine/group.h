@@ -22,7 +22,7 @@ struct Service {
   std::uint32_t onset = 1;  // segments of every worker that must arrive before any is added
   std::deque<Key>
       waiting;  // every worker has begun these, but the arena has no room for the result
-  std::vector<std::uint64_t> tags;  // every worker has the result, but has not yet been told so
+  std::vector<std::uint64_t> tags;  // every worker has the result; the workers do not know that yet
   std::uint64_t tags_bytes = 0;     // bytes that the workers keep for `tags`
 };
 

@@ -79,7 +79,7 @@ struct Chunk {
   std::vector<Segment> segments;
   const Chain* chain = nullptr;
   bool offloaded = false;  // the group's device adds
-  bool announced = false;  // the device has been told of the chunk
+  bool announced = false;  // the device knows of the chunk
   // Arena memory that the device reads and writes.
   std::byte* device_memory = nullptr;
 };

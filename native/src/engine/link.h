@@ -71,7 +71,9 @@ class Link {
   void unpark(Job& job, int peer);
   // Send all queued frames that may be sent, most urgent first. Cheap when nothing is queued.
   void pump();
+  // Queue a control frame, with `text` as its payload.
   void control(wire::Header header, const std::string& text = {});
+  // Tell the peer how many bytes of the job it may send.
   void grant(Job& job, int peer);
   // Request a grant from the peer, for an operation of which nothing may be sent eagerly.
   void ask(Job& job, int peer);
@@ -95,6 +97,7 @@ class Link {
   void eager_consumed(std::uint64_t bytes);
   // Count one more frame of an operation that has not been posted here.
   void hold();
+  // Undo one hold(), because the frame was used or dropped.
   void let_go() { --held_; }
   bool condemned() const { return !condemned_.empty(); }
   // End a request for a grant: the request was answered, or its operation ended.

@@ -10,8 +10,12 @@
 
 namespace slackline {
 
+// The opcodes of steps. HOLD buffers a payload of a peer until a FOLD, which reduces all buffered
+// payloads and the rank's own data in rank order.
 enum class Verb : std::uint8_t { kSend = 0, kAdd = 1, kCopy = 2, kHold = 3, kFold = 4 };
 
+// An instruction that each segment of a chunk passes: send to a peer, or use a payload received
+// from it.
 struct Step {
   Verb verb;
   bool last;           // an ADD that completes the chunk
@@ -24,6 +28,7 @@ struct Step {
   bool copied = false;
 };
 
+// The list of steps for one chunk of a plan on this rank.
 struct Chain {
   std::uint16_t chunk;  // the chunk's number in the plan
   std::vector<Step> steps;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kNoTimeout = std::int64_t{1}
                                     << 62;  // the workers have timeouts of their own
-// Limits at which the workers are told which results every worker has, counted in results and in
+// Limits at which the aggregator reports which results every worker has, counted in results and in
 // the bytes that the workers keep for them.
 constexpr std::size_t kMostTags = 16;
 constexpr std::uint64_t kMostTagsBytes = 1u << 20;

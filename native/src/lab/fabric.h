@@ -1,7 +1,7 @@
 // The lab's switch without its ports: frames and times go in, frames and times come out. The fabric
 // reads no clock.
 //
-//   host's NIC ──▶ path (from, to, NIC): rate, fate, delay ──▶ port (to, NIC): rate ──▶ host's NIC
+//   host's NIC ──▶ path (from, to, NIC): rate, loss, delay ──▶ port (to, NIC): rate ──▶ host's NIC
 //
 // A path keeps its frames in order, also when its delay shrinks, unless a fault asks for
 // reordering. A rate limit is a FIFO queue that frames leave one after the other. A frame that

@@ -21,7 +21,7 @@ class UdpRail final : public WireRail {
   // code that every frame must carry. `most_packet_bytes` limits datagrams to less than the path
   // allows.
   UdpRail(int fd, std::uint32_t job, std::size_t most_packet_bytes = kUdpMaxPacket);
-  // Tells the peer that this end closes, without a guarantee of delivery.
+  // Tell the peer that this end closes, without a guarantee of delivery.
   ~UdpRail() override;
 
   RailKind kind() const override { return RailKind::kUdp; }
@@ -76,6 +76,7 @@ class UdpRail final : public WireRail {
 
   std::size_t transmit(std::span<const UdpPacket> packets, std::int64_t now_ns);
   void suffer(std::span<const UdpPacket> packets, std::int64_t now_ns);
+  // Send the datagrams whose injected delay has passed.
   void let_go(std::int64_t now_ns);
   bool broken(int error, const char* doing, std::int64_t now_ns);
   void check_mtu(std::int64_t now_ns);

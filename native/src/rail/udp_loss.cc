@@ -1,4 +1,4 @@
-// The fate of sent packets: they are confirmed, taken for lost, or no ACK arrives at all.
+// Detection of lost packets: a sent packet is confirmed, taken for lost, or no ACK arrives at all.
 //
 // A packet is taken for lost when a later one has been confirmed for longer than packets overtake
 // each other on this path (as RFC 8985 does for TCP). The last packets of a burst have no
@@ -180,7 +180,7 @@ std::int64_t UdpSender::probe_due_ns() const {
 }
 
 // Send probes when no ACK arrives. Packets in flight remain so, because the peer may only be slow
-// to read; the ACK of a probe tells.
+// to read. The ACK of a probe will show which of them arrived.
 void UdpSender::time_out(std::int64_t now_ns) {
   ++tries_;
   ++counters_.timeouts;

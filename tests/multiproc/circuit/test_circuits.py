@@ -40,7 +40,7 @@ def compiled() -> None:
 
 @pytest.fixture(scope="session")
 def circuits(ring: Callable[..., list[Any]], compiled: None) -> Callable[..., list[Any]]:
-    """Provide `ring` with narrow circuits."""
+    """Provide `ring` with narrow circuits, which have one adder."""
 
     def run(nics: list[str], function: Callable[..., Any], **more: Any) -> list[Any]:
         environment = {"SLACKLINE_CIRCUIT": _NARROW, **more.pop("environment", {})}

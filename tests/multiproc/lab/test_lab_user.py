@@ -99,7 +99,7 @@ def ping(lab: Lab, start: Start, fault: str) -> int:
 
 
 def stream(lab: Lab, start: Start, fault: str, number: int) -> tuple[list[str], PathCount]:
-    """Return the datagrams of `number` that arrived, and the counters of the switch."""
+    """Send `number` datagrams under a fault. Return those that arrived and the switch's count."""
     collector = listening(start(lab, 1, COLLECT))
     before = count(lab, 0, 1)
     with lab.inject(parse_all(fault)):

@@ -1,4 +1,4 @@
-"""Tests that after some equal steps one hook per group suffices, and that any deviation is
+"""Tests that one hook per gradient group suffices after some equal steps, and that any deviation is
 noticed."""
 
 import copy

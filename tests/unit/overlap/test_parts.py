@@ -1,4 +1,4 @@
-"""Tests of the small parts of overlap: layout, order, checks, manifest, recorder."""
+"""Tests of small modules of slackline.overlap: memory layout, order, checks, manifest, recorder."""
 
 import pytest
 import torch
