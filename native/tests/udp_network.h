@@ -39,7 +39,7 @@ struct Bottleneck {
   std::uint64_t dropped = 0;
   std::int64_t longest_ns = 0;
 
-  // Return when the packet has passed the queue, or nothing when the queue is full.
+  // Return the time at which the packet has passed the queue, or nothing when the queue is full.
   std::optional<std::int64_t> pass(std::size_t bytes, std::int64_t now_ns) {
     const std::int64_t waits = std::max<std::int64_t>(0, busy_until_ns - now_ns);
     const double queued = static_cast<double>(waits) * bytes_per_second / 1e9;

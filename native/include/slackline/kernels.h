@@ -39,7 +39,7 @@ void add(wire::DType dtype, wire::ReduceOp op, const void* incoming, const void*
 void add_wide(wire::DType half, wire::ReduceOp op, const float* incoming, const void* mine,
               float* target, std::size_t count) noexcept;
 
-// Combine an fp32 partial sum with half-precision data at the last hop, and rounds: target[i] =
+// Combine an fp32 partial sum with half-precision data at the last hop, and round: target[i] =
 // round((incoming[i] op widened mine[i]) / divisor). Only AVG divides. The target may be `mine`.
 void finish_wide(wire::DType half, wire::ReduceOp op, const float* incoming, const void* mine,
                  void* target, std::size_t count, int divisor) noexcept;

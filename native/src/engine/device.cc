@@ -203,8 +203,8 @@ void Engine::complete(const Group& group, const DeviceKey& key) {
   send_finished(*job);
 }
 
-// Divide an average after the sum has been read by all others. Some ranks may have a device and
-// others not, so every rank divides its own copy last.
+// Divide a complete sum into an average on this rank once no other rank reads the sum any more.
+// Every rank divides last, because the devices of some ranks can only add.
 void Engine::divide_last(const Job& job) {
   for (const Chunk& chunk : job.chunks) {
     if (chunk.target != nullptr) divide(job, chunk.target, chunk.count, job.last_divisor);

@@ -103,7 +103,7 @@ class Engine final : public FrameSink {
   // State that the device is closed and uses no memory any more. Called after the last
   // device_work().
   void device_closed(Group& group);
-  // Return why the group cannot be used any more, or an empty string while it can.
+  // Return the reason why the group cannot be used any more, or an empty string while it can.
   std::string broken(Group& group);
   // Post an operation. With `drive` the calling thread also drives the engine until the operation
   // has finished.

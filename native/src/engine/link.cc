@@ -282,7 +282,7 @@ void Link::ask_over() {
     const auto [waiting, peer] = std::move(unasked_.front());
     unasked_.pop_front();
     const std::shared_ptr<Job> job = waiting.lock();
-    // The operation may have ended, or may now run without this link.
+    // An operation that waited to request a grant may have ended, or may now run without this link.
     if (!job || job->finished() || job->group->rank_of(*this) != peer) continue;
     job->lanes[static_cast<std::size_t>(peer)].asked = false;
     ask(*job, peer);

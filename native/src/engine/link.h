@@ -119,7 +119,7 @@ class Link {
   // Return a description of the peer's state for the error message of an operation that waits for
   // it.
   std::string condition(std::int64_t now_ns) const;
-  // Return when watch() should be called next, kNever when nothing is expected.
+  // Return the time at which watch() should be called next, kNever when nothing is expected.
   std::int64_t watch_due_ns(std::int64_t now_ns, bool probing) const;
   bool without_rail() const { return shm_ == nullptr && rails_.empty(); }
 
@@ -174,7 +174,7 @@ class Link {
                           std::size_t bytes);
   Outcome transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data,
                         std::size_t bytes);
-  // `crowded` also accepts a rail without room for another frame.
+  // Choose the rail for a frame, never `except`. With `crowded` also accept a rail without room.
   LinkRail* pick_rail(const LinkRail* except = nullptr, bool crowded = false);
   void condemn(const std::string& reason);
   double typical_rate() const;

@@ -201,8 +201,8 @@ void Engine::promise(Job& job) {
     job.lanes[peer].incoming = incoming[peer];
     Link* link = job.group->links[peer];
     if (link == nullptr || link->shared_memory() || incoming[peer] <= eager) continue;
-    // With a high onset threshold, all segments that the threshold counts must be allowed to
-    // arrive.
+    // Grant everything if the onset threshold exceeds the segments that fit into the smallest
+    // window. The threshold would otherwise never be reached.
     const bool held_back = job.gated && job.group->service->onset > kGatedSegments;
     const std::uint64_t window = std::max(window_of(job, static_cast<int>(peer)), eager);
     job.lanes[peer].promised = job.lanes[peer].windowed && !held_back ? window : kUnlimited;

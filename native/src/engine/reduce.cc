@@ -138,7 +138,7 @@ void Engine::drop_stash(Job& job, Chunk& chunk, std::uint32_t segment, Stash* st
   stashes_.push_back(stash);
 }
 
-// Return how many bytes of a peer's data may wait here until a FOLD consumes them.
+// Return the number of bytes of a peer's data that may wait here until a FOLD consumes them.
 std::uint64_t Engine::window_of(const Job& job, int peer) const {
   if (!job.group->service) return kWindowSegments * options_.wire_segment_bytes;
   const auto since = static_cast<double>(std::max(now_ns() - job.posted_ns, kServiceWindowNs));
@@ -147,7 +147,7 @@ std::uint64_t Engine::window_of(const Job& job, int peer) const {
   return std::clamp(brought, kLeastServiceWindow, kMostServiceWindow);
 }
 
-// Return how many bytes of an operation a sender may send before it has a grant.
+// Return the number of bytes of an operation that may be sent before a grant arrives.
 std::uint64_t Engine::eager_bytes(const Job& job) const {
   const bool aggregated = job.group->service != nullptr || job.kept != nullptr;
   return aggregated ? std::min(options_.eager_bytes, kLeastServiceWindow) : options_.eager_bytes;

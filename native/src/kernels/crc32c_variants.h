@@ -19,9 +19,9 @@ using Variant = std::uint32_t (*)(std::uint32_t remainder, const unsigned char* 
 
 std::uint32_t portable(std::uint32_t, const unsigned char*, std::size_t) noexcept;
 #if defined(__x86_64__)
-// Require SSE4.2 and PCLMULQDQ.
+// A variant that requires SSE4.2 and PCLMULQDQ.
 std::uint32_t interleaved(std::uint32_t, const unsigned char*, std::size_t) noexcept;
-// Require AVX-512F and VPCLMULQDQ in addition.
+// A variant that requires AVX-512F and VPCLMULQDQ in addition.
 std::uint32_t folded(std::uint32_t, const unsigned char*, std::size_t) noexcept;
 #endif
 

@@ -1,4 +1,4 @@
-// A test whether the peer of a socket is on another host.
+// Detection of sockets whose peer is on another host.
 #pragma once
 
 namespace slackline {

@@ -78,7 +78,7 @@ class ShmRail {
   // Apply a fault to sent frames. Only delay, jitter, rate and down have an effect, because
   // shared memory neither loses nor damages frames.
   void inject(const std::optional<FaultState>& state);
-  // Return when tick() should be called for frames that a fault delays.
+  // Return the time at which tick() should be called for frames that a fault delays.
   std::int64_t due_ns() const;
   void tick(std::int64_t now_ns);
   bool holds_back() const { return !held_.empty(); }

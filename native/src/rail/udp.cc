@@ -70,7 +70,7 @@ bool UdpRail::broken(int error, const char* doing, std::int64_t now_ns) {
   }
 }
 
-// Send packets. Return how many the system has taken; packets that are lost by an error count too.
+// Send packets. Return the number that the system has taken; packets lost by an error count too.
 std::size_t UdpRail::transmit(std::span<const UdpPacket> packets, std::int64_t now_ns) {
   std::size_t done = 0;
   while (done < packets.size()) {

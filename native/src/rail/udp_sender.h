@@ -128,7 +128,7 @@ class UdpSender {
   }
 
   std::size_t unit_;
-  // Queue of frames that have not begun. Frames without payload are control frames of the engine
+  // Queues of frames that have not begun. Frames without payload are control frames of the engine
   // and are sent first.
   std::deque<Frame> urgent_;
   std::deque<Frame> bulk_;

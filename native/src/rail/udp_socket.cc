@@ -82,8 +82,8 @@ std::uint64_t UdpSocket::receive_window() const {
   return static_cast<std::uint64_t>(std::max(get(fd_, SOL_SOCKET, SO_RCVBUF, 0), 256 << 10)) / 2;
 }
 
-// Return how many packets, starting at `first`, can be sent as one message. All have the same size,
-// except that the last may be shorter.
+// Return the number of packets, starting at `first`, that can be sent as one message. All have the
+// same size, except that the last may be shorter.
 std::size_t UdpSocket::group(std::span<const UdpPacket> packets, std::size_t first) const {
   const std::size_t unit = packets[first].bytes();
   std::size_t n = 1;

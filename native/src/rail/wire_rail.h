@@ -78,8 +78,8 @@ class WireRail {
   virtual bool blocked() const = 0;
   // Note that the socket may accept data again.
   virtual void writable() = 0;
-  // Return when tick() should be called next, for retransmission or pacing; kNever when nothing is
-  // due.
+  // Return the time at which tick() should be called next, for retransmission or pacing; kNever
+  // when nothing is due.
   virtual std::int64_t due_ns() const = 0;
   virtual void tick(std::int64_t now_ns) = 0;
   // Read available data and pass complete frames to `sink`. Return true when anything was read.
@@ -91,8 +91,8 @@ class WireRail {
   virtual void abandon(FrameSink& sink) = 0;
 
   virtual Confirmation confirmation(std::int64_t now_ns) = 0;
-  // Apply these faults to frames sent from now on; no value ends them. Frames that an earlier
-  // fault delays leave at their planned time, or at once if they were never to leave.
+  // Apply these faults to frames sent from now on; std::nullopt ends the faults. Frames that an
+  // earlier fault delays leave at their planned time, or at once if they were never to leave.
   virtual void inject(const std::optional<FaultState>& state) {
     injector_ = state ? std::make_unique<Injector>(*state) : nullptr;
   }
