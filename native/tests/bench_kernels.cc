@@ -1,4 +1,7 @@
-// Prints the speed of the kernels on this machine, in bytes read plus bytes written per second.
+// A program that prints the speed of the kernels on this machine, in bytes read plus bytes written
+// per second.
+//
+// Each figure is the best of several rounds, on one thread. Use the program on a quiet machine.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Measures the throughput of a UDP rail over the loopback interface: two processes, one direction,
-// frames of 128 KiB.
+// A program that measures the throughput of a UDP rail (a path to a peer) over the loopback
+// interface: two processes, one direction, frames of 128 KiB.
 //   bench_udp_rail [packet bytes [seconds]]
 #include <poll.h>
 #include <sys/resource.h>

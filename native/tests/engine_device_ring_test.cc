@@ -22,8 +22,8 @@ TEST("devices around a rotating ring reduce every size, in place or not, over ev
           CHECK(source == contributions(rank, count));
         }
       });
-      // A chunk without elements involves no device. Chunks are lines of 64 bytes, and each size is
-      // reduced twice.
+      // A chunk without elements involves no device. Buffers are split at lines of 64 bytes, so
+      // short ones have empty chunks. Each size is reduced twice.
       int chunks = 0;
       for (const std::size_t count : kSizes)
         chunks += 2 * std::min(size, static_cast<int>((count + 15) / 16));

@@ -1,5 +1,5 @@
-// Tests of the rails of a link: probes, reconnection, and the messages of operations when no rail
-// is left.
+// Tests of the rails of a link (its paths to the peer): probes, reconnection, and the messages of
+// operations when no rail is left.
 #include <algorithm>
 #include <optional>
 

@@ -1,4 +1,5 @@
-// Tests of the faults that a stream rail injects into its own frames, in simulated time.
+// Tests of the faults that a stream rail (a path to a peer over TCP) injects into its own frames,
+// in simulated time.
 #include <vector>
 
 #include "../src/engine/clock.h"

@@ -1,5 +1,5 @@
-// Tests of UDP rails that share a line: a queue of 256 KiB before a link of 1 Gbit/s, in simulated
-// time.
+// Tests of UDP rails (paths to a peer) that share a line: a queue of 256 KiB before a link of 1
+// Gbit/s, in simulated time.
 #include <numeric>
 
 #include "udp_network.h"

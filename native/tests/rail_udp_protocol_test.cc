@@ -1,5 +1,5 @@
-// Tests of the limits of the UDP protocol: released frames, silence, foreign and malformed
-// datagrams.
+// Tests of the limits of the protocol of a UDP rail (a path to a peer): released frames, silence,
+// foreign and malformed datagrams.
 #include <array>
 
 #include "udp_network.h"

@@ -1,5 +1,5 @@
-// A simulated network for UDP rails. It loses, repeats, delays and damages packets according to a
-// seed, in simulated time and without sockets.
+// A simulated network for UDP rails (paths to a peer). It loses, repeats, delays and damages
+// packets according to a seed, in simulated time and without sockets.
 #pragma once
 
 #include <algorithm>

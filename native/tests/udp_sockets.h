@@ -1,4 +1,4 @@
-// UDP rails over real sockets.
+// UDP rails (paths to a peer) over real sockets.
 #pragma once
 
 #include <memory>

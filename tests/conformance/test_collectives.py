@@ -1,5 +1,5 @@
-"""Tests that every other collective moves and reduces the right data, over every rail and for every
-root."""
+"""Tests that every other collective moves and reduces the right data, over every kind of rail (path
+to a peer) and for every root."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""Tests of rails that are lost and restored, of several NICs, and of the end of threads and tasks
-beside the engine."""
+"""Tests of rails (paths to a peer) that are lost and restored, of several NICs, and of the end of
+threads and tasks beside the engine."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
 """A rank on a host of a lab: `matrix_lab_rank.py RANK SIZE FOLDER RAIL`.
 
-Each line of its input gives a number of rounds of the matrix's work. The rank performs them and
-answers with its counters.
+Each line of its input gives a number of rounds of the matrix's work. The rank performs them over
+the given rails (paths to a peer) and answers with its counters.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Tests that operations without any usable rail end with a typed error when their timeout passes,
-not later."""
+"""Tests that operations without any usable rail (path to a peer) end with a typed error when their
+timeout passes, not later."""
 
 import threading
 from datetime import timedelta

@@ -1,5 +1,5 @@
-"""Tests of the health tracker: rails that fall silent, end or are reconnected; ranks that leave;
-ranks that are late."""
+"""Tests of the health tracker: rails (paths to a peer) that fall silent, end or are reconnected;
+ranks that leave; ranks that are late."""
 
 from dataclasses import replace
 

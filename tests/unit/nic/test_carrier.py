@@ -1,5 +1,5 @@
-"""Tests of the resources beside a rail: the companion connection of a UDP rail, and TCP's
-congestion control."""
+"""Tests of the resources beside a rail (a path to a peer): the companion connection of a UDP rail,
+and TCP's congestion control."""
 
 import asyncio
 import os

@@ -1,10 +1,10 @@
 """Tests of groups of hundreds of ranks on real engines in one process: opening, barriers,
 reductions.
 
-Every engine has a link to every other, but rails only between ranks that exchange data in the plans
-tested. For 1000 ranks these rails alone take 22,000 descriptors; a rail for every pair would take a
-million. The links are created directly and not by handshakes, because all ranks share one
-interpreter, which is already too slow for the handshakes of 64 ranks.
+Every engine has a link to every other, but rails (sockets of a link) only between ranks that
+exchange data in the plans tested. For 1000 ranks these rails alone take 22,000 descriptors; a rail
+for every pair would take a million. The links are created directly and not by handshakes, because
+all ranks share one interpreter, which is already too slow for the handshakes of 64 ranks.
 """
 
 import resource

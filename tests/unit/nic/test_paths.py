@@ -1,4 +1,5 @@
-"""Tests of the rails on which two ranks agree from what each knows about the other's interfaces."""
+"""Tests of the rails (paths to a peer) on which two ranks agree from what each knows about the
+other's interfaces."""
 
 import pytest
 from hypothesis import given

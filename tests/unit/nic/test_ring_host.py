@@ -1,4 +1,5 @@
-"""Tests of the host's side of a ring NIC: waiting operations, and operations that are withdrawn."""
+"""Tests of the host's side of a ring NIC, with a Python twin in place of the circuit: waiting
+operations, and operations that are withdrawn."""
 
 import ctypes
 from collections.abc import Iterator
