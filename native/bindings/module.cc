@@ -236,8 +236,8 @@ NB_MODULE(_native, m) {
 
   bind_rails(m);
 
-  // Silence the leak warnings in a forked process. Its copies of the parent's objects must not be
-  // destroyed, so they are left in place.
+  // Silence the leak warnings in a forked process. The child's copies of the parent's objects must
+  // not be destroyed, so the copies are left in place.
   ::pthread_atfork(nullptr, nullptr, [] { nb::set_leak_warnings(false); });
 
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {

@@ -8,8 +8,8 @@
 
 namespace slackline::fuzz {
 
-// A sink that keeps all frames. Its payload memory ends exactly at the end of the payload, so that
-// a sanitizer detects overruns.
+// A sink that keeps all frames. The sink's payload memory ends exactly at the end of the payload,
+// so that a sanitizer detects overruns.
 struct Keeper final : FrameSink {
   std::byte* landing(Link&, const wire::Header& header, Job** job) override {
     CHECK(header.length <= kMaxPayload);

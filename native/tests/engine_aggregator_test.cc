@@ -29,8 +29,8 @@ std::shared_ptr<Program> star(int workers, int rank) {
   return p;
 }
 
-// A test device that acts as an aggregation node on its own thread. It adds complete sets of
-// frames, one frame of each worker, and fails after `limit` sets.
+// A test device that acts as an aggregation node on its own thread. The device adds complete sets
+// of frames, one frame of each worker, and fails after `limit` sets.
 class NodeDevice {
  public:
   NodeDevice(Engine& engine, std::shared_ptr<Group> group, int limit)

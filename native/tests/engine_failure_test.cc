@@ -31,7 +31,7 @@ TEST("an operation that a rank never posts times out and says whom it waited for
       CHECK(job->failure.fault == Fault::kTimeout);
       CHECK(says(job, " Timed out ") && says(job, "rank 2 (which has not posted it)"));
     });
-    // The third rank posts late. It learns of the failure, unless all the data that it needs has
+    // The third rank posts late. A late rank learns of the failure, unless all its data has
     // arrived.
     std::vector<float> values(1000);
     const auto job = ranks.engine(2).post(

@@ -1,5 +1,5 @@
-// A reference implementation of the contract of kernels.h. It computes one element at a time and
-// shares no code with the kernels.
+// A reference implementation of the contract of kernels.h. The reference computes one element at a
+// time and shares no code with the kernels.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// The main program of the tests. It runs every registered test whose sentence contains the first
-// argument (default: all), and prints the duration of each test that took a second or more.
+// The main program of the tests. The program runs every registered test whose sentence contains the
+// first argument (default: all), and prints the duration of each test that took a second or more.
 #include <chrono>
 #include <cstdio>
 #include <cstring>

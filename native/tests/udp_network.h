@@ -1,5 +1,5 @@
-// A simulated network for UDP rails (paths to a peer). It loses, repeats, delays and damages
-// packets according to a seed, in simulated time and without sockets.
+// A simulated network for UDP rails (paths to a peer). The network loses, repeats, delays and
+// damages packets according to a seed, in simulated time and without sockets.
 #pragma once
 
 #include <algorithm>
@@ -68,7 +68,7 @@ inline wire::Header data_header(std::uint32_t sequence, std::uint32_t length) {
   return header;
 }
 
-// A sink that checks that every frame arrives once and unchanged. It keeps no frames.
+// A sink that checks that every frame arrives once and unchanged. The sink keeps no frames.
 struct Checker final : FrameSink {
   std::byte* landing(Link&, const wire::Header& header, Job**) override {
     if (!lands) return nullptr;

@@ -206,8 +206,8 @@ class Memory:
 
 @contextmanager
 def memory(group: Group, *, registered: bool) -> Iterator[Memory]:
-    """Provide memory and free it at the end of the context. Its arrays must not be used
-    afterwards."""
+    """Provide memory and free it at the end of the context. The arrays in this memory must not be
+    used afterwards."""
     held = Memory(group, registered=registered)
     try:
         yield held

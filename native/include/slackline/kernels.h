@@ -23,8 +23,8 @@ bool supported(wire::DType dtype, wire::ReduceOp op) noexcept;
 // zero), then the result is rounded once to nearest even. Integers wrap; MIN and MAX propagate NaN;
 // bools come out as 0 or 1. A target may be a source if both start at exactly the same address;
 // partial overlap is not allowed. n_sources >= 1, n_targets >= 0, any alignment. `streaming` stores
-// past the caches (and fences before return), for targets that will not be read soon. It is ignored
-// when a target is also a source, because the caches hold that memory already.
+// past the caches (and fences before return), for targets that will not be read soon. `streaming`
+// is ignored when a target is also a source, because the caches hold that memory already.
 void fold(wire::DType dtype, wire::ReduceOp op, const void* const* sources, int n_sources,
           void* const* targets, int n_targets, std::size_t count, int divisor,
           bool streaming) noexcept;

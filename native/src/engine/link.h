@@ -153,8 +153,8 @@ class Link {
   // Limit of frames that the peer has not acknowledged; no payload is sent beyond it. Replies and
   // aborts may exceed the limit, because they are few.
   static constexpr std::size_t kMostRetained = 1u << 16;
-  // Limits at which the link to a peer is cut. They are far above the limits that an honest peer
-  // keeps to, because frames of several rails may overtake each other.
+  // Limits at which the link to a peer is cut. These limits are far above the limits that an honest
+  // peer keeps to, because frames of several rails may overtake each other.
   static constexpr std::uint64_t kMostHeld = 2 * (kEagerPool / kEagerFrame + kMostAsked);
   static constexpr std::uint32_t kMostAhead = 4 * kMostRetained;
 

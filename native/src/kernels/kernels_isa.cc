@@ -71,7 +71,7 @@ std::size_t head(const void* address, std::size_t alignment, std::size_t item, s
   return bytes % item == 0 && bytes < limit ? bytes : 0;
 }
 
-// Return whether some target is also a source. Its cache lines are then in the caches, and
+// Return whether some target is also a source. The lines of such a target are in the caches, and
 // streaming past them would cost more than it saves.
 bool in_place(const void* const* sources, int n_sources, void* const* targets, int n_targets) {
   for (int t = 0; t < n_targets; ++t) {

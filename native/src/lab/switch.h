@@ -1,4 +1,4 @@
-// The lab's switch. One thread moves frames between TAP devices as the fabric decides; other
+// The lab's switch. A single thread moves frames between TAP devices as the fabric decides; other
 // threads may set faults.
 #pragma once
 

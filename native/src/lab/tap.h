@@ -9,7 +9,8 @@
 
 namespace slackline::lab {
 
-// A TAP device. It disappears from its namespace when this object is destroyed or the process ends.
+// A TAP device. The device disappears from its namespace when this object is destroyed or the
+// process ends.
 class Tap {
  public:
   // Create the device `name`, with offload, in the network namespace at this path. The calling

@@ -86,8 +86,8 @@ class ShmRail {
   bool pending() const { return head_ != receive_->tail.load(std::memory_order_acquire); }
   // Wake the peer if it sleeps and something was pushed since the last call.
   void notify();
-  // Return the failure of the rail. It is set once the ring contains bytes that no correct peer
-  // would write.
+  // Return the failure of the rail. The failure is set once the ring contains bytes that no correct
+  // peer would write.
   const Failure& failure() const { return failure_; }
   // Return whether the control socket has ended, because the peer is gone.
   bool peer_gone();
@@ -111,8 +111,8 @@ class ShmRail {
   int control_fd_;
   Ring* receive_;
   Ring* send_;
-  // The positions of this process in both rings. They are kept privately and never read back from
-  // memory that the peer can write.
+  // The positions of this process in both rings. The positions are kept privately and never read
+  // back from memory that the peer can write.
   std::uint64_t head_;
   std::uint64_t tail_;
   std::uint64_t cached_head_ = 0;

@@ -34,8 +34,8 @@ class UdpProtocol {
   UdpReceiver& receiver() { return receiver_; }
   const UdpReceiver& receiver() const { return receiver_; }
 
-  // Return the next datagram that may be sent now, if any, and count it as sent. Its memory is
-  // valid until the next call of anything but next() and take_back().
+  // Return the next datagram that may be sent now, if any, and count it as sent. The datagram's
+  // memory is valid until the next call of anything but next() and take_back().
   bool next(UdpPacket& packet, std::int64_t now_ns);
   // Take back a packet that the socket refused. The packet must be the latest that has not been
   // taken back yet.

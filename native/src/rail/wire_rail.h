@@ -70,8 +70,8 @@ class WireRail {
                        std::uint32_t length) = 0;
   // Replace the payload address of the frame with this number by `to`.
   virtual void repoint(std::uint32_t sequence, const std::byte* to) = 0;
-  // Note that the peer has received the frame with this number, over any rail. Its payload memory
-  // becomes invalid, and unsent parts of the frame need not be delivered.
+  // Note that the peer has received the frame with this number, over any rail. The frame's payload
+  // memory becomes invalid, and unsent parts of the frame need not be delivered.
   virtual void release(std::uint32_t sequence) = 0;
   virtual void flush(std::int64_t now_ns) = 0;
   // Return whether the socket refused data. flush() then does nothing until writable().

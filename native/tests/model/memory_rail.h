@@ -13,7 +13,7 @@
 
 namespace slackline::model {
 
-// A frame in flight. Its payload is read when the frame arrives, as late as a real rail may read
+// A frame in flight. The payload is read when the frame arrives, as late as a real rail may read
 // it, unless the frame was released before.
 struct Flying {
   wire::Header header{};

@@ -50,7 +50,7 @@ class Clock:
 
 @dataclass
 class Way:
-    """A direction of a link. Its changing properties are functions of time."""
+    """A direction of a link. Properties that change are functions of time."""
 
     least_ns: int = 100 * US
     jitter: Jitter = field(default_factory=lambda: exponential(20 * US))
