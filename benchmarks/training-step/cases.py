@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from _harness.network import Network
 from _harness.summary import percentile
 
 SLACKLINE, GLOO = "slackline", "gloo"
@@ -15,23 +16,6 @@ BACKENDS = (SLACKLINE, GLOO)
 DIGITS, GPT, LAYERS, TENSORS = "digits", "gpt", "layers", "tensors"
 MODELS = (DIGITS, GPT, LAYERS, TENSORS)
 """The names of the models; models.py builds them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Network:
-    """The hosts that a model is trained on, and the wire between them."""
-
-    name: str
-    title: str
-    ranks: int
-    rate_bps: int | None = None
-    """The rate of each host's NIC, with one rank on a host; None if all ranks are on this host."""
-
-    @property
-    def one_host(self) -> bool:
-        """Whether all ranks are on one host and reach each other through memory."""
-        return self.rate_bps is None
-
 
 ONE_HOST_2 = Network(name="host-2", title="1 host, 2 ranks", ranks=2)
 ONE_HOST_4 = Network(name="host-4", title="1 host, 4 ranks", ranks=4)

@@ -8,26 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from _harness.ideal import allreduce_seconds
+from _harness.network import Network
 
 ITEM_BYTES = 4
 """The size of an element: float32."""
 MBIT = 10**6
-
-
-@dataclass(frozen=True, kw_only=True)
-class Network:
-    """The ranks and the wire between them."""
-
-    name: str
-    title: str
-    ranks: int
-    rate_bps: int | None = None
-    """The rate of each host's NIC, with one rank on a host; None if all ranks are on this host."""
-
-    @property
-    def one_host(self) -> bool:
-        """Whether all ranks are on one host, and so communicate over loopback and memory."""
-        return self.rate_bps is None
 
 
 def _labs(mbit: int, short: str, rate: str) -> tuple[Network, ...]:

@@ -7,7 +7,6 @@ stderr.
 import sys
 import time
 from datetime import timedelta
-from types import TracebackType
 from typing import Protocol, Self
 
 from rich.console import Console
@@ -22,12 +21,7 @@ class Screen(Protocol):
     """A display for a rank's output, the command's notes, its progress, and tables."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def stdout(self, output: bytes) -> None:
         """Show bytes of rank 0's stdout; calls arrive in order."""
@@ -57,12 +51,7 @@ class PlainScreen:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
 
@@ -109,12 +98,7 @@ class TerminalScreen:
         self._status.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for rest in self._unfinished.values():
             if rest:
                 self._print(rest)

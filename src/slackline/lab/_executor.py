@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from types import TracebackType
 from typing import Self
 
 from slackline.errors import UsageError
@@ -55,12 +54,7 @@ class Injection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.withdraw()
 
 

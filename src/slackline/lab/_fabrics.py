@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from slackline.errors import InternalError, UsageError
@@ -55,12 +54,7 @@ class Fabric(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def apply(self, pairs: Pairs, nics: Nics) -> None:
         """Set these faults and remove all others."""
@@ -144,12 +138,7 @@ class KernelFabric:
         execute(kernel_up(self._lab, self._options))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Do nothing: deleting the namespace deletes the bridges."""
 
     def apply(self, pairs: Pairs, nics: Nics) -> None:
@@ -206,12 +195,7 @@ class UserFabric:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._process is not None
         self._process.communicate()  # The switch ends when its standard input is closed.
 

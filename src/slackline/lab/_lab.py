@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import NoReturn, Self
 
 from slackline.errors import UsageError
@@ -86,12 +86,7 @@ class Lab:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._executor = None
         self._stack.close()
 

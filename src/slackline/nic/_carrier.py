@@ -15,7 +15,6 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import slackline._native as _native
@@ -89,12 +88,7 @@ class TermsMaker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._udp is not None:
             self._udp.close()
 

@@ -12,7 +12,6 @@ import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from slackline.errors import TimeoutError
@@ -35,12 +34,7 @@ class Job:
         threading.Thread(target=self._accept, name="store", daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in self.processes:
             process.kill()
             process.wait()

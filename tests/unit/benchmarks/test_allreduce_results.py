@@ -1,25 +1,15 @@
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "allreduce-latency-bandwidth"
+from benchmark_modules import modules_of
 
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[ModuleType]:
-    """Provide the benchmark's module, and remove the modules that it imported afterwards."""
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        import results
-
-        yield results
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == FOLDER:
-            del sys.modules[name]
+    """Provide the benchmark's module `results`."""
+    with modules_of("allreduce-latency-bandwidth", "results") as found:
+        yield found.results
 
 
 def recorded(results: ModuleType, missing: str | None):

@@ -1,37 +1,22 @@
 """Tests of the straggler benchmark's arithmetic: critical paths, random delays, the length of the
 trace."""
 
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from benchmark_modules import modules_of
 
 from slackline.faults import parse_all
 from slackline.testing.timed_stage import Wait
 
-FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "pipeline-straggler"
-
 
 @pytest.fixture(scope="module")
 def benchmark() -> Iterator[ModuleType]:
-    """Provide the benchmark's modules by name, and remove the modules that they imported
-    afterwards."""
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        import cases
-        import path
-        import replay
-
-        found = ModuleType("benchmark")
-        found.cases, found.path, found.replay = cases, path, replay
+    """Provide the benchmark's modules by name."""
+    with modules_of("pipeline-straggler", "cases", "path", "replay") as found:
         yield found
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == FOLDER:
-            del sys.modules[name]
 
 
 def test_all_of_an_iteration_lies_on_its_critical_path(benchmark: ModuleType) -> None:

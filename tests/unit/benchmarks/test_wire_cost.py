@@ -1,33 +1,18 @@
 """Tests of the wire-cost benchmark's logic: the measured cells, costs per byte, ratios, targets."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from _harness.usage import Usage
-
-FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "wire-cost"
+from benchmark_modules import modules_of
 
 
 @pytest.fixture(scope="module")
 def benchmark() -> Iterator[ModuleType]:
-    """Provide the benchmark's modules by name, and remove the modules that they imported
-    afterwards."""
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        import cases
-        import results
-        import targets
-
-        found = ModuleType("benchmark")
-        found.cases, found.results, found.targets = cases, results, targets
+    """Provide the benchmark's modules by name."""
+    with modules_of("wire-cost", "cases", "results", "targets") as found:
         yield found
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == FOLDER:
-            del sys.modules[name]
 
 
 def cell_of(benchmark: ModuleType, name: str):
