@@ -204,7 +204,7 @@ void Engine::complete(const Group& group, const DeviceKey& key) {
 }
 
 // Divide a complete sum into an average on this rank once no other rank reads the sum any more.
-// Every rank divides last, because the devices of some ranks can only add.
+// The division is the last step on every rank, because the devices of some ranks can only add.
 void Engine::divide_last(const Job& job) {
   for (const Chunk& chunk : job.chunks) {
     if (chunk.target != nullptr) divide(job, chunk.target, chunk.count, job.last_divisor);

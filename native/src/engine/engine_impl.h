@@ -229,7 +229,7 @@ class Engine final : public FrameSink {
   void begin_keeping(Job& job);
   static bool may_divert(const Job& job, const Failure& failure);
   void abandon(Group& group, Failure failure);
-  // Start an unfinished job again in the group that replaces the lost aggregator.
+  // Start an unfinished job again among the ranks themselves, after their aggregator was lost.
   void divert(Job& job);
   void help(Group& group, const Key& key);
   void watch_aggregators(std::int64_t now);

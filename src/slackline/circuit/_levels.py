@@ -18,7 +18,10 @@ _NO_LEVEL = ("INV",)
 
 @dataclass(frozen=True)
 class _Reach:
-    """The longest path to a wire: registers since the inputs, cells since the last register."""
+    """The length of the longest path to a wire.
+
+    `stage` counts the registers from the inputs on, `levels` the cells after the last register.
+    """
 
     stage: int
     levels: int

@@ -1,4 +1,4 @@
-"""The aggregation node's datapath: a chain of adders over all ports, with headers beside it."""
+"""The aggregation node's datapath: adders in a chain over all ports; headers bypass the adders."""
 
 from itertools import pairwise
 

@@ -159,7 +159,7 @@ class RingReceiver(wiring.Component):
         return verdict
 
     def _fresh(self, number: Value, side: Value) -> Value:
-        """Return a signal: the number is within the slots and its frame has not arrived."""
+        """Return a signal: this frame number is in the receive window and has not arrived."""
         distance = (number - Mux(side, self.base[1], self.base[0]))[:32]
         arrived = Mux(side, self.arrived[1], self.arrived[0])
         bits = ceil_log2(self.options.slots)

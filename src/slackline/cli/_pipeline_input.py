@@ -92,7 +92,7 @@ def _memory(given: Input, stages: int) -> tuple[StageMemory, ...]:
         caps = caps * stages
     if not any(cap[-1:] == "B" for cap in caps):
         if given.activation is not None:
-            raise UsageError("--activation is for a --memory in bytes")
+            raise UsageError("--activation needs a --memory in bytes, such as 8GiB")
         limits: list[Fraction | None] = [_number(cap, "--memory") for cap in caps]
         limits = limits or [None] * stages
         return tuple(StageMemory.of_microbatches(limit, freed) for limit in limits)

@@ -94,7 +94,10 @@ class AggregatorOptions:
 
 
 class Aggregator:
-    """A server that adds for groups. It listens at once, and serves from `start` to `close`."""
+    """A server that sums the tensors of groups of ranks.
+
+    The server listens from its construction on, and serves from `start` to `close`.
+    """
 
     def __init__(self, options: AggregatorOptions) -> None:
         """Open the listening socket; raise UsageError if an option cannot be satisfied.

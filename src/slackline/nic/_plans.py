@@ -276,5 +276,5 @@ def plan_number(plan: CollectivePlan) -> int:
 
 
 def _number(collective: Collective, name: str, helpers: int) -> int:
-    """Return the number of a plan in frames: its position in the list of names, from 1."""
+    """Return the number that frame headers carry for a plan: its place among the names, from 1."""
     return names(collective, helpers=helpers).index(name) + 1

@@ -35,7 +35,7 @@ class Grouping:
         average: bool,
         group_bytes: int | None,
     ) -> None:
-        """Create a grouping without gradients, which `add` registers.
+        """Create a grouping that holds no gradients yet; `add` registers gradients.
 
         `finish` waits for a gradient and takes its pending step. `key` identifies the reductions
         that average figures over the ranks. `group_bytes` None finds the size by trial.

@@ -22,7 +22,7 @@ class Reducer(Protocol):
     require_backward_grad_sync: bool
 
     def expect_gradients(self) -> None:
-        """Prepare all gradients for additions outside autograd, which no hook reports."""
+        """Announce that the pipeline adds to gradients itself; no autograd hook reports that."""
 
     def complete_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Start the reductions of these parameters' gradients, which are complete."""

@@ -64,7 +64,10 @@ class TimedStage(nn.Module):
         return out
 
     def wait(self, kind: Literal["F", "B", "W"], start_ns: int) -> None:
-        """Block until `kind` has taken its time since `start_ns`, and record the wait."""
+        """Block until the duration of a computation of this `kind` is over, and record the wait.
+
+        The computation began at `start_ns`, a time of `time.monotonic_ns`.
+        """
         due_ns = start_ns + self.lengths_ns[kind]
         while (left_ns := due_ns - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)

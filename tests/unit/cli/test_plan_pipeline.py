@@ -178,7 +178,7 @@ def test_memory_may_be_in_bytes(capsys: pytest.CaptureFixture[str]) -> None:
         ([*SMALL, "--memory", "many"], "--memory must be a number, not 'many'"),
         ([*SMALL, "--memory", "4GiB"], "--memory in bytes needs --activation"),
         ([*SMALL, "--memory", "0"], "stage 0, F0: needs 1 activation, but the cap is 0"),
-        ([*SMALL, "--activation", "1GiB"], "--activation is for a --memory in bytes"),
+        ([*SMALL, "--activation", "1GiB"], "--activation needs a --memory in bytes, such as 8GiB"),
         (
             [*SMALL, "--memory", "1,2"],
             "--memory must be one cap or one for each of 4 stages, not ['1', '2']",

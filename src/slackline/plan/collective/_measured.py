@@ -50,7 +50,10 @@ def fastest(
     *,
     preferred: Literal["mesh", "ring"] = "mesh",
 ) -> Choice:
-    """Choose the plan with the smallest product of measured and expected time.
+    """Choose a plan: the measured time on this network, weighted by the cost model, decides.
+
+    The plan with the smallest product of the two times is the fastest. A measurement at another
+    size says how well the plan suits this network, and the cost model how it scales with size.
 
     `expected_ns` has the cost model's time of each plan for `nbytes`; with None the measured times
     alone decide. The plan `preferred` is chosen where it is not much slower than the best. On one
