@@ -87,6 +87,8 @@ def bytes_moved(rail: str, *, registered: bool) -> dict[str, int]:
             blocking=True,
         )
         after = group.counters()
+        # A rank that leaves closes its rails: no rank may leave while the other still counts.
+        group.barrier(blocking=True)
         return {name: after[name] - before.get(name, 0) for name in after}
 
     options = NicOptions(rails=(rail,), plan="mesh", arena_bytes=SMALL)
