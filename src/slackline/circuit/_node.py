@@ -27,7 +27,7 @@ class AggregationNode(wiring.Component):
 
     rx[k]  stream of Beat from rank k; always ready within a frame
     tx[k]  stream of Beat to rank k; the same frames for all ranks, in order
-    bus    the registers of `node_registers`: see docs/circuits.md
+    bus    the registers of `node_registers`: see docs/circuits/node.md
 
     The node gives a beat of sums a cycle for fp32 and int32, and one every other cycle for 16-bit
     types. A frame is reduced when every port has it whole, so a frame of b beats comes out b +

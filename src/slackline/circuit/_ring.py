@@ -34,7 +34,7 @@ class RingNic(wiring.Component):
     write_requests  stream of DmaRequest
     write_data      stream of Beat, likewise
     completions     stream of Key: operations whose sum has left by write_data
-    bus             the registers of `nic_registers`: see docs/circuits.md
+    bus             the registers of `nic_registers`: see docs/circuits/host-interface.md
     enabled         control bit 0
     ranks           the register `ranks`
 

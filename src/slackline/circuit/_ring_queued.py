@@ -23,7 +23,7 @@ class QueuedRingNic(wiring.Component):
                     always ready
     write_requests  stream of DmaRequest
     write_data      stream of Beat, likewise; the host's memory must take the writes in order
-    bus             the registers of `ring_registers`: see docs/circuits.md
+    bus             the registers of `ring_registers`: see docs/circuits/host-interface.md
     interrupt       high, if enabled, while there are completions that the host has not taken
 
     Descriptors share the stream of reads with the NIC's data. Completions share the stream of
