@@ -15,8 +15,8 @@ def rows(page: str) -> set[str]:
     return {line.split("`")[1] for line in lines if line.startswith("| `")}
 
 
-def test_the_settings_of_the_readme_are_those_of_the_environment() -> None:
-    assert rows("README.md") == set(Environment.variables())
+def test_the_page_on_settings_has_a_row_for_each_variable() -> None:
+    assert rows("docs/settings.md") == set(Environment.variables())
 
 
 def test_the_page_on_errors_has_a_row_for_each() -> None:
