@@ -1,0 +1,177 @@
+"""Every command of the pages does what the page says, and every block is marked as what it is."""
+
+import ast
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+from page_blocks import NEEDS, PAGES, ROOT, Block, blocks
+
+from slackline import circuit
+from slackline.cli import app
+from slackline.errors import UsageError
+from slackline.lab import require
+
+SECONDS = 300
+"""For one block: there so that a hang is found."""
+LINKED = ("Makefile", "benchmarks", "examples", ".venv")
+"""What commands of the pages use of the repository."""
+PROGRAM = re.compile(
+    r"(\$ )?(\w+=\S+ )*(slackline|make|torchrun|pip|python3?|apt|\.venv/bin/\w+)( |$)"
+)
+"""How a line begins that is a command."""
+
+EVERY = [block for page in PAGES for block in blocks(page)]
+COMMANDS = [block for block in EVERY if block.commands]
+
+
+def pages(*, slow: bool, need: str = "") -> list[str]:
+    """The pages with blocks of this kind."""
+    found = {
+        block.page
+        for block in COMMANDS
+        if not block.elsewhere and block.slow == slow and block.need == need
+    }
+    return sorted(found)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A reader's directory: with links to the parts of the repository that commands use."""
+    for name in LINKED:
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "tests" / "golden").mkdir(parents=True)
+    return tmp_path
+
+
+def execute(block: Block, desk: Path) -> str:
+    """Return what the block's commands print; they and what they have started are gone then."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    process = subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", block.body],
+        cwd=desk,
+        # `make` is to take the environment as it is: tests run in the one that it would make.
+        env={**os.environ, "PATH": path, "COLUMNS": "200", "MAKEFLAGS": "-o setup"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, _ = process.communicate(timeout=SECONDS)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # all have ended by themselves
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert process.returncode == 0, f"{block.place} ended with {process.returncode}:\n{printed}"
+    return printed
+
+
+def compare(shown: Block, printed: str) -> None:
+    """The lines shown are among those printed, in this order; "…" stands for anything."""
+    rest = iter(printed.splitlines())
+    for line in shown.body.splitlines():
+        pattern = re.compile(re.escape(line.strip()).replace("…", ".*"))
+        assert any(pattern.fullmatch(each.strip()) for each in rest), (
+            f"{shown.place}: {line!r} is not printed, or not in this order:\n{printed}"
+        )
+
+
+def follow(page: str, desk: Path, *, slow: bool, need: str = "") -> None:
+    """Do as a reader does: write the files, execute the commands in order, look at the output."""
+    printed: str | None = None
+    for block in EVERY:
+        if block.page != page:
+            continue
+        if block.title == "output":
+            if printed is not None:
+                compare(block, printed)
+        elif block.title:
+            (desk / block.title).write_text(block.body)
+        elif block.commands:
+            chosen = not block.elsewhere and (not block.slow or (slow and block.need == need))
+            printed = execute(block, desk) if chosen else None
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.parametrize("page", pages(slow=False))
+def test_the_quick_commands_of_a_page(page: str, desk: Path) -> None:
+    follow(page, desk, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * SECONDS)
+@pytest.mark.parametrize("page", pages(slow=True))
+def test_the_commands_of_a_page(page: str, desk: Path) -> None:
+    follow(page, desk, slow=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * SECONDS)
+@pytest.mark.parametrize("page", pages(slow=True, need="root"))
+def test_the_commands_of_a_page_that_make_a_lab(page: str, desk: Path) -> None:
+    try:
+        require()
+    except UsageError as error:
+        pytest.skip(str(error))
+    follow(page, desk, slow=True, need="root")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * SECONDS)
+@pytest.mark.parametrize("page", pages(slow=True, need="verilator"))
+def test_the_commands_of_a_page_that_simulate(page: str, desk: Path) -> None:
+    if missing := circuit.missing_tools():
+        pytest.skip(missing)
+    follow(page, desk, slow=True, need="verilator")
+
+
+def words_of(body: str) -> Iterator[list[str]]:
+    """The words of each `slackline` command in a block, without what the shell does with it."""
+    for line in body.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if "slackline" not in words:
+            continue
+        start = words.index("slackline") + 1
+        ends = [at for at, word in enumerate(words) if at > start and word in ("&", ">", "|", ";")]
+        yield words[start : min(ends, default=len(words))]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [block for block in COMMANDS if "slackline " in block.body],
+    ids=lambda block: block.place,
+)
+def test_a_command_has_the_options_that_it_is_given(block: Block) -> None:
+    for words in words_of(block.body):
+        command = typer.main.get_command(app)
+        context = command.make_context("slackline", list(words), resilient_parsing=False)
+        while words and hasattr(command, "resolve_command"):
+            _, command, words = command.resolve_command(context, words)
+            assert command is not None
+            context = command.make_context(command.name, list(words), parent=context)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_blocks_of_a_page_are_marked_as_what_they_are(page: Path) -> None:
+    for block in blocks(page):
+        if block.commands:
+            assert block.test == "" or block.elsewhere or block.slow, f"{block.place}: {block.test}"
+            assert block.need in ("", *NEEDS), f"{block.place}: {block.need}"
+            assert not block.elsewhere or (ROOT / block.elsewhere).exists(), block.place
+        else:
+            lines = [line.strip() for line in block.body.splitlines()]
+            commands = [line for line in lines if PROGRAM.match(line)]
+            assert block.language == "python" or not commands, f"{block.place}: {commands}"
+        if block.language == "python":
+            ast.parse(textwrap.dedent(block.body), filename=block.place)
