@@ -20,7 +20,7 @@ SECONDS ?= 60
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native fuzz check bench format generate clean
+.PHONY: help setup demo test test-full test-native fuzz check bench format generate docs plots clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -54,12 +54,13 @@ else
 	$(call fuzz_alone,$(SECONDS))
 endif
 
-check: setup  ## lint, format, types, import contracts
+check: setup  ## lint, format, types, import contracts, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(FORMATTED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
 
 bench: setup  ## run the benchmarks, or one: BENCH=benchmarks/<name>/main.py
 	set -e; for bench in $(BENCH); do $(BIN)/python $$bench; done
@@ -72,6 +73,12 @@ format: setup  ## rewrite Python and C++ as the formatters want them
 generate: setup  ## rewrite the generated files: the C++ frame header and the extension's stub
 	$(BIN)/python -m slackline.wire > build/wire.h && mv build/wire.h native/include/slackline/wire.h
 	$(BIN)/python -m nanobind.stubgen -q -m slackline._native -o src/slackline/_native.pyi
+
+docs: setup  ## build the site of the pages in build/site; needs no network, and neither does reading it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+plots: setup  ## draw the figures of docs/benchmarks.md from the tables
+	$(BIN)/python benchmarks/plots.py
 
 clean:  ## remove everything that was built, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
@@ -88,7 +95,7 @@ $(VENV)/.tools: constraints.txt | $(BIN)/python
 
 $(VENV)/.package: $(VENV)/.tools pyproject.toml $(NATIVE)
 	$(PIP) --no-build-isolation -C build-dir=$(EXTENSION) -C cmake.define.SLACKLINE_NATIVE_TESTS=ON \
-	  -e '.[test,dev,tls,circuit]'
+	  -e '.[test,dev,docs,tls,circuit]'
 	@touch $@
 
 # gcc's thread sanitizer needs a fixed address layout on kernels with many random bits; a container may refuse it.

@@ -56,6 +56,7 @@ class TimedStage(nn.Module):
         self.waits: list[Wait] = []
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return x + weight, [batch, width], after the time of a forward."""
         if torch.is_grad_enabled() and not x.requires_grad:
             x = x.detach().requires_grad_()
         start_ns = time.monotonic_ns()

@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The times of a plan: [rank][index] is the position of an instruction in the programs."""
+    """The times of a plan: `[rank][index]` is the position of an instruction in the programs."""
 
     start_ps: tuple[tuple[int, ...], ...]
     end_ps: tuple[tuple[int, ...], ...]
