@@ -20,7 +20,7 @@ SECONDS ?= 60
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native fuzz check bench format generate docs plots clean
+.PHONY: help setup demo test test-full test-native fuzz check bench format generate docs plots wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -80,6 +80,12 @@ docs: setup  ## build the site of the pages in build/site; needs no network, and
 plots: setup  ## draw the figures of docs/benchmarks.md from the tables
 	$(BIN)/python benchmarks/plots.py
 
+wheel: setup  ## dist/*.whl for this Python, checked by auditwheel, and the source distribution
+	rm -rf build/dist dist
+	$(BIN)/python -m build --no-isolation --outdir build/dist .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/dist/*.whl
+	mv build/dist/*.tar.gz dist
+
 clean:  ## remove everything that was built, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
@@ -95,7 +101,7 @@ $(VENV)/.tools: constraints.txt | $(BIN)/python
 
 $(VENV)/.package: $(VENV)/.tools pyproject.toml $(NATIVE)
 	$(PIP) --no-build-isolation -C build-dir=$(EXTENSION) -C cmake.define.SLACKLINE_NATIVE_TESTS=ON \
-	  -e '.[test,dev,docs,tls,circuit]'
+	  -e '.[test,dev,docs,wheel,tls,circuit]'
 	@touch $@
 
 # gcc's thread sanitizer needs a fixed address layout on kernels with many random bits; a container may refuse it.

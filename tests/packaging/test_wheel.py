@@ -1,0 +1,129 @@
+"""The wheel and the source distribution: what they say, what they hold, and that they work."""
+
+import email
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+import slackline
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+FIRST_COLLECTIVE_SECONDS = 60
+"""From the end of `pip install` to the end of the first collective."""
+OFFLINE = ["unshare", "--map-root-user", "--net"]
+"""Runs a command without a network."""
+
+
+def run(*command: str, cwd: Path = ROOT, seconds: float = 400) -> str:
+    """Return what the command prints; it must succeed."""
+    result = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def metadata_of(wheel: Path) -> Message:
+    """Return the metadata of a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        return email.message_from_bytes(archive.read(name))
+
+
+def check_metadata(metadata: Message) -> None:
+    assert metadata["Name"] == "slackline"
+    assert metadata["Version"] == slackline.__version__
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata["License-Expression"] == "Apache-2.0"
+    extras = set(metadata.get_all("Provides-Extra", []))
+    assert extras == set(PROJECT["project"]["optional-dependencies"])
+    required = [each for each in metadata.get_all("Requires-Dist", []) if "extra ==" not in each]
+    assert sorted(re.split(r"[^\w-]", each)[0] for each in required) == ["rich", "torch", "typer"]
+
+
+def test_the_metadata_are_the_project_s(tmp_path: Path) -> None:
+    code = (
+        "from scikit_build_core.build import prepare_metadata_for_build_wheel as prepare; "
+        f"print(prepare({str(tmp_path)!r}))"
+    )
+    run(sys.executable, "-c", code)
+    (file,) = tmp_path.glob("*.dist-info/METADATA")
+    check_metadata(email.message_from_bytes(file.read_bytes()))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution and the wheel built from it, without a network."""
+    folder = tmp_path_factory.mktemp("built")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    run(*OFFLINE, *build)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that auditwheel has found fit for other Linux systems."""
+    folder = tmp_path_factory.mktemp("repaired")
+    (plain,) = built.glob("*.whl")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    repair = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(folder), str(plain)]
+    run("env", f"PATH={path}", *repair)
+    (repaired,) = folder.glob("*.whl")
+    return repaired
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_source_distribution_builds_offline_and_holds_the_sources_alone(built: Path) -> None:
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as sources:
+        names = {name.partition("/")[2] for name in sources.getnames()}
+    tops = {name.partition("/")[0] for name in names if name}
+    assert {"src", "native", "pyproject.toml", "CMakeLists.txt", "LICENSE", "README.md"} <= tops
+    assert tops & {"tests", "benchmarks", "docs", "website", ".ci", "build"} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_wheel_is_a_manylinux_wheel_of_the_package_alone(wheel: Path) -> None:
+    assert "-manylinux_" in wheel.name
+    assert wheel.name.endswith("_x86_64.whl")
+    check_metadata(metadata_of(wheel))
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    tops = {name.partition("/")[0] for name in names}
+    assert tops == {"slackline", f"slackline-{slackline.__version__}.dist-info"}
+    (extension,) = [name for name in names if name.endswith(".so")]
+    assert extension.startswith("slackline/_native.")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_installed_wheel_does_its_first_collective_within_a_minute(
+    wheel: Path, tmp_path: Path
+) -> None:
+    run(sys.executable, "-m", "venv", str(tmp_path / "env"))
+    python = tmp_path / "env" / "bin" / "python"
+    # torch and the other requirements are those of this environment: only slackline is fresh.
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None
+    assert torch.origin is not None
+    site = run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    (Path(site) / "requirements.pth").write_text(f"{Path(torch.origin).parents[1]}\n")
+    run(str(python), "-m", "pip", "install", "--no-index", "--no-deps", "--quiet", str(wheel))
+    place = run(str(python), "-c", "import slackline; print(slackline.__file__)", cwd=tmp_path)
+    assert Path(place.strip()).is_relative_to(site)
+    command = [str(python.with_name("slackline")), "run", "--ranks", "2"]
+    script = ROOT / "examples" / "first_collective.py"
+    printed = run(*command, str(script), cwd=tmp_path, seconds=FIRST_COLLECTIVE_SECONDS)
+    assert "sum over 2 ranks: [3.0, 3.0, 3.0, 3.0]" in printed.splitlines()
