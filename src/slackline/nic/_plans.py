@@ -21,6 +21,7 @@ from slackline.plan.collective import (
     Part,
     Timing,
     choose,
+    cutting,
     estimate,
     fastest,
     generate,
@@ -61,11 +62,6 @@ _OFFLOADED = {
 """The operations and types that devices add. AVG is limited to fp32: in other types the average is
 not the rounded sum divided by the ranks. Half types need rank order, where the engine keeps sums in
 fp32 until the end, as devices do."""
-_PIECES = {False: 8, True: 128}
-"""The number of segments that a chunk is cut into, without and with an aggregator. The result of an
-aggregator lags by one segment, so its segments are shorter."""
-_LONGEST_SEGMENT = {False: 0, True: 32 << 10}
-"""The longest segment in bytes, without and with an aggregator; 0 is the engine's own limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +238,7 @@ def compile_program(
         program = tuple(
             replace(i, chunk=chunk_between(i.chunk // n, i.chunk % n, n)) for i in program
         )
+    rule = cutting(part.helpers)
     return _native.program(
         part.collective,
         _number(part.collective, part.name, part.helpers),
@@ -252,8 +249,8 @@ def compile_program(
         part.forwards,
         part.adds,
         [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in program],
-        _PIECES[part.helpers > 0],
-        longest or _LONGEST_SEGMENT[part.helpers > 0],
+        rule.pieces,
+        longest or rule.longest_bytes or 0,
         offloads,
         list(opens),
     )

@@ -3,6 +3,7 @@
 _collective.py    the collectives, and which rank starts with and must end with which chunk
 _instruction.py   SEND, ADD, COPY, HOLD, FOLD and their one-token text
 _split.py         the rule that cuts a buffer into chunks
+_segments.py      the rule that cuts a chunk into segments
 _plan.py          a plan: the programs of all ranks, and one member's part of it
 _straight.py _ring.py _chain.py _halving.py _torus.py _star.py _dissemination.py
                   the algorithms
@@ -21,6 +22,7 @@ from slackline.plan.collective._grid import grid
 from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
 from slackline.plan.collective._measured import Timing, fastest
 from slackline.plan.collective._plan import CollectivePlan, Part, Program
+from slackline.plan.collective._segments import Cutting, cutting
 from slackline.plan.collective._split import LINE_BYTES, split
 from slackline.plan.collective._table import PLANS, Generator, generate, names, part
 from slackline.plan.collective._trace import Cell, Event, Trace, trace
@@ -35,6 +37,7 @@ __all__ = [
     "Collective",
     "CollectivePlan",
     "CostParameters",
+    "Cutting",
     "Estimate",
     "Event",
     "Fault",
@@ -49,6 +52,7 @@ __all__ = [
     "Verdict",
     "check",
     "choose",
+    "cutting",
     "estimate",
     "fastest",
     "generate",
