@@ -22,7 +22,15 @@ from slackline.errors import UsageError
 from slackline.plan.collective import Collective, CollectivePlan, Event, Kind, split, trace
 from slackline.wire import DType, ReduceOp
 
-__all__ = ["Array", "bfloat16_bits", "bfloat16_values", "execute", "fold", "numpy_dtype"]
+__all__ = [
+    "Array",
+    "PlanArithmetic",
+    "bfloat16_bits",
+    "bfloat16_values",
+    "execute",
+    "fold",
+    "numpy_dtype",
+]
 
 Array = NDArray[Any]
 
@@ -127,17 +135,43 @@ def execute(
     return tuple(run.unload(rank) for rank in range(plan.ranks))
 
 
-class _Run:
-    """The chunks of all ranks during one run of a plan.
+Value = tuple[Array, bool]
+"""An array, and whether it is a partial in the accumulation type."""
 
-    Each value is an array, with a flag that says whether the array is in the accumulation type.
-    """
+
+class PlanArithmetic:
+    """The reductions of one plan as the engine does them, for whatever executes the plan."""
 
     def __init__(self, plan: CollectivePlan, op: ReduceOp, dtype: DType, *, wide: bool) -> None:
-        self._plan, self._op, self._dtype, self._wide = plan, op, dtype, wide
-        self._mine: dict[tuple[int, int], tuple[Array, bool]] = {}
-        self._held: dict[tuple[int, int], dict[int, Array]] = {}
-        self._sent: dict[tuple[int, int], tuple[Array, bool]] = {}
+        """Reduce elements of `dtype` by `op`; with `wide` partials of half types stay fp32."""
+        self._ranks, self._op, self._dtype, self._wide = plan.ranks, op, dtype, wide
+        self._empty = plan.collective is Collective.BARRIER
+
+    def add(self, incoming: Value, mine: Value, *, last: bool) -> Value:
+        """Return the result of an ADD; `last` where the chunk is then complete."""
+        if self._empty:
+            return mine
+        sides = [array if wide else _widen(array, self._dtype) for array, wide in (incoming, mine)]
+        total = _combine(sides[0], sides[1], self._op, self._dtype)
+        if last:
+            return _finish(total, self._ranks, self._op, self._dtype), False
+        return (total, True) if self._wide else (_round(total, self._dtype), False)
+
+    def fold(self, values: Sequence[Value]) -> Value:
+        """Return the result of a FOLD over the values of all ranks, in rank order."""
+        arrays = [array for array, _ in values]
+        return arrays[0] if self._empty else fold(arrays, self._op, self._dtype), False
+
+
+class _Run:
+    """The chunks of all ranks during one run of a plan."""
+
+    def __init__(self, plan: CollectivePlan, op: ReduceOp, dtype: DType, *, wide: bool) -> None:
+        self._plan, self._dtype = plan, dtype
+        self._arithmetic = PlanArithmetic(plan, op, dtype, wide=wide)
+        self._mine: dict[tuple[int, int], Value] = {}
+        self._held: dict[tuple[int, int], dict[int, Value]] = {}
+        self._sent: dict[tuple[int, int], Value] = {}
 
     def load(self, rank: int, arrays: Sequence[Array]) -> None:
         plan = self._plan
@@ -173,34 +207,19 @@ class _Run:
             self._sent[event.cell] = self._mine[place]
             return
         if instruction.kind is Kind.FOLD:
-            everyone = self._held.pop(place) | {rank: self._mine[place][0]}
-            arrays = [everyone[each] for each in sorted(everyone)]
-            self._mine[place] = (self._reduce_held(arrays), False)
+            own = {rank: self._mine[place]} if rank < self._plan.ranks else {}
+            everyone = self._held.pop(place) | own
+            self._mine[place] = self._arithmetic.fold([everyone[r] for r in sorted(everyone)])
             return
         assert event.sent_by is not None
         incoming = self._sent[event.sent_by]
         if instruction.kind is Kind.COPY:
             self._mine[place] = incoming
         elif instruction.kind is Kind.HOLD:
-            self._held.setdefault(place, {})[instruction.peer] = incoming[0]
+            self._held.setdefault(place, {})[instruction.peer] = incoming
         else:
-            self._mine[place] = self._add(incoming, self._mine[place], last=instruction.last)
-
-    def _reduce_held(self, arrays: Sequence[Array]) -> Array:
-        if self._plan.collective is Collective.BARRIER:
-            return arrays[0]
-        return fold(arrays, self._op, self._dtype)
-
-    def _add(
-        self, incoming: tuple[Array, bool], mine: tuple[Array, bool], *, last: bool
-    ) -> tuple[Array, bool]:
-        if self._plan.collective is Collective.BARRIER:
-            return mine
-        sides = [array if wide else _widen(array, self._dtype) for array, wide in (incoming, mine)]
-        total = _combine(sides[0], sides[1], self._op, self._dtype)
-        if last:
-            return _finish(total, self._plan.ranks, self._op, self._dtype), False
-        return (total, True) if self._wide else (_round(total, self._dtype), False)
+            mine = self._mine[place]
+            self._mine[place] = self._arithmetic.add(incoming, mine, last=instruction.last)
 
     def _split(self, count: int) -> tuple[tuple[int, int], ...]:
         return split(count, self._plan.chunks, self._dtype.itemsize)
