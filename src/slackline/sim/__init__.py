@@ -1,12 +1,44 @@
-"""A discrete-event simulator of ranks and links that runs the same plans as the real engine.
+"""A discrete-event simulator of hosts, NICs and links that runs the same plans as the engine.
 
-_events.py     the event queue, in integer picoseconds
-_network.py    channels: latency, rate, a queue in order, changes over time
-_pipeline.py   pipeline plans run in their fixed order or as inputs become ready
+_events.py      a queue of events in integer picoseconds
+_fabric.py      hosts, NICs and the switch, as data
+_conditions.py  the effects of faults, from one change to the next
+_wires.py       frames in queues, ports and on the way
+_processor.py   the cores of a host and the threads on them
+_machine.py     all of that for the members of one job
+_operation.py   a collective's plan with sizes, cut into segments
+_execution.py   the execution of that plan, with values
+_bound.py       times that no execution can undercut
+_collective.py  one collective on an idle fabric
+_network.py     channels of a pipeline: latency, rate, a queue in order, changes over time
+_pipeline.py    pipeline plans run in their fixed order or as inputs become ready
 """
 
+from slackline.sim._bound import Bound, lower_bound
+from slackline.sim._collective import CollectiveRun, simulate_collective
 from slackline.sim._events import EventQueue
+from slackline.sim._execution import Arithmetic, SentFrame, Symbols
+from slackline.sim._fabric import Fabric, Framing, Host
 from slackline.sim._network import Channel, Network
+from slackline.sim._operation import Operation
 from slackline.sim._pipeline import Run, Span, simulate
 
-__all__ = ["Channel", "EventQueue", "Network", "Run", "Span", "simulate"]
+__all__ = [
+    "Arithmetic",
+    "Bound",
+    "Channel",
+    "CollectiveRun",
+    "EventQueue",
+    "Fabric",
+    "Framing",
+    "Host",
+    "Network",
+    "Operation",
+    "Run",
+    "SentFrame",
+    "Span",
+    "Symbols",
+    "lower_bound",
+    "simulate",
+    "simulate_collective",
+]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Any
 
 from slackline.errors import UsageError
 
@@ -16,26 +17,39 @@ class EventQueue:
     """
 
     def __init__(self) -> None:
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._made = 0
         self._now_ps = 0
+        self.executed = 0
+        """The number of events that have run."""
 
     @property
     def now_ps(self) -> int:
-        """The time of the event that runs now."""
+        """The time of the event that runs, in picoseconds."""
         return self._now_ps
 
-    def at(self, time_ps: int, event: Callable[[], None]) -> None:
-        """Schedule `event` for that time; raises UsageError for a time in the past."""
+    def at(self, time_ps: int, event: Callable[..., None], *arguments: Any) -> None:
+        """Schedule `event(*arguments)` for a time; raise UsageError where the time has passed."""
         if time_ps < self._now_ps:
             raise UsageError(f"an event at {time_ps} ps is past: it is {self._now_ps} ps")
-        heappush(self._events, (time_ps, self._made, event))
+        heappush(self._events, (time_ps, self._made, event, arguments))
         self._made += 1
 
-    def run(self, settle: Callable[[], None]) -> None:
-        """Run events until none is left; call `settle` after all events of one time."""
-        while self._events:
-            self._now_ps = self._events[0][0]
-            while self._events and self._events[0][0] == self._now_ps:
-                heappop(self._events)[2]()
-            settle()
+    def run(
+        self,
+        settle: Callable[[], None] | None = None,
+        finished: Callable[[], bool] | None = None,
+    ) -> None:
+        """Run events until there are none, or until `finished` between the events of two times.
+
+        `settle` is called after all events of each time.
+        """
+        events = self._events
+        while events and not (finished is not None and finished()):
+            self._now_ps = events[0][0]
+            while events and events[0][0] == self._now_ps:
+                _, _, event, arguments = heappop(events)
+                self.executed += 1
+                event(*arguments)
+            if settle is not None:
+                settle()
