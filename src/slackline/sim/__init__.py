@@ -10,6 +10,7 @@ _operation.py   a collective's plan with sizes, cut into segments
 _execution.py   the execution of that plan, with values
 _bound.py       times that no execution can undercut
 _collective.py  one collective on an idle fabric
+_training.py    training steps of data-parallel ranks
 _network.py     channels of a pipeline: latency, rate, a queue in order, changes over time
 _pipeline.py    pipeline plans run in their fixed order or as inputs become ready
 """
@@ -22,6 +23,7 @@ from slackline.sim._fabric import Fabric, Framing, Host
 from slackline.sim._network import Channel, Network
 from slackline.sim._operation import Operation
 from slackline.sim._pipeline import Run, Span, simulate
+from slackline.sim._training import Layer, Policy, TrainingRun, form_groups, simulate_training
 
 __all__ = [
     "Arithmetic",
@@ -32,13 +34,18 @@ __all__ = [
     "Fabric",
     "Framing",
     "Host",
+    "Layer",
     "Network",
     "Operation",
+    "Policy",
     "Run",
     "SentFrame",
     "Span",
     "Symbols",
+    "TrainingRun",
+    "form_groups",
     "lower_bound",
     "simulate",
     "simulate_collective",
+    "simulate_training",
 ]

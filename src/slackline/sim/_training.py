@@ -1,0 +1,286 @@
+"""Training steps of data-parallel ranks: layers that compute, and gradients that are reduced.
+
+    policy "overlap"   F0 F1 F2 B2 B1 B0 . F0 F1 F2 B2 B1 B0      a layer waits for its own gradient
+             network            g2 g1 g0                          urgent ones are sent first
+    policy "buckets"   F0 F1 F2 B2 B1 B0 ..... F0 F1 F2           the step waits for all of them
+             network            g2 g1 g0
+    policy "after"     F0 F1 F2 B2 B1 B0 ......... F0 F1 F2       nothing is sent during backward
+             network                     g2 g1 g0
+
+Gradients of neighbours are reduced together in groups. A group is posted when its last gradient has
+come; its priority is that of its first layer, whose next forward is the first to need it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, NamedTuple, get_args
+
+from slackline.errors import UsageError
+from slackline.faults import Plan
+from slackline.sim._execution import Execution
+from slackline.sim._fabric import Fabric
+from slackline.sim._machine import Machine
+from slackline.sim._operation import Operation
+
+__all__ = ["Layer", "Policy", "TrainingRun", "form_groups", "simulate_training"]
+
+Policy = Literal["overlap", "buckets", "after"]
+"""When gradients are sent, and what waits for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """A layer of a model whose parameters have one gradient."""
+
+    forward_ps: int
+    """The time of its forward pass."""
+    backward_ps: int
+    """The time of its backward pass, at whose end the gradient is there."""
+    gradient_bytes: int
+    """The size of its gradient."""
+    optimizer_ps: int = 0
+    """The time of the update of its parameters."""
+
+    def __post_init__(self) -> None:
+        for name in ("forward_ps", "backward_ps", "gradient_bytes", "optimizer_ps"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
+
+    @property
+    def compute_ps(self) -> int:
+        """The time that the layer computes in one step."""
+        return self.forward_ps + self.backward_ps + self.optimizer_ps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRun:
+    """The outcome of simulated training steps; times in picoseconds."""
+
+    backward_ps: tuple[tuple[int, ...], ...]
+    """For each step, the time at which the backward pass of each rank ended."""
+    ended_ps: tuple[int, ...]
+    """For each rank, the time at which all parameters were updated after the last step."""
+    exposed_ps: tuple[tuple[int, ...], ...]
+    """For each step, the time for which each rank's computation waited for gradients."""
+    sent_bytes: tuple[int, ...]
+    """For each host, the bytes that its NICs have sent."""
+    events: int
+    """The number of events that were executed."""
+
+    @property
+    def step_ps(self) -> tuple[int, ...]:
+        """The times between the ends of consecutive backward passes: one less than steps."""
+        ends = [max(ended) for ended in self.backward_ps]
+        return tuple(end - start for start, end in pairwise(ends))
+
+
+def form_groups(layers: Sequence[Layer], group_bytes: int) -> tuple[tuple[int, ...], ...]:
+    """Return the layers of each group: neighbours of at most `group_bytes` together.
+
+    A longer gradient is a group of its own, and so is every gradient where `group_bytes` is 0.
+    """
+    if group_bytes < 0:
+        raise UsageError(f"group_bytes must not be negative, not {group_bytes}")
+    groups: list[list[int]] = []
+    size = 0
+    for number, layer in enumerate(layers):
+        if not groups or size + layer.gradient_bytes > group_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(number)
+        size += layer.gradient_bytes
+    return tuple(map(tuple, groups))
+
+
+def simulate_training(
+    layers: Sequence[Layer],
+    fabric: Fabric,
+    all_reduce: Callable[[int], Operation],
+    *,
+    steps: int = 2,
+    policy: Policy = "overlap",
+    group_bytes: int = 0,
+    placement: Sequence[int] | None = None,
+    faults: Plan | None = None,
+) -> TrainingRun:
+    """Simulate so many steps of a model on ranks that reduce its gradients.
+
+    `all_reduce(nbytes)` is the operation for a group of so many bytes; every operation has the same
+    members, the first of which are the ranks. The priority of its frames is set here. `placement`
+    is the host of each member; without it member i is on host i.
+
+    Raises UsageError for values that do not fit, and LinkError, PeerError and TimeoutError as
+    `simulate_collective` does.
+    """
+    if not layers:
+        raise UsageError("a model must have at least one layer")
+    if steps < 1:
+        raise UsageError(f"steps must be a positive integer, not {steps}")
+    if policy not in get_args(Policy):
+        known = ", ".join(get_args(Policy))
+        raise UsageError(f"policy must be one of {known}, not {policy!r}")
+    return _Training(
+        tuple(layers), fabric, all_reduce, steps, policy, group_bytes, placement, faults
+    ).run()
+
+
+class _Training:
+    """The machine, the ranks' programs, and one execution for each group of each step."""
+
+    def __init__(
+        self,
+        layers: tuple[Layer, ...],
+        fabric: Fabric,
+        all_reduce: Callable[[int], Operation],
+        steps: int,
+        policy: Policy,
+        group_bytes: int,
+        placement: Sequence[int] | None,
+        faults: Plan | None,
+    ) -> None:
+        self.layers, self.steps, self.policy = layers, steps, policy
+        self.groups = form_groups(layers, group_bytes)
+        self._operations = []
+        for number, group in enumerate(self.groups):
+            made = all_reduce(sum(layers[layer].gradient_bytes for layer in group))
+            priority = number if policy == "overlap" else 0
+            self._operations.append(replace(made, priority=priority))
+        plan = self._operations[0].plan
+        self.machine = Machine(
+            fabric, tuple(range(plan.members)) if placement is None else placement, faults
+        )
+        self._members, self._ranks = plan.members, plan.ranks
+        self._executions: dict[tuple[int, int], Execution] = {}
+        self._trainers = [_Rank(self, rank) for rank in range(plan.ranks)]
+
+    def run(self) -> TrainingRun:
+        for trainer in self._trainers:
+            self.machine.events.at(0, trainer.go_on)
+        self.machine.run(lambda: all(trainer.finished for trainer in self._trainers))
+        return TrainingRun(
+            backward_ps=tuple(zip(*(each.backward_ps for each in self._trainers), strict=True)),
+            ended_ps=tuple(trainer.ended_ps for trainer in self._trainers),
+            exposed_ps=tuple(zip(*(trainer.exposed_ps for trainer in self._trainers), strict=True)),
+            sent_bytes=tuple(self.machine.wires.sent_bytes),
+            events=self.machine.events.executed,
+        )
+
+    def post(self, rank: int, step: int, group: int) -> None:
+        """Let a rank begin the reduction of a group; the first to post also begins the helpers."""
+        key = (step, group)
+        if key not in self._executions:
+            execution = Execution(
+                self.machine,
+                self._operations[group],
+                ended=lambda member: self._ended(member, step, group),
+            )
+            self._executions[key] = execution
+            for helper in range(self._ranks, self._members):
+                execution.begin(helper)
+        self._executions[key].begin(rank)
+
+    def _ended(self, member: int, step: int, group: int) -> None:
+        if member < self._ranks:
+            self._trainers[member].reduced(step, group)
+        if self._executions[step, group].finished:
+            del self._executions[step, group]
+
+
+class _Task(NamedTuple):
+    kind: Literal["forward", "backward", "update"]
+    step: int
+    layer: int
+
+
+class _Rank:
+    """The computation of one rank: tasks in a fixed order, some of which wait for gradients."""
+
+    def __init__(self, training: _Training, rank: int) -> None:
+        self.finished = False
+        self.ended_ps = 0
+        self.backward_ps: list[int] = []
+        self.exposed_ps = [0] * training.steps
+        self._training, self._rank = training, rank
+        self._group_of = {
+            layer: number for number, group in enumerate(training.groups) for layer in group
+        }
+        self._tasks = deque(_tasks(len(training.layers), training.steps, training.policy))
+        self._missing: dict[tuple[int, int], int] = {}
+        self._reduced: set[tuple[int, int]] = set()
+        self._waits_since_ps: int | None = None
+
+    def go_on(self) -> None:
+        """Start the next task, or wait for the gradients that it needs."""
+        if not self._tasks:
+            return
+        task, now_ps = self._tasks[0], self._training.machine.events.now_ps
+        if task.kind == "update" and not self._there(task):
+            if self._waits_since_ps is None:
+                self._waits_since_ps = now_ps
+            return
+        if self._waits_since_ps is not None:
+            self.exposed_ps[task.step] += now_ps - self._waits_since_ps
+            self._waits_since_ps = None
+        self._tasks.popleft()
+        layer = self._training.layers[task.layer]
+        times = {
+            "forward": layer.forward_ps,
+            "backward": layer.backward_ps,
+            "update": layer.optimizer_ps,
+        }
+        worker = self._training.machine.workers[self._rank]
+        worker.run(times[task.kind], self._done, task)
+
+    def reduced(self, step: int, group: int) -> None:
+        """Note that a group of gradients has been reduced, and go on where that was awaited."""
+        self._reduced.add((step, group))
+        if self._waits_since_ps is not None:
+            self.go_on()
+
+    def _there(self, task: _Task) -> bool:
+        """Return whether an update may begin: its gradient is reduced, or all of them are."""
+        needed = {self._group_of[task.layer]}
+        if self._training.policy != "overlap":
+            needed = set(self._group_of.values())
+        return all((task.step, group) in self._reduced for group in needed)
+
+    def _done(self, task: _Task) -> None:
+        now_ps = self._training.machine.events.now_ps
+        if task.kind == "backward":
+            self._emit(task)
+            if task.layer == 0:
+                self.backward_ps.append(now_ps)
+        if not self._tasks:
+            self.finished, self.ended_ps = True, now_ps
+        self._training.machine.events.at(now_ps, self.go_on)
+
+    def _emit(self, task: _Task) -> None:
+        """Post the groups that may be posted now that the gradient of a layer has come."""
+        training, group = self._training, self._group_of[task.layer]
+        key = (task.step, group)
+        self._missing[key] = self._missing.get(key, len(training.groups[group])) - 1
+        if training.policy != "after":
+            if not self._missing[key]:
+                training.post(self._rank, task.step, group)
+        elif task.layer == 0:
+            for number in reversed(range(len(training.groups))):
+                training.post(self._rank, task.step, number)
+
+
+def _tasks(layers: int, steps: int, policy: Policy) -> Iterator[_Task]:
+    """Yield the tasks of a rank in the order in which its worker executes them."""
+    for layer in range(layers):
+        yield _Task("forward", 0, layer)
+    for step in range(steps):
+        for layer in reversed(range(layers)):
+            yield _Task("backward", step, layer)
+        follows = step + 1 < steps
+        for layer in range(layers):
+            yield _Task("update", step, layer)
+            if follows and policy == "overlap":
+                yield _Task("forward", step + 1, layer)
+        if follows and policy != "overlap":
+            for layer in range(layers):
+                yield _Task("forward", step + 1, layer)
