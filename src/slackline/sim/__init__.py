@@ -13,6 +13,7 @@ _collective.py  one collective on an idle fabric
 _training.py    training steps of data-parallel ranks
 _network.py     channels of a pipeline: latency, rate, a queue in order, changes over time
 _pipeline.py    pipeline plans run in their fixed order or as inputs become ready
+_hybrid.py      replicas of a pipeline on the same fabric
 """
 
 from slackline.sim._bound import Bound, lower_bound
@@ -20,6 +21,7 @@ from slackline.sim._collective import CollectiveRun, simulate_collective
 from slackline.sim._events import EventQueue
 from slackline.sim._execution import Arithmetic, SentFrame, Symbols
 from slackline.sim._fabric import Fabric, Framing, Host
+from slackline.sim._hybrid import HybridRun, simulate_hybrid
 from slackline.sim._network import Channel, Network
 from slackline.sim._operation import Operation
 from slackline.sim._pipeline import Run, Span, simulate
@@ -34,6 +36,7 @@ __all__ = [
     "Fabric",
     "Framing",
     "Host",
+    "HybridRun",
     "Layer",
     "Network",
     "Operation",
@@ -47,5 +50,6 @@ __all__ = [
     "lower_bound",
     "simulate",
     "simulate_collective",
+    "simulate_hybrid",
     "simulate_training",
 ]

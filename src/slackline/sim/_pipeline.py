@@ -3,9 +3,10 @@
 The order is fixed, as planned, or chosen as inputs become ready.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from random import Random
 
 from slackline.errors import UsageError
@@ -24,7 +25,12 @@ from slackline.plan.pipeline import (
 from slackline.sim._events import EventQueue
 from slackline.sim._network import ChannelState, Network
 
-__all__ = ["Run", "Span", "simulate"]
+__all__ = ["PipelineExecution", "Run", "Span", "simulate"]
+
+Compute = Callable[[int, int, Callable[[], None]], None]
+"""Computes on a rank for so many picoseconds, then calls the function."""
+Transfer = Callable[[int, int, Instruction], None]
+"""Sends the result of an instruction from a rank to another, then calls `arrived` there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,43 +84,70 @@ def simulate(
         raise UsageError(
             f"{plan.stages} stages need {plan.stages - 1} links, not {len(network.forward)}"
         )
-    return _Simulation(
-        plan, scenario, network, order, in_flight, patience, expected or scenario
-    ).run()
+    events = EventQueue()
+
+    def compute(rank: int, work_ps: int, then: Callable[[], None]) -> None:
+        events.at(events.now_ps + work_ps, then)
+
+    channels = _Channels(events, network)
+    execution = PipelineExecution(
+        events,
+        plan,
+        scenario,
+        compute=compute,
+        transfer=channels.transfer,
+        order=order,
+        in_flight=in_flight,
+        patience=patience,
+        expected=expected,
+    )
+    channels.execution = execution
+    execution.settle()
+    events.run(execution.settle)
+    return execution.outcome()
 
 
-class _Simulation:
+class PipelineExecution:
+    """The ranks of one pipeline: each computes what its dispatcher says, when it has its inputs."""
+
     def __init__(
         self,
+        events: EventQueue,
         plan: PipelinePlan,
         scenario: Scenario,
-        network: Network,
-        order: Order,
-        in_flight: Sequence[int] | None,
-        patience: Fraction,
-        expected: Scenario,
+        *,
+        compute: Compute,
+        transfer: Transfer,
+        order: Order = "fixed",
+        in_flight: Sequence[int] | None = None,
+        patience: Fraction = PATIENCE,
+        expected: Scenario | None = None,
+        computed: Callable[[int, Instruction], None] | None = None,
     ) -> None:
-        self._plan, self._scenario, self._network = plan, scenario, network
-        self._events = EventQueue()
+        """Prepare the ranks; `settle` starts them. `computed` is called after each instruction."""
+        self.plan = plan
+        self._scenario, self._events = scenario, events
+        self._compute, self._transfer, self._computed = compute, transfer, computed
         self._dispatchers = [
             Dispatcher(plan, rank, scenario, order, in_flight) for rank in range(plan.ranks)
         ]
-        random = Random(network.seed)
-        links = range(plan.stages - 1)
-        self._down = [ChannelState(network.forward[link], random) for link in links]
-        self._up = [ChannelState(network.backward[link], random) for link in links]
         self._spans: list[list[Span]] = [[] for _ in range(plan.ranks)]
         self._busy = [False] * plan.ranks
         self._patience = patience
-        self._waits_ps = planned_waits_ps(plan, expected) if order == "planned" else ()
+        planned = order == "planned"
+        self._waits_ps = planned_waits_ps(plan, expected or scenario) if planned else ()
         self._free_since_ps = [0] * plan.ranks
-        self._behind: list[tuple[ChannelState, int] | None] = [None] * plan.ranks
+        self._blocked_since_ps: list[int | None] = [None] * plan.ranks
         self._blocked_ps = [0] * plan.ranks
         self._awake = set(range(plan.ranks))
 
-    def run(self) -> Run:
-        self._settle()
-        self._events.run(self._settle)
+    @property
+    def finished(self) -> bool:
+        """Whether all ranks have computed everything."""
+        return all(dispatcher.finished for dispatcher in self._dispatchers)
+
+    def outcome(self) -> Run:
+        """Return the result; raise InternalError where a rank could not go on."""
         for dispatcher in self._dispatchers:
             if not dispatcher.finished:
                 raise dispatcher.stuck()
@@ -123,32 +156,48 @@ class _Simulation:
         return Run(
             spans=tuple(map(tuple, self._spans)),
             makespan_ps=makespan,
-            bubble_share=1 - Fraction(busy, makespan * self._plan.ranks),
+            bubble_share=1 - Fraction(busy, makespan * self.plan.ranks),
             peak_activations=self._peaks(),
             blocked_ps=tuple(self._blocked_ps),
         )
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Let every rank that an event has reached choose its next instruction."""
         while self._awake:
             for rank in sorted(self._awake):
                 self._awake.remove(rank)
                 self._go_on(rank)
 
+    def arrived(self, rank: int, instruction: Instruction) -> None:
+        """Hand a rank the result of another rank's instruction."""
+        self._dispatchers[rank].arrived(instruction)
+        self._awake.add(rank)
+
+    def block(self, rank: int) -> None:
+        """Let a rank stand still until `unblock`."""
+        self._blocked_since_ps[rank] = self._events.now_ps
+
+    def unblock(self, rank: int) -> None:
+        """Let a rank that stands still go on."""
+        since_ps = self._blocked_since_ps[rank]
+        if since_ps is not None:
+            self._blocked_ps[rank] += self._events.now_ps - since_ps
+            self._blocked_since_ps[rank] = None
+            self._awake.add(rank)
+
     def _go_on(self, rank: int) -> None:
         """Start the rank's next instruction, if the rank is free and has one to start."""
-        if self._busy[rank] or self._behind[rank] is not None:
+        if self._busy[rank] or self._blocked_since_ps[rank] is not None:
             return
-        now = self._events.now_ps
-        instruction = self._next(rank, now)
+        now_ps = self._events.now_ps
+        instruction = self._next(rank, now_ps)
         if instruction is None:
             return
-        end = now + duration_ps(instruction, self._scenario)
         self._busy[rank] = True
-        self._spans[rank].append(Span(instruction, now, end))
-        self._events.at(end, lambda: self._ended(rank, instruction))
+        work_ps = duration_ps(instruction, self._scenario)
+        self._compute(rank, work_ps, partial(self._ended, rank, instruction, now_ps))
 
-    def _next(self, rank: int, now: int) -> Instruction | None:
+    def _next(self, rank: int, now_ps: int) -> Instruction | None:
         """Return the instruction that the rank starts now; None where the rank waits.
 
         In order "planned", a rank may wait for its planned instruction although another one is
@@ -160,53 +209,27 @@ class _Simulation:
             return dispatcher.next()
         until = self._free_since_ps[rank] + self._waits_ps[rank][dispatcher.position]
         until += int(self._patience * duration_ps(instead, self._scenario))
-        instruction = dispatcher.next(patient=now < until)
+        instruction = dispatcher.next(patient=now_ps < until)
         if instruction is None:
-            self._events.at(until, lambda: self._awake.add(rank))
+            self._events.at(until, self._awake.add, rank)
         return instruction
 
-    def _ended(self, rank: int, instruction: Instruction) -> None:
+    def _ended(self, rank: int, instruction: Instruction, start_ps: int) -> None:
+        self._spans[rank].append(Span(instruction, start_ps, self._events.now_ps))
         self._busy[rank] = False
         self._free_since_ps[rank] = self._events.now_ps
         self._dispatchers[rank].done(instruction)
         self._awake.add(rank)
-        self._send(rank, instruction)
-
-    def _send(self, rank: int, instruction: Instruction) -> None:
-        """Send the output of the instruction to the stage that needs it, unless on the same
-        rank.
-        """
         stage = instruction.stage
-        if instruction.kind is Kind.F and stage + 1 < self._plan.stages:
-            to, link, channel = stage + 1, stage, self._down
+        to = None
+        if instruction.kind is Kind.F and stage + 1 < self.plan.stages:
+            to = self.plan.placement[stage + 1]
         elif instruction.kind.backward and stage > 0:
-            to, link, channel = stage - 1, stage - 1, self._up
-        else:
-            return
-        receiver = self._plan.placement[to]
-        if receiver == rank:
-            return
-        sizes = self._network.message_bytes
-        state = channel[link]
-        arrival = state.send(self._events.now_ps, sizes[link] if sizes else 0)
-        if arrival == self._events.now_ps:
-            self._arrived(receiver, instruction, state)
-            return
-        self._events.at(arrival, lambda: self._arrived(receiver, instruction, state))
-        if self._network.head_of_line and state.under_way > self._network.queue_depth:
-            self._behind[rank] = (state, self._events.now_ps)
-
-    def _arrived(self, receiver: int, instruction: Instruction, state: ChannelState) -> None:
-        """Deliver a message to its receiver, and resume a sender that was blocked behind it."""
-        state.under_way -= 1
-        self._dispatchers[receiver].arrived(instruction)
-        sender = self._plan.placement[instruction.stage]
-        behind = self._behind[sender]
-        if behind is not None and behind[0] is state:
-            self._behind[sender] = None
-            self._blocked_ps[sender] += self._events.now_ps - behind[1]
-            self._awake.add(sender)
-        self._awake.add(receiver)
+            to = self.plan.placement[stage - 1]
+        if to is not None and to != rank:
+            self._transfer(rank, to, instruction)
+        if self._computed is not None:
+            self._computed(rank, instruction)
 
     def _peaks(self) -> tuple[Fraction, ...]:
         scenario = self._scenario
@@ -219,3 +242,38 @@ class _Simulation:
         return tuple(
             memory.activations(most) for memory, most in zip(scenario.memory, peak, strict=True)
         )
+
+
+class _Channels:
+    """The channels of a pipeline's links while a simulation runs."""
+
+    execution: PipelineExecution
+
+    def __init__(self, events: EventQueue, network: Network) -> None:
+        self._events, self._network = events, network
+        random = Random(network.seed)
+        self._down = [ChannelState(channel, random) for channel in network.forward]
+        self._up = [ChannelState(channel, random) for channel in network.backward]
+        self._behind: dict[int, ChannelState] = {}
+
+    def transfer(self, rank: int, to: int, instruction: Instruction) -> None:
+        """Send a result; with head-of-line blocking the sender may have to stand still."""
+        forward = instruction.kind is Kind.F
+        link = instruction.stage if forward else instruction.stage - 1
+        state = (self._down if forward else self._up)[link]
+        sizes, now_ps = self._network.message_bytes, self._events.now_ps
+        arrival_ps = state.send(now_ps, sizes[link] if sizes else 0)
+        if arrival_ps == now_ps:
+            self._arrived(rank, to, instruction, state)
+            return
+        self._events.at(arrival_ps, self._arrived, rank, to, instruction, state)
+        if self._network.head_of_line and state.under_way > self._network.queue_depth:
+            self._behind[rank] = state
+            self.execution.block(rank)
+
+    def _arrived(self, sender: int, to: int, instruction: Instruction, state: ChannelState) -> None:
+        state.under_way -= 1
+        self.execution.arrived(to, instruction)
+        if self._behind.get(sender) is state:
+            del self._behind[sender]
+            self.execution.unblock(sender)

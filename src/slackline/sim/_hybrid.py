@@ -1,0 +1,196 @@
+"""Replicas of a pipeline: activations from stage to stage, gradients from replica to replica.
+
+    replica 0   stage 0 ===== stage 1 ===== stage 2      activations and their gradients
+                   :             :             :
+                   :             :             :         all_reduce of a stage's gradients
+    replica 1   stage 0 ===== stage 1 ===== stage 2
+
+A rank begins the all_reduce of a stage when the last microbatch's gradient of the weights is there,
+while other stages still compute. Activations are sent before gradients that wait for the same NIC.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from slackline.errors import UsageError
+from slackline.faults import Plan
+from slackline.plan.collective import Collective, CollectivePlan, generate
+from slackline.plan.pipeline import Instruction, Kind, Order, PipelinePlan, Scenario
+from slackline.sim._execution import Execution
+from slackline.sim._fabric import Fabric
+from slackline.sim._machine import Machine
+from slackline.sim._operation import Operation
+from slackline.sim._pipeline import PipelineExecution, Run
+
+__all__ = ["HybridRun", "simulate_hybrid"]
+
+_GRADIENTS = 1
+"""The priority of gradients; activations have 0 and are sent first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HybridRun:
+    """The outcome of one iteration of all replicas; times in picoseconds."""
+
+    pipelines: tuple[Run, ...]
+    """For each replica, what its ranks computed and when."""
+    reduced_ps: tuple[int, ...]
+    """For each stage, the time at which all replicas had the sum of its gradients."""
+    makespan_ps: int
+    """The time at which everything was computed and reduced."""
+    sent_bytes: tuple[int, ...]
+    """For each host, the bytes that its NICs have sent."""
+    events: int
+    """The number of events that were executed."""
+
+
+def simulate_hybrid(
+    plan: PipelinePlan,
+    scenario: Scenario,
+    fabric: Fabric,
+    *,
+    replicas: int,
+    message_bytes: Sequence[int],
+    gradient_bytes: Sequence[int],
+    all_reduce: Callable[[int], Operation] | None = None,
+    order: Order = "fixed",
+    placement: Sequence[int] | None = None,
+    faults: Plan | None = None,
+) -> HybridRun:
+    """Simulate one iteration of so many replicas of a pipeline.
+
+    The scenario gives times and memory; its delays must be 0, since messages cross the fabric.
+    `message_bytes`: the size of an activation, and of its gradient, on each link between stages.
+    `gradient_bytes`: the size of each stage's gradients, which `all_reduce(nbytes)`, a ring if not
+    given, sums over the replicas; its plan must have no helpers. `placement`: the host of rank p of
+    replica r, at r * ranks + p; without it each rank has the host of that number.
+
+    Raises UsageError for values that do not fit, and LinkError, PeerError and TimeoutError as
+    `simulate_collective` does.
+    """
+    if replicas < 1:
+        raise UsageError(f"replicas must be a positive integer, not {replicas}")
+    if plan.stages != scenario.stages:
+        raise UsageError(f"the plan has {plan.stages} stages, the scenario {scenario.stages}")
+    if any((*scenario.forward_delay_ps, *scenario.backward_delay_ps)):
+        raise UsageError("delays belong to the fabric: those of the scenario must be 0")
+    for name, given, wanted in (
+        ("message_bytes", message_bytes, plan.stages - 1),
+        ("gradient_bytes", gradient_bytes, plan.stages),
+    ):
+        if len(given) != wanted:
+            raise UsageError(f"{name} must have {wanted} sizes, not {len(given)}")
+        if min(given, default=0) < 0:
+            raise UsageError(f"{name} must not be negative, not {min(given)}")
+    if all_reduce is None:
+        ring = generate(Collective.ALL_REDUCE, "ring", replicas)
+        all_reduce = partial(_of_bytes, ring)
+    reductions = [replace(all_reduce(nbytes), priority=_GRADIENTS) for nbytes in gradient_bytes]
+    for reduction in reductions:
+        if reduction.plan.members != replicas:
+            raise UsageError(f"{reduction.plan} has not the {replicas} members of a stage")
+    hosts = tuple(range(replicas * plan.ranks)) if placement is None else tuple(placement)
+    if len(hosts) != replicas * plan.ranks:
+        raise UsageError(f"placement must have {replicas * plan.ranks} hosts, not {len(hosts)}")
+    machine = Machine(fabric, hosts, faults)
+    return _Hybrid(machine, plan, scenario, reductions, message_bytes, order, replicas).run()
+
+
+class _Hybrid:
+    """All replicas on one machine, and an execution for each message and each reduction."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        plan: PipelinePlan,
+        scenario: Scenario,
+        reductions: Sequence[Operation],
+        message_bytes: Sequence[int],
+        order: Order,
+        replicas: int,
+    ) -> None:
+        self._machine, self._plan = machine, plan
+        message = generate(Collective.POINT_TO_POINT, "direct", 2, 0)
+        self._messages = [_of_bytes(message, nbytes) for nbytes in message_bytes]
+        self._reductions = [
+            Execution(machine, operation, members=self._ranks_of(stage, replicas))
+            for stage, operation in enumerate(reductions)
+        ]
+        self._missing = [[plan.microbatches] * plan.stages for _ in range(replicas)]
+        self._replicas = [
+            PipelineExecution(
+                machine.events,
+                plan,
+                scenario,
+                compute=partial(self._compute, replica),
+                transfer=partial(self._transfer, replica),
+                computed=partial(self._computed, replica),
+                order=order,
+            )
+            for replica in range(replicas)
+        ]
+
+    def run(self) -> HybridRun:
+        self._settle()
+        self._machine.run(self._finished, self._settle)
+        pipelines = tuple(replica.outcome() for replica in self._replicas)
+        reduced_ps = tuple(
+            max(map(execution.ended_ps, range(len(self._replicas))))
+            for execution in self._reductions
+        )
+        return HybridRun(
+            pipelines=pipelines,
+            reduced_ps=reduced_ps,
+            makespan_ps=max(*reduced_ps, *(run.makespan_ps for run in pipelines)),
+            sent_bytes=tuple(self._machine.wires.sent_bytes),
+            events=self._machine.events.executed,
+        )
+
+    def _finished(self) -> bool:
+        return all(execution.finished for execution in self._reductions) and all(
+            replica.finished for replica in self._replicas
+        )
+
+    def _settle(self) -> None:
+        for replica in self._replicas:
+            replica.settle()
+
+    def _ranks_of(self, stage: int, replicas: int) -> tuple[int, ...]:
+        rank = self._plan.placement[stage]
+        return tuple(replica * self._plan.ranks + rank for replica in range(replicas))
+
+    def _compute(self, replica: int, rank: int, work_ps: int, then: Callable[[], None]) -> None:
+        self._machine.workers[replica * self._plan.ranks + rank].run(work_ps, then)
+
+    def _transfer(self, replica: int, rank: int, to: int, instruction: Instruction) -> None:
+        forward = instruction.kind is Kind.F
+        first = replica * self._plan.ranks
+
+        def ended(member: int) -> None:
+            if member == 1:
+                self._replicas[replica].arrived(to, instruction)
+
+        execution = Execution(
+            self._machine,
+            self._messages[instruction.stage if forward else instruction.stage - 1],
+            members=(first + rank, first + to),
+            ended=ended,
+        )
+        execution.begin(0)
+        execution.begin(1)
+
+    def _computed(self, replica: int, rank: int, instruction: Instruction) -> None:
+        """Begin a stage's reduction at this replica when its last gradient is there."""
+        if instruction.kind not in (Kind.W, Kind.BW):
+            return
+        missing, stage = self._missing[replica], instruction.stage
+        missing[stage] -= 1
+        if not missing[stage]:
+            self._reductions[stage].begin(replica)
+
+
+def _of_bytes(plan: CollectivePlan, nbytes: int) -> Operation:
+    """Return an operation over so many bytes; they are elements where they are whole ones."""
+    itemsize = 4 if nbytes % 4 == 0 else 1
+    return Operation(plan=plan, count=nbytes // itemsize, itemsize=itemsize)
