@@ -11,6 +11,7 @@ _execution.py   the execution of that plan, with values
 _bound.py       times that no execution can undercut
 _collective.py  one collective on an idle fabric
 _training.py    training steps of data-parallel ranks
+_experiment.py  experiments as TOML files, read by _toml.py; _experiment_cases.py has their kinds
 _network.py     channels of a pipeline: latency, rate, a queue in order, changes over time
 _pipeline.py    pipeline plans run in their fixed order or as inputs become ready
 _hybrid.py      replicas of a pipeline on the same fabric
@@ -20,6 +21,8 @@ from slackline.sim._bound import Bound, lower_bound
 from slackline.sim._collective import CollectiveRun, simulate_collective
 from slackline.sim._events import EventQueue
 from slackline.sim._execution import Arithmetic, SentFrame, Symbols
+from slackline.sim._experiment import Experiment, read_experiment
+from slackline.sim._experiment_cases import Case, Figures
 from slackline.sim._fabric import Fabric, Framing, Host
 from slackline.sim._hybrid import HybridRun, simulate_hybrid
 from slackline.sim._network import Channel, Network
@@ -30,10 +33,13 @@ from slackline.sim._training import Layer, Policy, TrainingRun, form_groups, sim
 __all__ = [
     "Arithmetic",
     "Bound",
+    "Case",
     "Channel",
     "CollectiveRun",
     "EventQueue",
+    "Experiment",
     "Fabric",
+    "Figures",
     "Framing",
     "Host",
     "HybridRun",
@@ -48,6 +54,7 @@ __all__ = [
     "TrainingRun",
     "form_groups",
     "lower_bound",
+    "read_experiment",
     "simulate",
     "simulate_collective",
     "simulate_hybrid",

@@ -1,0 +1,140 @@
+"""An experiment as a TOML file: hosts, wires, ranks, faults, and one thing to simulate on them.
+
+faults = ["link 2-3 delay 1ms from 10ms for 5ms"]    slackline.faults has the grammar
+
+[hosts]                    all hosts; [[host]] with a number changes one of them
+count = 4
+rate = "1Gbit"             of each NIC, each way
+latency = "5us"            of each cable between NIC and switch
+
+[collective]               or [training]
+plan = ["ring", "mesh"]    each plan is simulated
+size = "16MiB"
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from slackline.errors import UsageError
+from slackline.faults import Plan, parse_all
+from slackline.sim._experiment_cases import KINDS, Case
+from slackline.sim._fabric import Fabric, Framing, Host
+from slackline.sim._toml import Table, duration_ps, integer, listed, one_of, rate, size
+
+__all__ = ["Experiment", "read_experiment"]
+
+_WIRE = {"header_bytes": 64, "packet_bytes": 1448, "packet_overhead_bytes": 90}
+"""TCP over Ethernet with time stamps: 66 bytes of headers, and 24 of preamble, checksum and gap."""
+_SWITCHES = {"cut-through": 0, "ethernet": 1538, "store-and-forward": None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """The contents of an experiment's file, ready to be simulated."""
+
+    fabric: Fabric
+    faults: Plan
+    kind: str
+    """The table that says what is simulated: "collective", "training" or "pipeline"."""
+    cases: tuple[Case, ...]
+
+
+def read_experiment(text: str, name: str) -> Experiment:
+    """Return the experiment of a TOML text; `name` is that of the file, for errors.
+
+    Raises UsageError that names the file, the table and the key of a wrong or missing value.
+    """
+    top = Table.parse(text, name)
+    faults = top.take("faults", _faults, Plan())
+    fabric = _fabric(top)
+    kinds = [kind for kind in KINDS if kind in top]
+    if len(kinds) != 1:
+        given = " and ".join(f"[{kind}]" for kind in kinds) or "none"
+        wanted = ", ".join(f"[{kind}]" for kind in KINDS)
+        raise UsageError(f"{name}: one of {wanted} is needed, not {given}")
+    table = top.table(kinds[0])
+    top.end()
+    cases = KINDS[kinds[0]](table, fabric, faults)
+    table.end()
+    try:
+        faults.of_network.check(len(fabric.hosts), fabric.nics)
+    except UsageError as error:
+        raise UsageError(f"{name}: faults: {error}") from None
+    return Experiment(fabric=fabric, faults=faults, kind=kinds[0], cases=tuple(cases))
+
+
+def _faults(value: Any) -> Plan:
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, str) for each in texts):
+        raise UsageError(f"must be texts, not {value!r}")
+    return parse_all(texts)
+
+
+def _fabric(top: Table) -> Fabric:
+    hosts = _hosts(top)
+    wire = top.table("wire")
+    values = {key: wire.take(key, integer, default) for key, default in _WIRE.items()}
+    switch = wire.take("switch", one_of(*_SWITCHES), "ethernet")
+    resend_ps = wire.take("resend", duration_ps, Fabric(hosts=hosts).resend_ps)
+    seed = wire.take("seed", integer, 0)
+    try:
+        found = Fabric(
+            hosts=hosts,
+            framing=Framing(**values),
+            forwards_after_bytes=_SWITCHES[switch],
+            resend_ps=resend_ps,
+            seed=seed,
+        )
+    except UsageError as error:
+        raise wire.wrong(error) from None
+    wire.end()
+    return found
+
+
+def _hosts(top: Table) -> tuple[Host, ...]:
+    table = top.table("hosts")
+    count = table.take("count", integer)
+    nics = table.take("nics", integer, 1)
+    rates_bps = (table.take("rate", rate),) * nics
+    if not nics or not count:
+        raise table.wrong(UsageError(f"count and nics must be positive, not {count} and {nics}"))
+    usual = _changed(Host(rates_bps=(1,)), rates_bps, table)
+    table.end()
+    hosts = [usual] * count
+    for one in top.tables("host"):
+        number = one.take("number", integer)
+        if number >= count:
+            raise one.wrong(UsageError(f"there is no host {number}: there are {count}"))
+        rates = one.take("rate", listed(rate), list(hosts[number].rates_bps))
+        if len(rates) not in (1, nics):
+            message = f"rate must have one value or {nics}, not {len(rates)}"
+            raise one.wrong(UsageError(message))
+        hosts[number] = _changed(hosts[number], tuple(rates) * (nics // len(rates)), one)
+        one.end()
+    return tuple(hosts)
+
+
+def _changed(host: Host, rates_bps: tuple[int, ...], table: Table) -> Host:
+    """Return the host with other rates and the values that a table has for it."""
+    latency_ps = table.take("latency", duration_ps, host.latency_ps)
+    cores = table.take("cores", integer, host.cores)
+    frame_ps = table.take("frame", duration_ps, host.frame_ps)
+    reduce_rate = table.take_if_there("reduce_bytes_per_second", size)
+    memory_rate = table.take_if_there("memory_bytes_per_second", size)
+    memory_latency_ps = table.take("memory_latency", duration_ps, host.memory_latency_ps)
+    if reduce_rate is None:
+        reduce_rate = host.reduce_bytes_per_second
+    if memory_rate is None:
+        memory_rate = host.memory_bytes_per_second
+    try:
+        return Host(
+            rates_bps=rates_bps,
+            latency_ps=latency_ps,
+            cores=cores,
+            frame_ps=frame_ps,
+            reduce_bytes_per_second=reduce_rate,
+            memory_bytes_per_second=memory_rate,
+            memory_latency_ps=memory_latency_ps,
+        )
+    except UsageError as error:
+        raise table.wrong(error) from None

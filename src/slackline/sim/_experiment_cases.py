@@ -1,0 +1,255 @@
+"""The cases of an experiment: what each kind of table means, and the figures of a simulation."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, cast, get_args
+
+from slackline.errors import UsageError
+from slackline.faults import Plan
+from slackline.plan import pipeline
+from slackline.plan.collective import Collective, generate
+from slackline.sim._bound import lower_bound
+from slackline.sim._collective import simulate_collective
+from slackline.sim._fabric import Fabric
+from slackline.sim._hybrid import simulate_hybrid
+from slackline.sim._operation import Operation
+from slackline.sim._toml import Table, duration_ps, integer, listed, one_of, size, text
+from slackline.sim._training import Layer, Policy, simulate_training
+
+__all__ = ["KINDS", "Case", "Figures"]
+
+Figures = dict[str, Any]
+"""Results by name: times in picoseconds (`_ps`), sizes in bytes (`_bytes`), and counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A simulation of an experiment."""
+
+    name: str
+    """The plan or policy of the case."""
+    simulate: Callable[[], Figures]
+    """Run the simulation; raises what `simulate_collective` raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    """The hosts of the ranks and of an aggregator."""
+
+    hosts: tuple[int, ...]
+    aggregator: int | None
+
+    def placement(self, helpers: int) -> tuple[int, ...]:
+        """Return the host of each member of a plan; UsageError where it lacks an aggregator."""
+        if helpers and self.aggregator is None:
+            raise UsageError('the plan "star" needs an aggregator_host')
+        return (*self.hosts, *((self.aggregator or 0,) * helpers))
+
+
+def _ranks(table: Table, fabric: Fabric) -> _Ranks:
+    aggregator = table.take_if_there("aggregator_host", integer)
+    every = [host for host in range(len(fabric.hosts)) if host != aggregator]
+    hosts = tuple(table.take("rank_hosts", listed(integer), every))
+    for host in (*hosts, aggregator or 0):
+        if host >= len(fabric.hosts):
+            message = f"there is no host {host}: there are {len(fabric.hosts)}"
+            raise table.wrong(UsageError(message))
+    return _Ranks(hosts, aggregator)
+
+
+def _operation(table: Table, ranks: int) -> tuple[Callable[[str, int], Operation], Sequence[str]]:
+    """Return what makes the operation of a plan and a size, and the names of the plans."""
+    labels = {each.label: each for each in Collective}
+    collective = labels[table.take("name", one_of(*labels), Collective.ALL_REDUCE.label)]
+    names = table.take("plan", listed(text))
+    root = table.take_if_there("root", integer)
+    itemsize = table.take("itemsize", integer, 4)
+    segment = table.take_if_there("segment", size)
+    onset = table.take("onset", integer, 1)
+
+    def make(name: str, nbytes: int) -> Operation:
+        plan = generate(collective, name, ranks, root)
+        if nbytes % max(1, itemsize):
+            raise UsageError(f"{nbytes} bytes are not a whole number of elements of {itemsize}")
+        return Operation(
+            plan=plan,
+            count=nbytes // max(1, itemsize),
+            itemsize=itemsize,
+            segment_bytes=segment,
+            onset=onset,
+        )
+
+    for name in names:
+        try:
+            make(name, 0)
+        except UsageError as error:
+            raise table.wrong(error) from None
+    return make, names
+
+
+def _collective(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
+    ranks = _ranks(table, fabric)
+    make, names = _operation(table, len(ranks.hosts))
+    nbytes = table.take("size", size)
+
+    def simulate(operation: Operation, placement: tuple[int, ...]) -> Figures:
+        run = simulate_collective(operation, fabric, placement=placement, faults=faults)
+        return {
+            "time_ps": run.duration_ps,
+            "bound_ps": lower_bound(operation, fabric, placement).time_ps,
+            "ended_ps": run.ended_ps,
+            "sent_bytes": run.sent_bytes,
+            "frames": run.messages,
+            "resent_packets": run.resent_packets,
+            "events": run.events,
+        }
+
+    cases = []
+    for name in names:
+        try:
+            operation = make(name, nbytes)
+            placement = ranks.placement(operation.plan.helpers)
+        except UsageError as error:
+            raise table.wrong(error) from None
+        cases.append(Case(name, partial(simulate, operation, placement)))
+    return cases
+
+
+def _training(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
+    ranks = _ranks(table, fabric)
+    make, names = _operation(table, len(ranks.hosts))
+    policies = table.take("policy", listed(one_of(*get_args(Policy))), ["overlap"])
+    group_bytes = table.take("group", size, 0)
+    steps = table.take("steps", integer, 3)
+    layers = _layers(table)
+    try:
+        placements = {name: ranks.placement(make(name, 0).plan.helpers) for name in names}
+        for layer in layers:
+            make(names[0], layer.gradient_bytes)
+    except UsageError as error:
+        raise table.wrong(error) from None
+    if steps < 2:
+        raise table.wrong(UsageError(f"steps must be at least 2, not {steps}"))
+
+    def simulate(name: str, policy: str) -> Figures:
+        run = simulate_training(
+            layers,
+            fabric,
+            partial(make, name),
+            steps=steps,
+            policy=cast(Policy, policy),
+            group_bytes=group_bytes,
+            placement=placements[name],
+            faults=faults,
+        )
+        return {
+            "step_ps": run.step_ps,
+            "exposed_ps": run.exposed_ps,
+            "compute_ps": sum(layer.compute_ps for layer in layers),
+            "ended_ps": run.ended_ps,
+            "sent_bytes": run.sent_bytes,
+            "events": run.events,
+        }
+
+    return [
+        Case(f"{name}, {policy}", partial(simulate, name, policy))
+        for name in names
+        for policy in policies
+    ]
+
+
+def _layers(table: Table) -> tuple[Layer, ...]:
+    found: list[Layer] = []
+    for each in table.tables("layer"):
+        layer = Layer(
+            forward_ps=each.take("forward", duration_ps),
+            backward_ps=each.take("backward", duration_ps),
+            gradient_bytes=each.take("gradient", size),
+            optimizer_ps=each.take("optimizer", duration_ps, 0),
+        )
+        found += [layer] * each.take("repeat", integer, 1)
+        each.end()
+    if not found:
+        raise table.wrong(UsageError("at least one [[training.layer]] is needed"))
+    return tuple(found)
+
+
+def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
+    stages, microbatches = table.take("stages", integer), table.take("microbatches", integer)
+    replicas = table.take("replicas", integer, 1)
+    schedules = table.take("schedule", listed(one_of(*pipeline.names())))
+    order = table.take("order", one_of("fixed", "ready"), "fixed")
+    cap = table.take_if_there("cap", integer)
+    times = [
+        _each(table, key, stages, duration_ps)
+        for key in ("forward", "backward_input", "backward_weight")
+    ]
+    messages = _each(table, "activation", max(0, stages - 1), size)
+    gradients = _each(table, "gradient", stages, size)
+    ranks = _ranks(table, fabric)
+    make, names = _operation(table, replicas)
+    none = (0,) * (stages - 1)
+    try:
+        scenario = pipeline.Scenario(
+            microbatches=microbatches,
+            forward_ps=times[0],
+            backward_input_ps=times[1],
+            backward_weight_ps=times[2],
+            forward_delay_ps=none,
+            backward_delay_ps=none,
+            memory=(pipeline.StageMemory.of_microbatches(cap),) * stages,
+        )
+        plans = {schedule: pipeline.generate(schedule, scenario) for schedule in schedules}
+    except UsageError as error:
+        raise table.wrong(error) from None
+
+    def simulate(schedule: str, name: str) -> Figures:
+        plan = plans[schedule]
+        run = simulate_hybrid(
+            plan,
+            scenario,
+            fabric,
+            replicas=replicas,
+            message_bytes=messages,
+            gradient_bytes=gradients,
+            all_reduce=partial(make, name),
+            order=cast(pipeline.Order, order),
+            placement=ranks.hosts[: replicas * plan.ranks],
+            faults=faults,
+        )
+        return {
+            "makespan_ps": run.makespan_ps,
+            "pipeline_ps": [each.makespan_ps for each in run.pipelines],
+            "bubble_share": [float(each.bubble_share) for each in run.pipelines],
+            "reduced_ps": run.reduced_ps,
+            "sent_bytes": run.sent_bytes,
+            "events": run.events,
+        }
+
+    for schedule, plan in plans.items():
+        needed = replicas * plan.ranks
+        if len(ranks.hosts) < needed:
+            message = f"{schedule} with {replicas} replicas needs {needed} ranks, "
+            raise table.wrong(UsageError(message + f"rank_hosts has {len(ranks.hosts)}"))
+    return [
+        Case(f"{schedule}, {name}", partial(simulate, schedule, name))
+        for schedule in schedules
+        for name in names
+    ]
+
+
+def _each(table: Table, key: str, count: int, read: Callable[[Any], int]) -> tuple[int, ...]:
+    """Return one value for each stage or link; a single one stands for all."""
+    values = table.take(key, listed(read))
+    if len(values) not in (1, count):
+        message = f"{key} must have one value or {count}, not {len(values)}"
+        raise table.wrong(UsageError(message))
+    return tuple(values) * (count // len(values))
+
+
+KINDS: Mapping[str, Callable[[Table, Fabric, Plan], list[Case]]] = MappingProxyType(
+    {"collective": _collective, "training": _training, "pipeline": _pipeline}
+)
+"""The reader of each table that says what is simulated."""

@@ -1,0 +1,81 @@
+"""`slackline simulate` shows what an experiment takes, as a table or as JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slackline.cli import main
+
+EXPERIMENTS = Path(__file__).parents[3] / "examples" / "experiments"
+IDEAL = """
+[hosts]
+count = 4
+rate = "8Gbit"
+[wire]
+header_bytes = 0
+packet_overhead_bytes = 0
+switch = "cut-through"
+[collective]
+plan = ["ring", "direct"]
+size = "64KiB"
+"""
+
+
+@pytest.fixture
+def ideal(tmp_path: Path) -> Path:
+    path = tmp_path / "ideal.toml"
+    path.write_text(IDEAL)
+    return path
+
+
+def test_the_table_has_a_row_for_each_case(ideal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(ideal)]) == 0
+    head, ring, direct = capsys.readouterr().out.splitlines()
+    assert " ".join(head.split()) == "plan time lower bound share most sent frames resent"
+    assert " ".join(ring.split()) == "ring 98.3 us 98.3 us 100% 96KiB 24 0"
+    assert " ".join(direct.split()) == "direct 196.6 us 196.6 us 100% 192KiB 12 0"
+
+
+def test_json_has_integers_in_picoseconds(ideal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(ideal), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["kind"] == "collective"
+    assert [case["name"] for case in said["cases"]] == ["ring", "direct"]
+    # 2 (n - 1) / n of 64 KiB at a nanosecond a byte.
+    assert said["cases"][0]["figures"]["time_ps"] == 6 * 16384 * 1000
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(path)]) == 0
+    assert main(["simulate", str(path), "--json"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len(json.loads(said[-1])["cases"]) >= 2
+
+
+def test_there_is_an_example_of_every_kind() -> None:
+    names = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
+    assert names == ["all_reduce", "hybrid", "overlap", "slow_link"]
+
+
+def test_a_collective_that_cannot_end_is_code_1(
+    ideal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ideal.write_text('faults = "link 0-1 down"\n' + IDEAL)
+    assert main(["simulate", str(ideal)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("slackline: ring: host 0 cannot reach host 1: all paths are down")
+
+
+def test_a_mistake_in_the_file_is_one_line(ideal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ideal.write_text(IDEAL.replace("64KiB", "64K"))
+    assert main(["simulate", str(ideal)]) == 2
+    assert capsys.readouterr().err.startswith("slackline: ideal.toml: [collective] size: a size")
+
+
+def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "no/such.toml"]) == 2
+    said = "slackline: cannot read no/such.toml: No such file or directory\n"
+    assert capsys.readouterr().err == said

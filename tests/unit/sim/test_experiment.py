@@ -1,0 +1,225 @@
+"""Experiments as files: what they mean, and how a mistake in one is named."""
+
+import pytest
+
+from slackline.errors import UsageError
+from slackline.sim import read_experiment
+
+HOSTS = '[hosts]\ncount = 2\nrate = "8Gbit"\n'
+BARE = "[wire]\nheader_bytes = 0\npacket_overhead_bytes = 0\n"
+COLLECTIVE = '[collective]\nplan = "ring"\nsize = "128KiB"\n'
+LAYER = '[[training.layer]]\nforward = "1ms"\nbackward = "2ms"\ngradient = "0B"\n'
+
+
+def test_an_experiment_is_what_its_file_says() -> None:
+    text = f"""
+        faults = ["link 0-1 delay 1ms"]
+        {HOSTS}
+        latency = "5us"
+        [[host]]
+        number = 1
+        rate = "4Gbit"
+        latency = "7us"
+        cores = 3
+        {BARE}
+        switch = "cut-through"
+        [collective]
+        plan = "ring"
+        size = "128KiB"
+        segment = "64KiB"
+    """
+    read = read_experiment(text, "a.toml")
+    assert read.kind == "collective"
+    assert str(read.faults) == "link 0-1 delay 1ms"
+    assert [host.rates_bps for host in read.fabric.hosts] == [(8 * 10**9,), (4 * 10**9,)]
+    assert [host.latency_ps for host in read.fabric.hosts] == [5 * 10**6, 7 * 10**6]
+    assert [host.cores for host in read.fabric.hosts] == [1, 3]
+    (case,) = read.cases
+    figures = case.simulate()
+    # Two steps of 64 KiB at the slower host's rate, with 12 us and the fault's delay each.
+    assert figures["time_ps"] == 2 * (65536 * 2000 + 12 * 10**6 + 10**9)
+    assert figures["frames"] == 4
+    assert figures["sent_bytes"] == (131072, 131072)
+
+
+def test_each_plan_of_a_list_is_a_case() -> None:
+    text = HOSTS + '[collective]\nplan = ["ring", "direct"]\nsize = "64KiB"\n'
+    read = read_experiment(text, "a.toml")
+    assert [case.name for case in read.cases] == ["ring", "direct"]
+
+
+def test_the_aggregator_has_a_host_of_its_own() -> None:
+    text = HOSTS.replace("2", "3") + '[collective]\nplan = "star"\nsize = "64KiB"\n'
+    read = read_experiment(text + "aggregator_host = 0\n", "a.toml")
+    figures = read.cases[0].simulate()
+    assert len(figures["ended_ps"]) == 2
+    sent = figures["sent_bytes"]
+    assert sent[0] == sent[1] + sent[2], "the aggregator sends the sum to both ranks"
+
+
+def test_training_has_a_case_for_each_plan_and_policy() -> None:
+    text = (
+        f'{HOSTS}cores = 2\n[training]\nplan = "ring"\npolicy = ["overlap", "after"]\nsteps = 2\n'
+        + LAYER.replace("gradient", "repeat = 3\ngradient")
+    )
+    read = read_experiment(text, "a.toml")
+    assert [case.name for case in read.cases] == ["ring, overlap", "ring, after"]
+    figures = read.cases[1].simulate()
+    assert figures["compute_ps"] == 9 * 10**9
+    assert figures["step_ps"][0] >= 9 * 10**9
+
+
+PIPELINE = """
+[pipeline]
+schedule = ["1f1b", "gpipe"]
+plan = "ring"
+stages = 2
+microbatches = 3
+forward = "1ms"
+backward_input = ["1ms", "2ms"]
+backward_weight = "1ms"
+activation = "1KiB"
+gradient = ["64KiB", "128KiB"]
+"""
+
+
+def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
+    hosts = HOSTS.replace("2", "4") + "cores = 2\n"
+    read = read_experiment(
+        hosts + BARE + 'switch = "cut-through"\n' + PIPELINE + "replicas = 2\n", "a.toml"
+    )
+    assert [case.name for case in read.cases] == ["1f1b, ring", "gpipe, ring"]
+    figures = read.cases[0].simulate()
+    # Stage 0 is the last to end; the two replicas exchange 64 KiB then.
+    last = max(figures["pipeline_ps"])
+    assert figures["makespan_ps"] == figures["reduced_ps"][0] == last + 65536 * 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("count =", "a.toml is not TOML: Invalid value (at end of document)"),
+        ("", 'a.toml: [hosts] lacks "count"'),
+        ("[hosts]\ncount = 2\n", 'a.toml: [hosts] lacks "rate"'),
+        (
+            '[hosts]\ncount = 0\nrate = "1Gbit"\n',
+            "a.toml: [hosts]: count and nics must be positive, not 0 and 1",
+        ),
+        (
+            '[hosts]\ncount = "two"\nrate = "1Gbit"\n',
+            "a.toml: [hosts] count: must be an integer of at least 0, not 'two'",
+        ),
+        (
+            "[hosts]\ncount = 2\nrate = 100\n",
+            "a.toml: [hosts] rate: must be text, not 100",
+        ),
+        (
+            '[hosts]\ncount = 2\nrate = "1Gb"\n',
+            "a.toml: [hosts] rate: a rate must be a number and one of bit, kbit, Mbit, Gbit, "
+            "Tbit, not '1Gb'",
+        ),
+        (
+            f"{HOSTS}core = 2\n{COLLECTIVE}",
+            'a.toml: [hosts] has no "core"; it has count, nics, rate, latency, cores, frame, '
+            "reduce_bytes_per_second, memory_bytes_per_second, memory_latency",
+        ),
+        (
+            '[hosts]\ncount = 2\nrate = "0bit"\n',
+            "a.toml: [hosts]: the rate of a NIC must be positive, not 0",
+        ),
+        (
+            f'{HOSTS}reduce_bytes_per_second = "0B"\n',
+            "a.toml: [hosts]: reduce_bytes_per_second must be positive, not 0",
+        ),
+        (
+            f"{HOSTS}cores = 0\n{COLLECTIVE}",
+            "a.toml: [hosts]: cores must be positive, not 0",
+        ),
+        (
+            f"{HOSTS}[[host]]\nnumber = 2\n{COLLECTIVE}",
+            "a.toml: [host 0]: there is no host 2: there are 2",
+        ),
+        (
+            f'{HOSTS}[[host]]\nnumber = 1\nrate = ["1Gbit", "1Gbit"]\n{COLLECTIVE}',
+            "a.toml: [host 0]: rate must have one value or 1, not 2",
+        ),
+        (
+            f'{HOSTS}[wire]\nswitch = "wet"\n{COLLECTIVE}',
+            "a.toml: [wire] switch: must be one of cut-through, ethernet, store-and-forward, "
+            "not 'wet'",
+        ),
+        (HOSTS, "a.toml: one of [collective], [training], [pipeline] is needed, not none"),
+        (
+            f"{HOSTS}{COLLECTIVE}[training]\n",
+            "a.toml: one of [collective], [training], [pipeline] is needed, not [collective] and "
+            "[training]",
+        ),
+        (
+            f'{HOSTS}[collective]\nplan = "rink"\nsize = "1KiB"\n',
+            'a.toml: [collective]: all_reduce has no plan "rink"; its plans are direct, mesh, '
+            "ring, reduce-broadcast, halving-doubling, torus, star",
+        ),
+        (
+            f'{HOSTS}[collective]\nplan = "star"\nsize = "1KiB"\n',
+            'a.toml: [collective]: the plan "star" needs an aggregator_host',
+        ),
+        (
+            f"{HOSTS}{COLLECTIVE}rank_hosts = [0, 2]\n",
+            "a.toml: [collective]: there is no host 2: there are 2",
+        ),
+        (
+            f'{HOSTS}[collective]\nplan = "ring"\nsize = "6B"\n',
+            "a.toml: [collective]: 6 bytes are not a whole number of elements of 4",
+        ),
+        (
+            f"{HOSTS}{COLLECTIVE}speed = 1\n",
+            'a.toml: [collective] has no "speed"; it has aggregator_host, rank_hosts, name, plan, '
+            "root, itemsize, segment, onset, size",
+        ),
+        (
+            f"speed = 1\n{HOSTS}{COLLECTIVE}",
+            'a.toml: the file has no "speed"; it has faults, hosts, host, wire, collective',
+        ),
+        (
+            f'faults = "link 0-5 down"\n{HOSTS}{COLLECTIVE}',
+            "a.toml: faults: there is no host 5 for 'link 0-5 down': there are 2",
+        ),
+        (
+            f"{HOSTS}{PIPELINE}replicas = 2\n",
+            "a.toml: [pipeline]: 1f1b with 2 replicas needs 4 ranks, rank_hosts has 2",
+        ),
+        (
+            f"{HOSTS}{PIPELINE.replace('stages = 2', 'stages = 3')}",
+            "a.toml: [pipeline]: backward_input must have one value or 3, not 2",
+        ),
+        (
+            f"{HOSTS}{PIPELINE.replace('1f1b', '1f2b')}",
+            "a.toml: [pipeline] schedule: must be one of auto, ready, slack, adaptra, gpipe, "
+            "1f1b, zb-h1, zb-h2, zero-bubble, interleaved, zb-v, not '1f2b'",
+        ),
+        (
+            f'{HOSTS}[training]\nplan = "ring"\n',
+            "a.toml: [training]: at least one [[training.layer]] is needed",
+        ),
+        (
+            f'{HOSTS}[training]\nplan = "ring"\nsteps = 1\n{LAYER}',
+            "a.toml: [training]: steps must be at least 2, not 1",
+        ),
+        (
+            f'{HOSTS}[training]\nplan = "ring"\n{LAYER}forwards = 1\n',
+            'a.toml: [training.layer 0] has no "forwards"; it has forward, backward, gradient, '
+            "optimizer, repeat",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_file_table_and_key(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        read_experiment(text, "a.toml")
+    assert str(raised.value) == said
+
+
+def test_a_fault_that_cannot_be_read_shows_the_grammar() -> None:
+    with pytest.raises(UsageError) as raised:
+        read_experiment(f'faults = "link 0-1 dela 1ms"\n{HOSTS}{COLLECTIVE}', "a.toml")
+    said = "a.toml: faults: cannot read the fault 'link 0-1 dela 1ms': 'dela' is none of"
+    assert str(raised.value).startswith(said)
