@@ -65,11 +65,13 @@ def _print(kind: str, rows: list[tuple[str, dict[str, Any]]]) -> None:
 
 
 def _collective_row(figures: dict[str, Any]) -> tuple[str, ...]:
-    share = figures["bound_ps"] / figures["time_ps"] if figures["time_ps"] else 1.0
+    bound_ps, time_ps = figures["bound_ps"], figures["time_ps"]
+    compared = ("", "")
+    if bound_ps is not None:
+        compared = (_time(bound_ps), f"{bound_ps / time_ps if time_ps else 1.0:.0%}")
     return (
-        _time(figures["time_ps"]),
-        _time(figures["bound_ps"]),
-        f"{share:.0%}",
+        _time(time_ps),
+        *compared,
         format_bytes(max(figures["sent_bytes"])),
         str(figures["frames"]),
         str(figures["resent_packets"]),

@@ -10,6 +10,7 @@ _operation.py   a collective's plan with sizes, cut into segments
 _execution.py   the execution of that plan, with values
 _bound.py       times that no execution can undercut
 _collective.py  one collective on an idle fabric
+_alike.py       a collective on one host that stands for all; _rotation.py has the plans
 _training.py    training steps of data-parallel ranks
 _experiment.py  experiments as TOML files, read by _toml.py; _experiment_cases.py has their kinds
 _network.py     channels of a pipeline: latency, rate, a queue in order, changes over time
@@ -17,6 +18,7 @@ _pipeline.py    pipeline plans run in their fixed order or as inputs become read
 _hybrid.py      replicas of a pipeline on the same fabric
 """
 
+from slackline.sim._alike import simulate_alike
 from slackline.sim._bound import Bound, lower_bound
 from slackline.sim._collective import CollectiveRun, simulate_collective
 from slackline.sim._events import EventQueue
@@ -56,6 +58,7 @@ __all__ = [
     "lower_bound",
     "read_experiment",
     "simulate",
+    "simulate_alike",
     "simulate_collective",
     "simulate_hybrid",
     "simulate_training",

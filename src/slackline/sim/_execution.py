@@ -9,6 +9,7 @@ from slackline.errors import UsageError
 from slackline.plan.collective import Kind
 from slackline.sim._machine import Machine
 from slackline.sim._operation import Operation, Step
+from slackline.sim._rotation import Rotation
 from slackline.sim._wires import Frame
 
 __all__ = ["Arithmetic", "Execution", "SentFrame", "Symbols"]
@@ -113,11 +114,14 @@ class Execution:
         arithmetic: Arithmetic | None = None,
         ended: Callable[[int], None] | None = None,
         record: bool = False,
+        rotation: Rotation | None = None,
     ) -> None:
         """Prepare an operation of a plan's members, each of them one of the machine's `members`.
 
         Without `members` they are the machine's first ones. `ended` is called with the plan's
-        number of each member that has ended. `record` keeps every frame in `frames`.
+        number of each member that has ended. `record` keeps every frame in `frames`. With a
+        `rotation` only the ranks of the plan's host 0 are members: they are on the machine's host 0
+        and receive their own frames to other hosts, through the ports of the machine's host 1.
         """
         plan = operation.plan
         self.operation = operation
@@ -126,15 +130,17 @@ class Execution:
         """The number of frames that were sent."""
         self._machine, self._arithmetic, self._record = machine, arithmetic, record
         self._ended = ended
-        self._of = tuple(range(plan.members)) if members is None else tuple(members)
-        if len(self._of) != plan.members or max(self._of) >= len(machine.placement):
+        self._rotation = rotation
+        count = plan.members if rotation is None else rotation.ranks_per_host
+        self._of = tuple(range(count)) if members is None else tuple(members)
+        if len(self._of) != count or max(self._of) >= len(machine.placement):
             raise UsageError(
-                f"{plan} needs {plan.members} members of {len(machine.placement)}, not {self._of}"
+                f"{plan} needs {count} members of {len(machine.placement)}, not {self._of}"
             )
-        self._members = [_Member() for _ in range(plan.members)]
-        for number in range(plan.members):
+        self._members = [_Member() for _ in range(count)]
+        for number in range(count):
             self._lay_out(number)
-        self._open = plan.members
+        self._open = count
 
     @property
     def finished(self) -> bool:
@@ -261,7 +267,13 @@ class Execution:
         machine, peer = self._machine, step.instruction.peer
         self._members[member].open_sends += 1
         self.messages += 1
-        source, target = machine.placement[self._of[member]], machine.placement[self._of[peer]]
+        source = machine.placement[self._of[member]]
+        sender, about = member, chunk
+        if self._rotation is None:
+            target = machine.placement[self._of[peer]]
+        else:
+            target = int(peer >= self._rotation.ranks_per_host)
+            peer, sender, about = self._rotation.seen_by(peer, member, chunk)
         nbytes = self.operation.payload_bytes(segment.count, partial=step.partial)
         frame = Frame(
             source,
@@ -269,7 +281,7 @@ class Execution:
             nbytes,
             self.operation.priority,
             partial(self._sent, member),
-            partial(self._arrived, peer, chunk, segment.number, (member, step.turn), segment.mine),
+            partial(self._arrived, peer, about, segment.number, (sender, step.turn), segment.mine),
         )
         sent = None
         if self._record:

@@ -1,7 +1,7 @@
 """The cases of an experiment: what each kind of table means, and the figures of a simulation."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, cast, get_args
@@ -9,13 +9,14 @@ from typing import Any, cast, get_args
 from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.plan import pipeline
-from slackline.plan.collective import Collective, generate
+from slackline.plan.collective import Collective, CollectivePlan, generate, hierarchical
+from slackline.sim._alike import check_alike, simulate_alike
 from slackline.sim._bound import lower_bound
 from slackline.sim._collective import simulate_collective
 from slackline.sim._fabric import Fabric
 from slackline.sim._hybrid import simulate_hybrid
 from slackline.sim._operation import Operation
-from slackline.sim._toml import Table, duration_ps, integer, listed, one_of, size, text
+from slackline.sim._toml import Table, boolean, duration_ps, integer, listed, one_of, size, text
 from slackline.sim._training import Layer, Policy, simulate_training
 
 __all__ = ["KINDS", "Case", "Figures"]
@@ -40,6 +41,19 @@ class _Ranks:
 
     hosts: tuple[int, ...]
     aggregator: int | None
+    per_host: int
+    placed: bool
+    """Whether the file says which hosts the ranks or an aggregator are on."""
+
+    def hierarchical(self) -> CollectivePlan:
+        """Return the hierarchical plan; UsageError where the hosts do not have equal ranks."""
+        hosts, per_host = self.hosts, self.per_host
+        alike = [hosts[first : first + per_host] for first in range(0, len(hosts), per_host)]
+        if any(len(block) != per_host or len(set(block)) > 1 for block in alike):
+            raise UsageError(
+                f"hierarchical needs {per_host} ranks on each host, not {list(self.hosts)}"
+            )
+        return hierarchical(len(alike), per_host)
 
     def placement(self, helpers: int) -> tuple[int, ...]:
         """Return the host of each member of a plan; UsageError where it lacks an aggregator."""
@@ -49,17 +63,26 @@ class _Ranks:
 
 
 def _ranks(table: Table, fabric: Fabric) -> _Ranks:
+    placed = "rank_hosts" in table or "aggregator_host" in table
     aggregator = table.take_if_there("aggregator_host", integer)
-    every = [host for host in range(len(fabric.hosts)) if host != aggregator]
+    per_host = table.take("ranks_per_host", integer, 1)
+    every = [
+        host for host in range(len(fabric.hosts)) if host != aggregator for _ in range(per_host)
+    ]
     hosts = tuple(table.take("rank_hosts", listed(integer), every))
+    if not hosts:
+        message = f"there are no ranks: ranks_per_host is {per_host}, aggregator_host {aggregator}"
+        raise table.wrong(UsageError(message))
     for host in (*hosts, aggregator or 0):
         if host >= len(fabric.hosts):
             message = f"there is no host {host}: there are {len(fabric.hosts)}"
             raise table.wrong(UsageError(message))
-    return _Ranks(hosts, aggregator)
+    return _Ranks(hosts, aggregator, per_host, placed)
 
 
-def _operation(table: Table, ranks: int) -> tuple[Callable[[str, int], Operation], Sequence[str]]:
+def _operation(
+    table: Table, ranks: int, hierarchy: Callable[[], CollectivePlan] | None = None
+) -> tuple[Callable[[str, int], Operation], Sequence[str]]:
     """Return what makes the operation of a plan and a size, and the names of the plans."""
     labels = {each.label: each for each in Collective}
     collective = labels[table.take("name", one_of(*labels), Collective.ALL_REDUCE.label)]
@@ -70,7 +93,10 @@ def _operation(table: Table, ranks: int) -> tuple[Callable[[str, int], Operation
     onset = table.take("onset", integer, 1)
 
     def make(name: str, nbytes: int) -> Operation:
-        plan = generate(collective, name, ranks, root)
+        if name == "hierarchical" and hierarchy is not None:
+            plan = hierarchy()
+        else:
+            plan = generate(collective, name, ranks, root)
         if nbytes % max(1, itemsize):
             raise UsageError(f"{nbytes} bytes are not a whole number of elements of {itemsize}")
         return Operation(
@@ -91,14 +117,22 @@ def _operation(table: Table, ranks: int) -> tuple[Callable[[str, int], Operation
 
 def _collective(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     ranks = _ranks(table, fabric)
-    make, names = _operation(table, len(ranks.hosts))
+    make, names = _operation(table, len(ranks.hosts), ranks.hierarchical)
     nbytes = table.take("size", size)
+    alike = table.take("alike", boolean, False)
+    if alike and (faults or len(set(fabric.hosts)) > 1 or ranks.placed):
+        message = "alike needs equal hosts, and neither faults, rank_hosts nor aggregator_host"
+        raise table.wrong(UsageError(message))
 
     def simulate(operation: Operation, placement: tuple[int, ...]) -> Figures:
-        run = simulate_collective(operation, fabric, placement=placement, faults=faults)
+        if alike:
+            one = replace(fabric, hosts=fabric.hosts[:1])
+            run = simulate_alike(operation, one, ranks_per_host=ranks.per_host)
+        else:
+            run = simulate_collective(operation, fabric, placement=placement, faults=faults)
         return {
             "time_ps": run.duration_ps,
-            "bound_ps": lower_bound(operation, fabric, placement).time_ps,
+            "bound_ps": None if alike else lower_bound(operation, fabric, placement).time_ps,
             "ended_ps": run.ended_ps,
             "sent_bytes": run.sent_bytes,
             "frames": run.messages,
@@ -111,6 +145,8 @@ def _collective(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
         try:
             operation = make(name, nbytes)
             placement = ranks.placement(operation.plan.helpers)
+            if alike:
+                check_alike(operation, ranks.per_host)
         except UsageError as error:
             raise table.wrong(error) from None
         cases.append(Case(name, partial(simulate, operation, placement)))
@@ -119,7 +155,7 @@ def _collective(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
 
 def _training(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     ranks = _ranks(table, fabric)
-    make, names = _operation(table, len(ranks.hosts))
+    make, names = _operation(table, len(ranks.hosts), ranks.hierarchical)
     policies = table.take("policy", listed(one_of(*get_args(Policy))), ["overlap"])
     group_bytes = table.take("group", size, 0)
     steps = table.take("steps", integer, 3)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from slackline.errors import UsageError
 from slackline.units import parse_bytes, parse_duration_ns, parse_rate
 
-__all__ = ["Table", "duration_ps", "integer", "listed", "one_of", "rate", "size", "text"]
+__all__ = ["Table", "boolean", "duration_ps", "integer", "listed", "one_of", "rate", "size", "text"]
 
 _PS_PER_NS = 1000
 _Value = TypeVar("_Value")
@@ -92,6 +92,13 @@ def integer(value: Any) -> int:
     """Return an integer that is not negative."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise UsageError(f"must be an integer of at least 0, not {value!r}")
+    return value
+
+
+def boolean(value: Any) -> bool:
+    """Return true or false."""
+    if not isinstance(value, bool):
+        raise UsageError(f"must be true or false, not {value!r}")
     return value
 
 

@@ -57,6 +57,16 @@ def test_the_aggregator_has_a_host_of_its_own() -> None:
     assert sent[0] == sent[1] + sent[2], "the aggregator sends the sum to both ranks"
 
 
+def test_a_host_that_stands_for_all_has_the_time_of_all() -> None:
+    collective = '[collective]\nplan = "hierarchical"\nsize = "96KiB"\nranks_per_host = 2\n'
+    hosts = HOSTS.replace("2", "3") + "cores = 2\n"
+    whole = read_experiment(hosts + collective, "a.toml").cases[0].simulate()
+    alike = read_experiment(hosts + collective + "alike = true\n", "a.toml").cases[0].simulate()
+    assert alike["time_ps"] == whole["time_ps"]
+    assert 3 * alike["frames"] == whole["frames"]
+    assert alike["bound_ps"] is None
+
+
 def test_training_has_a_case_for_each_plan_and_policy() -> None:
     text = (
         f'{HOSTS}cores = 2\n[training]\nplan = "ring"\npolicy = ["overlap", "after"]\nsteps = 2\n'
@@ -172,9 +182,32 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
             "a.toml: [collective]: 6 bytes are not a whole number of elements of 4",
         ),
         (
+            f"{HOSTS}{COLLECTIVE}alike = 1\n",
+            "a.toml: [collective] alike: must be true or false, not 1",
+        ),
+        (
+            f"{HOSTS}{COLLECTIVE}alike = true\nrank_hosts = [0, 1]\n",
+            "a.toml: [collective]: alike needs equal hosts, and neither faults, rank_hosts nor "
+            "aggregator_host",
+        ),
+        (
+            f"{HOSTS}{COLLECTIVE.replace('ring', 'torus')}alike = true\n",
+            "a.toml: [collective]: the ranks of all_reduce torus, 2 ranks are not alike; those of "
+            "direct, hierarchical, mesh, ring are",
+        ),
+        (
+            f"{HOSTS}{COLLECTIVE.replace('ring', 'hierarchical')}ranks_per_host = 2\n"
+            "rank_hosts = [0, 1, 0, 1]\n",
+            "a.toml: [collective]: hierarchical needs 2 ranks on each host, not [0, 1, 0, 1]",
+        ),
+        (
+            f"{HOSTS}{COLLECTIVE}ranks_per_host = 0\n",
+            "a.toml: [collective]: there are no ranks: ranks_per_host is 0, aggregator_host None",
+        ),
+        (
             f"{HOSTS}{COLLECTIVE}speed = 1\n",
-            'a.toml: [collective] has no "speed"; it has aggregator_host, rank_hosts, name, plan, '
-            "root, itemsize, segment, onset, size",
+            'a.toml: [collective] has no "speed"; it has aggregator_host, ranks_per_host, '
+            "rank_hosts, name, plan, root, itemsize, segment, onset, size, alike",
         ),
         (
             f"speed = 1\n{HOSTS}{COLLECTIVE}",

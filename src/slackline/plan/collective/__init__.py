@@ -7,6 +7,7 @@ _segments.py      the rule that cuts a chunk into segments
 _plan.py          a plan: the programs of all ranks, and one member's part of it
 _straight.py _ring.py _chain.py _halving.py _torus.py _star.py _dissemination.py
                   the algorithms
+_hierarchical.py  an all_reduce within hosts and between them, made as it is asked for
 _table.py         the table of plans: a variant is a row
 _trace.py         an order in which a plan can run, receives matched to sends
 _validate.py      the check that a plan computes its collective, or the first fault in it
@@ -19,6 +20,7 @@ from slackline.plan.collective._choose import Choice, Order, choose
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._cost import CostParameters, Estimate, estimate
 from slackline.plan.collective._grid import grid
+from slackline.plan.collective._hierarchical import hierarchical
 from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
 from slackline.plan.collective._measured import Timing, fastest
 from slackline.plan.collective._plan import CollectivePlan, Part, Program
@@ -57,6 +59,7 @@ __all__ = [
     "fastest",
     "generate",
     "grid",
+    "hierarchical",
     "names",
     "part",
     "split",

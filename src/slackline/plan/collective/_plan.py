@@ -1,6 +1,6 @@
 """A plan of a collective: the list of instructions of each rank, as data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slackline.errors import UsageError
@@ -29,7 +29,7 @@ class CollectivePlan:
     chunks: int
     root: int | None = None
     """The root rank of a rooted collective, else None."""
-    programs: tuple[Program, ...]
+    programs: Sequence[Program]
     """One program for each rank, then one for each helper."""
     rank_ordered: bool
     """Whether the plan reduces in rank order, ((x0 op x1) op x2) ..., which fixes the bits."""

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from slackline.plan.collective._instruction import Instruction, Kind
 
-__all__ = ["all_reduce_torus", "torus_shape"]
+__all__ = ["all_reduce_torus", "torus_program", "torus_shape"]
 
 
 def torus_shape(ranks: int) -> tuple[int, int]:
@@ -31,13 +31,22 @@ def torus_shape(ranks: int) -> tuple[int, int]:
 
 def all_reduce_torus(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
     """Yield a rank's instructions: reduce along row and column, spread along column and row."""
-    rows, columns = torus_shape(ranks)
+    return torus_program(rank, *torus_shape(ranks))
+
+
+def torus_program(
+    rank: int, rows: int, columns: int, *, first_row: int = 0
+) -> Iterator[Instruction]:
+    """Yield the instructions of a rank of a torus with so many rows and columns.
+
+    Chunks of one column are listed from that of `first_row` on.
+    """
     row, column = divmod(rank, columns)
     right, left = row * columns + (column + 1) % columns, row * columns + (column - 1) % columns
     down, up = (row + 1) % rows * columns + column, (row - 1) % rows * columns + column
 
     def of_column(where: int) -> list[int]:
-        return [each * columns + where % columns for each in range(rows)]
+        return [(first_row + each) % rows * columns + where % columns for each in range(rows)]
 
     def of_row(where: int) -> int:
         return where % rows * columns + column

@@ -1,0 +1,70 @@
+"""The hierarchical all_reduce: within each host, then between hosts, then within each host again.
+
+Rank h * q + j is rank j of host h, of q ranks each. The rank reduces part j of the buffer with the
+ranks of its host, round a ring in memory; then with rank j of all other hosts, round a ring over
+the network; the result goes back the same way. So the plan is a torus whose rows are hosts:
+
+    host 0    0 - 1 - 2 -     in memory
+              |   |   |       over the network, q rings side by side
+    host 1    3 - 4 - 5 -
+
+2 (p - 1) / p S bytes leave each of p hosts, as few as for one rank a host, and each rank adds
+(n - 1) / n S of them. Programs are made when they are asked for: with thousands of ranks nothing
+but the programs in use is in memory.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from slackline.errors import UsageError
+from slackline.plan.collective._collective import Collective
+from slackline.plan.collective._plan import CollectivePlan, Program
+from slackline.plan.collective._torus import torus_program
+
+__all__ = ["hierarchical"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Programs(Sequence[Program]):
+    """The programs of all ranks of a torus, each made when it is asked for."""
+
+    rows: int
+    columns: int
+
+    def __len__(self) -> int:
+        return self.rows * self.columns
+
+    @overload
+    def __getitem__(self, rank: int) -> Program: ...
+    @overload
+    def __getitem__(self, rank: slice) -> tuple[Program, ...]: ...
+    def __getitem__(self, rank: int | slice) -> Program | tuple[Program, ...]:
+        ranks = range(len(self))[rank]
+        if isinstance(ranks, range):
+            return tuple(map(self.__getitem__, ranks))
+        # Each host lists the chunks from its own on, so that all hosts are alike.
+        row = ranks // self.columns
+        return tuple(torus_program(ranks, self.rows, self.columns, first_row=row))
+
+    def __iter__(self) -> Iterator[Program]:
+        return (self[rank] for rank in range(len(self)))
+
+
+def hierarchical(hosts: int, ranks_per_host: int) -> CollectivePlan:
+    """Return the all_reduce over hosts with the same number of ranks each, ranks host by host.
+
+    Raises UsageError where one of the numbers is not positive.
+    """
+    for name, value in (("hosts", hosts), ("ranks_per_host", ranks_per_host)):
+        if value < 1:
+            raise UsageError(f"{name} must be a positive integer, not {value}")
+    ranks = hosts * ranks_per_host
+    return CollectivePlan(
+        name="hierarchical",
+        collective=Collective.ALL_REDUCE,
+        ranks=ranks,
+        chunks=ranks,
+        programs=_Programs(hosts, ranks_per_host),
+        rank_ordered=ranks == 1,
+    )

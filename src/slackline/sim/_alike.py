@@ -1,0 +1,60 @@
+"""A collective on one host that stands for all, where the ranks of all hosts are alike.
+
+On equal hosts that begin together, a host receives frames at the times at which it sends them: what
+host 0 sends to host a is what host 0 receives from host -a.
+"""
+
+from dataclasses import replace
+
+from slackline.errors import UsageError
+from slackline.sim._collective import CollectiveRun
+from slackline.sim._execution import Execution
+from slackline.sim._fabric import Fabric
+from slackline.sim._machine import LIMIT_PS, Machine
+from slackline.sim._operation import Operation
+from slackline.sim._rotation import Rotation
+
+__all__ = ["check_alike", "simulate_alike"]
+
+
+def check_alike(operation: Operation, ranks_per_host: int) -> Rotation:
+    """Return the rotation of an operation; UsageError where its ranks or chunks are not alike."""
+    rotation = Rotation.of(operation.plan, ranks_per_host)
+    counts = set(operation.chunk_counts)
+    if len(counts) > 1:
+        raise UsageError(
+            f"all chunks must be equal, not of {min(counts)} to {max(counts)} elements: "
+            f"{operation.count} elements are cut into {operation.plan.chunks} chunks"
+        )
+    return rotation
+
+
+def simulate_alike(
+    operation: Operation, fabric: Fabric, *, ranks_per_host: int = 1, limit_ps: int = LIMIT_PS
+) -> CollectiveRun:
+    """Execute the part of one host in a plan that is alike on all hosts.
+
+    The result is that of `simulate_collective` with rank i on host i // ranks_per_host, at a
+    fraction of the events; figures of ranks and hosts are those of host 0. `fabric` has one host,
+    which stands for all of them. Raises UsageError where the ranks or the chunks are not alike.
+    """
+    rotation = check_alike(operation, ranks_per_host)
+    if len(fabric.hosts) != 1:
+        raise UsageError(f"the fabric must have the one host of all, not {len(fabric.hosts)}")
+    # The ports of the second host receive the frames that host 0 gets from other hosts.
+    both = replace(fabric, hosts=fabric.hosts * 2)
+    machine = Machine(both, (0,) * ranks_per_host, limit_ps=limit_ps)
+    execution = Execution(machine, operation, rotation=rotation)
+    for member in range(ranks_per_host):
+        machine.events.at(0, execution.begin, member)
+    machine.run(lambda: execution.finished)
+    return CollectiveRun(
+        ended_ps=tuple(map(execution.ended_ps, range(ranks_per_host))),
+        values=(),
+        frames=(),
+        messages=execution.messages,
+        sent_bytes=tuple(machine.wires.sent_bytes[:1]),
+        received_bytes=tuple(machine.wires.received_bytes[1:]),
+        resent_packets=0,
+        events=machine.events.executed,
+    )
