@@ -59,7 +59,7 @@ def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
 def test_the_readme_says_which_rows_lose() -> None:
     rows = table("README.md", "| | measured | |")
     below = re.compile(r"\*\*0\.\d+\*\* times the speed")
-    assert [verdict for _, measured, verdict in rows if below.match(measured)] == ["loses", "loses"]
+    assert {verdict for _, measured, verdict in rows if below.match(measured)} == {"loses"}
     assert [verdict for *_, verdict in rows].count("loses") >= 3
 
 
