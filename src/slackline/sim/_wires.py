@@ -220,6 +220,7 @@ class Wires:
         trip_ps = self._fabric.hosts[frame.target].latency_ps
         trip_ps += self._fabric.latency_ps(frame.target, frame.source)
         trip_ps += self._conditions.delay_ps(piece.path)
+        trip_ps += self._conditions.delay_ps((frame.target, frame.source, piece.nic))
         self.resent_packets += lost
         again = _Piece(frame, lost, nbytes, again=True)
         self._events.at(tail_ps + trip_ps, self._queue, again, frame.priority)

@@ -101,10 +101,16 @@ def test_a_lost_packet_is_sent_again_a_round_trip_later() -> None:
     """Send a frame of one packet: every loss costs a round trip and the frame's own time."""
     message = Operation(plan=generate(Collective.POINT_TO_POINT, "direct", 2, 0), count=1024)
     fabric = Fabric.uniform(2, rate_bps=RATE, latency_ps=5 * US)
-    lossy = simulate_collective(message, fabric, faults=parse_all("link 0>1 loss 90%"))
-    attempt_ps = SEGMENT * BYTE_PS + 20 * US
-    assert lossy.resent_packets > 1
-    assert lossy.ended_ps[1] == lossy.resent_packets * attempt_ps + SEGMENT * BYTE_PS + 10 * US
+    for delay_ps, faults in (
+        (0, "link 0>1 loss 90%"),
+        (2 * MS, "link 0>1 loss 90% delay 2ms; link 1>0 delay 3ms"),
+    ):
+        lossy = simulate_collective(message, fabric, faults=parse_all(faults))
+        back_ps = 3 * MS if delay_ps else 0
+        attempt_ps = SEGMENT * BYTE_PS + 20 * US + delay_ps + back_ps
+        assert lossy.resent_packets > 1
+        arrived_ps = SEGMENT * BYTE_PS + 10 * US + delay_ps
+        assert lossy.ended_ps[1] == lossy.resent_packets * attempt_ps + arrived_ps
 
 
 def test_corrupt_packets_are_lost_packets() -> None:
@@ -140,6 +146,13 @@ def test_a_rank_becomes_slow_in_the_middle_of_a_reduction() -> None:
     host = Host(rates_bps=(RATE,), reduce_bytes_per_second=10**9)
     slow = run("rank 1 slow 2x from 5us", hosts=(host, host))
     assert slow.duration_ps == HEALTHY_PS + (904 + 2 * (4096 - 904)) * 1000
+
+
+def test_a_rank_becomes_fast_again_in_the_middle_of_a_reduction() -> None:
+    """Begin at 4096 ns at half the speed: until 5000 ns 452 of 4096 ns of work are done."""
+    host = Host(rates_bps=(RATE,), reduce_bytes_per_second=10**9)
+    slow = run("rank 1 slow 2x for 5us", hosts=(host, host))
+    assert slow.ended_ps[0] == 5000 * 1000 + (4096 - 452) * 1000 + SEGMENT * BYTE_PS
 
 
 def test_a_rank_that_stands_still_goes_on_later() -> None:
