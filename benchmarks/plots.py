@@ -26,10 +26,10 @@ _NUMBER = re.compile(r"\d[\d,]*\.?\d*")
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """One figure: columns of one table."""
+    """A figure: columns of a table."""
 
     name: str
-    """Of the file, without its ending."""
+    """The name of the file, without its ending."""
     page: str
     """The page with the table, within the repository."""
     head: str

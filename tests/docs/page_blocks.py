@@ -33,10 +33,10 @@ _TEST = re.compile(r"^<!-- test: (.+) -->$")
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One fenced block."""
+    """A fenced block of a page."""
 
     page: str
-    """Its path within the repository."""
+    """The page's path within the repository."""
     line: int
     language: str
     title: str
@@ -54,7 +54,7 @@ class Block:
 
     @property
     def elsewhere(self) -> str:
-        """The path whose tests execute the commands; "" where the block itself is executed."""
+        """Return the path of the tests of the commands; "" where the block itself is executed."""
         path, separator, _ = self.test.removeprefix("elsewhere ").partition(": ")
         return path if separator and self.test.startswith("elsewhere ") else ""
 
@@ -64,7 +64,7 @@ class Block:
 
     @property
     def need(self) -> str:
-        """One of NEEDS, or ""."""
+        """Return the requirement of the block: one of NEEDS, or ""."""
         words = self.test.split()
         return words[1] if self.slow and len(words) > 1 else ""
 

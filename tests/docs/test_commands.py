@@ -1,10 +1,11 @@
-"""Every command of the pages does what the page says, and every block is marked as what it is."""
+"""Tests that every command of the pages works, and that every block is marked as what it is."""
 
 import ast
 import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,20 +23,20 @@ from slackline.errors import UsageError
 from slackline.lab import require
 
 SECONDS = 300
-"""For one block: there so that a hang is found."""
-LINKED = ("Makefile", "benchmarks", "examples", ".venv")
-"""What commands of the pages use of the repository."""
+"""The limit for one block, by which a hang is found."""
+LINKED = ("Makefile", "benchmarks", "examples", "native", ".venv")
+"""The parts of the repository that commands of the pages use."""
 PROGRAM = re.compile(
     r"(\$ )?(\w+=\S+ )*(slackline|make|torchrun|pip|python3?|apt|\.venv/bin/\w+)( |$)"
 )
-"""How a line begins that is a command."""
+"""The beginning of a line that is a command."""
 
 EVERY = [block for page in PAGES for block in blocks(page)]
 COMMANDS = [block for block in EVERY if block.commands]
 
 
 def pages(*, slow: bool, need: str = "") -> list[str]:
-    """The pages with blocks of this kind."""
+    """Return the pages with blocks of this kind."""
     found = {
         block.page
         for block in COMMANDS
@@ -46,39 +47,41 @@ def pages(*, slow: bool, need: str = "") -> list[str]:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
-    """A reader's directory: with links to the parts of the repository that commands use."""
+    """Make a reader's directory, with links to the parts of the repository that commands use."""
     for name in LINKED:
         (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "tests" / "golden").mkdir(parents=True)
+    # `make` is to take the environment as it is: tests run in the one that it would make.
+    make = tmp_path / "bin" / "make"
+    make.parent.mkdir()
+    make.write_text(f'#!/bin/sh\nexec {shutil.which("make")} -o .venv/.package "$@"\n')
+    make.chmod(0o755)
     return tmp_path
 
 
 def execute(block: Block, desk: Path) -> str:
-    """Return what the block's commands print; they and what they have started are gone then."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    process = subprocess.Popen(
+    """Return the output of the block's commands; no process of theirs is left."""
+    path = f"{desk / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", block.body],
         cwd=desk,
-        # `make` is to take the environment as it is: tests run in the one that it would make.
-        env={**os.environ, "PATH": path, "COLUMNS": "200", "MAKEFLAGS": "-o setup"},
+        env={**os.environ, "PATH": path, "COLUMNS": "200"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-    )
-    try:
-        printed, _ = process.communicate(timeout=SECONDS)
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # all have ended by themselves
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    ) as process:
+        try:
+            printed, _ = process.communicate(timeout=SECONDS)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # all have ended by themselves
+                os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, f"{block.place} ended with {process.returncode}:\n{printed}"
     return printed
 
 
 def compare(shown: Block, printed: str) -> None:
-    """The lines shown are among those printed, in this order; "…" stands for anything."""
+    """Assert that the lines shown are printed in this order; "…" stands for anything."""
     rest = iter(printed.splitlines())
     for line in shown.body.splitlines():
         pattern = re.compile(re.escape(line.strip()).replace("…", ".*"))
@@ -88,7 +91,7 @@ def compare(shown: Block, printed: str) -> None:
 
 
 def follow(page: str, desk: Path, *, slow: bool, need: str = "") -> None:
-    """Do as a reader does: write the files, execute the commands in order, look at the output."""
+    """Do as a reader does: write the files, execute the commands in order, compare the output."""
     printed: str | None = None
     for block in EVERY:
         if block.page != page:
@@ -137,7 +140,7 @@ def test_the_commands_of_a_page_that_simulate(page: str, desk: Path) -> None:
 
 
 def words_of(body: str) -> Iterator[list[str]]:
-    """The words of each `slackline` command in a block, without what the shell does with it."""
+    """Yield the words of each `slackline` command in a block, without redirections and `&`."""
     for line in body.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if "slackline" not in words:

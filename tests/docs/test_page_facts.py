@@ -1,4 +1,4 @@
-"""The pages agree with one another and with the code: links, figures, messages, examples."""
+"""Tests that the pages agree with each other and with the code: links, figures, messages."""
 
 import importlib.util
 import re
@@ -102,7 +102,7 @@ def plots() -> ModuleType:
 
 
 def test_the_figures_show_the_numbers_of_their_tables(plots: ModuleType) -> None:
-    """After a change of a table, `make plots` draws its figure again."""
+    """Run `make plots` after a change of a table: it draws the figures again."""
     stale = [plot.name for plot in plots.PLOTS if plots.shown(plot.name) != plots.data(plot)]
     assert stale == []
 

@@ -1,4 +1,4 @@
-"""The site of `make docs`: it is built without a warning, and needs nothing from elsewhere."""
+"""Tests of the site of `make docs`: no warning, and no file from elsewhere."""
 
 import json
 import re

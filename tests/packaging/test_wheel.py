@@ -1,4 +1,4 @@
-"""The wheel and the source distribution: what they say, what they hold, and that they work."""
+"""Tests of the wheel and of the source distribution: metadata, contents, a first collective."""
 
 import email
 import importlib.util
@@ -19,13 +19,13 @@ import slackline
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FIRST_COLLECTIVE_SECONDS = 60
-"""From the end of `pip install` to the end of the first collective."""
+"""The limit from the end of `pip install` to the end of the first collective."""
 OFFLINE = ["unshare", "--map-root-user", "--net"]
-"""Runs a command without a network."""
+"""The beginning of a command that runs without a network."""
 
 
 def run(*command: str, cwd: Path = ROOT, seconds: float = 900) -> str:
-    """Return what the command prints; it must succeed."""
+    """Return the output of a command that succeeds."""
     result = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
     )
@@ -63,7 +63,7 @@ def test_the_metadata_are_the_project_s(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source distribution, made without a network."""
+    """Make the source distribution, without a network."""
     folder = tmp_path_factory.mktemp("sources")
     build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(folder)]
     run(*OFFLINE, *build, str(ROOT))
@@ -81,7 +81,7 @@ def test_the_source_distribution_holds_the_sources_alone(sources: Path) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that is built from the source distribution, without a network, and repaired."""
+    """Build the wheel from the source distribution, without a network, and repair it."""
     plain_folder = tmp_path_factory.mktemp("plain")
     build = [
         sys.executable,
