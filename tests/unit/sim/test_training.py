@@ -1,6 +1,7 @@
 """Simulated training steps: what overlaps, what is exposed, and what cannot be beaten."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -82,6 +83,23 @@ def test_a_step_that_waits_for_all_is_late_where_one_that_waits_for_its_own_is_n
     assert buckets.exposed_ps[0] == (behind_ps,) * 2
     # The next forward pass of layer 0 needs nothing and takes 10 us of that time.
     assert overlap.exposed_ps[0] == (behind_ps - 10 * US,) * 2
+
+
+def test_buckets_update_nothing_before_all_gradients_are_there() -> None:
+    """Wait for layer 1's gradient, although layer 0's comes sooner, over a NIC of its own."""
+    model = layers(64, 64 * 1024)
+    model[0] = replace(model[0], optimizer_ps=10 * US)
+    host = Host(rates_bps=(8 * 10**9,) * 2, cores=2)
+    run = simulate_training(
+        model,
+        Fabric(hosts=(host, host)),
+        all_reduce(2, "direct", segment_bytes=64 * 1024),
+        steps=2,
+        policy="buckets",
+    )
+    behind_ps = 64 * 1024 * 1000 - 20 * US
+    assert run.exposed_ps[0] == (behind_ps,) * 2
+    assert run.step_ps == (60 * US + behind_ps + 10 * US,)
 
 
 def test_the_gradient_that_is_needed_first_overtakes_those_before_it() -> None:
