@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,21 +62,25 @@ def desk(tmp_path: Path) -> Path:
 def execute(block: Block, desk: Path) -> str:
     """Return the output of the block's commands; no process of theirs is left."""
     path = f"{desk / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    with subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", block.body],
-        cwd=desk,
-        env={**os.environ, "PATH": path, "COLUMNS": "200"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    # A file and not a pipe: a program that a failed block leaves behind would keep a pipe open.
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", block.body],
+            cwd=desk,
+            env={**os.environ, "PATH": path, "COLUMNS": "200"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
-            printed, _ = process.communicate(timeout=SECONDS)
+            process.wait(SECONDS)
         finally:
             with contextlib.suppress(ProcessLookupError):  # all have ended by themselves
                 os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        printed = output.read()
     assert process.returncode == 0, f"{block.place} ended with {process.returncode}:\n{printed}"
     return printed
 
