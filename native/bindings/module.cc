@@ -298,15 +298,17 @@ NB_MODULE(_native, m) {
       .def(
           "add_rail",
           [](Engine& e, int link, int rail, const std::string& kind, int fd, std::uint32_t job,
-             bool checksums, std::string name) {
-            e.add_rail(link, rail, rail_kind(kind), fd, job, checksums, std::move(name));
+             bool checksums, std::string name, std::size_t most_packet_bytes) {
+            e.add_rail(link, rail, rail_kind(kind), fd, job, checksums, std::move(name),
+                       most_packet_bytes);
           },
           "link"_a, "rail"_a, "kind"_a, "fd"_a, "job"_a, "checksums"_a = true, "name"_a = "",
-          nb::call_guard<nb::gil_scoped_release>(),
+          "most_packet_bytes"_a = 65'535, nb::call_guard<nb::gil_scoped_release>(),
           "Takes ownership of the connected socket `fd` of `kind` tcp or udp. `rail` is its index "
           "in "
           "the link, the same at both ends: a rail that has it is replaced. `job` is the code that "
-          "every frame on it carries; `checksums` tells whether its payloads carry one.")
+          "every frame on it carries; `checksums` tells whether its payloads carry one. "
+          "`most_packet_bytes` bounds the payload of a UDP packet below what this end's NIC takes.")
       .def("drop_rail", &Engine::drop_rail, "link"_a, "rail"_a, "reason"_a,
            nb::call_guard<nb::gil_scoped_release>(),
            "End a rail as if it had failed; what it had not delivered goes over the others.")

@@ -309,9 +309,9 @@ class Engine:
         With `redial` the link outlives its rails, and operations wait for a new one.
         """
 
-    def add_rail(self, link: int, rail: int, kind: str, fd: int, job: int, checksums: bool = True, name: str = '') -> None:
+    def add_rail(self, link: int, rail: int, kind: str, fd: int, job: int, checksums: bool = True, name: str = '', most_packet_bytes: int = 65535) -> None:
         """
-        Takes ownership of the connected socket `fd` of `kind` tcp or udp. `rail` is its index in the link, the same at both ends: a rail that has it is replaced. `job` is the code that every frame on it carries; `checksums` tells whether its payloads carry one.
+        Takes ownership of the connected socket `fd` of `kind` tcp or udp. `rail` is its index in the link, the same at both ends: a rail that has it is replaced. `job` is the code that every frame on it carries; `checksums` tells whether its payloads carry one. `most_packet_bytes` bounds the payload of a UDP packet below what this end's NIC takes.
         """
 
     def drop_rail(self, link: int, rail: int, reason: str) -> None:

@@ -63,9 +63,9 @@ class Engine final : public FrameSink {
   int add_link(std::string name, bool redial = false, std::uint32_t first_sequence = 1);
   // Add a rail to a link and take ownership of `fd`. `rail` is the rail's index, the same at both
   // ends; an existing rail with that index is replaced. `job` is the job code that every frame
-  // carries.
+  // carries. `most_packet_bytes` limits the payload of a UDP packet to what the peer's NIC takes.
   void add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t job, bool checksums = true,
-                std::string name = {});
+                std::string name = {}, std::size_t most_packet_bytes = 65'535);
   void drop_rail(int link, int rail, const std::string& reason);
   void unreachable(int link, const std::string& reason);
   void set_fault(int link, int rail, const std::optional<FaultState>& state);

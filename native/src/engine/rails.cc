@@ -19,13 +19,13 @@ const char* name_of(RailKind kind) { return kind == RailKind::kTcp ? "tcp" : "ud
 }  // namespace
 
 void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t job, bool checksums,
-                      std::string name) {
+                      std::string name, std::size_t most_packet_bytes) {
   const Lock lock = lock_for_post();
   std::unique_ptr<WireRail> wire;
   if (kind == RailKind::kTcp) {
     wire = std::make_unique<StreamRail>(fd, job, checksums, leaves_host(fd));
   } else {
-    wire = std::make_unique<UdpRail>(fd, job);
+    wire = std::make_unique<UdpRail>(fd, job, most_packet_bytes);
   }
   if (links_.empty()) return;  // the engine is closed; the rail has closed the descriptor
   Link& target = *links_.at(static_cast<std::size_t>(link));

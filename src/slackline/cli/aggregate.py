@@ -18,7 +18,8 @@ def aggregate(
     listen: Annotated[
         str,
         typer.Option(
-            help="Listen at this address and port: 10.0.0.9:7000, or 0.0.0.0:7000 for all."
+            help="Listen at this address and port: 10.0.0.9:7000, [fd00::9]:7000, or [::]:7000 for "
+            "all."
         ),
     ],
     workers: Annotated[int, typer.Option(help="Accept up to this many workers in a group.")],
@@ -59,8 +60,8 @@ def aggregate(
     ] = None,
 ) -> None:
     """Reduce for the workers that name this address in SLACKLINE_AGGREGATOR, until Ctrl-C."""
+    from slackline.nic._addresses import parse_address, show_address
     from slackline.nic._aggregator import Aggregator, AggregatorOptions
-    from slackline.nic._paths import parse_address
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("slackline.nic").setLevel(logging.WARNING)
@@ -93,7 +94,7 @@ def aggregate(
         how += f", sums by the {nic}"
     keyed = "with a key" if key else "without a key: whoever reaches it may use it"
     print(
-        f"listening at {host}:{port} for groups of up to {workers} workers, "
+        f"listening at {show_address(host, port)} for groups of up to {workers} workers, "
         f"{format_bytes(parse_bytes(memory))} each, {how}, {keyed}",
         flush=True,
     )

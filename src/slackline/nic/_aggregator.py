@@ -17,10 +17,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import slackline._native as _native
 from slackline.env import NICS
 from slackline.errors import SlacklineError, UsageError
+from slackline.nic._addresses import local_interfaces, show_address
 from slackline.nic._ask import Ask, Offer, Proof, meeting_of, read_record
 from slackline.nic._circuit_nic import Nodes
 from slackline.nic._device import Carrier
@@ -29,7 +31,6 @@ from slackline.nic._keeper import Keeper
 from slackline.nic._line import Line, control_by, ready
 from slackline.nic._network import Network
 from slackline.nic._options import NicOptions
-from slackline.nic._paths import local_interfaces
 from slackline.nic._plans import STAR, compile_program
 from slackline.nic._rendezvous import Meeting, Record, read_key
 from slackline.plan.collective import Collective, part
@@ -55,7 +56,7 @@ class AggregatorOptions:
     """Options of an aggregation node."""
 
     host: str
-    """The address to listen at; "0.0.0.0" listens at all addresses."""
+    """The address to listen at; "0.0.0.0" listens at all IPv4 addresses, "::" at all addresses."""
     port: int
     """The port to listen at; 0 lets the system choose."""
     workers: int
@@ -110,11 +111,10 @@ class Aggregator:
         self._key = read_key(options.key)
         self._interfaces = _interfaces(options.host)
         try:
-            self._socket = socket.create_server((options.host, options.port), backlog=_BACKLOG)
+            self._socket = _listen(options.host, options.port)
         except OSError as error:
-            raise UsageError(
-                f"cannot listen at {options.host}:{options.port}: {error.strerror or error}"
-            ) from error
+            where = show_address(options.host, options.port)
+            raise UsageError(f"cannot listen at {where}: {error.strerror or error}") from error
         if options.congestion:
             control_by(self._socket, options.congestion)
         self._keeper = Keeper()
@@ -326,18 +326,31 @@ class Service:
                 self.end("every worker has closed the group")
 
 
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at a host's address; "::" takes IPv4 connections too."""
+    family, _, _, _, where = _resolved(host, port)
+    dual = where[0] == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server(where, family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
+
+
 def _interfaces(host: str) -> tuple[str, ...]:
     """Return the interfaces that links may use: the one with this address, or () for all."""
     try:
-        address = socket.gethostbyname(host)
+        address = str(_resolved(host, 0)[4][0]).partition("%")[0]
     except OSError as error:
         raise UsageError(f"{host!r} is no address to listen at: {error}") from error
-    if address == "0.0.0.0":
+    if address in ("0.0.0.0", "::"):
         return ()
     for interface in local_interfaces(()):
         if interface.address == address:
             return (f"{address}/{interface.prefix}",)
     raise UsageError(f"{host!r} is not an address of this host")
+
+
+def _resolved(host: str, port: int) -> tuple[Any, ...]:
+    """Return the first answer of getaddrinfo for a host, an IPv4 one if there is any."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return min(found, key=lambda each: each[0] != socket.AF_INET)
 
 
 def _texts(value: object) -> tuple[str, ...]:

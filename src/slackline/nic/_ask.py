@@ -28,7 +28,7 @@ from slackline.nic._rendezvous import Meeting, Record, to_record
 
 __all__ = ["MOST_WORKERS", "Ask", "Offer", "Proof", "meeting_of", "read_record", "write_record"]
 
-PROTOCOL = 1
+PROTOCOL = 2
 MOST_WORKERS = 255
 _NONCE_LETTERS = 64
 
@@ -71,7 +71,8 @@ class Offer:
     record: Record | None = None
 
     def write(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        told = None if self.record is None else self.record.told()
+        return json.dumps({**vars(self), "record": told}, separators=(",", ":")).encode()
 
     @classmethod
     def read(cls, payload: bytes) -> Offer:
@@ -134,7 +135,7 @@ def meeting_of(key: bytes, offer: Offer, workers: tuple[Record, ...]) -> Meeting
 
 def write_record(record: Record) -> bytes:
     """Return an endpoint descriptor as JSON text."""
-    return json.dumps(asdict(record)).encode()
+    return json.dumps(record.told(), separators=(",", ":")).encode()
 
 
 def read_record(payload: bytes) -> Record:

@@ -10,15 +10,17 @@ udp   A pair of UDP sockets is the rail. The TCP socket stays open as a companio
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import slackline._native as _native
 from slackline.errors import LinkError
+from slackline.nic._addresses import Interface, to_rows
 from slackline.nic._handshake import Session
 from slackline.nic._keeper import Keeper
 from slackline.nic._line import control_by, ready
@@ -28,6 +30,14 @@ from slackline.nic._relay import Relay
 from slackline.nic._tls import Identity
 
 __all__ = ["Carrier", "Site", "TermsMaker", "carry"]
+
+_NAME_BYTES = 16
+_LONGEST_PACKET = 65535
+_MTU = {
+    socket.AF_INET: (socket.IPPROTO_IP, 14, 28),
+    socket.AF_INET6: (socket.IPPROTO_IPV6, 24, 48),
+}
+"""The socket options IP_MTU and IPV6_MTU, and the bytes of the headers of a UDP packet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +51,8 @@ class Site:
     """The engine's certificate; None without TLS."""
     relay: Relay | None
     """The TLS proxy; None without TLS."""
+    interfaces: Callable[[], tuple[Interface, ...]]
+    """A function that returns the addresses and ports of the engine's listener."""
     congestion: str = ""
     """The TCP congestion control of TCP rails; empty takes the system's default."""
 
@@ -82,7 +94,8 @@ class TermsMaker:
     """
 
     def __init__(self, site: Site, kind: str, sock: socket.socket) -> None:
-        self._engine, self._kind, self._sock = site.engine, kind, sock
+        self._engine, self._interfaces = site.engine, site.interfaces
+        self._kind, self._sock = kind, sock
         self._udp: socket.socket | None = None
 
     def __enter__(self) -> Self:
@@ -98,17 +111,25 @@ class TermsMaker:
         if self._kind == "shm":
             terms = Terms(arena_bytes=engine.arena_bytes, ring=engine.new_ring())
             return terms, (engine.arena_fd, engine.doorbell_fd)
+        if self._kind == "news":
+            return Terms(interfaces=json.dumps(to_rows(self._interfaces()))), ()
         if self._kind != "udp":
             return Terms(), ()
-        self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._udp.bind((self._sock.getsockname()[0], 0))
-        return Terms(port=self._udp.getsockname()[1]), ()
+        host, _, *rest = self._sock.getsockname()
+        self._udp = socket.socket(self._sock.family, socket.SOCK_DGRAM)
+        device = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _NAME_BYTES)
+        if device.strip(b"\0") and not any(rest):
+            self._udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
+        self._udp.bind((host, 0, *rest))
+        port = self._udp.getsockname()[1]
+        return Terms(port=port, packet_bytes=_packet_bytes(self._sock)), ()
 
     def take_udp(self, port: int) -> socket.socket:
         """Return the UDP socket, connected to `port` of the peer's host; the caller owns it."""
         assert self._udp is not None
         self._udp.setblocking(False)
-        self._udp.connect((self._sock.getpeername()[0], port))
+        host, _, *rest = self._sock.getpeername()
+        self._udp.connect((host, port, *rest))
         udp, self._udp = self._udp, None
         return udp
 
@@ -135,7 +156,8 @@ def carry(
         if plan.kind == "shm":
             _carry_memory(site, link, sock, session, undo)
             return carrier
-        name = f"{plan.kind} {sock.getsockname()[0]}>{sock.getpeername()[0]}"
+        name = f"{plan.kind} {_shown(sock.getsockname())}>{_shown(sock.getpeername())}"
+        most = min(session.ours.packet_bytes, session.theirs.packet_bytes)
         rail: socket.socket = sock
         if site.congestion and plan.kind != "udp":
             control_by(sock, site.congestion)
@@ -149,7 +171,7 @@ def carry(
             rail = site.relay.add(sock, carrier.broke)
         undo.pop_all()
         site.engine.add_rail(
-            link, plan.index, plan.kind, rail.detach(), session.job, checksums, name
+            link, plan.index, plan.kind, rail.detach(), session.job, checksums, name, most
         )
     return carrier
 
@@ -168,6 +190,18 @@ def _carry_memory(
         site.engine.add_shm_rail(link, arena, size, doorbell, control, ours.ring, theirs.ring)
     except ValueError as error:
         raise LinkError(str(error)) from error
+
+
+def _shown(address: tuple[Any, ...]) -> str:
+    """Return the host of a socket address, with its device for a link-local one: "fe80::1%eth0"."""
+    host, scope = str(address[0]).partition("%")[0], address[3] if len(address) > 3 else 0
+    return f"{host}%{socket.if_indextoname(scope)}" if scope else host
+
+
+def _packet_bytes(sock: socket.socket) -> int:
+    """Return the largest UDP payload in bytes that the path of a TCP socket takes unfragmented."""
+    level, option, headers = _MTU[socket.AddressFamily(sock.family)]
+    return max(0, min(_LONGEST_PACKET, sock.getsockopt(level, option)) - headers)
 
 
 async def _watch_life_line(sock: socket.socket, carrier: Carrier) -> None:

@@ -18,10 +18,10 @@ from dataclasses import replace
 from functools import partial
 
 from slackline.errors import SlacklineError
+from slackline.nic._addresses import Interface, family_of, socket_address
 from slackline.nic._keeper import Keeper
 from slackline.nic._line import Line, ready
 from slackline.nic._messages import Hello, parse
-from slackline.nic._paths import Interface
 
 __all__ = ["Door", "Greet", "unix_name"]
 
@@ -40,14 +40,22 @@ SlacklineError when the other end fails to authenticate itself."""
 
 
 class Door:
-    """The listener of an engine: TCP ports and an abstract Unix socket.
+    """The listener of an engine: a TCP port on each of its addresses, and an abstract Unix socket.
 
     An abstract name needs no file, so nothing remains after the process ends.
     """
 
-    def __init__(self, engine: str, interfaces: Sequence[Interface], *, chosen: bool) -> None:
-        """Listen on `interfaces` if the user has chosen them, else on every address of the host."""
+    def __init__(self, engine: str, interfaces: Sequence[Interface]) -> None:
+        """Listen on the addresses of `interfaces` and on no other; raise OSError if one is gone."""
         self.unix_name = unix_name(engine)
+        self.interfaces: tuple[Interface, ...] = ()
+        """The addresses with their ports. A change replaces the tuple."""
+        self.published: tuple[Interface, ...] = ()
+        """The addresses that the last rendezvous has told the other ranks."""
+        self._accepts: Callable[[socket.socket], None] | None = None
+        """The function that begins to accept on a socket; None before `open`."""
+        self._ports: dict[tuple[str, int], int] = {}
+        """The port of each address that was ever listened on, by address and scope."""
         self._news = asyncio.Event()
         self._guests: deque[asyncio.Task[None]] = deque()
         self._sockets: list[socket.socket] = []
@@ -57,20 +65,40 @@ class Door:
             self._sockets.append(unix)
             unix.bind(self.unix_name)
             unix.listen(_BACKLOG)
-            everywhere = 0 if chosen else self._listen_at("")
-            self.interfaces = tuple(
-                replace(each, port=everywhere or self._listen_at(each.address))
-                for each in interfaces
-            )
+            self.interfaces = tuple(map(self._listened, interfaces))
         except BaseException:
             self.close()
             raise
 
     def open(self, keeper: Keeper, greet: Greet) -> None:
         """Begin to accept connections. Must be called on the event loop's thread (Keeper)."""
-        for sock in self._sockets:
+
+        def accept(sock: socket.socket) -> None:
             sock.setblocking(False)
             keeper.spawn(self._accept(keeper, sock, greet))
+
+        self._accepts = accept
+        for sock in self._sockets:
+            accept(sock)
+
+    def update(self, kept: Sequence[Interface], found: Sequence[Interface]) -> bool:
+        """Listen also on those addresses in `found` that are new; return whether any has changed.
+
+        `kept` are those of `interfaces` that the host still has. Must be called on the event loop's
+        thread.
+        """
+        known = {(each.address, each.scope) for each in kept}
+        added = []
+        for each in found:
+            if (each.address, each.scope) in known:
+                continue
+            try:
+                added.append(self._listened(each))
+            except OSError as error:  # The address has gone again meanwhile.
+                _log.warning("cannot listen at %s of %s: %s", each.address, each.name, error)
+        changed = bool(added) or len(kept) < len(self.interfaces)
+        self.interfaces = (*kept, *added)
+        return changed
 
     def announce(self) -> None:
         """Check waiting connections again, because a new group may expect them.
@@ -85,12 +113,21 @@ class Door:
         for sock in self._sockets:
             sock.close()
 
-    def _listen_at(self, address: str) -> int:
-        """Listen on a free TCP port of an address and return the port."""
-        sock = socket.create_server((address, 0), backlog=_BACKLOG)
-        self._sockets.append(sock)
-        port: int = sock.getsockname()[1]
-        return port
+    def _listened(self, interface: Interface) -> Interface:
+        """Listen on a free TCP port of an address; return the interface with the port.
+
+        An address that has come back has its earlier port, which has been open all the time.
+        """
+        where = interface.address, interface.scope
+        if where not in self._ports:
+            sock = socket.socket(family_of(interface.address), socket.SOCK_STREAM)
+            self._sockets.append(sock)
+            sock.bind(socket_address(interface.address, 0, interface.scope))
+            sock.listen(_BACKLOG)
+            self._ports[where] = sock.getsockname()[1]
+            if self._accepts is not None:
+                self._accepts(sock)
+        return replace(interface, port=self._ports[where])
 
     async def _accept(self, keeper: Keeper, listening: socket.socket, greet: Greet) -> None:
         """Accept connections for ever, and run the admission of each as a task of its own."""

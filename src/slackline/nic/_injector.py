@@ -81,7 +81,8 @@ class Injector:
         """
         if self._task is not None or not self._plan:
             return
-        self._plan.check(len(records), max(len(record.interfaces) for record in records))
+        nics = max(len({each.nic for each in record.interfaces}) for record in records)
+        self._plan.check(len(records), nics)
         self._here = here
         self._hosts = {record.engine: rank for rank, record in enumerate(records)}
         self._begin_ns = time.monotonic_ns()

@@ -11,16 +11,18 @@ import builtins
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import slackline._native as _native
 from slackline.errors import LinkError, TimeoutError
+from slackline.nic._addresses import Interface
 from slackline.nic._carrier import Site
 from slackline.nic._door import Door
 from slackline.nic._injector import WHOLE_LINK, Injector, Way
 from slackline.nic._line import Line
 from slackline.nic._messages import Hello
 from slackline.nic._options import NicOptions
-from slackline.nic._paths import RailPlan, plan_rails, way_back
+from slackline.nic._paths import RailPlan, plan_rails, why_no_path
 from slackline.nic._peer import Peer
 from slackline.nic._rendezvous import Meeting, Record
 
@@ -57,6 +59,11 @@ class Links:
     def start(self) -> None:
         """Begin to accept connections. Must be called on the event loop's thread."""
         self._door.open(self._site.keeper, self._greet)
+
+    def addresses_changed(self) -> None:
+        """Tell all peers of changed addresses. Must be called on the event loop's thread."""
+        for peer in list(self._peers.values()):
+            peer.addresses_changed()
 
     def happened(self, event: _native.RailEvent) -> None:
         """Handle an event of the engine's rails. Must be called on the event loop's thread."""
@@ -108,19 +115,16 @@ class Links:
         """Create the link to a peer and start connecting its rails."""
         plans = self._plans(mine, record) if calls else self._plans(record, mine)
         if not plans:
-            raise LinkError(
-                f"no rail leads to rank {other}: rails are {', '.join(self._options.rails)} and it "
-                "does not share memory with this one",
-                peer=other,
-            )
+            raise LinkError(f"no rail leads to rank {other}: {self._why(mine, record)}", peer=other)
         shared = plans[0].kind == "shm"
-        one_host = record.host == self._host
-        ways = {
-            plan.index: (plan.source, plan.targets)
-            if calls
-            else way_back(plan, record.interfaces, mine.interfaces, one_host=one_host)
-            for plan in plans
-        }
+        ends = (mine, record) if calls else (record, mine)
+
+        def replan(
+            caller: Sequence[Interface], listener: Sequence[Interface]
+        ) -> tuple[RailPlan, ...]:
+            pair = zip(ends, (caller, listener), strict=True)
+            return self._plans(*(replace(end, interfaces=tuple(now)) for end, now in pair))
+
         lasting = not shared and not (mine.aggregates or record.aggregates)
         what = "aggregator" if record.aggregates else "engine"
         link = self._site.engine.add_link(f"{what} {record.engine[:8]}", redial=lasting)
@@ -132,7 +136,7 @@ class Links:
             meeting.key((mine.engine, record.engine)),
             meeting.code,
             plans,
-            ways,
+            replan,
             calls=calls,
             checksums=self._checksums(record),
             on_rail=lambda plan: self._injector.rail_is_up(_way(peer, plan)),
@@ -140,6 +144,8 @@ class Links:
         self._peers[record.engine] = self._by_link[link] = peer
         self._met[meeting.code, record.engine] = peer
         peer.start()
+        if self._door.interfaces != self._door.published:  # A NIC has come since the rendezvous.
+            peer.addresses_changed()
         return peer
 
     def _plans(self, caller: Record, listener: Record) -> tuple[RailPlan, ...]:
@@ -148,18 +154,22 @@ class Links:
         kinds = self._options.rails
         aggregates = caller.aggregates or listener.aggregates
         if one_host and "shm" in kinds and not aggregates:
-            return (
-                RailPlan(index=0, kind="shm", source="", targets=(), caller_nic=0, listener_nic=0),
-            )
+            return (RailPlan(index=0, kind="shm"),)
         wires: Sequence[str] = [kind for kind in kinds if kind != "shm"]
         return plan_rails(
             caller.interfaces,
             listener.interfaces,
-            one_host=one_host,
+            one_host=caller.network == listener.network,
             chosen=caller.chosen or listener.chosen,
             kinds=wires or (["tcp"] if aggregates else []),
             connections=self._options.connections,
         )
+
+    def _why(self, mine: Record, theirs: Record) -> str:
+        """Return the reason why no rail can be planned to an engine."""
+        if set(self._options.rails) == {"shm"}:
+            return "rails are shm and it does not share memory with this one"
+        return why_no_path(mine.interfaces, theirs.interfaces)
 
     def _checksums(self, record: Record) -> bool:
         """Return whether payloads to this peer carry a checksum; TLS rails need none."""
@@ -219,7 +229,7 @@ class Links:
 
 def _way(peer: Peer, plan: RailPlan) -> Way:
     """Return the sending direction of a rail in the form that fault injection uses."""
-    here, there = plan.caller_nic, plan.listener_nic
+    here, there = (0, 0) if plan.path is None else (plan.path.caller_nic, plan.path.listener_nic)
     if not peer.calls:
         here, there = there, here
     return Way(

@@ -27,7 +27,7 @@ __all__ = [
     "unframe",
 ]
 
-MAX_PAYLOAD = 4096
+MAX_PAYLOAD = 8192
 MAC_BYTES = 32
 _NONCE = re.compile(r"[0-9a-f]{64}")
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
@@ -48,14 +48,15 @@ class Hello:
     peer: str
     rail: int
     kind: str
-    """The kind of rail: "shm", "tcp" or "udp". "knock" makes no rail and only checks liveness."""
+    """The kind of rail: "shm", "tcp" or "udp". Two kinds make no rail: "knock" checks liveness, and
+    "news" exchanges the addresses of both ends after those of one have changed."""
     nonce: str
     """32 fresh random bytes in hexadecimal."""
     certificate: str = ""
     """The connecting engine's certificate, DER in hexadecimal; empty without TLS."""
 
     def __post_init__(self) -> None:
-        _require(self.kind in ("shm", "tcp", "udp", "knock"), "kind of rail")
+        _require(self.kind in ("shm", "tcp", "udp", "knock", "news"), "kind of rail")
         _require(0 <= self.rail < _MAX_RAILS, "rail")
         _require(_NONCE.fullmatch(self.nonce) is not None, "nonce")
         _require(_HEX.fullmatch(self.certificate) is not None, "certificate")
@@ -87,6 +88,11 @@ class Terms:
     """
     ring: int = 0
     """The offset, in the sender's arena, of the ring buffer that the sender reads from."""
+    packet_bytes: int = 0
+    """The largest UDP payload in bytes that the sender's NIC takes in one packet; 0 for other
+    rails."""
+    interfaces: str = ""
+    """The sender's addresses and ports as JSON, in answer to "news"; empty otherwise."""
     refusal: str = ""
     """The reason why the listener has closed the link; empty while the link is open."""
 
@@ -94,6 +100,7 @@ class Terms:
         _require(0 <= self.port < 1 << 16, "port")
         _require(0 <= self.arena_bytes < _MAX_INTEGER, "arena size")
         _require(0 <= self.ring < _MAX_INTEGER, "ring")
+        _require(0 <= self.packet_bytes < 1 << 16, "packet size")
 
 
 Message = TypeVar("Message", Hello, Answer, Terms)

@@ -9,25 +9,35 @@ A link is everything between two engines; each link is made of one or more rails
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import logging
 import socket
 import threading
 from collections.abc import Callable
 
 import slackline._native as _native
+from slackline.errors import UsageError
 from slackline.faults import parse_all
+from slackline.nic._addresses import local_interfaces, still_there
 from slackline.nic._carrier import Site
 from slackline.nic._door import Door
 from slackline.nic._injector import Injector
 from slackline.nic._keeper import Keeper
-from slackline.nic._line import control_by
+from slackline.nic._line import control_by, ready
 from slackline.nic._links import Links
+from slackline.nic._netlink import open_monitor
 from slackline.nic._options import NicOptions
-from slackline.nic._paths import local_interfaces
 from slackline.nic._relay import Relay
 from slackline.nic._rendezvous import Meeting, Record, host_identity, read_key
 from slackline.nic._tls import Identity
 
 __all__ = ["Network"]
+
+_log = logging.getLogger("slackline.nic")
+
+_SETTLE_S = 0.1
+_MESSAGE_BYTES = 1 << 16
 
 
 class Network:
@@ -50,7 +60,7 @@ class Network:
         if options.congestion:
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
                 control_by(probe, options.congestion)
-        self._door = Door(engine_name, interfaces, chosen=bool(options.interfaces))
+        self._door = Door(engine_name, interfaces)
         self._keeper = Keeper()
         self._relay: Relay | None = None
         self._links: Links | None = None
@@ -58,6 +68,7 @@ class Network:
 
     def record(self, device_bytes: int = 0) -> Record:
         """Return this engine's endpoint descriptor for the rendezvous with the other ranks."""
+        self._door.published = self._door.interfaces
         return Record(
             engine=self._name,
             host=self.host,
@@ -87,12 +98,14 @@ class Network:
             keeper=self._keeper,
             identity=self._identity,
             relay=self._relay,
+            interfaces=lambda: self._door.interfaces,
             congestion=self._options.congestion,
         )
         injector = Injector(parse_all(self._options.faults), engine.set_fault)
         self._links = Links(site, self.host, self._options, self._door, injector)
         self._keeper.start()
         self._keeper.post(self._links.start)
+        self._keeper.post(lambda: self._keeper.spawn(self._watch_addresses()))
         self._events = threading.Thread(
             target=self._follow,
             args=(engine, self._links, heed),
@@ -115,6 +128,34 @@ class Network:
         self._keeper.stop()
         self._door.close()
 
+    async def _watch_addresses(self) -> None:
+        """Listen at addresses that this host gets later, and tell the peers of any change."""
+        try:
+            monitor = open_monitor()
+        except OSError as error:
+            _log.warning("NICs that are plugged in later will not be used: %s", error)
+            return
+        with monitor:
+            while True:
+                self._update_addresses()
+                await ready(monitor)
+                await asyncio.sleep(_SETTLE_S)  # A new NIC gets its addresses one after the other.
+                _drain(monitor)
+
+    def _update_addresses(self) -> None:
+        assert self._links is not None
+        try:
+            kept = still_there(self._door.interfaces)
+            found = local_interfaces(self._options.interfaces)
+        except UsageError as error:
+            _log.warning("this host's addresses are not known for now: %s", error)
+            return
+        if self._door.update(kept, found):
+            _log.info(
+                "this host's addresses: %s", ", ".join(i.address for i in self._door.interfaces)
+            )
+            self._links.addresses_changed()
+
     def _follow(
         self,
         engine: _native.Engine,
@@ -126,3 +167,15 @@ class Network:
             if heed is not None:
                 heed(event)
             self._keeper.post(links.happened, event)
+
+
+def _drain(monitor: socket.socket) -> None:
+    """Read and drop all messages of a netlink monitor: any one means that addresses may change."""
+    while True:
+        try:
+            monitor.recv(_MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:  # Too many messages came: some were dropped.
+                raise

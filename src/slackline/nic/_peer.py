@@ -15,16 +15,19 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 
 from slackline.errors import InternalError, LinkError, PeerError, SlacklineError
+from slackline.nic._addresses import Interface
 from slackline.nic._carrier import Carrier, Site, TermsMaker, carry
 from slackline.nic._door import unix_name
 from slackline.nic._handshake import Session, call, fresh_nonce, listen
-from slackline.nic._line import Line, converse, dial
+from slackline.nic._line import Line, answer_from, converse, dial, ends_of
 from slackline.nic._messages import Answer, Hello, Terms
-from slackline.nic._paths import RailPlan
+from slackline.nic._news import exchange, read_news
+from slackline.nic._paths import RailPlan, adopted, pair_of
+from slackline.nic._rail_set import RailSet, RailState
 from slackline.nic._rendezvous import Record
 from slackline.nic._tls import secure
 
@@ -44,33 +47,12 @@ _UNPROVEN_S = 3.0
 """The same limit for a peer that has connected to this rank: a firewall may refuse connections in
 the other direction."""
 
-Way = tuple[str, tuple[tuple[str, int], ...]]
-"""A path to dial: the source address, and the targets as (address, port)."""
+_SEARCH_AGAIN_S = 10.0
+"""The longest pause between two searches of a path that no subnet promises."""
+_MOST_RAILS = 1024
 
-
-@dataclass(eq=False)
-class _Rail:
-    """The state of one rail: its path, its connection, and the attempts since it was lost."""
-
-    plan: RailPlan
-    way: Way
-    """The path to the peer's listener."""
-    missing: asyncio.Event = field(default_factory=asyncio.Event)
-    carrier: Carrier | None = None
-    """The handle of the rail's connection; None while the rail is missing."""
-    added: int = 0
-    """The number of connections of this rail that were handed to the engine so far."""
-    ended: int = 0
-    """The number of those that the engine has given up; the last one too if equal to `added`."""
-    tries: int = 0
-    """The number of failed attempts to connect since the rail was lost."""
-    why: str = "it was not tried yet"
-    """The reason why the last attempt failed, or why the rail was lost."""
-    refused: bool = False
-    """Whether the last attempt was refused because no process listens there."""
-    proven_s: float | None = None
-    """The duration of the last successful connect to the peer; None before the first one."""
-    lost_at: float = field(default_factory=time.monotonic)
+Replan = Callable[[Sequence[Interface], Sequence[Interface]], tuple[RailPlan, ...]]
+"""A function replan(ours, theirs) that returns the rails between the addresses of two engines."""
 
 
 class Peer:
@@ -89,7 +71,7 @@ class Peer:
         key: bytes,
         code: int,
         plans: tuple[RailPlan, ...],
-        ways: Mapping[int, Way],
+        replan: Replan,
         *,
         calls: bool,
         checksums: bool,
@@ -97,8 +79,13 @@ class Peer:
     ) -> None:
         self.link, self.rank, self.record, self.code, self.calls = link, rank, record, code, calls
         self._site, self._key, self._checksums, self._on_rail = site, key, checksums, on_rail
-        self.rails = {plan.index: _Rail(plan, ways[plan.index]) for plan in plans}
+        self.rails = RailSet(plans, calls=calls)
+        self._shared = plans[0].kind == "shm"
+        self._replan = replan
         self._tasks: list[asyncio.Task[None]] = []
+        self._untold = False
+        """Whether the peer does not know this end's present addresses."""
+        self._teller: asyncio.Task[None] | None = None
         self._gone = ""
         """The reason why this end has closed the link; empty while it is open."""
         self.first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -109,27 +96,38 @@ class Peer:
     @property
     def shared(self) -> bool:
         """Whether the link uses shared memory."""
-        return self.rails[0].plan.kind == "shm"
+        return self._shared
 
     @property
     def has_rail(self) -> bool:
         """Whether at least one rail to the peer is up."""
-        return any(rail.carrier for rail in self.rails.values())
+        return self.rails.any_up
 
     def start(self) -> None:
         """Start the tasks that dial the peer, or that check its liveness while waiting."""
-        for rail in self.rails.values():
+        for rail in self.rails:
             rail.missing.set()
-            if self.calls or not self.shared:
-                self._tasks.append(self._site.keeper.spawn(self._keep(rail)))
-                self._tasks[-1].add_done_callback(self._failed)
+            if self.calls or not (self.shared or rail.plan.trial):
+                self._watch_over(rail)
+
+    def addresses_changed(self) -> None:
+        """Handle a change of this end's addresses: tell the peer, and plan the rails anew."""
+        if self.shared:
+            return
+        self._untold = True
+        self._plan_anew()
+        if self._teller is None or self._teller.done():
+            self._teller = self._site.keeper.spawn(self._tell())
+            self._tasks.append(self._teller)
 
     def dismiss(self, why: str) -> None:
         """Close all rails to the peer and stop the tasks, once the link is down or not needed."""
         self._gone = why or "it is down"
         for task in self._tasks:
             task.cancel()
-        for rail in self.rails.values():
+        for rail in self.rails:
+            if rail.task is not None:
+                rail.task.cancel()
             if rail.carrier is not None:
                 rail.carrier.close()
                 rail.carrier = None
@@ -138,7 +136,9 @@ class Peer:
 
     def lost(self, index: int, reason: str) -> None:
         """Handle the loss of a rail: close its connection and let its task reconnect."""
-        rail = self.rails[index]
+        rail = self.rails.get(index)
+        if rail is None:
+            return  # The rail was given up together with its addresses.
         rail.ended += 1
         if rail.carrier is None or rail.ended < rail.added:
             return  # A new connection has replaced the lost one already.
@@ -147,12 +147,12 @@ class Peer:
         rail.lost_at = time.monotonic()
         rail.missing.set()
         _log.info("link to rank %d: rail %d (%s) lost: %s", *self._named(rail), reason)
+        if not rail.planned:
+            self.rails.remove(rail)
 
     def missing(self) -> str:
         """Return a text that lists the missing rails, each with the reason."""
-        return "; ".join(
-            f"{rail.plan.name}: {rail.why}" for rail in self.rails.values() if not rail.carrier
-        )
+        return self.rails.missing()
 
     async def answer(self, line: Line, first: bytes, hello: Hello) -> None:
         """Complete the handshake on an accepted connection that began with `hello`.
@@ -160,9 +160,8 @@ class Peer:
         Takes over the socket of `line`. Raises SlacklineError or OSError if the other end is not
         the peer, or the rail is not expected.
         """
-        knocks = hello.kind == "knock"
-        rail = self.rails.get(hello.rail)
-        if rail is None or knocks != self.calls or (not knocks and rail.plan.kind != hello.kind):
+        talks_only = hello.kind in ("knock", "news")
+        if not self._expects(hello):
             raise LinkError(f"{hello.kind} of rail {hello.rail} was not expected")
         ours = Answer(
             engine=self._site.engine_name,
@@ -172,13 +171,70 @@ class Peer:
         with TermsMaker(self._site, hello.kind, line.sock) as terms:
             talk = listen(first, hello, ours, self._key, self._refuse if self._gone else terms.make)
             session = await converse(line, talk, self.code)
-            if self._gone or knocks:
+            if self._gone or talks_only:
                 line.close()
+                if hello.kind == "news" and not self._gone:
+                    self._heard(read_news(session.theirs))
                 return
+            rail = self.rails.get(hello.rail) or self._adopt(hello, line.sock)
+            if rail.plan.path is not None and rail.plan.path.answers_from:
+                answer_from(line.sock, rail.plan.path.answers_from)
             sock = line.release()
             if self._site.identity is not None and hello.kind == "tcp":
                 sock = await secure(sock, self._site.identity, session.certificate, server=True)
             self._put_up(rail, self._carry(rail, sock, session, terms))
+
+    def _expects(self, hello: Hello) -> bool:
+        """Return whether the peer may send this HELLO, before it has authenticated itself."""
+        rail = self.rails.get(hello.rail)
+        if hello.kind == "news":
+            return not self.shared
+        if hello.kind == "knock" or self.calls:
+            return self.calls and hello.kind == "knock" and rail is not None
+        if rail is not None:
+            return rail.plan.kind == hello.kind
+        kinds = {each.plan.kind for each in self.rails}
+        return not self.shared and hello.kind in kinds and len(self.rails) < _MOST_RAILS
+
+    def _adopt(self, hello: Hello, sock: socket.socket) -> RailState:
+        """Add a rail that the caller has planned from addresses that this end hears of later."""
+        theirs, ours = self.record.interfaces, self._site.interfaces()
+        plan = adopted(hello.rail, hello.kind, theirs, ours, ends_of(sock)[::-1])
+        return self.rails.add(plan)
+
+    def _heard(self, theirs: tuple[Interface, ...]) -> None:
+        """Take over the peer's present addresses."""
+        if theirs != self.record.interfaces:
+            self.record = replace(self.record, interfaces=theirs)
+            self._plan_anew()
+
+    def _plan_anew(self) -> None:
+        """Plan the rails of the present addresses; the caller dials those that are new."""
+        ours, theirs = self._site.interfaces(), self.record.interfaces
+        for rail in self.rails.plan_anew(
+            self._replan(*((ours, theirs) if self.calls else (theirs, ours)))
+        ):
+            self._watch_over(rail)
+        self._check_complete()
+
+    async def _tell(self) -> None:
+        """Tell the peer this end's addresses, again and again until it has heard the latest."""
+        while self._untold:
+            self._untold = False
+            where = self.rails.all_attempts()
+            try:
+                self._heard(
+                    await exchange(self._site, self.record.engine, self.code, self._key, where)
+                )
+            except (OSError, SlacklineError) as error:
+                _log.info("link to rank %d: not told of new addresses: %s", self.rank, error)
+                self._untold = True
+                await asyncio.sleep(_AGAIN_S)
+
+    def _watch_over(self, rail: RailState) -> None:
+        """Start the task that connects a rail, or that checks the peer's liveness meanwhile."""
+        rail.task = self._site.keeper.spawn(self._keep(rail))
+        rail.task.add_done_callback(self._failed)
 
     def _refuse(self) -> tuple[Terms, tuple[int, ...]]:
         """Return parameters that tell the connecting engine why the link is closed."""
@@ -189,7 +245,7 @@ class Peer:
         if not task.cancelled() and task.exception() is not None and not self.first.done():
             self.first.set_exception(InternalError("the keeper of links failed", peer=self.rank))
 
-    async def _keep(self, rail: _Rail) -> None:
+    async def _keep(self, rail: RailState) -> None:
         """Connect one rail, or check the peer's liveness, whenever the rail is missing."""
         while True:
             await rail.missing.wait()
@@ -199,21 +255,27 @@ class Peer:
                 rail.tries += 1
                 rail.why = str(error) or "no answer in time"
                 rail.refused = isinstance(error, ConnectionRefusedError)
+                self._check_complete()
                 self._judge()
-                await asyncio.sleep(min(_AGAIN_S, _FIRST_AGAIN_S * 2.0 ** min(rail.tries, 8)))
+                await asyncio.sleep(self._pause(rail))
 
-    async def _prove(self, rail: _Rail) -> None:
+    def _pause(self, rail: RailState) -> float:
+        """Return the time in seconds until a rail is dialled again."""
+        if rail.plan.trial and not rail.added and self.has_rail:
+            return min(_SEARCH_AGAIN_S, _AGAIN_S * 2.0 ** min(rail.tries, 8))
+        return min(_AGAIN_S, _FIRST_AGAIN_S * 2.0 ** min(rail.tries, 8))
+
+    async def _prove(self, rail: RailState) -> None:
         """Connect once to the peer's listener, to learn that the network allows such connects.
 
         Only then does a refused connect later mean that the peer's process has ended.
         """
-        source, targets = rail.way
         begin = time.monotonic()
-        with contextlib.suppress(OSError):
-            (await dial(targets, source, _MOST_CONNECT_S)).close()
+        with contextlib.suppress(OSError, LinkError):
+            (await dial(self.rails.attempts(rail), _MOST_CONNECT_S)).close()
             rail.proven_s = time.monotonic() - begin
 
-    async def _knock(self, rail: _Rail) -> None:
+    async def _knock(self, rail: RailState) -> None:
         """Check by a connect that the peer lives, while waiting for the peer to dial."""
         if not rail.added:
             await asyncio.sleep(_AGAIN_S)  # The peer may only be starting to dial.
@@ -221,17 +283,20 @@ class Peer:
             async with self._talk(rail, "knock"):
                 raise LinkError("it did not call")
 
-    async def _call(self, rail: _Rail) -> None:
+    async def _call(self, rail: RailState) -> None:
         """Connect one rail as the dialling side and hand it to the engine."""
         async with self._talk(rail, rail.plan.kind) as (line, session, terms):
             sock = line.release()
             if (identity := self._site.identity) is not None and rail.plan.kind == "tcp":
                 sock = await secure(sock, identity, session.certificate, server=False)
+            if not self.shared:
+                ends = ends_of(sock)
+                rail.pair = pair_of(self._site.interfaces(), self.record.interfaces, ends)
             self._put_up(rail, self._carry(rail, sock, session, terms))
 
     @contextlib.asynccontextmanager
     async def _talk(
-        self, rail: _Rail, kind: str
+        self, rail: RailState, kind: str
     ) -> AsyncIterator[tuple[Line, Session, TermsMaker]]:
         """Connect to the peer and complete the handshake, as a context manager.
 
@@ -247,10 +312,9 @@ class Peer:
             nonce=fresh_nonce(),
             certificate=site.certificate.hex(),
         )
-        source, targets = rail.way
-        where = unix_name(self.record.engine) if plan.kind == "shm" else targets
+        where = unix_name(self.record.engine) if plan.kind == "shm" else self.rails.attempts(rail)
         begin = time.monotonic()
-        line = Line(await dial(where, source, self._patience(rail)))
+        line = Line(await dial(where, self._patience(rail)))
         took = time.monotonic() - begin
         try:
             async with asyncio.timeout(_TALK_S):
@@ -266,24 +330,26 @@ class Peer:
         finally:
             line.close()
 
-    def _patience(self, rail: _Rail) -> float:
+    def _patience(self, rail: RailState) -> float:
         """Return the time limit of a connect; it is short after a quick connect succeeded."""
         if rail.proven_s is not None:
             return max(_CONNECT_S, 4 * rail.proven_s)
         return min(_MOST_CONNECT_S, _CONNECT_S * 2.0 ** min(rail.tries, 8))
 
     def _carry(
-        self, rail: _Rail, sock: socket.socket, session: Session, terms: TermsMaker
+        self, rail: RailState, sock: socket.socket, session: Session, terms: TermsMaker
     ) -> Carrier:
         site, checks = self._site, self._checksums
         return carry(site, self.link, rail.plan, sock, session, terms, checksums=checks)
 
-    def _put_up(self, rail: _Rail, carrier: Carrier) -> None:
+    def _put_up(self, rail: RailState, carrier: Carrier) -> None:
         """Register a rail's new connection, replace an old one, and report the rail as up."""
         if rail.carrier is not None:
             rail.carrier.close()
         rail.carrier = carrier
         rail.added += 1
+        if rail.task is None and not self.shared:
+            self._watch_over(rail)
         rail.missing.clear()
         if rail.added > 1:
             gone = time.monotonic() - rail.lost_at
@@ -297,12 +363,16 @@ class Peer:
             self._tasks.append(self._site.keeper.spawn(self._prove(rail)))
         if not self.first.done():
             self.first.set_result(None)
-        if all(each.carrier for each in self.rails.values()):
+        self._check_complete()
+
+    def _check_complete(self) -> None:
+        """Set `complete` when no further rail can be expected soon."""
+        if self.rails.all_tried:
             self.complete.set()
 
     def _judge(self) -> None:
         """Report the link as down if failed attempts show that the peer's process has ended."""
-        rails = self.rails.values()
+        rails = self.rails.telling
         if any(rail.carrier is not None or rail.tries == 0 for rail in rails):
             return
         known = [rail for rail in rails if rail.proven_s is not None]
@@ -323,5 +393,5 @@ class Peer:
             self.first.set_exception(PeerError(f"rank {self.rank}: {reason}", peer=self.rank))
         self._site.engine.unreachable(self.link, reason)
 
-    def _named(self, rail: _Rail) -> tuple[int, int, str]:
+    def _named(self, rail: RailState) -> tuple[int, int, str]:
         return self.rank, rail.plan.index, rail.plan.name

@@ -7,17 +7,17 @@ import hmac
 import json
 import os
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from slackline.errors import UsageError
+from slackline.nic._addresses import Interface, from_rows, to_rows
 from slackline.nic._interface import Store
-from slackline.nic._paths import Interface
 
 __all__ = ["Meeting", "Record", "host_identity", "meet", "read_key", "to_record"]
 
-_PROTOCOL = 3
+_PROTOCOL = 4
 _SHORTEST_KEY = 16
 
 
@@ -30,7 +30,7 @@ class Record:
     host: str
     """The host's identity: kernel, network namespace and user. Equal values can share memory."""
     interfaces: tuple[Interface, ...]
-    """The interfaces and ports of the engine's listener."""
+    """The addresses and ports of the engine's listener, of all families."""
     chosen: bool
     """Whether the user has chosen the interfaces."""
     options: dict[str, object]
@@ -39,6 +39,15 @@ class Record:
     aggregates: bool = False
     """Whether the engine is an aggregator's and not a rank's."""
     protocol: int = _PROTOCOL
+
+    @property
+    def network(self) -> str:
+        """The identity of the host's network namespace, equal for all users of one host."""
+        return self.host.rpartition("/")[0]
+
+    def told(self) -> dict[str, Any]:
+        """Return the descriptor as a dict for JSON, the inverse of to_record."""
+        return {**asdict(replace(self, interfaces=())), "interfaces": to_rows(self.interfaces)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +96,7 @@ def meet(store: Store, rank: int, size: int, record: Record, key: bytes = b"") -
     """
     if rank == 0:
         store.set("slackline/secret", secrets.token_hex(32))
-    store.set(f"slackline/rank/{rank}", json.dumps(asdict(record)))
+    store.set(f"slackline/rank/{rank}", json.dumps(record.told()))
     given = bytes.fromhex(store.get("slackline/secret").decode())
     secret = hmac.new(key, given, hashlib.sha256).digest()
     records = []
@@ -114,9 +123,11 @@ def meet(store: Store, rank: int, size: int, record: Record, key: bytes = b"") -
 
 
 def to_record(told: dict[str, Any]) -> Record:
-    """Return the endpoint descriptor from its dict, the inverse of dataclasses.asdict."""
-    interfaces = tuple(Interface(**each) for each in told["interfaces"])
-    return Record(**{**told, "interfaces": interfaces})
+    """Return the endpoint descriptor from its dict, the inverse of Record.told.
+
+    Raises KeyError, TypeError or ValueError if a field is missing or wrong.
+    """
+    return Record(**{**told, "interfaces": from_rows(told["interfaces"])})
 
 
 def host_identity() -> str:

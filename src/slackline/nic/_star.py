@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import socket
 import time
 from collections.abc import Callable
 
 import slackline._native as _native
 from slackline.errors import SlacklineError
+from slackline.nic._addresses import parse_address
 from slackline.nic._ask import Ask, Offer, Proof, meeting_of, write_record
 from slackline.nic._handshake import Said, fresh_nonce
 from slackline.nic._interface import Store
 from slackline.nic._line import Line, dial
 from slackline.nic._network import Network
 from slackline.nic._options import NicOptions
-from slackline.nic._paths import parse_address
+from slackline.nic._paths import Attempt
 from slackline.nic._plans import STAR, PlanBook
 from slackline.nic._rendezvous import Meeting
 from slackline.plan.collective import Collective
@@ -123,7 +125,9 @@ def _offer(network: Network, store: Store, meeting: Meeting, rank: int, where: s
 
 async def _ask(network: Network, meeting: Meeting, where: str) -> Offer:
     """Send the group's request to the aggregator and return the offer."""
-    line = Line(await dial([parse_address(where)], "", _CONNECT_S))
+    host, port = parse_address(where)
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    line = Line(await dial([_attempt(*each[4]) for each in found], _CONNECT_S))
     try:
         async with asyncio.timeout(_REACH_S):
             ask = Ask(nonce=fresh_nonce(), workers=len(meeting.records))
@@ -136,6 +140,11 @@ async def _ask(network: Network, meeting: Meeting, where: str) -> Offer:
             return Offer.read(proof.open(said.payload))
     finally:
         line.close()
+
+
+def _attempt(address: str, port: int, flow: int = 0, scope: int = 0) -> Attempt:
+    """Return the connect to a socket address of either family."""
+    return Attempt(address=address.partition("%")[0], port=port, scope=scope)
 
 
 def _open(

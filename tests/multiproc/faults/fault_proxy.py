@@ -5,9 +5,12 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from slackline.nic import Group
+from slackline.nic._addresses import Interface, from_rows, to_rows
 from slackline.testing import MemoryStore
 
 Tamper = Callable[[int, str, int, bytes], bytes | None]
@@ -87,6 +90,11 @@ class Proxy:
                 sock.shutdown(socket.SHUT_RDWR)
 
 
+def loopback(record: Mapping[str, Any]) -> list[Interface]:
+    """Return the IPv4 loopback address in an endpoint descriptor, with the engine's port."""
+    return [each for each in from_rows(record["interfaces"]) if each.address == "127.0.0.1"]
+
+
 class ProxiedStore(MemoryStore):
     """A store that publishes the address of a proxy with `tamper` in place of rank 1's address, in
     a group of two."""
@@ -99,10 +107,9 @@ class ProxiedStore(MemoryStore):
     def set(self, key: str, value: str, /) -> None:
         if key == "slackline/rank/1":
             record = json.loads(value)
-            for interface in record["interfaces"]:
-                if interface["name"] == "lo":
-                    self.proxies.append(Proxy(interface["port"], self._tamper))
-                    interface["port"] = self.proxies[-1].port
+            (lo,) = loopback(record)
+            self.proxies.append(Proxy(lo.port, self._tamper))
+            record["interfaces"] = to_rows([replace(lo, port=self.proxies[-1].port)])
             value = json.dumps(record)
         super().set(key, value)
 

@@ -5,15 +5,18 @@ import json
 import socket
 import ssl
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fault_proxy import loopback
 
 from slackline.errors import SlacklineError, TimeoutError
 from slackline.nic import Group, NativeNic, NicOptions
+from slackline.nic._addresses import to_rows
 from slackline.nic._handshake import Said, call, fresh_nonce
 from slackline.nic._messages import Hello, Terms, frame, parse, unframe
 from slackline.testing import MemoryStore, run_ranks
@@ -36,8 +39,7 @@ class OpenStore(MemoryStore):
         super().set(key, value)
 
     def port(self, rank: int) -> int:
-        loopback = [i for i in self.records[rank]["interfaces"] if i["name"] == "lo"]
-        return int(loopback[0]["port"])
+        return loopback(self.records[rank])[0].port
 
 
 class Tap:
@@ -83,8 +85,7 @@ class TappedStore(OpenStore):
         self.records[1] = json.loads(value)
         self.tap = Tap(self.port(1))
         told = json.loads(value)
-        for interface in told["interfaces"]:
-            interface["port"] = self.tap.port
+        told["interfaces"] = to_rows([replace(loopback(told)[0], port=self.tap.port)])
         MemoryStore.set(self, key, json.dumps(told))
 
 

@@ -9,13 +9,14 @@ from slackline.cli import main
 
 HERE = ("--listen", "127.0.0.1:0")
 FEW = ("--workers", "4")
+LIKE = "an address must be like 10.0.0.9:7000 or [fd00::9]:7000"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--listen", "7000", *FEW), "an address must be like 10.0.0.9:7000, not '7000'"),
-        (("--listen", "a:x", *FEW), "an address must be like 10.0.0.9:7000, not 'a:x'"),
+        (("--listen", "7000", *FEW), f"{LIKE}, not '7000'"),
+        (("--listen", "a:x", *FEW), f"{LIKE}, not 'a:x'"),
         (("--listen", "203.0.113.9:7000", *FEW), "'203.0.113.9' is not an address of this host"),
         ((*HERE, "--workers", "1"), "workers must be 2 to 255, not 1"),
         ((*HERE, "--workers", "256"), "workers must be 2 to 255, not 256"),

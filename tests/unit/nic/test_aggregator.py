@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from slackline.errors import UsageError
+from slackline.nic._addresses import Interface
 from slackline.nic._aggregator import Aggregator, AggregatorOptions
 from slackline.nic._ask import Ask, Offer, Proof, write_record
 from slackline.nic._handshake import Said, fresh_nonce
 from slackline.nic._line import Line, dial
-from slackline.nic._paths import Interface
-from slackline.nic._rendezvous import Record
+from slackline.nic._paths import Attempt
+from slackline.nic._rendezvous import Record, host_identity
 
 OPTIONS = {
     "wire_segment_bytes": 128 << 10,
@@ -37,7 +38,7 @@ def ask(node: Aggregator, options: dict[str, object], workers: int = 2, port: in
     """Ask for a group of workers that listen at `port`. Return the answer."""
 
     async def call() -> Offer:
-        line = Line(await dial([node.address], "", LIMIT_S))
+        line = Line(await dial([Attempt(address=node.address[0], port=node.address[1])], LIMIT_S))
         try:
             async with asyncio.timeout(LIMIT_S):
                 mine = Ask(nonce=fresh_nonce(), workers=workers)
@@ -58,7 +59,11 @@ def ask(node: Aggregator, options: dict[str, object], workers: int = 2, port: in
 def record(number: int, options: dict[str, object], port: int) -> Record:
     interface = Interface(name="lo", address="127.0.0.1", prefix=8, port=port)
     return Record(
-        engine=f"{number:032x}", host="here", interfaces=(interface,), chosen=False, options=options
+        engine=f"{number:032x}",
+        host=host_identity(),
+        interfaces=(interface,),
+        chosen=False,
+        options=options,
     )
 
 

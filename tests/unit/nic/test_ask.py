@@ -3,8 +3,8 @@
 import pytest
 
 from slackline.errors import LinkError
+from slackline.nic._addresses import Interface
 from slackline.nic._ask import Ask, Offer, Proof, meeting_of, read_record, write_record
-from slackline.nic._paths import Interface
 from slackline.nic._rendezvous import Record
 
 NONCES = ("a" * 64, "b" * 64)
@@ -63,8 +63,8 @@ def test_asks_records_and_offers_are_read_as_they_were_written() -> None:
     [
         (b"nothing", "an aggregator's conversation is not JSON"),
         (b"[1]", "an aggregator's conversation is not made of objects"),
-        (b'{"protocol": 2}', "the other end speaks aggregator protocol 2, not 1"),
-        (b'{"protocol": 1, "nonce": "a"}', "an aggregator was asked with a wrong nonce"),
+        (b'{"protocol": 1}', "the other end speaks aggregator protocol 1, not 2"),
+        (b'{"protocol": 2, "nonce": "a"}', "an aggregator was asked with a wrong nonce"),
         (Ask(nonce="a" * 64, workers=300).write(), "an aggregator was asked for 300 workers"),
     ],
 )

@@ -15,7 +15,7 @@ async def nobody_is_expected(line: Line, code: int, payload: bytes, hello: Hello
 
 def test_a_caller_who_comes_as_the_nic_closes_is_hung_up_on() -> None:
     async def close_before_the_welcome(caller: socket.socket) -> None:
-        door = Door("engine", (), chosen=True)
+        door = Door("engine", ())
         door.open(Keeper(), nobody_is_expected)
         caller.connect(door.unix_name)
         while not door._guests:

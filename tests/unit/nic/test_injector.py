@@ -8,8 +8,8 @@ import pytest
 
 from slackline.errors import UsageError
 from slackline.faults import NOTHING, Effects, parse_all
+from slackline.nic._addresses import Interface
 from slackline.nic._injector import WHOLE_LINK, Injector, Way, effects_on
-from slackline.nic._paths import Interface
 from slackline.nic._rendezvous import Record
 
 WAY = Way(link=0, rail=1, peer="engine 1", nic_here=1, nic_there=0)

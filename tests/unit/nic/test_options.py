@@ -29,8 +29,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"nic": "circuit", "aggregator": "10.0.0.9:7000"},
         "an aggregator adds for all ranks, and the nic 'circuit' for its own: give one of the two",
     ),
-    ({"aggregator": "10.0.0.9"}, "an address must be like 10.0.0.9:7000, not '10.0.0.9'"),
-    ({"aggregator": "a:70000"}, "an address must be like 10.0.0.9:7000, not 'a:70000'"),
+    (
+        {"aggregator": "10.0.0.9"},
+        "an address must be like 10.0.0.9:7000 or [fd00::9]:7000, not '10.0.0.9'",
+    ),
+    (
+        {"aggregator": "a:70000"},
+        "an address must be like 10.0.0.9:7000 or [fd00::9]:7000, not 'a:70000'",
+    ),
     ({"rails": ()}, "rails must be some of shm, tcp, udp, not ()"),
     ({"rails": ("tcp", "rdma")}, "rails must be some of shm, tcp, udp, not ('tcp', 'rdma')"),
     (
@@ -69,7 +75,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 def test_an_interface_that_does_not_exist_is_named_with_those_that_do() -> None:
     with pytest.raises(
-        UsageError, match=r"^interface 'none0' has no IPv4 address; those that have: .*lo"
+        UsageError, match=r"^interface 'none0' has no address; those that have: .*lo"
     ):
         NativeNic(NicOptions(interfaces=("none0",)))
 
