@@ -20,6 +20,7 @@ from slackline.nic._group import NativeGroup
 from slackline.nic._health import Monitor, Monitors
 from slackline.nic._interface import Store
 from slackline.nic._network import Network
+from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
 from slackline.nic._plans import PlanBook, plan_number, starts
 from slackline.nic._rendezvous import Meeting, meet
@@ -188,13 +189,14 @@ class NativeNic:
             here = sum(other.host == self._network.host for other in meeting.records)
             crowded = here > len(os.sched_getaffinity(0))
             options = self.options
-            self._engine = _native.Engine(
-                arena_bytes=options.arena_bytes,
-                wire_segment_bytes=options.wire_segment_bytes,
-                memory_segment_bytes=options.memory_segment_bytes,
-                eager_bytes=options.eager_bytes,
-                spin_microseconds=_SPIN_CROWDED_MICROSECONDS if crowded else _SPIN_MICROSECONDS,
-            )
+            with on_the_nodes_processors(SYSFS):
+                self._engine = _native.Engine(
+                    arena_bytes=options.arena_bytes,
+                    wire_segment_bytes=options.wire_segment_bytes,
+                    memory_segment_bytes=options.memory_segment_bytes,
+                    eager_bytes=options.eager_bytes,
+                    spin_microseconds=_SPIN_CROWDED_MICROSECONDS if crowded else _SPIN_MICROSECONDS,
+                )
             self._completions = Completions(self._engine)
             self._network.start(self._engine)
         return self._engine
