@@ -96,7 +96,11 @@ def _one_of_many(budget_ns: int, *, as_json: bool) -> int:
         host: [Finding(**{**entry, "level": Level(entry["level"])}) for entry in entries]
         for host, entries in result["checks"].items()
     }
-    found["between ranks"] = matrix_findings(matrix)
+    paths = [
+        Finding(name=f"paths of rank {rank}", value=", ".join(names) or "none")
+        for rank, names in enumerate(result["paths"])
+    ]
+    found["between ranks"] = [*paths, *matrix_findings(matrix)]
     if result["rank"] == 0:
         _print(found, [matrix], as_json=as_json)
     return _exit_code([each for those in found.values() for each in those])

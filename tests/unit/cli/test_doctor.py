@@ -9,9 +9,19 @@ from pathlib import Path
 import pytest
 
 from slackline.cli import main
-from slackline.cli._doctor import _lab, _network, _system
+from slackline.cli._doctor import _lab, _network, _paths, _system
 from slackline.cli._doctor._finding import Finding, Level
 from slackline.cli._doctor._network import Interface
+from slackline.nic import _addresses
+
+_NICS = [
+    _addresses.Interface(name="eth0", address="10.0.0.1", prefix=24),
+    _addresses.Interface(name="eth1", address="10.0.0.3", prefix=24),
+    _addresses.Interface(name="eth1", address="fd00::3", prefix=64),
+    _addresses.Interface(name="wg0", address="10.9.0.3", prefix=24, overlay=True),
+    _addresses.Interface(name="lo", address="127.0.0.1", prefix=8),
+]
+_NODES = {0: {0, 1, 2, 3}, 1: {4, 5, 6, 7}}
 
 
 def _interface(**changes: object) -> Interface:
@@ -46,6 +56,9 @@ def _interface(**changes: object) -> Interface:
         _network.own_name("box", ["10.0.0.1"], 1000, outside=True),
         _network.buffers("rmem", 4 << 20),
         _network.segmentation(True, True),
+        _paths.used(_NICS),
+        *_paths.one_subnet(_NICS[:1], "0"),
+        *_paths.numa({"eth0": 1}, {4, 5}, _NODES),
         _lab.permissions(True, [], tun=True),
         _lab.kernel_parts({"tbf": True, "netem": False}),
     ],
@@ -98,7 +111,7 @@ def test_what_is_well_asks_for_nothing(finding: Finding) -> None:
         ),
         (
             _network.chosen("eth1", [_interface(), _interface(name="eth2")]),
-            "'eth1' is no interface that is up and has an IPv4 address; there are eth0, eth2",
+            "'eth1' is no interface that is up and has an address; there are eth0, eth2",
             "export SLACKLINE_INTERFACE=eth0,eth2",
         ),
         (
@@ -132,6 +145,9 @@ def test_what_is_to_be_mended_says_how(finding: Finding, advice: str, command: s
         _network.own_name("box", ["127.0.0.1"], 1000, outside=True),
         _network.buffers("wmem", 212992),
         _network.segmentation(True, False),
+        *_paths.one_subnet(_NICS, "0"),
+        *_paths.numa({"eth0": 1}, {0, 1}, _NODES),
+        *_paths.numa({"eth0": 0, "eth1": 1}, {0, 4}, _NODES),
         _lab.permissions(False, [], tun=True),
         _lab.permissions(True, ["tc"], tun=True),
         _lab.kernel_parts({"tbf": False, "netem": True}),
@@ -164,6 +180,20 @@ def test_interfaces_are_read_as_the_kernel_shows_them(tmp_path: Path) -> None:
             dropped=4,
         )
     ]
+
+
+def test_the_addresses_that_ranks_publish_are_listed_by_nic() -> None:
+    assert _paths.used(_NICS).value == (
+        "eth0: 10.0.0.1/24; eth1: 10.0.0.3/24, fd00::3/64; wg0 (a tunnel): 10.9.0.3/24"
+    )
+    assert _paths.used(_NICS[-1:]).value == "loopback alone"
+
+
+def test_a_nic_on_another_numa_node_is_named_with_the_command() -> None:
+    (finding,) = _paths.numa({"eth0": 1, "eth1": None}, {0, 1}, _NODES)
+    assert finding.value == "this process on 0; eth0 on 1"
+    assert finding.command == "numactl --cpunodebind=1 --membind=1 COMMAND"
+    assert _paths.numa({"eth0": 0}, {0}, {0: {0, 1}}) == []
 
 
 def test_the_machine_is_checked_without_importing_torch() -> None:

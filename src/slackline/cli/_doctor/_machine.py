@@ -3,6 +3,7 @@
 from slackline.cli._doctor._finding import Finding
 from slackline.cli._doctor._lab import lab_findings
 from slackline.cli._doctor._network import network_findings
+from slackline.cli._doctor._paths import path_findings
 from slackline.cli._doctor._system import system_findings
 
 __all__ = ["machine"]
@@ -13,4 +14,9 @@ def machine(ranks: int, *, lab: bool = True) -> list[Finding]:
 
     `lab` adds the checks of what a lab (a virtual network on this machine) requires.
     """
-    return [*system_findings(ranks), *network_findings(), *(lab_findings() if lab else [])]
+    return [
+        *system_findings(ranks),
+        *network_findings(),
+        *path_findings(),
+        *(lab_findings() if lab else []),
+    ]

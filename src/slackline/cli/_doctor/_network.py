@@ -1,11 +1,9 @@
 """Checks of interfaces, socket buffers, UDP segmentation offload, and the host's own name."""
 
 import socket
-import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fcntl import ioctl
 from pathlib import Path
 
 from slackline.cli._doctor._finding import Finding, Level
@@ -24,7 +22,6 @@ __all__ = [
     "segmentation",
 ]
 
-_SIOCGIFADDR = 0x8915
 _SOL_UDP = 17
 _UDP_SEGMENT = 103
 _UDP_GRO = 104
@@ -47,7 +44,7 @@ class Interface:
     name: str
     up: bool
     address: str | None
-    """The first IPv4 address of the interface, or None."""
+    """The addresses of the interface, IPv4 before IPv6, separated by commas; None without any."""
     bits_per_second: int | None
     """The speed of the link; None for an interface without one, such as a virtual interface."""
     mtu: int
@@ -83,7 +80,7 @@ def interface(found: Interface) -> Finding:
     """Check one interface: its state, its error and drop counts, its MTU."""
     speed = format_rate(found.bits_per_second) if found.bits_per_second else "no speed told"
     state = "up" if found.up else "down"
-    value = f"{state}, {speed}, MTU {found.mtu}, {found.address or 'no IPv4 address'}"
+    value = f"{state}, {speed}, MTU {found.mtu}, {found.address or 'no address'}"
     name = f"NIC {found.name}"
     if not found.up:
         return Finding(
@@ -124,7 +121,7 @@ def interface(found: Interface) -> Finding:
 
 
 def chosen(asked: str, found: Sequence[Interface]) -> Finding:
-    """Check that the interfaces in SLACKLINE_INTERFACE are up and have an IPv4 address.
+    """Check that the interfaces in SLACKLINE_INTERFACE are up and have an address.
 
     `asked` is the variable's value, names joined by commas. If it is empty, all usable interfaces
     are reported.
@@ -137,7 +134,7 @@ def chosen(asked: str, found: Sequence[Interface]) -> Finding:
             name="interfaces",
             value=f"SLACKLINE_INTERFACE={asked}",
             level=Level.MEND,
-            advice=f"{missing[0]!r} is no interface that is up and has an IPv4 address; "
+            advice=f"{missing[0]!r} is no interface that is up and has an address; "
             f"there are {', '.join(usable) or 'none'}",
             command=f"export SLACKLINE_INTERFACE={','.join(usable) or 'lo'}",
         )
@@ -246,12 +243,12 @@ def _describe(path: Path) -> Interface:
 
 
 def _address(name: str) -> str | None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            reply = ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-        except OSError:
-            return None  # The interface has no IPv4 address.
-    return socket.inet_ntoa(reply[20:24])
+    try:
+        from slackline.nic._netlink import devices
+    except ImportError:
+        return None  # The check of the compiled extension tells.
+    found = [a.text for device in devices() if device.name == name for a in device.addresses]
+    return ", ".join(found) or None
 
 
 def _outside(found: Sequence[Interface]) -> bool:

@@ -26,14 +26,16 @@ def run(
 ) -> dict[str, Any]:
     """Measure with all ranks of the job, and return the whole result at every rank.
 
-    The result has the keys "rank" (of the caller), "hosts" (by rank), "rails" (those that carried
-    frames), "measured" (a list of `Measured` as JSON) and "checks" (a list of findings for each
-    host). `checks` is called once on each host, with the number of ranks there.
+    The result has the keys "rank" (of the caller), "hosts" (by rank), "rails" (the kinds that
+    carried frames), "paths" (the names of each rank's rails), "measured" (a list of `Measured` as
+    JSON) and "checks" (a list of findings for each host). `checks` is called once on each host,
+    with the number of ranks there.
     """
     from torch import distributed as dist
 
     from slackline.backend import group_of
     from slackline.cli._doctor._transfers import measure
+    from slackline.nic._group import NativeGroup
 
     dist.init_process_group("slackline")
     try:
@@ -41,6 +43,8 @@ def run(
         mine: dict[str, Any] = {"host": socket.gethostname(), "checks": []}
         mine["measured"] = [each.as_json() for each in measure(group, budget_ns)]
         counters = group.counters()
+        assert isinstance(group, NativeGroup)
+        mine["paths"] = sorted(rail.name for rail in group._engine.rails())
         mine["rails"] = [name[: -len(_SENT)] for name, n in counters.items() if _counts(name, n)]
         told: list[Any] = [None] * group.size
         dist.all_gather_object(told, mine)
@@ -55,6 +59,7 @@ def run(
         "rank": rank,
         "hosts": hosts,
         "rails": sorted({rail for each in told for rail in each["rails"]}),
+        "paths": [each["paths"] for each in told],
         "measured": [entry for each in told for entry in each["measured"]],
         "checks": {each["host"]: each["checks"] for each in told if each["checks"]},
     }
