@@ -12,11 +12,15 @@ _fixed.py _zero_bubble.py     the orders of the literature
 _adaptra.py       Adaptra's order, for comparison
 _slack.py         the delay that a link may have; plans with enough slack
 _list.py _search.py _anneal.py _bound.py _auto.py     the search for the shortest plan
+_shared.py        the search where ranks have several stages each
+_update.py        a new plan as bytes, with the times that it was made for
+_search_process.py _blocks.py     a process that searches for plans beside a training process
 _table.py         the table of schedules: a variant is a row
 """
 
 from slackline.plan.pipeline._adaptra import adaptra_adapted, adaptra_initial, adaptra_plan
 from slackline.plan.pipeline._auto import AutoPlan, auto, ready_plan
+from slackline.plan.pipeline._blocks import read_block, write_block
 from slackline.plan.pipeline._bound import lower_bound_ps
 from slackline.plan.pipeline._dispatch import PATIENCE, Dispatcher, Order
 from slackline.plan.pipeline._fixed import gpipe, interleaved_1f1b, one_f_one_b
@@ -44,6 +48,7 @@ from slackline.plan.pipeline._slack import (
 )
 from slackline.plan.pipeline._table import SCHEDULES, Options, Schedule, generate, names
 from slackline.plan.pipeline._torch_csv import from_torch_csv, to_torch_csv
+from slackline.plan.pipeline._update import PlanUpdate, scenario_numbers
 from slackline.plan.pipeline._validate import Fault, check, validate
 from slackline.plan.pipeline._zero_bubble import zb_h1, zb_h2, zb_v, zero_bubble
 
@@ -60,6 +65,7 @@ __all__ = [
     "Options",
     "Order",
     "PipelinePlan",
+    "PlanUpdate",
     "Scenario",
     "Schedule",
     "StageMemory",
@@ -87,9 +93,11 @@ __all__ = [
     "plan_of_orders",
     "planned_waits_ps",
     "quotas",
+    "read_block",
     "ready_plan",
     "replay",
     "scenario_from",
+    "scenario_numbers",
     "slack_needed",
     "slack_plan",
     "slacks",
@@ -98,6 +106,7 @@ __all__ = [
     "tolerance_ps",
     "validate",
     "vee",
+    "write_block",
     "zb_h1",
     "zb_h2",
     "zb_v",

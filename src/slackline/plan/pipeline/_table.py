@@ -8,8 +8,9 @@ from slackline.errors import UsageError
 from slackline.plan.pipeline._adaptra import adaptra_plan
 from slackline.plan.pipeline._auto import auto, ready_plan
 from slackline.plan.pipeline._fixed import gpipe, interleaved_1f1b, one_f_one_b
-from slackline.plan.pipeline._plan import PipelinePlan
+from slackline.plan.pipeline._plan import PipelinePlan, one_each
 from slackline.plan.pipeline._scenario import Scenario
+from slackline.plan.pipeline._shared import shared_auto, shared_ready
 from slackline.plan.pipeline._slack import slack_plan
 from slackline.plan.pipeline._validate import validate
 from slackline.plan.pipeline._zero_bubble import zb_h1, zb_h2, zb_v, zero_bubble
@@ -29,6 +30,17 @@ class Options:
     """A factor on the search's budget, for the schedule "auto"."""
     stop: Callable[[], bool] | None = None
     """A function that returns True when the schedule "auto" must end its search."""
+    placement: tuple[int, ...] = ()
+    """The rank of each stage, for "auto" and "ready"; empty puts stage i on rank i."""
+
+    def one_each(self, scenario: Scenario) -> bool:
+        """Return whether stage i is on rank i; raises UsageError for a wrong number of ranks."""
+        if self.placement and len(self.placement) != scenario.stages:
+            raise UsageError(
+                f"placement must have one rank for each of the {scenario.stages} stages, "
+                f"not {len(self.placement)}"
+            )
+        return not self.placement or self.placement == one_each(scenario.stages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +52,24 @@ class Schedule:
     one_stage_a_rank: bool = True
 
 
+def _auto(scenario: Scenario, options: Options) -> PipelinePlan:
+    if options.one_each(scenario):
+        return auto(scenario, effort=options.effort, stop=options.stop).plan
+    return shared_auto(scenario, options.placement, effort=options.effort, stop=options.stop)
+
+
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {
         "auto": Schedule(
-            make=lambda scenario, options: (
-                auto(scenario, effort=options.effort, stop=options.stop).plan
-            ),
+            make=_auto,
             about="the shortest that is found under the caps",
         ),
         "ready": Schedule(
-            make=lambda scenario, options: ready_plan(scenario),
+            make=lambda scenario, options: (
+                ready_plan(scenario)
+                if options.one_each(scenario)
+                else shared_ready(scenario, options.placement)
+            ),
             about="whatever is ready, B before F before W, within the caps",
         ),
         "slack": Schedule(
