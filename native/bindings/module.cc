@@ -65,6 +65,15 @@ struct BoundJob {
   std::shared_ptr<Job> job;
 };
 
+struct BoundQueue {
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<CompletionQueue> queue;
+};
+
+std::uintptr_t key_of(const std::shared_ptr<Job>& job) {
+  return reinterpret_cast<std::uintptr_t>(job.get());
+}
+
 Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, int tag,
                     int priority, std::int64_t timeout_ns) {
   Operation operation;
@@ -134,7 +143,7 @@ NB_MODULE(_native, m) {
           nb::call_guard<nb::gil_scoped_release>(),
           "Ask for it to appear in next_completion(); True when it has finished already.")
       .def(
-          "key", [](const BoundJob& j) { return reinterpret_cast<std::uintptr_t>(j.job.get()); },
+          "key", [](const BoundJob& j) { return key_of(j.job); },
           "Identity, as next_completion() gives it.")
       .def(
           "source", [](const BoundJob& j) { return j.job->any_source; },
@@ -143,6 +152,23 @@ NB_MODULE(_native, m) {
           "ended_ns",
           [](const BoundJob& j) { return j.job->finished() ? j.job->ended_ns : std::int64_t{0}; },
           "When it finished, in ns of the monotonic clock; 0 while it has not.");
+
+  nb::class_<BoundQueue>(m, "CompletionQueue", "The ends of the operations that a thread watches.")
+      .def(
+          "watch", [](BoundQueue& q, const BoundJob& j) { q.engine->watch(*j.job, q.queue); },
+          "job"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Have the operation's key returned by `wait` once the operation has ended.")
+      .def(
+          "wait",
+          [](BoundQueue& q, std::int64_t timeout_ns) {
+            std::vector<std::uintptr_t> keys;
+            for (const auto& job : q.engine->next(*q.queue, timeout_ns))
+              keys.push_back(key_of(job));
+            return keys;
+          },
+          "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Drive the engine until an operation ends, at most `timeout_ns`; return the keys of all "
+          "that have ended.");
 
   nb::class_<BoundGroup> group(m, "Group", "One life of a group of ranks on an engine.");
   group.def_prop_ro("rank", [](const BoundGroup& g) { return g.group->rank; })
@@ -335,11 +361,17 @@ NB_MODULE(_native, m) {
           "epoch"_a, "rank"_a, "links"_a, "rank_order"_a, nb::call_guard<nb::gil_scoped_release>(),
           "links[i] leads to rank i; -1 for the own rank.")
       .def(
+          "completion_queue",
+          [](const std::shared_ptr<Engine>& self) {
+            return BoundQueue{self, std::make_shared<CompletionQueue>()};
+          },
+          "Return an empty queue for the ends of operations of this engine.")
+      .def(
           "next_completion",
           [](Engine& self) -> std::optional<std::uintptr_t> {
             const std::shared_ptr<Job> job = self.next_completion();
             if (job == nullptr) return std::nullopt;
-            return reinterpret_cast<std::uintptr_t>(job.get());
+            return key_of(job);
           },
           nb::call_guard<nb::gil_scoped_release>(),
           "Block until a watched operation finishes; None once the engine is closed.")

@@ -191,6 +191,57 @@ TEST("watched operations come out of next_completion, each once") {
   });
 }
 
+TEST("a queue gives each watched operation once, however it ends") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    Ranks ranks(2, kind);
+    constexpr int kOperations = 40;
+    on_every_rank(2, [&](int rank) {
+      Engine& engine = ranks.engine(rank);
+      const auto queue = std::make_shared<CompletionQueue>();
+      std::vector<float> values(kOperations * 1000, 1.0f);
+      std::vector<std::shared_ptr<Job>> watched;
+      for (int i = 0; i < kOperations; ++i) {
+        float* part = values.data() + i * 1000;
+        watched.push_back(
+            engine.post(ranks.group(rank), reduction(direct(2, rank), part, part, 1000), false));
+        engine.watch(*watched.back(), queue);
+      }
+      while (!watched.empty()) {
+        const auto ended = engine.next(*queue, 20 * kSecond);
+        CHECK(!ended.empty());
+        for (const auto& job : ended) {
+          CHECK(job->finished() && !job->failure);
+          CHECK_EQUAL(std::erase(watched, job), 1u);
+        }
+      }
+      CHECK(std::ranges::all_of(values, [](float v) { return v == 2.0f; }));
+      CHECK(engine.next(*queue, 0).empty());
+      CHECK(engine.next(*queue, 1'000'000).empty());
+    });
+  }
+}
+
+TEST("a thread that waits on a queue learns that its operations failed") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    Ranks ranks(2, kind);
+    std::vector<float> values(1000);
+    const auto queue = std::make_shared<CompletionQueue>();
+    const auto job = ranks.engine(0).post(
+        ranks.group(0), reduction(direct(2, 0), values.data(), values.data(), 1000), false);
+    ranks.engine(0).watch(*job, queue);
+    on_every_rank(2, [&](int rank) {
+      if (rank == 1) {
+        ranks.engine(1).abort_group(ranks.group(1), "no more");
+        return;
+      }
+      const auto ended = ranks.engine(0).next(*queue, 20 * kSecond);
+      CHECK_EQUAL(ended.size(), 1u);
+      CHECK(ended.front() == job);
+      CHECK(job->failure.fault == Fault::kPeer);
+    });
+  }
+}
+
 TEST("ranks that post different sizes both learn of it") {
   for (const Kind kind : {Kind::kStream, Kind::kShared}) {
     Ranks ranks(2, kind);

@@ -108,6 +108,19 @@ class Job:
     def ended_ns(self) -> int:
         """When it finished, in ns of the monotonic clock; 0 while it has not."""
 
+class CompletionQueue:
+    """The ends of the operations that a thread watches."""
+
+    def watch(self, job: Job) -> None:
+        """
+        Have the operation's key returned by `wait` once the operation has ended.
+        """
+
+    def wait(self, timeout_ns: int) -> list[int]:
+        """
+        Drive the engine until an operation ends, at most `timeout_ns`; return the keys of all that have ended.
+        """
+
 class Group:
     """One life of a group of ranks on an engine."""
 
@@ -340,6 +353,9 @@ class Engine:
 
     def open_group(self, epoch: int, rank: int, links: Sequence[int], rank_order: bool) -> Group:
         """links[i] leads to rank i; -1 for the own rank."""
+
+    def completion_queue(self) -> CompletionQueue:
+        """Return an empty queue for the ends of operations of this engine."""
 
     def next_completion(self) -> int | None:
         """

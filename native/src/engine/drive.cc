@@ -315,21 +315,32 @@ void Engine::make_room(Lock& lock) {
 }
 
 void Engine::drive(Lock& lock, Job& job, std::int64_t until_ns) {
+  drive_until(lock, [&job] { return job.finished(); }, until_ns, job.deadline_ns);
+}
+
+void Engine::drive(Lock& lock, const CompletionQueue& queue, std::int64_t until_ns) {
+  drive_until(lock, [&queue] { return !queue.empty(); }, until_ns, kForever);
+}
+
+// Works until ended(), or until `until_ns`; what is due by `deadline_ns` ends by itself soon after.
+template <class Ended>
+void Engine::drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns,
+                         std::int64_t deadline_ns) {
   ++callers_driving_;
   ++inline_operations_;
   std::int64_t spin_until = 0;
-  while (!job.finished() && !stopped_) {
+  while (!ended() && !stopped_) {
     const bool any = progress();
-    if (job.finished()) break;
+    if (ended()) break;
     make_room(lock);
     // Another thread that held the lock meanwhile, for example one that delivered a device's answer
     // or an abort, may have ended the operation.
-    if (any || job.finished()) {
+    if (any || ended()) {
       spin_until = 0;
       continue;
     }
     const std::int64_t now = now_ns();
-    if (now >= until_ns && now < job.deadline_ns) break;
+    if (now >= until_ns && now < deadline_ns) break;
     // Data from another host takes longer than a thread should keep a processor busy, so do not
     // spin then.
     if (spin_until == 0)

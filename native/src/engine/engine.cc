@@ -166,29 +166,6 @@ bool Engine::wait(Job& job, std::int64_t timeout_ns) {
   return job.finished();
 }
 
-bool Engine::watch(Job& job) {
-  const Lock lock = lock_for_post();
-  if (job.finished()) return true;
-  job.wants_callback = true;
-  return false;
-}
-
-std::shared_ptr<Job> Engine::next_completion() {
-  Lock lock = lock_for_post();
-  while (completions_.empty() && !stopped_) {
-    ++completion_sleepers_;
-    completion_.wait(lock, [this] { return completion_calls_ > 0 || stopped_; });
-    --completion_sleepers_;
-    if (completion_calls_ == 0) continue;
-    --completion_calls_;
-    wanting_.fetch_sub(1, std::memory_order_relaxed);
-  }
-  if (completions_.empty()) return nullptr;
-  std::shared_ptr<Job> job = completions_.front();
-  completions_.pop_front();
-  return job;
-}
-
 void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   Lock lock = lock_for_post();
   if (group.closed) return;

@@ -26,6 +26,7 @@
 
 #include "../rail/rail.h"
 #include "buffers.h"
+#include "completion_queue.h"
 #include "device.h"
 #include "group.h"
 #include "job.h"
@@ -116,6 +117,11 @@ class Engine final : public FrameSink {
   bool watch(Job& job);
   // Block until a watched operation finishes. Return null once the engine is closed.
   std::shared_ptr<Job> next_completion();
+  // Asks for `job` to appear in next(queue), also when it is finished already.
+  void watch(Job& job, std::shared_ptr<CompletionQueue> queue);
+  // Drives the engine in the caller's thread until an operation of the queue has ended, at most
+  // `timeout_ns`; returns all that have. None after the timeout, or once the engine is closed.
+  std::vector<std::shared_ptr<Job>> next(CompletionQueue& queue, std::int64_t timeout_ns);
   void close_group(Group& group, std::int64_t timeout_ns);
   void abort_group(Group& group, const std::string& reason);
   void close(std::int64_t timeout_ns);
@@ -292,6 +298,9 @@ class Engine final : public FrameSink {
   bool serve_events(std::span<const epoll_event> events);
   bool serve_rails(Link& link, bool poll);
   void drive(Lock& lock, Job& job, std::int64_t until_ns);
+  void drive(Lock& lock, const CompletionQueue& queue, std::int64_t until_ns);
+  template <class Ended>
+  void drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns, std::int64_t deadline_ns);
   std::int64_t next_deadline() const;
   std::int64_t next_timer(std::int64_t now) const;
   std::int64_t next_timer(const Link& link, std::int64_t now) const;

@@ -34,6 +34,7 @@ void Engine::finish(Job& job, JobState state) {
   job.state.store(state, std::memory_order_release);
   if (job.async_counted) --async_open_;
   if (job.group->service) served(job);
+  if (job.queue) std::exchange(job.queue, nullptr)->push(alive);
   if (waiters_ > 0) finished_.notify_all();
   if (caller_asleep_) ring();  // the sleeping caller may wait for this operation
   if (job.wants_callback) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "blocks.h"
+#include "completion_queue.h"
 #include "program.h"
 #include "slackline/failure.h"
 #include "slackline/wire.h"
@@ -154,6 +155,7 @@ struct Job : std::enable_shared_from_this<Job> {
   std::size_t open_sends = 0;       // sent frames whose memory is still in use
   bool active = false;              // registered in the engine's table
   bool wants_callback = false;
+  std::shared_ptr<CompletionQueue> queue;  // of the thread that waits for the end, or null
   bool async_counted = false;
   int any_source = -1;  // for a receive from any source: the rank that sent
   std::byte* any_target = nullptr;

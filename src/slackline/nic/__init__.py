@@ -3,9 +3,26 @@
 A rank opens one NativeNic, and on it a Group for each set of ranks that it communicates with.
 """
 
-from slackline.nic._interface import Group, Nic, Store, Transfer
+from slackline.nic._interface import (
+    Completion,
+    CompletionQueue,
+    Group,
+    Nic,
+    Store,
+    Transfer,
+)
 from slackline.nic._native_nic import NativeNic
 from slackline.nic._options import NicOptions
 from slackline.nic._transfer import NativeTransfer
 
-__all__ = ["Group", "NativeNic", "NativeTransfer", "Nic", "NicOptions", "Store", "Transfer"]
+__all__ = [
+    "Completion",
+    "CompletionQueue",
+    "Group",
+    "NativeNic",
+    "NativeTransfer",
+    "Nic",
+    "NicOptions",
+    "Store",
+    "Transfer",
+]

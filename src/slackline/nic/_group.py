@@ -18,6 +18,7 @@ from slackline.nic._checks import (
     sum_counts,
 )
 from slackline.nic._chunks import Chunk, all_to_all, each_to_own, own_to_each
+from slackline.nic._completion_queue import NativeCompletionQueue
 from slackline.nic._failures import to_error
 from slackline.nic._interface import Transfer
 from slackline.nic._plans import STAR, PlanBook, Selected
@@ -141,11 +142,8 @@ class NativeGroup:
         if len(self._all_reduces) >= _CACHED_SHAPES:
             self._all_reduces.clear()
         chosen = self._book.all_reduce(total, dtype, op)
-        known = self._all_reduces[count, dtype, op] = (
-            self._runner(chosen.name),
-            chosen.program,
-            total,
-        )
+        known = self._runner(chosen.name), chosen.program, total
+        self._all_reduces[count, dtype, op] = known
         return known
 
     def reduce_scatter(
@@ -271,6 +269,9 @@ class NativeGroup:
         **posting: Unpack[MessagePosting],
     ) -> Transfer:
         return self._message(True, address, count, dtype, peer, tag, posting)
+
+    def completion_queue(self) -> NativeCompletionQueue:
+        return NativeCompletionQueue(self._engine, self._completions.pending_queues)
 
     def allocate(self, nbytes: int) -> int:
         address = self._engine.allocate(nbytes)

@@ -8,8 +8,9 @@ does not depend on torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from slackline.wire import DType, ReduceOp
 
@@ -50,6 +51,40 @@ class Transfer(Protocol):
 
         The call comes from the engine's completion thread, or from this call if the operation has
         already ended.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The end of an operation that a completion queue watched."""
+
+    token: Any
+    """The value that the caller gave with the operation."""
+    error: BaseException | None
+    """The operation's error, of a type in `slackline.errors`; None if it succeeded."""
+    ended_ns: int
+    """The time when the engine ended the operation, by the monotonic clock."""
+
+
+class CompletionQueue(Protocol):
+    """A queue by which one thread waits for the end of any of several operations.
+
+    Any thread may add operations; only one thread may poll and wait.
+    """
+
+    def add(self, transfer: Transfer, token: Any, /) -> None:
+        """Watch a posted operation of the queue's group; keep `token` alive until its end.
+
+        The end is reported once, also if the operation has already ended.
+        """
+
+    def poll(self) -> list[Completion]:
+        """Return the watched operations that have ended since the previous call; do not block."""
+
+    def wait(self, timeout: timedelta, /) -> list[Completion]:
+        """Block, without the GIL, until a watched operation has ended; return all that have.
+
+        The list is empty after `timeout`, and once the engine is closed.
         """
 
 
@@ -258,6 +293,9 @@ class Group(Protocol):
 
         The Transfer's `source` then is the sending rank.
         """
+
+    def completion_queue(self) -> CompletionQueue:
+        """Return a new queue for the ends of this group's operations."""
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of `nbytes` of registered memory, aligned to 64 bytes.

@@ -47,6 +47,11 @@ class NativeTransfer:
         self._completions = completions
 
     @property
+    def job(self) -> _native.Job:
+        """The engine's record of the operation."""
+        return self._job
+
+    @property
     def source(self) -> int | None:
         rank = self._job.source()
         return None if rank < 0 else rank
@@ -90,6 +95,8 @@ class Completions:
         self._lock = threading.Lock()
         self._watched: dict[int, tuple[NativeTransfer, list[Callback]]] = {}
         self._thread: threading.Thread | None = None
+        self.pending_queues: set[object] = set()
+        """The completion queues with pending operations, which this set keeps alive."""
 
     def add(self, transfer: NativeTransfer, job: _native.Job, fn: Callback) -> None:
         """Have `fn(error)` called when `transfer` has ended; call at once if it already has."""

@@ -2,18 +2,43 @@
 
 import ctypes
 import itertools
+import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from slackline.errors import ClosedError, PeerError, UsageError
-from slackline.nic import Store
+from slackline.nic import Completion, Store, Transfer
 from slackline.testing._loopback_switch import LoopbackTransfer, Part, Post, Switch
 from slackline.wire import Collective, DType, ReduceOp
 
 __all__ = ["LoopbackFabric", "LoopbackGroup", "LoopbackNic"]
+
+
+class LoopbackQueue:
+    """An implementation of slackline.nic.CompletionQueue on the callbacks of transfers."""
+
+    def __init__(self) -> None:
+        self._ended: queue.SimpleQueue[Completion] = queue.SimpleQueue()
+
+    def add(self, transfer: Transfer, token: Any) -> None:
+        def report(error: BaseException | None) -> None:
+            self._ended.put(Completion(token, error, time.monotonic_ns()))
+
+        transfer.add_done_callback(report)
+
+    def poll(self) -> list[Completion]:
+        return [self._ended.get_nowait() for _ in range(self._ended.qsize())]
+
+    def wait(self, timeout: timedelta) -> list[Completion]:
+        try:
+            first = self._ended.get(timeout=timeout.total_seconds())
+        except queue.Empty:
+            return []
+        return [first, *self.poll()]
 
 
 class LoopbackFabric:
@@ -146,6 +171,9 @@ class LoopbackGroup:
         sender = None if peer is None else self._peer(peer)
         self._switch.recv(self.rank, sender, tag, (address, count), dtype, transfer)
         return _awaited(transfer, how.get("blocking", False))
+
+    def completion_queue(self) -> LoopbackQueue:
+        return LoopbackQueue()
 
     def allocate(self, nbytes: int) -> int:
         self._check_open()

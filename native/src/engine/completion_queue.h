@@ -1,0 +1,34 @@
+// The ends of the operations that one thread waits for, in the order in which they ended.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace slackline {
+
+struct Job;
+
+class CompletionQueue {
+ public:
+  // Whether nothing has ended; without the engine's lock, so an end may be seen a little later.
+  bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
+
+  // --- under the engine's lock ---
+  void push(std::shared_ptr<Job> job) {
+    ended_.push_back(std::move(job));
+    count_.store(ended_.size(), std::memory_order_release);
+  }
+  std::vector<std::shared_ptr<Job>> take() {
+    count_.store(0, std::memory_order_release);
+    return std::exchange(ended_, {});
+  }
+
+ private:
+  std::vector<std::shared_ptr<Job>> ended_;
+  std::atomic<std::size_t> count_{0};
+};
+
+}  // namespace slackline

@@ -1,0 +1,45 @@
+// How the ends of operations reach threads that wait for any of several.
+#include "clock.h"
+#include "engine_impl.h"
+
+namespace slackline {
+
+bool Engine::watch(Job& job) {
+  const Lock lock = lock_for_post();
+  if (job.finished()) return true;
+  job.wants_callback = true;
+  return false;
+}
+
+std::shared_ptr<Job> Engine::next_completion() {
+  Lock lock = lock_for_post();
+  while (completions_.empty() && !stopped_) {
+    ++completion_sleepers_;
+    completion_.wait(lock, [this] { return completion_calls_ > 0 || stopped_; });
+    --completion_sleepers_;
+    if (completion_calls_ == 0) continue;
+    --completion_calls_;
+    wanting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  if (completions_.empty()) return nullptr;
+  std::shared_ptr<Job> job = completions_.front();
+  completions_.pop_front();
+  return job;
+}
+
+void Engine::watch(Job& job, std::shared_ptr<CompletionQueue> queue) {
+  const Lock lock = lock_for_post();
+  if (job.finished())
+    queue->push(job.shared_from_this());
+  else
+    job.queue = std::move(queue);
+}
+
+std::vector<std::shared_ptr<Job>> Engine::next(CompletionQueue& queue, std::int64_t timeout_ns) {
+  if (timeout_ns == 0 && queue.empty()) return {};
+  Lock lock = lock_for_post();
+  if (queue.empty()) drive(lock, queue, later(now_ns(), timeout_ns));
+  return queue.take();
+}
+
+}  // namespace slackline
