@@ -110,7 +110,13 @@ class Context:
         nic = self._acquire(options)
         group: Group | None = None
         try:
-            group = nic.open_group(store, opts.group_rank, opts.group_size, timeout=opts.timeout)
+            group = nic.open_group(
+                store,
+                opts.group_rank,
+                opts.group_size,
+                timeout=opts.timeout,
+                members=tuple(opts.global_ranks_in_group) or None,
+            )
         finally:
             self._opened(group)
         return group

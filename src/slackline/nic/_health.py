@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from slackline.env import Environment
 from slackline.health import Board, Condition, HealthOptions, Judgement, Probe, RailSample, Verdict
-from slackline.telemetry import LinkVerdict, Writer
+from slackline.nic._records import Records
+from slackline.telemetry import LinkVerdict
 
 __all__ = ["Monitor", "Monitors", "Rails", "Status", "to_sample"]
 
@@ -109,17 +108,20 @@ class Monitor:
         links: Sequence[int],
         rank: int,
         *,
-        directory: Path | None = None,
+        members: Sequence[int] | None = None,
+        write: Callable[[LinkVerdict], None] | None = None,
         options: HealthOptions | None = None,
     ) -> None:
         """Create a monitor that does not run yet.
 
-        `links[i]` is the engine's number of the link to rank i, -1 for `rank` itself. Telemetry is
-        written to `directory`, if given.
+        `links[i]` is the engine's number of the link to rank i, -1 for `rank` itself. `members[i]`
+        is the rank in the job of rank i, which verdicts name; None: the same. `write` receives each
+        verdict as a telemetry record.
         """
         self._engine = engine
-        self._rank = rank
-        self._peers = {link: peer for peer, link in enumerate(links) if link >= 0}
+        names = range(len(links)) if members is None else members
+        self._rank = names[rank]
+        self._peers = {link: peer for peer, link in zip(names, links, strict=True) if link >= 0}
         self._start_ns = time.monotonic_ns()
         self._board = Board(self._start_ns, options)
         self._seen_ns: dict[tuple[int, int], int] = {}
@@ -128,7 +130,7 @@ class Monitor:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._writer = None if directory is None else Writer(directory, rank)
+        self._write = write
 
     @property
     def links(self) -> frozenset[int]:
@@ -149,8 +151,6 @@ class Monitor:
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
-        if self._writer is not None:
-            self._writer.close()
 
     def judgements(self) -> list[Judgement]:
         """Return the condition of each direction of each wire, in the order of peers and rails."""
@@ -199,8 +199,8 @@ class Monitor:
         """Log a verdict and write it to the telemetry."""
         level = logging.INFO if verdict.condition is Condition.BACK else logging.WARNING
         _log.log(level, "%s", verdict.reason)
-        if self._writer is not None:
-            self._writer.write(
+        if self._write is not None:
+            self._write(
                 LinkVerdict(
                     rank=self._rank,
                     time_ns=time.time_ns(),
@@ -219,14 +219,20 @@ class Monitor:
 class Monitors:
     """The monitors of an engine. Only the first open group that uses a link watches it."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: Records) -> None:
         self._open: list[Monitor] = []
+        self._records = records
 
-    def watch(self, engine: Rails, links: Sequence[int], rank: int) -> Monitor:
-        """Start and return a monitor of those links that no other monitor watches yet."""
+    def watch(
+        self, engine: Rails, links: Sequence[int], rank: int, members: Sequence[int] | None
+    ) -> Monitor:
+        """Start and return a monitor of those links that no other monitor watches yet.
+
+        The arguments are those of `Monitor`; verdicts go to the engine's telemetry.
+        """
         known = {link for monitor in self._open for link in monitor.links}
         mine = [-1 if link in known else link for link in links]
-        monitor = Monitor(engine, mine, rank, directory=Environment.read().telemetry)
+        monitor = Monitor(engine, mine, rank, members=members, write=self._records.write)
         self._open.append(monitor)
         monitor.start()
         return monitor

@@ -341,11 +341,13 @@ class Nic(Protocol):
         *,
         timeout: timedelta,
         opening: timedelta | None = None,
+        members: Sequence[int] | None = None,
     ) -> Group:
         """Perform the rendezvous with the other ranks through `store` and return the group.
 
         `timeout` is the default of the group's operations. `opening` limits the rendezvous; None
-        takes `timeout`.
+        takes `timeout`. `members[i]` is the rank in the job of the group's rank i, which telemetry
+        and verdicts name; None: the same.
         """
 
     def close(self) -> None:

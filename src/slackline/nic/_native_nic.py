@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 
 import slackline._native as _native
+from slackline.env import Environment
 from slackline.errors import ClosedError, UsageError
 from slackline.nic._circuit_nic import Devices
 from slackline.nic._device import Carrier
@@ -23,6 +24,7 @@ from slackline.nic._network import Network
 from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
 from slackline.nic._plans import PlanBook, plan_number, starts
+from slackline.nic._records import Records
 from slackline.nic._rendezvous import Meeting, meet
 from slackline.nic._star import reach
 from slackline.nic._transfer import Completions
@@ -56,7 +58,8 @@ class NativeNic:
         self._engine: _native.Engine | None = None
         self._completions: Completions | None = None
         self._groups: set[NativeGroup] = set()
-        self._monitors = Monitors()
+        self._records = Records(Environment.read().telemetry)
+        self._monitors = Monitors(self._records)
         self._closed = False
         self._process = os.getpid()
         # The engine's threads must end before the interpreter does.
@@ -70,6 +73,7 @@ class NativeNic:
         *,
         timeout: timedelta,
         opening: timedelta | None = None,
+        members: Sequence[int] | None = None,
     ) -> NativeGroup:
         if os.getpid() != self._process:
             raise UsageError("this process was forked from the one whose nic it is", rank=rank)
@@ -97,7 +101,8 @@ class NativeNic:
             native = engine.open_group(meeting.epoch, rank, links, book.order == "rank")
             carrier = self._attach(native, meeting, book.device_plan) if size > 1 else None
             assert self._completions is not None
-            monitor = self._monitors.watch(engine, links, rank)
+            self._records.opened(rank if members is None else members[rank], size)
+            monitor = self._monitors.watch(engine, links, rank, members)
             group = NativeGroup(
                 engine,
                 native,
@@ -182,6 +187,8 @@ class NativeNic:
         if self._completions is not None:
             self._completions.join()
         self._network.close()
+        if self._engine is not None:
+            self._records.close(_counters(self._engine, self._devices))
 
     def _start(self, meeting: Meeting) -> _native.Engine:
         """Return the engine; the first group's call starts the engine."""

@@ -11,6 +11,7 @@ from typing import Any
 from slackline.errors import UsageError
 from slackline.telemetry._records import (
     Counters,
+    GroupOpened,
     LinkVerdict,
     PipelineStep,
     Record,
@@ -22,6 +23,7 @@ __all__ = ["decode", "encode"]
 
 _KINDS: dict[str, type[Record]] = {
     "step": StepSummary,
+    "opened": GroupOpened,
     "counters": Counters,
     "run": RunSummary,
     "verdict": LinkVerdict,

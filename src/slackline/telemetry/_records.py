@@ -6,7 +6,15 @@ Times are integer nanoseconds.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Counters", "LinkVerdict", "PipelineStep", "Record", "RunSummary", "StepSummary"]
+__all__ = [
+    "Counters",
+    "GroupOpened",
+    "LinkVerdict",
+    "PipelineStep",
+    "Record",
+    "RunSummary",
+    "StepSummary",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +22,7 @@ class StepSummary:
     """A summary of one optimizer step of one rank, written after the last parameter's step."""
 
     rank: int
-    """The rank that took the step."""
+    """The rank in the job that took the step."""
     step: int
     """The number of the step, from 0."""
     optimizer: int = 0
@@ -37,11 +45,23 @@ class StepSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counters:
-    """The counters of an engine at one moment; counters never decrease."""
+class GroupOpened:
+    """The opening of a process's first group, written when its links are made."""
 
     rank: int
-    """The rank of the engine."""
+    """The process's rank in the job."""
+    time_ns: int
+    """Unix time at which the links were made."""
+    size: int
+    """The number of ranks in the group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counters:
+    """The counters of an engine, written when the engine has ended."""
+
+    rank: int
+    """The rank of the engine's process in the job."""
     time_ns: int
     """Unix time of the reading."""
     values: Mapping[str, int] = field(default_factory=dict)
@@ -85,7 +105,7 @@ class LinkVerdict:
     """
 
     rank: int
-    """The rank that reports."""
+    """The rank that reports; all ranks of the record are those in the job."""
     time_ns: int
     """Unix time of the detection."""
     at_ns: int
@@ -114,7 +134,7 @@ class PipelineStep:
     """
 
     rank: int
-    """The rank in the pipeline's group."""
+    """The rank in the job."""
     step: int
     """The number of the step, from 0."""
     time_ns: int
@@ -145,4 +165,4 @@ class PipelineStep:
     """The time from each message's computation to its arrival, between the two hosts' clocks."""
 
 
-Record = StepSummary | Counters | RunSummary | LinkVerdict | PipelineStep
+Record = StepSummary | GroupOpened | Counters | RunSummary | LinkVerdict | PipelineStep

@@ -261,6 +261,7 @@ class LoopbackNic:
         *,
         timeout: timedelta,
         opening: timedelta | None = None,
+        members: Sequence[int] | None = None,
     ) -> LoopbackGroup:
         if self.closed:
             raise ClosedError("the nic is closed", rank=rank)

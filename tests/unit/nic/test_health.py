@@ -12,7 +12,8 @@ import pytest
 
 from slackline.nic import Group, NicOptions
 from slackline.nic._health import Monitor
-from slackline.telemetry import LinkVerdict, read_directory
+from slackline.nic._records import Records
+from slackline.telemetry import Counters, GroupOpened, LinkVerdict, file_of, read_file
 from slackline.testing import run_ranks
 
 MS = 1_000_000
@@ -76,7 +77,9 @@ def test_news_goes_to_the_log_and_to_telemetry(
     caplog.set_level(logging.INFO, "slackline.health")
     start_ns = time.monotonic_ns()
     script = Script(start_ns)
-    monitor = Monitor(script, [-1, 7, 8], 0, directory=tmp_path)
+    records = Records(tmp_path)
+    records.opened(5, 3)
+    monitor = Monitor(script, [-1, 7, 8], 0, members=(5, 3, 9), write=records.write)
     assert all(_looks(monitor, script, start_ns + 250 * MS, start_ns + 10 * S))
     assert [str(judgement.decision) for judgement in monitor.judgements()] == ["well", "well"]
     script.there_ns += 30 * MS
@@ -84,18 +87,23 @@ def test_news_goes_to_the_log_and_to_telemetry(
     script.there_ns -= 30 * MS
     assert all(_looks(monitor, script, start_ns + 12 * S, start_ns + 14 * S))
     monitor.stop()
+    records.close({"frames": 7})
 
     said = [(record.levelname, record.message) for record in caplog.records]
     assert [level for level, _ in said] == ["WARNING", "INFO"]
-    assert said[0][1].startswith("link 0>1 is slow since 9.")
+    assert said[0][1].startswith("link 5>3 is slow since 9.")
     assert said[0][1].endswith(
         " s: 30 ms over its usual 0.1 ms; nothing more than usual waits at the sender"
     )
-    assert said[1][1].startswith("link 0>1 is back at 12.")
-    slow, back = read_directory(tmp_path)
+    assert said[1][1].startswith("link 5>3 is back at 12.")
+    opened, slow, back, counters = read_file(file_of(tmp_path, 5))
+    assert isinstance(opened, GroupOpened)
+    assert (opened.rank, opened.size) == (5, 3)
+    assert isinstance(counters, Counters)
+    assert (counters.rank, counters.values) == (5, {"frames": 7})
     assert isinstance(slow, LinkVerdict)
     assert isinstance(back, LinkVerdict)
-    assert (slow.rank, slow.condition, slow.source, slow.target) == (0, "slow", 0, 1)
+    assert (slow.rank, slow.condition, slow.source, slow.target) == (5, "slow", 5, 3)
     assert abs(slow.over_ns - 30 * MS) < MS
     assert slow.reason == said[0][1]
     assert back.condition == "back"

@@ -7,6 +7,7 @@ import pytest
 from slackline.errors import UsageError
 from slackline.telemetry import (
     Counters,
+    GroupOpened,
     LinkVerdict,
     RunSummary,
     StepSummary,
@@ -31,6 +32,7 @@ STEP = StepSummary(
 )
 RECORDS = (
     STEP,
+    GroupOpened(rank=1, time_ns=10**18, size=4),
     Counters(rank=1, time_ns=10**18, values={"frames": 7}),
     RunSummary(rank=1, steps=2, wall_ns=4, exposed_ns=1, reduced_bytes=8, rails=("shm", "tcp")),
     LinkVerdict(
