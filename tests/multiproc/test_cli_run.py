@@ -247,3 +247,39 @@ def test_what_a_script_leaves_behind_ends_with_the_job(script: Callable[[str], P
     _, err = process.communicate(timeout=110)
     assert (process.returncode, _alive(long)) == (0, False), err
     assert not list(path.parent.glob("slackline-run-*"))
+
+
+@pytest.mark.slow
+def test_faults_count_from_the_opening_of_the_group(script: Callable[[str], Path]) -> None:
+    path = script("""
+import torch.distributed as dist
+time.sleep(5)  # a long start-up, in which a fault "from 4s" would be over
+dist.init_process_group("slackline")
+opened = last = time.monotonic()
+while rank == 1 and last < opened + 60:
+    now = time.monotonic()
+    if now - last > 2:
+        print(last - opened > 0, flush=True)
+        break
+    last = now
+    time.sleep(0.01)
+dist.barrier()
+dist.destroy_process_group()
+""")
+    fault = ("--fault", "rank 1 stop from 4s for 2500ms", "--keep", path.parent / "kept")
+    code, _, err = _run(*fault, path, directory=path.parent, ranks=2)
+    assert code == 0, err
+    said = {file.read_text() for file in (path.parent / "kept").rglob("1/stdout.log")}
+    assert said == {"True\n"}
+
+
+def test_faults_of_a_job_that_opens_no_group_are_told_not_to_have_occurred(
+    script: Callable[[str], Path],
+) -> None:
+    path = script("print(rank)")
+    code, out, err = _run("--fault", "rank 1 kill from 5s", path, directory=path.parent, ranks=2)
+    assert (code, out) == (0, "0\n")
+    assert (
+        "slackline run: the job ended before its ranks had opened a group: no fault with a time "
+        "occurred\n"
+    ) in err

@@ -22,6 +22,7 @@ __all__ = [
     "Tail",
     "cause_first",
     "how",
+    "ranks_named",
     "usable_cores",
 ]
 
@@ -252,3 +253,10 @@ def cause_first(failures: Sequence[Failure], spoken_ns: Mapping[int, int]) -> tu
         return (2 if late or failure.exitcode == -signal.SIGTERM else 0), 0
 
     return tuple(sorted(failures, key=place))
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    """Return ranks in words, such as "rank 1" or "ranks 1, 3"."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(str(rank) for rank in sorted(ranks))}"

@@ -19,6 +19,7 @@ from slackline.errors import UsageError
 from slackline.health import Condition, Ledger, Verdict
 from slackline.telemetry import (
     Counters,
+    GroupOpened,
     LinkVerdict,
     PipelineStep,
     Record,
@@ -46,6 +47,7 @@ class RankReport:
     def __init__(self, path: Path) -> None:
         self.steps: list[StepSummary] = []
         self.pipeline: list[PipelineTimes] = []
+        self.opened = False
         self.counters: Counters | None = None
         self.run: RunSummary | None = None
         self.verdicts: list[LinkVerdict] = []
@@ -65,6 +67,8 @@ class RankReport:
                 self.steps.append(record)
             case PipelineStep():
                 self.pipeline.append(times_of(record))
+            case GroupOpened():
+                self.opened = True
             case Counters():
                 self.counters = record
             case RunSummary():
@@ -98,6 +102,10 @@ class Report:
         """Read the records that the ranks have added since the last call."""
         for rank in self.ranks:
             rank.update()
+
+    def opened(self) -> list[int]:
+        """Return the ranks that have opened a group of slackline."""
+        return [number for number, rank in enumerate(self.ranks) if rank.opened]
 
     def news(self, *, ended: bool = False) -> list[str]:
         """Return new messages about links and ranks, one line each.

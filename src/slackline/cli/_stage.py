@@ -5,16 +5,23 @@ opened before the job starts and closed after it has ended.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 
-from slackline.cli._launch import HERE, Job, Place
+from slackline.cli._launch import HERE, Job, Place, ranks_named
 from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.lab import Executor, Injection, Lab, LabOptions
 
-__all__ = ["Stage", "open_stage"]
+__all__ = ["NO_GROUP", "Stage", "lab_options", "open_stage"]
+
+NO_GROUP = timedelta(seconds=30)
+"""The time after the start of all ranks' processes at which the faults' clock starts in any case.
+
+A script that opens no group of slackline can thus be run with faults too.
+"""
 
 _ANY_NICS = 1 << 20
 """The bound on NIC numbers without a lab: only the engine knows how many NICs the ranks use."""
@@ -29,15 +36,42 @@ class Stage:
     """Variables for the environment of the ranks."""
     injection: Injection | None = None
     job: Job | None = None
+    _running_since_ns: int | None = None
 
-    def watch(self, job: Job) -> None:
-        """Start the clock of the faults once all ranks of `job` are running.
+    def watch(self, job: Job, opened: Collection[int], now_ns: int) -> str:
+        """Start the clock of the faults once all ranks of `job` have opened a group.
 
-        Call this periodically.
+        `opened` are the ranks that have. If some of them have not, NO_GROUP after all processes
+        have started, the clock starts all the same. Returns a sentence that says so, else an empty
+        text. Call this periodically with the time of the monotonic clock.
         """
         self.job = job
-        if self.injection is not None and len(job.processes()) == job.ranks:
+        if self.injection is None or self.injection.started:
+            return ""
+        if len(opened) == job.ranks:
             self.injection.start()
+            return ""
+        if self._running_since_ns is None and len(job.processes()) == job.ranks:
+            self._running_since_ns = now_ns
+        since_ns = self._running_since_ns
+        if since_ns is None or now_ns - since_ns < NO_GROUP // timedelta(microseconds=1) * 1000:
+            return ""
+        self.injection.start()
+        missing = sorted(set(range(job.ranks)) - set(opened))
+        return (
+            f"the faults count from now: {ranks_named(missing)} opened no group of slackline in "
+            f"the {NO_GROUP.total_seconds():.0f} s since the processes have started"
+        )
+
+    def unused(self) -> str:
+        """Return a sentence if the job ended before the clock of its faults started, else ""."""
+        if (
+            self.injection is None
+            or self.injection.started
+            or self.injection.plan.next_change(0) is None
+        ):
+            return ""
+        return "the job ended before its ranks had opened a group: no fault with a time occurred"
 
     def _processes(self) -> dict[int, list[int]]:
         found = {} if self.job is None else self.job.processes()

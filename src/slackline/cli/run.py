@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,7 +21,7 @@ from typing import Annotated
 
 import typer
 
-from slackline.cli._launch import Ending, Job, Tail, how, usable_cores
+from slackline.cli._launch import Ending, Job, Tail, how, ranks_named, usable_cores
 from slackline.cli._report import Report
 from slackline.cli._screen import Screen, open_screen
 from slackline.cli._stage import Stage, lab_options, open_stage
@@ -188,6 +189,8 @@ def run(
             screen.note("no telemetry: no rank used slackline.overlap or slackline.pipeline")
         if (links := report.links()) is not None:
             screen.table(links)
+        if said := stage.unused():
+            screen.note(said)
         if received:
             screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
         elif code:
@@ -252,7 +255,9 @@ def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: li
     ended = stopping = False
     while not ended:
         ended = job.wait(_TICK)
-        stage.watch(job)
+        report.update()
+        if said := stage.watch(job, report.opened(), time.monotonic_ns()):
+            screen.note(said)
         for stream, show in (("stdout", screen.stdout), ("stderr", screen.stderr)):
             if stream not in tails and (path := job.output(0, stream)):
                 tails[stream] = Tail(path)
@@ -261,7 +266,6 @@ def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: li
         if received and not stopping:
             stopping = True
             job.stop()
-        report.update()
         for line in report.news(ended=ended):
             screen.note(line)
         screen.progress("ending all ranks" if stopping else report.progress())
@@ -283,11 +287,5 @@ def _explain(job: Job, ending: Ending, screen: Screen) -> None:
         for line in words:
             screen.stderr(f"rank {cause.rank} | {line}\n".encode())
     same = [other.rank for other in alike if other.exitcode == cause.exitcode]
-    also = f"; so did {_names(same)}" if same else ""
+    also = f"; so did {ranks_named(same)}" if same else ""
     screen.note(f"rank {cause.rank} {cause.reason}{also}")
-
-
-def _names(ranks: list[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {', '.join(str(rank) for rank in sorted(ranks))}"

@@ -27,6 +27,11 @@ class Injection:
         self._started_ns: int | None = None
         self._over = threading.Event()
 
+    @property
+    def started(self) -> bool:
+        """Whether the plan's clock runs."""
+        return self._started_ns is not None
+
     def start(self) -> None:
         """Start the plan's clock; do nothing if the clock already runs.
 

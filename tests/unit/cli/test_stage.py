@@ -1,11 +1,14 @@
 """Tests of the preparation of a job's hosts and faults, as far as no network is needed."""
 
+import os
 import re
+from dataclasses import dataclass
+from typing import cast
 
 import pytest
 
 from slackline.cli import main
-from slackline.cli._launch import HERE
+from slackline.cli._launch import HERE, Job
 from slackline.cli._stage import lab_options, open_stage
 from slackline.faults import parse_all
 from slackline.lab import LabOptions
@@ -72,3 +75,52 @@ def test_a_mistake_is_told_before_anything_starts(
     out, err = capsys.readouterr()
     assert out == ""
     assert re.fullmatch(re.escape(f"slackline: {message}\n"), err)
+
+
+@dataclass
+class Running:
+    """A job of four ranks of which some processes run."""
+
+    ranks: int = 4
+    count: int = 4
+
+    def processes(self) -> dict[int, int]:
+        return dict.fromkeys(range(self.count), os.getpid())
+
+
+S = 1_000_000_000
+
+
+def test_the_faults_clock_starts_when_all_ranks_have_opened_a_group() -> None:
+    with open_stage(None, parse_all("rank 1 slow 2x from 1h"), ranks=4) as stage:
+        job, injection = cast(Job, Running()), stage.injection
+        assert injection is not None
+        assert stage.watch(job, [], 0) == ""
+        assert stage.watch(job, [0, 1, 3], 20 * S) == ""
+        assert not injection.started
+        assert stage.unused().startswith("the job ended before its ranks had opened a group")
+        assert stage.watch(job, [0, 1, 2, 3], 21 * S) == ""
+        assert injection.started
+        assert stage.watch(job, [0, 1, 2, 3], 99 * S) == ""
+        assert stage.unused() == ""
+
+
+def test_without_groups_the_faults_clock_starts_after_the_processes_and_says_so() -> None:
+    with open_stage(None, parse_all("rank 1 slow 2x from 1h"), ranks=4) as stage:
+        starting, job = cast(Job, Running(count=3)), cast(Job, Running())
+        assert stage.watch(starting, [], 0) == ""
+        assert stage.watch(job, [2], 100 * S) == ""
+        assert stage.watch(job, [2], 130 * S - 1) == ""
+        assert stage.injection is not None
+        assert not stage.injection.started
+        assert stage.watch(job, [2], 130 * S) == (
+            "the faults count from now: ranks 0, 1, 3 opened no group of slackline in the 30 s "
+            "since the processes have started"
+        )
+        assert stage.injection.started
+        assert stage.watch(job, [2], 131 * S) == ""
+
+
+def test_faults_without_a_time_need_no_clock() -> None:
+    with open_stage(None, parse_all("rank 1 slow 2x"), ranks=4) as stage:
+        assert stage.unused() == ""
