@@ -92,8 +92,8 @@ def in_a_pipeline(text: Tensor, given: argparse.Namespace) -> list[list[float]]:
         given.microbatches,
         loss_of,
         schedule=given.schedule,
-        policy=given.policy,
         memory=given.memory,
+        config=slackline.pipeline.ScheduleConfig(policy=given.policy),
     )
     found = []
     for step in range(given.steps):

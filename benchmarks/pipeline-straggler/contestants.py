@@ -17,7 +17,7 @@ from torch.distributed.pipelining import (
     ScheduleInterleavedZeroBubble,
 )
 
-from slackline.pipeline import Schedule
+from slackline.pipeline import Schedule, ScheduleConfig
 from slackline.testing.timed_stage import TimedStage
 
 ONE_F_ONE_B, ZERO_BUBBLE = "1F1B", "zero bubble"
@@ -116,10 +116,10 @@ class OurPipeline:
             part,
             shape.microbatches,
             loss,
-            schedule=entry.schedule,
-            policy=entry.policy,
-            memory=shape.cap if entry.capped else None,
             scale_grads=False,
+            schedule=entry.schedule,
+            memory=shape.cap if entry.capped else None,
+            config=ScheduleConfig(policy=entry.policy),
         )
 
     def step(self) -> None:

@@ -4,20 +4,22 @@ In a plan, F is a forward, B a backward for the inputs, W a backward for the wei
 backwards in one.
 
 Schedule ─ _schedule            the class that a training script uses
-    _terms, _plans, _policy     agreement of the ranks; the plan; the strictness of its order
+    _config                     ScheduleConfig, the options that are seldom changed
+    _agreement, _plans, _policy     agreement of the ranks; the plan; the strictness of its order
     _batches                    splitting of a batch into microbatches, and merging of outputs
     _runner                     one rank's part of a step: dispatch, compute, send, block
         _worker                 F, B, W of one stage
             _gradients          gradients added in microbatch order, then scaled and reduced
-        _mail                   transport of messages between stages; arrivals wake the rank
-            _parcel, _tags      the format of a message; the tags of a schedule
+        _transport              point-to-point messages between stages; arrivals wake the rank
+            _message, _tags     the format of a message; the tags of a schedule
             _lane, _device      copies between the stage's device and host memory
             _delegation         the choice between a send by the engine or the computing thread
-    _follow, _adapt, _news      replanning from the measurements of all ranks
+    replan/                     new plans from the measurements of all ranks
     _record                     the times of a step's events
     _torch                      the adapter to torch's untyped edges
 """
 
+from slackline.pipeline._config import ScheduleConfig
 from slackline.pipeline._policy import POLICIES, Policy
 from slackline.pipeline._record import Came, Sent, Span, StepRecord, Wait
 from slackline.pipeline._schedule import Schedule
@@ -28,6 +30,7 @@ __all__ = [
     "Came",
     "Policy",
     "Schedule",
+    "ScheduleConfig",
     "Sent",
     "Span",
     "StepRecord",

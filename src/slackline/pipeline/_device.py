@@ -21,9 +21,9 @@ from torch import Tensor
 from slackline.backend import CudaLane, new_event, new_stream
 from slackline.nic import Transfer
 from slackline.pipeline._lane import Entries, Tensors
-from slackline.pipeline._parcel import pack, unpack
+from slackline.pipeline._message import pack, unpack
 
-__all__ = ["DeviceLane", "DevicePace"]
+__all__ = ["DeviceLane", "DeviceThrottle"]
 
 
 class DeviceLane:
@@ -113,7 +113,7 @@ class DeviceLane:
         self._landing = landing
 
 
-class DevicePace:
+class DeviceThrottle:
     """A launch throttle for a CUDA device.
 
     The throttle keeps the host at most one instruction ahead, and measures with CUDA events when

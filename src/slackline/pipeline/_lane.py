@@ -9,7 +9,7 @@ from torch import distributed as dist
 
 from slackline.backend import empty
 from slackline.nic import Transfer
-from slackline.pipeline._parcel import Entry, pack, unpack
+from slackline.pipeline._message import Entry, pack, unpack
 
 __all__ = ["HostLane", "Lane"]
 

@@ -1,9 +1,12 @@
 """The plan of a pipeline, made from the schedule that the user chose and the stages' ranks."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 from fractions import Fraction
 
 from slackline.errors import UsageError
+from slackline.pipeline._config import ScheduleConfig
 from slackline.plan.pipeline import (
     SCHEDULES,
     Instruction,
@@ -12,43 +15,66 @@ from slackline.plan.pipeline import (
     PipelinePlan,
     Scenario,
     generate,
-    one_each,
     replay,
     validate,
 )
-from slackline.sim import simulate
 
-__all__ = ["Memory", "forward_only", "own_caps", "plan_for", "scenario_for"]
+__all__ = ["ANYWHERE", "Memory", "forward_only", "own_caps", "plan_for", "scenario_for"]
 
 Memory = int | Fraction | Sequence[int | Fraction | None] | None
 """The activations that a stage may hold, for all stages or for each; None is no limit."""
 
-_ANYWHERE = ("auto", "ready", "slack")
-"""The schedules for which a readiness plan is made when several stages share a rank."""
+_PS_PER_US = 1_000_000
+ANYWHERE = ("auto", "ready")
+"""The schedules that have a plan for any placement of stages on ranks."""
 
 
-def scenario_for(stages: int, microbatches: int, memory: Memory) -> Scenario:
-    """Return the scenario before any measurement: equal stage times, no delays, `memory` as caps.
+def scenario_for(
+    stages: int, microbatches: int, memory: Memory, config: ScheduleConfig
+) -> Scenario:
+    """Return the scenario before any measurement, with `memory` as caps.
 
-    Raises UsageError for a memory list of another length than `stages`.
+    Times and delays are those that `config` expects; without them, stage times are equal and links
+    have no delay. Raises UsageError for a list whose length does not fit the number of stages.
     """
     scenario = Scenario.uniform(stages, microbatches)
+    if config.stage_times is not None:
+        _check_length("stage_times", config.stage_times, stages, "stages")
+        forward, backward, weights = (
+            tuple(map(_picoseconds, column)) for column in zip(*config.stage_times, strict=True)
+        )
+        scenario = replace(
+            scenario,
+            forward_ps=forward,
+            backward_input_ps=backward,
+            backward_weight_ps=weights,
+        )
+    if config.link_delays is not None:
+        _check_length("link_delays", config.link_delays, stages - 1, "links")
+        delays = tuple(map(_picoseconds, config.link_delays))
+        scenario = replace(scenario, forward_delay_ps=delays, backward_delay_ps=delays)
     if isinstance(memory, Sequence):
-        if len(memory) != stages:
-            raise UsageError(
-                f"memory must have one value for each of the {stages} stages, not {len(memory)}"
-            )
+        _check_length("memory", memory, stages, "stages")
         return scenario.capped(memory)
     return scenario.capped([memory] * stages)
+
+
+def _check_length(name: str, given: Sequence[object], count: int, what: str) -> None:
+    if len(given) != count:
+        raise UsageError(
+            f"{name} must have one value for each of the {count} {what}, not {len(given)}"
+        )
+
+
+def _picoseconds(value: timedelta) -> int:
+    return value // timedelta(microseconds=1) * _PS_PER_US
 
 
 def plan_for(
     asked: str | PipelinePlan,
     placement: Sequence[int],
     scenario: Scenario,
-    *,
-    full_backward: bool,
-    effort: float,
+    config: ScheduleConfig,
 ) -> PipelinePlan:
     """Return the validated plan for a schedule's name, or for a given plan.
 
@@ -59,14 +85,13 @@ def plan_for(
         plan = validate(asked, scenario)
     elif asked not in SCHEDULES:
         raise UsageError(f'there is no schedule "{asked}"; schedules are {", ".join(SCHEDULES)}')
-    elif asked in _ANYWHERE and tuple(placement) != one_each(len(placement)):
-        plan = validate(_ready_anywhere(placement, scenario), scenario)
     else:
         ranks = max(placement) + 1
         options = Options(
-            full_backward=full_backward,
-            effort=effort,
+            full_backward=config.full_backward,
+            effort=config.plan_effort,
             stages_per_rank=max(1, len(placement) // ranks),
+            placement=tuple(placement) if asked in ANYWHERE else (),
         )
         plan = generate(asked, scenario, options)
     for stage, (here, there) in enumerate(zip(placement, plan.placement, strict=True)):
@@ -106,34 +131,4 @@ def forward_only(placement: Sequence[int], microbatches: int) -> PipelinePlan:
             )
             for rank in range(max(placement) + 1)
         ),
-    )
-
-
-def _ready_anywhere(placement: Sequence[int], scenario: Scenario) -> PipelinePlan:
-    """Return a plan for any placement, made by simulating readiness with equal stage times.
-
-    Readiness starts an instruction as soon as its inputs are there, B before F before W. Among
-    equal instructions the one of the lower stage is first.
-    """
-    all_there_is = PipelinePlan(
-        name="ready",
-        microbatches=scenario.microbatches,
-        placement=tuple(placement),
-        programs=tuple(
-            tuple(
-                Instruction(stage, kind, microbatch)
-                for kind in (Kind.F, Kind.B, Kind.W)
-                for microbatch in range(scenario.microbatches)
-                for stage, place in enumerate(placement)
-                if place == rank
-            )
-            for rank in range(max(placement) + 1)
-        ),
-    )
-    run = simulate(all_there_is, scenario, order="ready")
-    return PipelinePlan(
-        name="ready",
-        microbatches=scenario.microbatches,
-        placement=tuple(placement),
-        programs=tuple(tuple(span.instruction for span in spans) for spans in run.spans),
     )

@@ -175,10 +175,10 @@ def _ms(value_ns: int) -> str:
     return f"{value_ns / 1e6:.3f} ms"
 
 
-def telemetry_of(record: StepRecord) -> PipelineStep:
-    """Return a step's record in the form of a telemetry entry."""
+def telemetry_of(record: StepRecord, rank: int) -> PipelineStep:
+    """Return a step's record in the form of a telemetry entry of `rank`, the rank in the job."""
     return PipelineStep(
-        rank=record.rank,
+        rank=rank,
         step=record.step,
         time_ns=record.time_ns,
         wall_ns=record.wall_ns,

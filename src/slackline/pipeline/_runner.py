@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from slackline.errors import TimeoutError
-from slackline.pipeline._mail import Arrival, Mail, name_of
 from slackline.pipeline._record import Came, Sent, Span, StepRecord, Wait
+from slackline.pipeline._transport import Arrival, Transport, name_of
 from slackline.pipeline._worker import Worker
 from slackline.plan.pipeline import (
     PATIENCE,
@@ -29,13 +29,13 @@ from slackline.plan.pipeline import (
     held_after,
 )
 
-__all__ = ["Inputs", "Marching", "Pace", "Runner"]
+__all__ = ["Inputs", "LaunchThrottle", "NoThrottle", "Runner", "StepConfig"]
 
 _PS_PER_NS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marching:
+class StepConfig:
     """The configuration of a pipeline step: the plan, and how strictly its order is kept."""
 
     plan: PipelinePlan
@@ -62,7 +62,7 @@ class Inputs:
     targets: Sequence[Any]
 
 
-class Pace(Protocol):
+class LaunchThrottle(Protocol):
     """A launch throttle, which keeps the host from running far ahead of the device."""
 
     def begin(self) -> None:
@@ -84,7 +84,7 @@ class Pace(Protocol):
         """
 
 
-class NoPace:
+class NoThrottle:
     """The launch throttle of a CPU, which does nothing: a call returns when its work is done."""
 
     def begin(self) -> None:
@@ -110,8 +110,8 @@ class Runner:
         self,
         rank: int,
         workers: Mapping[int, Worker],
-        mail: Mail,
-        pace: Pace,
+        transport: Transport,
+        throttle: LaunchThrottle,
         timeout: timedelta,
         inline: Callable[[int], bool],
     ) -> None:
@@ -122,8 +122,8 @@ class Runner:
         """
         self._rank = rank
         self._workers = workers
-        self._mail = mail
-        self._pace = pace
+        self._transport = transport
+        self._throttle = throttle
         self._timeout = timeout
         self._inline = inline
         self._reductions: dict[int, int] = {}
@@ -133,14 +133,23 @@ class Runner:
         """Record that the first of a stage's parameters is complete, so that reductions start."""
         self._reductions[stage] = time.monotonic_ns() - self._begin_ns
 
-    def run(self, step: int, marching: Marching, inputs: Inputs, *, training: bool) -> StepRecord:
+    def run(
+        self,
+        step: int,
+        config: StepConfig,
+        inputs: Inputs,
+        *,
+        training: bool,
+        keeps_outputs: bool,
+    ) -> StepRecord:
         """Run this rank's part of a pipeline step and return its record.
 
-        Blocks until this rank's instructions are done. Errors carry a note with the instruction.
+        With `keeps_outputs`, the last stage's worker holds the outputs until they are taken. Blocks
+        until this rank's instructions are done. Errors carry a note with the instruction.
         """
-        plan = marching.plan
-        dispatcher = Dispatcher(plan, self._rank, marching.scenario, marching.order)
-        self._pace.begin()
+        plan = config.plan
+        dispatcher = Dispatcher(plan, self._rank, config.scenario, config.order)
+        self._throttle.begin()
         begin, unix = time.monotonic_ns(), time.time_ns()
         self._begin_ns = begin
         self._reductions.clear()
@@ -151,13 +160,13 @@ class Runner:
         held, peak = dict.fromkeys(self._workers, 0), dict.fromkeys(self._workers, 0)
         idle_since: int | None = None
         for worker in self._workers.values():
-            worker.begin(training=training)
+            worker.begin(training=training, keeps_outputs=keeps_outputs)
         try:
-            self._mail.begin(step, self._channels(marching, training=training))
+            self._transport.begin(step, self._channels(config, training=training))
             while True:
-                self._pace.catch_up()
-                came += [self._note(each, dispatcher, begin) for each in self._mail.poll()]
-                left_ns = self._patience_ns(dispatcher, marching, idle_since)
+                self._throttle.catch_up()
+                came += [self._note(each, dispatcher, begin) for each in self._transport.poll()]
+                left_ns = self._patience_ns(dispatcher, config, idle_since)
                 instruction = dispatcher.next(patient=left_ns > 0)
                 if instruction is None:
                     if dispatcher.finished:
@@ -173,23 +182,23 @@ class Runner:
                     idle_since = None
                 stage = instruction.stage
                 if instruction.kind is Kind.F:
-                    held[stage] += held_after(instruction, marching.scenario)
+                    held[stage] += held_after(instruction, config.scenario)
                     peak[stage] = max(peak[stage], held[stage])
-                self._pace.starting()
+                self._throttle.starting()
                 message = self._compute(instruction, inputs, training=training)
-                self._pace.started()
+                self._throttle.started()
                 end = time.monotonic_ns()
                 spans.append(Span(instruction, start - begin, end - begin))
                 if message is not None:
                     sends += self._send(instruction, message, plan)
                 if instruction.kind is not Kind.F:
-                    held[stage] += held_after(instruction, marching.scenario)
+                    held[stage] += held_after(instruction, config.scenario)
                 dispatcher.done(instruction)
         finally:
             for worker in self._workers.values():
                 worker.end()
-        memory = marching.scenario.memory
-        if (times := self._pace.times_ns()) is not None:
+        memory = config.scenario.memory
+        if (times := self._throttle.times_ns()) is not None:
             spans = [Span(each.instruction, *when) for each, when in zip(spans, times, strict=True)]
         return StepRecord(
             rank=self._rank,
@@ -197,8 +206,8 @@ class Runner:
             time_ns=unix,
             wall_ns=time.monotonic_ns() - begin,
             plan=plan.name,
-            policy=marching.policy,
-            order=marching.order,
+            policy=config.policy,
+            order=config.order,
             spans=tuple(spans),
             waits=tuple(waits),
             came=tuple(came),
@@ -207,7 +216,7 @@ class Runner:
                 (stage, float(memory[stage].activations(most))) for stage, most in peak.items()
             ),
             reductions_ns=tuple(sorted(self._reductions.items())),
-            change=marching.change,
+            change=config.change,
         )
 
     def _compute(
@@ -221,7 +230,7 @@ class Runner:
                 if worker.first:
                     given = inputs.arguments[microbatch]
                 else:
-                    given = tuple(self._mail.take((stage, False, microbatch)))
+                    given = tuple(self._transport.take((stage, False, microbatch)))
                 outputs = worker.forward(
                     microbatch,
                     given,
@@ -233,7 +242,7 @@ class Runner:
             if instruction.kind is Kind.W:
                 worker.weights(microbatch)
                 return None
-            gradients = None if worker.last else self._mail.take((stage, True, microbatch))
+            gradients = None if worker.last else self._transport.take((stage, True, microbatch))
             found = worker.backward(instruction, gradients)
             return None if worker.first else found
         except Exception as error:
@@ -248,36 +257,36 @@ class Runner:
         to = instruction.stage + (-1 if backward else 1)
         address = (to, backward, instruction.microbatch)
         if plan.placement[to] == self._rank:
-            self._mail.hand_over(address, message)
+            self._transport.hand_over(address, message)
             return []
         inline = self._inline(min(to, instruction.stage))
-        nbytes = self._mail.send(address, message, inline=inline)
+        nbytes = self._transport.send(address, message, inline=inline)
         return [Sent(instruction, nbytes, time.monotonic_ns() - begin, inline)]
 
     @staticmethod
-    def _patience_ns(dispatcher: Dispatcher, marching: Marching, idle_since: int | None) -> int:
+    def _patience_ns(dispatcher: Dispatcher, config: StepConfig, idle_since: int | None) -> int:
         """Return the nanoseconds to wait for the plan's next instruction before starting another.
 
         The result is 0 or less if there is no time left, or if no other instruction could start.
         """
-        if not marching.waits_ps or (instead := dispatcher.instead()) is None:
+        if not config.waits_ps or (instead := dispatcher.instead()) is None:
             return 0
-        patience_ps = marching.waits_ps[dispatcher.position]
-        patience_ps += int(PATIENCE * duration_ps(instead, marching.scenario))
+        patience_ps = config.waits_ps[dispatcher.position]
+        patience_ps += int(PATIENCE * duration_ps(instead, config.scenario))
         waited_ns = 0 if idle_since is None else time.monotonic_ns() - idle_since
         return patience_ps // _PS_PER_NS - waited_ns
 
     def _wait(self, dispatcher: Dispatcher, patience_ns: int) -> list[Arrival]:
         if patience_ns > 0:
-            return self._mail.wait_briefly(patience_ns / 1e9) or []
-        try:
-            return self._mail.wait(self._timeout)
-        except TimeoutError as error:
+            return self._transport.wait(timedelta(microseconds=patience_ns / 1e3)) or []
+        arrivals = self._transport.wait(self._timeout)
+        if arrivals is None:
             awaited = ", ".join(dispatcher.awaited())
             raise TimeoutError(
                 f"rank {self._rank} Timed out after {self._timeout}: nothing has come of {awaited}",
                 rank=self._rank,
-            ) from error
+            )
+        return arrivals
 
     def _note(self, arrival: Arrival, dispatcher: Dispatcher, begin: int) -> Came:
         dispatcher.arrived(arrival.sender)
@@ -288,12 +297,12 @@ class Runner:
             arrival.nbytes,
         )
 
-    def _channels(self, marching: Marching, *, training: bool) -> dict[tuple[int, bool], list[int]]:
+    def _channels(self, config: StepConfig, *, training: bool) -> dict[tuple[int, bool], list[int]]:
         """Return the microbatches of each channel from another rank, in the order of the sends.
 
         A channel is (receiving stage, True for gradients).
         """
-        plan = marching.plan
+        plan = config.plan
         found: dict[tuple[int, bool], list[int]] = {}
         for stage in self._workers:
             for other, backward in ((stage - 1, False), (stage + 1, True)):
@@ -309,5 +318,5 @@ class Runner:
                     and each.kind is not Kind.W
                     and each.kind.backward == backward
                 ]
-                found[stage, backward] = order if marching.order == "fixed" else sorted(order)
+                found[stage, backward] = order if config.order == "fixed" else sorted(order)
         return found

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -12,13 +11,12 @@ from torch import distributed as dist
 from slackline.backend import SlacklineGroup, slackline_group
 from slackline.env import Environment
 from slackline.errors import ClosedError, PeerError, UsageError
+from slackline.pipeline._agreement import RankParameters, agree, checked_stages, clock_name
 from slackline.pipeline._batches import check_microbatches, merge, split
+from slackline.pipeline._config import ScheduleConfig
 from slackline.pipeline._delegation import Delegation
-from slackline.pipeline._device import DeviceLane, DevicePace
-from slackline.pipeline._follow import Follower, can_follow
+from slackline.pipeline._device import DeviceLane, DeviceThrottle
 from slackline.pipeline._lane import HostLane, Lane
-from slackline.pipeline._mail import Mail
-from slackline.pipeline._news import News
 from slackline.pipeline._plans import (
     Memory,
     forward_only,
@@ -28,10 +26,11 @@ from slackline.pipeline._plans import (
 )
 from slackline.pipeline._policy import Policy, policy_of
 from slackline.pipeline._record import StepRecord, overview, telemetry_of
-from slackline.pipeline._runner import Inputs, Marching, NoPace, Pace, Runner
+from slackline.pipeline._runner import Inputs, LaunchThrottle, NoThrottle, Runner, StepConfig
 from slackline.pipeline._tags import take_tags
-from slackline.pipeline._terms import Terms, agree, checked_stages, clock_name
+from slackline.pipeline._transport import Transport
 from slackline.pipeline._worker import LossFunction, Worker
+from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan
 from slackline.plan.pipeline import PipelinePlan, Scenario
 from slackline.telemetry import Writer
 
@@ -60,96 +59,92 @@ class Schedule:
         stages: Any,
         n_microbatches: int,
         loss_fn: LossFunction | None = None,
-        *,
-        schedule: str | PipelinePlan = "auto",
-        policy: str | None = None,
-        memory: Memory = None,
-        scale_grads: bool = True,
-        full_backward: bool = False,
-        split_backward: bool | None = None,
         args_chunk_spec: Any = None,
         kwargs_chunk_spec: Any = None,
         output_merge_spec: Any = None,
-        delegation: str = "auto",
-        plan_effort: float = 1.0,
-        telemetry: Path | None = None,
-        keep_records: int = 64,
+        *,
+        scale_grads: bool = True,
+        schedule: str | PipelinePlan = "auto",
+        memory: Memory = None,
+        config: ScheduleConfig | None = None,
     ) -> None:
         """Agree with all ranks on the schedule, make the plan and start the transport.
 
+        The parameters up to `scale_grads` are those of torch's schedules.
+
         `stages`: torch's PipelineStage of this rank, or a list of several.
         `loss_fn(output, target)`: passed on every rank. None: `step` runs forwards only.
+        `scale_grads`: divide gradients by the number of microbatches.
         `schedule`: a name of slackline.plan.pipeline.SCHEDULES, or a plan.
-        `policy`: "fixed", "ready", "adaptra" or "auto". None: "auto" for the schedule "auto",
-        "adaptra" for "adaptra", else "ready".
         `memory`: the activations that a stage may hold, for all stages or for each. None: the
         plan's own peak, but no limit for "auto", "ready", "slack" and "adaptra".
-        `scale_grads`: divide gradients by the number of microbatches, as torch does.
-        `full_backward`: run "gpipe", "1f1b" and "interleaved" with backwards in one piece (BW).
-        `split_backward`: separate B from W. None: separate them if nothing is computed twice.
-        `delegation`: send messages through the engine ("always"), in the computing thread
-        ("never"), or on each link in the way that measures cheaper ("auto").
-        `telemetry`: the directory for this rank's step records. None reads SLACKLINE_TELEMETRY.
-        `plan_effort`: a factor of the search time of "auto".
-        `keep_records`: the number of steps that `records` holds.
+        `config`: all other options. None: their defaults.
 
         Blocks until all ranks have made the same call. Raises UsageError for arguments that do not
         fit together, and MismatchError if the ranks' arguments differ.
         """
         if n_microbatches < 1:
             raise UsageError(f"n_microbatches must be a positive integer, not {n_microbatches}")
+        config = ScheduleConfig() if config is None else config
         mine = checked_stages(stages)
-        self._policy: Policy = policy_of(policy, schedule)
+        self._config = config
+        self._policy: Policy = policy_of(config.policy, schedule)
         self._microbatches = n_microbatches
         self._loss_fn = loss_fn
-        self._asked = schedule
         self._specs = args_chunk_spec, kwargs_chunk_spec, output_merge_spec
         self._group: SlacklineGroup = slackline_group(mine[0].group)
         self._nic = self._group.nic
         count = mine[0].num_stages
-        terms = Terms(
+        scenario = scenario_for(count, n_microbatches, memory, config)
+        parameters = RankParameters(
             num_stages=count,
             microbatches=n_microbatches,
             schedule=schedule if isinstance(schedule, str) else repr(schedule),
             policy=self._policy.name,
             memory=str(memory),
+            stage_times=str(config.stage_times),
+            link_delays=str(config.link_delays),
             has_loss=loss_fn is not None,
-            full_backward=full_backward,
-            effort=plan_effort,
+            full_backward=config.full_backward,
+            effort=config.plan_effort,
             mine=tuple(stage.stage_index for stage in mine),
             clock=clock_name(),
         )
-        placement, clocks = agree(terms, mine[0].group)
-        scenario = scenario_for(count, n_microbatches, memory)
-        plan = plan_for(
-            schedule, placement, scenario, full_backward=full_backward, effort=plan_effort
-        )
+        placement, clocks = agree(parameters, mine[0].group)
+        plan = plan_for(schedule, placement, scenario, config)
         if self._policy.within_plan(schedule):
             scenario = own_caps(plan, scenario)
         self._scenario = scenario
         self._plan = plan
-        self._follower: Follower | None = None
-        if count > 1 and can_follow(self._policy, placement):
-            news = News(self._nic, placement, clocks, take_tags(self._nic, 1))
-            self._follower = Follower(
-                self._policy, plan, scenario, news, effort=plan_effort, tells=self._nic.rank == 0
+        self._replanner: Replanner | None = None
+        if count > 1 and can_replan(self._policy, placement):
+            tag = take_tags(self._nic, 2)
+            metrics = MetricsExchange(self._nic, placement, clocks, tag)
+            self._replanner = Replanner(
+                self._policy,
+                plan,
+                scenario,
+                self._nic,
+                metrics,
+                tag=tag + 1,
+                effort=config.plan_effort,
             )
         self._forwards = forward_only(placement, n_microbatches)
-        first_tag = take_tags(self._nic, Mail.tags(count, n_microbatches))
+        first_tag = take_tags(self._nic, Transport.tags(count, n_microbatches))
         device = mine[0].device
-        self._delegation = Delegation(delegation)
+        self._delegation = Delegation(config.delegation)
         self._lane: Lane = HostLane(mine[0].group)
-        pace: Pace = NoPace()
+        throttle: LaunchThrottle = NoThrottle()
         if device.type == "cuda":
-            self._lane, pace = DeviceLane(device), DevicePace(device)
-        self._mail = Mail(self._nic, self._lane, placement, n_microbatches, first_tag)
+            self._lane, throttle = DeviceLane(device), DeviceThrottle(device)
+        self._transport = Transport(self._nic, self._lane, placement, n_microbatches, first_tag)
         self._workers = {
             stage.stage_index: Worker(
                 stage,
                 n_microbatches,
                 loss_fn=loss_fn,
                 scale=scale_grads,
-                split=split_backward,
+                split=config.split_backward,
                 completed=self._completed(stage.stage_index),
             )
             for stage in mine
@@ -157,18 +152,18 @@ class Schedule:
         self._runner = Runner(
             self._nic.rank,
             self._workers,
-            self._mail,
-            pace,
+            self._transport,
+            throttle,
             self._group.default_timeout,
             self._delegation.inline,
         )
         self._last = self._workers.get(count - 1)
         self._step = 0
         self._records: list[StepRecord] = []
-        self._keep = keep_records
         self._ended = ""
-        directory = Environment.read().telemetry if telemetry is None else telemetry
-        self._writer = None if directory is None else Writer(directory, dist.get_rank())
+        directory = config.telemetry or Environment.read().telemetry
+        self._job_rank = dist.get_rank()
+        self._writer = None if directory is None else Writer(directory, self._job_rank)
 
     @property
     def plan(self) -> PipelinePlan:
@@ -212,9 +207,10 @@ class Schedule:
         The first stage's rank passes `args`, and the last stage's rank `target`. `kwargs` go to the
         stages of the rank that passes them. On the last stage's rank, `losses` is filled with the
         loss of each microbatch. Returns the last stage's merged outputs on its rank, None on the
-        others. Blocks until this rank's part is done.
+        others. With `return_outputs` False nothing is returned, and each output is freed after its
+        backward. Blocks until this rank's part is done.
         """
-        return self._batch(args, kwargs, target, losses, return_outputs, training=True)
+        return self._batch(args, kwargs, target, losses, training=True, keeps=return_outputs)
 
     def eval(
         self,
@@ -224,7 +220,7 @@ class Schedule:
         **kwargs: Any,
     ) -> Any:
         """Run the forwards of a batch without gradients; the arguments are those of `step`."""
-        return self._batch(args, kwargs, target, losses, True, training=False)
+        return self._batch(args, kwargs, target, losses, training=False, keeps=True)
 
     def step_microbatches(
         self,
@@ -241,7 +237,7 @@ class Schedule:
         """
         with self._ending_on_error():
             given = check_microbatches(self._microbatches, inputs, keywords, targets)
-            outputs: list[Any] | None = self._run(given, losses, training=True)
+            outputs: list[Any] | None = self._run(given, losses, training=True, keeps=True)
         return outputs
 
     def _batch(
@@ -250,9 +246,9 @@ class Schedule:
         kwargs: Mapping[str, Any],
         target: Any,
         losses: list[Tensor] | None,
-        return_outputs: bool,
         *,
         training: bool,
+        keeps: bool,
     ) -> Any:
         with self._ending_on_error():
             args_spec, kwargs_spec, merge_spec = self._specs
@@ -264,27 +260,28 @@ class Schedule:
                 args_spec=args_spec,
                 kwargs_spec=kwargs_spec,
             )
-            outputs = self._run(given, losses, training=training)
-        if outputs is None or not return_outputs:
-            return None
-        return merge(outputs, merge_spec)
+            outputs = self._run(given, losses, training=training, keeps=keeps)
+        return None if outputs is None else merge(outputs, merge_spec)
 
-    def _run(self, given: Inputs, losses: list[Tensor] | None, *, training: bool) -> Any:
+    def _run(
+        self, given: Inputs, losses: list[Tensor] | None, *, training: bool, keeps: bool
+    ) -> list[Any] | None:
         self._check(given, losses)
         training = training and self._loss_fn is not None
         step, self._step = self._step, self._step + 1
-        marching = self._marching() if training else self._forward_marching()
-        record = self._runner.run(step, marching, given, training=training)
+        config = self._step_config() if training else self._forward_config()
+        record = self._runner.run(step, config, given, training=training, keeps_outputs=keeps)
         if training:
             self._keep_record(record)
-            if self._follower is not None:
-                self._follower.tell(record)
+            if self._replanner is not None:
+                self._replanner.publish(record)
         if self._last is None:
             return None
+        found, outputs = self._last.take_results()
         if losses is not None:
             losses.clear()
-            losses.extend(loss for loss in self._last.losses if loss is not None)
-        return list(self._last.outputs)
+            losses.extend(found)
+        return outputs if keeps else None
 
     def _check(self, given: Inputs, losses: list[Tensor] | None) -> None:
         if 0 in self._workers and not (given.arguments[0] or given.keywords[0]):
@@ -294,13 +291,13 @@ class Schedule:
         if losses is not None and not isinstance(losses, list):
             raise UsageError(f"losses must be a list to fill, not a {type(losses).__name__}")
 
-    def _marching(self) -> Marching:
+    def _step_config(self) -> StepConfig:
         change = ""
-        if self._follower is not None:
-            change = self._follower.next()
-            self._plan, self._scenario = self._follower.plan, self._follower.scenario
-        waits_ps = self._follower.waits_ps if self._follower is not None else ()
-        return Marching(
+        if self._replanner is not None:
+            change = self._replanner.next()
+            self._plan, self._scenario = self._replanner.plan, self._replanner.scenario
+        waits_ps = self._replanner.waits_ps if self._replanner is not None else ()
+        return StepConfig(
             plan=self._plan,
             order=self._policy.order,
             scenario=self._scenario,
@@ -309,9 +306,9 @@ class Schedule:
             waits_ps=waits_ps[self._nic.rank] if waits_ps else (),
         )
 
-    def _forward_marching(self) -> Marching:
+    def _forward_config(self) -> StepConfig:
         unlimited = self._scenario.capped([None] * self._scenario.stages)
-        return Marching(
+        return StepConfig(
             plan=self._forwards, order="ready", scenario=unlimited, policy=self._policy.name
         )
 
@@ -319,8 +316,8 @@ class Schedule:
         self._records.append(record)
         self._delegation.learn(record)
         if self._writer is not None:
-            self._writer.write(telemetry_of(record))
-        del self._records[: -self._keep]
+            self._writer.write(telemetry_of(record, self._job_rank))
+        del self._records[: -self._config.keep_records]
 
     def _completed(self, stage: int) -> Callable[[], None]:
         return lambda: self._runner.reduction_started(stage)

@@ -14,6 +14,7 @@ that the builder returned.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from slackline.errors import UsageError
 from slackline.pipeline._gradients import Gradients, Reducer
-from slackline.pipeline._parcel import entries_of
+from slackline.pipeline._message import entries_of
 from slackline.pipeline._torch import (
     Groups,
     Stage,
@@ -88,14 +89,19 @@ class Worker:
         )
         self._kept: dict[int, _Kept] = {}
         self._synchronizes = True
-        self.losses: list[Tensor | None] = [None] * microbatches
-        self.outputs: list[Any] = [None] * microbatches
+        self._keeps_outputs = True
+        self._losses: dict[int, Tensor] = {}
+        self._outputs: dict[int, Any] = {}
 
-    def begin(self, *, training: bool) -> None:
-        """Begin a step: clear losses and outputs, and suspend the module's gradient reductions."""
+    def begin(self, *, training: bool, keeps_outputs: bool) -> None:
+        """Begin a step: clear losses and outputs, and suspend the module's gradient reductions.
+
+        With `keeps_outputs` false, the outputs of the last stage are freed after their backwards.
+        """
         self._kept.clear()
-        self.losses = [None] * len(self.losses)
-        self.outputs = [None] * len(self.outputs)
+        self._keeps_outputs = keeps_outputs
+        self._losses.clear()
+        self._outputs.clear()
         if self._reducer is not None:
             self._synchronizes = self._reducer.require_backward_grad_sync
             self._reducer.require_backward_grad_sync = False
@@ -107,6 +113,14 @@ class Worker:
         self._kept.clear()
         if self._reducer is not None:
             self._reducer.require_backward_grad_sync = self._synchronizes
+
+    def take_results(self) -> tuple[list[Tensor], list[Any]]:
+        """Return the step's losses and kept outputs in microbatch order, and forget them."""
+        losses = [loss for _, loss in sorted(self._losses.items(), key=itemgetter(0))]
+        outputs = [output for _, output in sorted(self._outputs.items(), key=itemgetter(0))]
+        self._losses.clear()
+        self._outputs.clear()
+        return losses, outputs
 
     def forward(
         self,
@@ -126,10 +140,11 @@ class Worker:
             output = self._module(*inputs, **keywords)
             outputs = tuple(output) if isinstance(output, tuple | list) else (output,)
             if self.last:
-                self.outputs[microbatch] = _detached(output)
+                if self._keeps_outputs:
+                    self._outputs[microbatch] = _detached(output)
                 if self._loss_fn is not None:
                     loss = self._loss(microbatch, output, target)
-                    self.losses[microbatch] = loss.detach()
+                    self._losses[microbatch] = loss.detach()
                     outputs = (loss,)
         if not self.last:
             entries_of(outputs, f"stage {self.index}, F{microbatch}")

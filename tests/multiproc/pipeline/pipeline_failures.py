@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 
 from slackline.errors import SlacklineError
-from slackline.pipeline import Schedule
+from slackline.pipeline import Schedule, ScheduleConfig
 from slackline.plan.pipeline import from_torch_csv, gpipe
 
 mse = nn.functional.mse_loss
@@ -33,7 +33,7 @@ def bad_terms(rank, size):
         told(lambda: Schedule(stage, 0, mse)),
         told(lambda: Schedule(part(0), 4, mse)),
         told(lambda: Schedule(stage, 4, mse, schedule="2f2b")),
-        told(lambda: Schedule(stage, 4, mse, policy="eager")),
+        told(lambda: Schedule(stage, 4, mse, config=ScheduleConfig(policy="eager"))),
         told(lambda: Schedule(stage, 4, mse, memory=0)),
         told(lambda: Schedule(stage, 4, mse, memory=[4])),
         told(lambda: Schedule(stage, 4, mse, schedule="gpipe", memory=2)),

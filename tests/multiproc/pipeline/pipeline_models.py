@@ -1,13 +1,15 @@
 """Functions of ranks that run pipeline stages of every kind."""
 
+import gc
+
 import torch
-from pipeline_work import CPU, alone, batch, part, same_bits, stages_of, steps, told
+from pipeline_work import CPU, WIDTH, alone, batch, part, same_bits, stages_of, steps, told
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, pipe_split, pipeline
 from torch.utils.checkpoint import checkpoint
 
 from slackline.backend import counters
-from slackline.pipeline import Schedule
+from slackline.pipeline import Schedule, ScheduleConfig
 from slackline.plan.pipeline import one_each, vee
 
 mse = nn.functional.mse_loss
@@ -68,14 +70,21 @@ def checkpointed(rank, size):
                         index, reentrant and index > 0
                     ),
                     schedule=schedule,
-                    policy=policy,
+                    config=ScheduleConfig(policy=policy),
                     turns=2,
                 )
 
 
 def compiled_stages(rank, size):
     for policy in ("fixed", "ready"):
-        steps(rank, size, make=compiled, schedule="zb-h1", policy=policy, turns=2)
+        steps(
+            rank,
+            size,
+            make=compiled,
+            schedule="zb-h1",
+            config=ScheduleConfig(policy=policy),
+            turns=2,
+        )
 
 
 def mixed_precision(rank, size):
@@ -214,18 +223,71 @@ def autocast_around(rank, size):
 
 
 def plans_that_follow(rank, size):
-    """Take steps over a link that is slow at first and fast later. Return every rank's plans and
-    the reasons for them."""
+    """Take steps over a slow link until the plan follows it; return the plans and the reasons."""
     stage = PipelineStage(part(rank), rank, size, CPU)
     found = []
     for name in ("auto", "adaptra"):
         schedule = Schedule(stage, 12, mse, schedule=name)
-        plans = []
-        for turn in range(10):
-            x, y = batch(turn, 12)
+        plans, changes, left = [], [], 3
+        while left:
+            x, y = batch(len(plans), 12)
             schedule.step(*((x,) if rank == 0 else ()), target=y if rank == size - 1 else None)
             plans.append(" ".join(each for order in schedule.plan.orders() for each in order))
-        found.append([plans, [record.change for record in schedule.records]])
+            changes.append(schedule.records[-1].change)
+            left -= any("link 1-2 has" in each for each in changes)
+        found.append([plans, changes])
+    return found
+
+
+def several_stages_that_follow(rank, size):
+    """Take steps of two stages a rank until the plan follows a slow link; return the plans."""
+    placement = vee(2 * size)
+    stages = stages_of(rank, size, placement)
+    schedule = Schedule(stages, 6, mse)
+    plans, changes = [], []
+    while not any(" has " in each for each in changes):
+        x, y = batch(len(plans), 12)
+        first_and_last = rank == placement[0]
+        schedule.step(*((x,) if first_and_last else ()), target=y if first_and_last else None)
+        plans.append(" ".join(each for order in schedule.plan.orders() for each in order))
+        changes.append(schedule.records[-1].change)
+    return [schedule.plan.name, plans, changes]
+
+
+def outputs_left(rank, size):
+    """Count the last stage's outputs that are alive at once, within a step and after the step.
+
+    The first step returns its outputs, the second one does not.
+    """
+    module = nn.Linear(WIDTH, WIDTH if rank < size - 1 else 1237)
+
+    def alive():
+        return sum(
+            type(each) is torch.Tensor and each.shape == (2, 1237) and each.grad_fn is None
+            for each in gc.get_objects()
+        )
+
+    counts = []
+
+    def loss_fn(output, target):
+        counts.append(alive())
+        return output.sum()
+
+    schedule = Schedule(
+        PipelineStage(module, rank, size, CPU), 8, loss_fn, schedule="1f1b", memory=2
+    )
+    x = batch(0, 16)[0]
+    found = []
+    for returned in (True, False):
+        counts.clear()
+        output = schedule.step(
+            *((x,) if rank == 0 else ()),
+            target=x if rank == size - 1 else None,
+            return_outputs=returned,
+        )
+        found.append([None if output is None else list(output.shape), max(counts, default=0)])
+        del output
+        found[-1].append(alive())
     return found
 
 

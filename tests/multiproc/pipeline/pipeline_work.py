@@ -8,7 +8,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from slackline.errors import SlacklineError
 from slackline.overlap import DataParallel
-from slackline.pipeline import Schedule
+from slackline.pipeline import Schedule, ScheduleConfig
 from slackline.plan.pipeline import looped, one_each, vee
 
 WIDTH = 12
@@ -111,7 +111,9 @@ def carried(rank, size):
     """Take steps in which messages are sent inline by the computing threads, by measured choice, or
     always by the engine."""
     for delegation in ("never", "auto", "always"):
-        schedule = steps(rank, size, schedule="zb-h1", delegation=delegation, turns=6)
+        schedule = steps(
+            rank, size, schedule="zb-h1", config=ScheduleConfig(delegation=delegation), turns=6
+        )
         ways = {sent.inline for record in schedule.records for sent in record.sends}
         assert ways == {"never": {True}, "auto": ways, "always": {False}}[delegation]
         assert all(sent.nbytes > 0 for record in schedule.records for sent in record.sends)
@@ -119,7 +121,7 @@ def carried(rank, size):
 
 ONE_STAGE = [
     ("1f1b", "fixed", {}),
-    ("gpipe", "ready", {"full_backward": True}),
+    ("gpipe", "ready", {}),
     ("zb-h1", "ready", {}),
     ("zb-h2", "fixed", {}),
     ("zero-bubble", "ready", {}),
@@ -132,7 +134,8 @@ ONE_STAGE = [
 
 def one_stage_a_rank(rank, size):
     for schedule, policy, options in ONE_STAGE:
-        steps(rank, size, turns=2, schedule=schedule, policy=policy, **options)
+        config = ScheduleConfig(policy=policy, full_backward=schedule == "gpipe")
+        steps(rank, size, turns=2, schedule=schedule, config=config, **options)
 
 
 def several_stages_a_rank(rank, size):
@@ -144,7 +147,8 @@ def several_stages_a_rank(rank, size):
         ("auto", "auto", vee(2 * size)),
         ("ready", "ready", tuple(index // 2 for index in range(2 * size))),
     ):
-        steps(rank, size, turns=2, placement=placement, schedule=schedule, policy=policy)
+        config = ScheduleConfig(policy=policy)
+        steps(rank, size, turns=2, placement=placement, schedule=schedule, config=config)
 
 
 def replicas(rank, size):

@@ -7,7 +7,7 @@ from pipeline_work import WIDTH, part
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
 
-from slackline.pipeline import Schedule
+from slackline.pipeline import Schedule, ScheduleConfig
 
 pytestmark = [
     pytest.mark.cuda,
@@ -21,7 +21,11 @@ def on_the_device(rank, size):
     stage = PipelineStage(mine, rank, size, device)
     for delegation in ("always", "never", "auto"):
         schedule = Schedule(
-            stage, 6, nn.functional.mse_loss, schedule="zb-h1", delegation=delegation
+            stage,
+            6,
+            nn.functional.mse_loss,
+            schedule="zb-h1",
+            config=ScheduleConfig(delegation=delegation),
         )
         for turn in range(4):
             generator = torch.Generator().manual_seed(turn)

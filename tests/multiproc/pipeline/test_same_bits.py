@@ -1,7 +1,7 @@
 """Tests that any schedule, policy and network give the bits of one process."""
 
 import pytest
-from pipeline_models import many_steps, plans_that_follow
+from pipeline_models import many_steps, plans_that_follow, several_stages_that_follow
 from pipeline_work import carried, one_stage_a_rank, several_stages_a_rank
 
 SLOW = pytest.mark.slow
@@ -47,9 +47,20 @@ def test_all_ranks_change_their_plans_at_the_same_step_and_for_the_same_reason(j
     environment = {"SLACKLINE_FAULTS": "link 1-2 delay 30ms"}
     found = job(3, plans_that_follow, environment=environment)
     assert found[1:] == found[:1] * 2
-    for _, changes in found[0]:
-        reasons = [each for each in changes if each]
-        assert any("link 1-2 has 3" in each for each in reasons)
+    for plans, changes in found[0]:
+        for step, change in enumerate(changes[1:], start=1):
+            assert (plans[step] != plans[step - 1]) == bool(change)
+
+
+def test_plans_of_several_stages_a_rank_follow_a_slow_link(job):
+    found = job(
+        2, several_stages_that_follow, environment={"SLACKLINE_FAULTS": "link 0-1 delay 30ms"}
+    )
+    assert found[0] == found[1]
+    name, plans, changes = found[0]
+    assert name == "auto"
+    for step, change in enumerate(changes[1:], start=1):
+        assert (plans[step] != plans[step - 1]) == bool(change)
 
 
 @pytest.mark.parametrize("wire", [pytest.param("shm", marks=SLOW), "slow"])

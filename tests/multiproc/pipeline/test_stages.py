@@ -33,3 +33,10 @@ def test_a_model_that_torch_has_split_runs_and_one_with_shortcuts_is_refused(job
 @pytest.mark.parametrize("rails", ["tcp", "udp"])
 def test_shapes_that_differ_from_microbatch_to_microbatch_go_over_wires(job, rails):
     job(2, models.shapes_that_differ, environment={"SLACKLINE_RAILS": rails})
+
+
+def test_outputs_that_are_not_returned_are_freed_after_their_backward(job):
+    returned, dropped = job(2, models.outputs_left)[1]
+    assert (returned[0], dropped[0]) == ([16, 1237], None)
+    assert returned[1] - dropped[1] == 8
+    assert (returned[2], dropped[2]) == (0, 0)

@@ -22,12 +22,12 @@ from slackline.errors import InternalError, UsageError
 __all__ = [
     "HEADER_BYTES",
     "Entry",
-    "Label",
+    "Header",
     "entries_of",
     "pack",
-    "read_label",
+    "read_header",
     "unpack",
-    "write_label",
+    "write_header",
 ]
 
 HEADER_BYTES = 1024
@@ -80,7 +80,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class Header:
     """The header of a message between pipeline stages."""
 
     sent_ns: int
@@ -123,24 +123,24 @@ def entries_of(tensors: Sequence[Tensor | None], what: str) -> tuple[Entry, ...]
     return tuple(found)
 
 
-def write_label(address: int, label: Label) -> None:
+def write_header(address: int, header: Header) -> None:
     """Write a message's header to the HEADER_BYTES bytes of memory at `address`."""
     words = [
         _MAGIC,
-        label.sent_ns,
-        label.step,
-        label.microbatch,
-        len(label.entries),
-        label.body_bytes,
+        header.sent_ns,
+        header.step,
+        header.microbatch,
+        len(header.entries),
+        header.body_bytes,
     ]
-    for entry in label.entries:
+    for entry in header.entries:
         flags = entry.absent * _ABSENT | entry.needs_grad * _NEEDS_GRAD
         words += (_CODES[entry.dtype], flags, len(entry.shape), *entry.shape, *entry.stride)
     memory = (ctypes.c_char * HEADER_BYTES).from_address(address)
     struct.pack_into(f"<{len(words)}q", memory, 0, *words)
 
 
-def read_label(address: int) -> Label:
+def read_header(address: int) -> Header:
     """Read the message header at `address`; raise InternalError if none is there."""
     words = struct.unpack(f"<{_WORDS}q", ctypes.string_at(address, HEADER_BYTES))
     if words[0] != _MAGIC:
@@ -154,7 +154,7 @@ def read_label(address: int) -> Label:
         at += 2 * dimensions
         absent, needs_grad = bool(flags & _ABSENT), bool(flags & _NEEDS_GRAD)
         entries.append(Entry(_DTYPES[code], shape, stride, needs_grad, absent))
-    return Label(words[1], words[2], words[3], tuple(entries))
+    return Header(words[1], words[2], words[3], tuple(entries))
 
 
 def pack(body: Tensor, entries: Sequence[Entry], tensors: Sequence[Tensor | None]) -> None:

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackline.errors import InternalError, UsageError
-from slackline.pipeline._parcel import (
+from slackline.pipeline._message import (
     HEADER_BYTES,
-    Label,
+    Header,
     entries_of,
     pack,
-    read_label,
+    read_header,
     unpack,
-    write_label,
+    write_header,
 )
 
 TYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.complex64]
@@ -21,12 +21,12 @@ TYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool, 
 
 def through(tensors):
     entries = entries_of(tensors, "stage 0, F0")
-    label = Label(123, 4, 5, entries)
-    buffer = torch.zeros(HEADER_BYTES + label.body_bytes, dtype=torch.uint8)
-    write_label(buffer.data_ptr(), label)
+    header = Header(123, 4, 5, entries)
+    buffer = torch.zeros(HEADER_BYTES + header.body_bytes, dtype=torch.uint8)
+    write_header(buffer.data_ptr(), header)
     pack(buffer[HEADER_BYTES:], entries, tensors)
-    found = read_label(buffer.data_ptr())
-    assert found == label
+    found = read_header(buffer.data_ptr())
+    assert found == header
     return unpack(buffer[HEADER_BYTES:], found.entries)
 
 
@@ -81,4 +81,4 @@ def test_what_cannot_be_sent_is_named():
 def test_bytes_that_are_no_message_are_refused():
     nothing = torch.zeros(HEADER_BYTES, dtype=torch.uint8)
     with pytest.raises(InternalError, match=r"^a pipeline message begins with 0x0, not 0x"):
-        read_label(nothing.data_ptr())
+        read_header(nothing.data_ptr())

@@ -5,17 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from slackline.pipeline._adapt import Adapting, Measured, Patience, decide, warm_up
+from slackline.pipeline.replan._decision import (
+    ReplanState,
+    StepMetrics,
+    Thresholds,
+    decide,
+    warm_up,
+)
 from slackline.plan.pipeline import Scenario, generate, one_f_one_b, zb_h2
 
 MS = 1_000_000
-PATIENCE = Patience()
+THRESHOLDS = Thresholds()
 
 
 def measured(step, delay_ms=0.0, link=1, stages=4, forward_ms=10):
     delays = [0] * (stages - 1)
     delays[link] = round(delay_ms * MS)
-    return Measured(
+    return StepMetrics(
         step=step,
         forward=(forward_ms * MS,) * stages,
         backward=(10 * MS,) * stages,
@@ -27,14 +33,14 @@ def measured(step, delay_ms=0.0, link=1, stages=4, forward_ms=10):
 
 def start(plan, follows_times=False):
     scenario = Scenario.uniform(plan.stages, plan.microbatches)
-    return Adapting(planned=scenario, warm_up=warm_up(plan), follows_times=follows_times)
+    return ReplanState(planned=scenario, warm_up=warm_up(plan), follows_times=follows_times)
 
 
 def run(state, delays, **details):
     """Return the steps after which a new plan is requested, with the reasons."""
     asked = []
     for step, delay in enumerate(delays):
-        state, scenario, reason = decide(measured(step, delay, **details), state, PATIENCE)
+        state, scenario, reason = decide(measured(step, delay, **details), state, THRESHOLDS)
         if scenario is not None:
             asked.append((step, reason))
             state = state.replanned(scenario, generate("slack", scenario))
@@ -100,6 +106,6 @@ def test_a_stage_that_becomes_slower_is_planned_for_after_five_steps():
     scenario = Scenario.uniform(4, 12, (10 * 10**9, 10 * 10**9, 10 * 10**9))
     state = replace(state, planned=scenario)
     for step in range(5):
-        state, wanted, reason = decide(measured(step, forward_ms=20), state, PATIENCE)
+        state, wanted, reason = decide(measured(step, forward_ms=20), state, THRESHOLDS)
         assert (wanted is None) == (step < 4)
     assert reason == "stage 0 takes 40.00 ms for a microbatch; the plan was made for 30.00 ms"

@@ -18,14 +18,14 @@ from statistics import median
 
 from slackline.plan.pipeline import Kind, PipelinePlan, Scenario, slack_needed, tolerance_ps
 
-__all__ = ["Adapting", "Measured", "Patience", "decide", "warm_up"]
+__all__ = ["ReplanState", "StepMetrics", "Thresholds", "decide", "warm_up"]
 
 _PS_PER_NS = 1000
 _REMEMBERED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class StepMetrics:
     """The times of a pipeline step by stage and by link, in nanoseconds, measured on all ranks."""
 
     step: int
@@ -39,7 +39,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Thresholds:
     """The thresholds of size and duration that a change must pass before a new plan is made."""
 
     worse: int = 2
@@ -53,7 +53,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adapting:
+class ReplanState:
     """The state, kept from step to step, of the decision whether to make a new pipeline plan."""
 
     planned: Scenario
@@ -62,14 +62,19 @@ class Adapting:
     """The number of forwards of each stage before its first backward in the plan."""
     follows_times: bool
     """True if the plan depends on the stages' times as well as on the links' delays."""
+    slack: bool = True
+    """True if each rank has one stage, so that a plan's slack says what delay a link may have.
+
+    Otherwise every delay above the planned one counts as longer than the plan absorbs.
+    """
     measured_once: bool = False
     """True once a plan was made from measurements."""
-    recent: tuple[Measured, ...] = ()
+    recent: tuple[StepMetrics, ...] = ()
     worse: int = 0
     better: int = 0
     other: int = 0
 
-    def replanned(self, planned: Scenario, plan: PipelinePlan) -> "Adapting":
+    def replanned(self, planned: Scenario, plan: PipelinePlan) -> "ReplanState":
         """Return the state after `plan` was made for `planned`, with all counters at zero."""
         return replace(
             self,
@@ -95,16 +100,16 @@ def warm_up(plan: PipelinePlan) -> tuple[int, ...]:
 
 
 def decide(
-    measured: Measured, state: Adapting, patience: Patience
-) -> tuple[Adapting, Scenario | None, str]:
+    measured: StepMetrics, state: ReplanState, thresholds: Thresholds
+) -> tuple[ReplanState, Scenario | None, str]:
     """Decide whether to replan; return the new state, the scenario to plan for, and the reason.
 
     The scenario is None, and the reason empty, if the plan stays.
     """
     recent = (*state.recent, measured)[-_REMEMBERED:]
     now = _scenario(state.planned, recent)
-    slower, faster, longer = _links(now, state, patience)
-    other = (_times(now, state, patience) or longer) if state.follows_times else ""
+    slower, faster, longer = _links(now, state, thresholds)
+    other = (_times(now, state, thresholds) or longer) if state.follows_times else ""
     state = replace(
         state,
         recent=recent,
@@ -112,18 +117,18 @@ def decide(
         better=state.better + 1 if faster else 0,
         other=state.other + 1 if other else 0,
     )
-    if state.worse >= patience.worse:
+    if state.worse >= thresholds.worse:
         return state, now, slower
     if not state.measured_once and state.follows_times and len(recent) == _REMEMBERED:
         return state, now, f"the stages' times are known: {_shown(now)}"
-    if state.better >= patience.better:
+    if state.better >= thresholds.better:
         return state, now, faster
-    if state.other >= patience.better:
+    if state.other >= thresholds.better:
         return state, now, other
     return state, None, ""
 
 
-def _scenario(planned: Scenario, recent: Sequence[Measured]) -> Scenario:
+def _scenario(planned: Scenario, recent: Sequence[StepMetrics]) -> Scenario:
     """Return the planned scenario, but with the median times and delays of recent steps."""
 
     def middle(name: str, least: int) -> tuple[int, ...]:
@@ -141,7 +146,7 @@ def _scenario(planned: Scenario, recent: Sequence[Measured]) -> Scenario:
     )
 
 
-def _links(now: Scenario, state: Adapting, patience: Patience) -> tuple[str, str, str]:
+def _links(now: Scenario, state: ReplanState, thresholds: Thresholds) -> tuple[str, str, str]:
     """Compare the links' delays with the planned ones; return three reasons to replan.
 
     The first names a link that is slower than its slack absorbs, the second one that is faster than
@@ -154,16 +159,20 @@ def _links(now: Scenario, state: Adapting, patience: Patience) -> tuple[str, str
         if not state.measured_once:
             planned = 0
         below = now.forward_ps[link + 1] + now.backward_input_ps[link + 1]
-        margin = patience.margin * max(planned, below)
-        slack = max(0, state.warm_up[link] - state.warm_up[link + 1])
-        absorbs = tolerance_ps(now, link, slack)
-        if delay > planned + margin and delay - absorbs > most:
-            most = delay - absorbs
-            slower = (
-                f"link {link}-{link + 1} has {_ms(delay)}, which needs a slack of "
-                f"{slack_needed(now, link)}; the plan has {slack}, which absorbs "
-                f"{_ms(max(absorbs, 0))}"
+        margin = thresholds.margin * max(planned, below)
+        excess, absorbed = delay - planned, f"the plan was made for {_ms(planned)}"
+        if state.slack:
+            slack = max(0, state.warm_up[link] - state.warm_up[link + 1])
+            absorbs = tolerance_ps(now, link, slack)
+            excess = delay - absorbs
+            absorbed = (
+                f"which needs a slack of {slack_needed(now, link)}; the plan has {slack}, "
+                f"which absorbs {_ms(max(absorbs, 0))}"
             )
+        if delay > planned + margin and excess > most:
+            most = excess
+            separator = "," if state.slack else ";"
+            slower = f"link {link}-{link + 1} has {_ms(delay)}{separator} {absorbed}"
         changed = f"link {link}-{link + 1} has {_ms(delay)}; the plan was made for {_ms(planned)}"
         if delay < planned - margin:
             faster = faster or changed
@@ -172,13 +181,13 @@ def _links(now: Scenario, state: Adapting, patience: Patience) -> tuple[str, str
     return slower, faster, longer
 
 
-def _times(now: Scenario, state: Adapting, patience: Patience) -> str:
+def _times(now: Scenario, state: ReplanState, thresholds: Thresholds) -> str:
     if not state.measured_once:
         return ""
     was, found = _whole(state.planned), _whole(now)
     longest = max(was)
     for stage, (before, after) in enumerate(zip(was, found, strict=True)):
-        if abs(after - before) > patience.times * longest:
+        if abs(after - before) > thresholds.times * longest:
             return (
                 f"stage {stage} takes {_ms(after)} for a microbatch; the plan was made for "
                 f"{_ms(before)}"

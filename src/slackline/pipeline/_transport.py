@@ -8,30 +8,28 @@ body follows in a second transfer, whose receive is posted when the header has a
 step the capacity is 0, so every body follows its header.
 """
 
-import queue
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 from torch import Tensor
 
-from slackline.errors import InternalError, TimeoutError
-from slackline.nic import Group, NativeTransfer, Transfer
+from slackline.errors import InternalError
+from slackline.nic import Completion, Group, Transfer
 from slackline.pipeline._lane import Lane
-from slackline.pipeline._parcel import (
+from slackline.pipeline._message import (
     HEADER_BYTES,
-    Label,
+    Header,
     entries_of,
-    read_label,
-    write_label,
+    read_header,
+    write_header,
 )
 from slackline.plan.pipeline import Instruction, Kind
 from slackline.wire import DType
 
-__all__ = ["Address", "Arrival", "Mail", "name_of"]
+__all__ = ["Address", "Arrival", "Transport", "name_of"]
 
 Address = tuple[int, bool, int]
 """The identity of a message: (receiving stage, True for a gradient, microbatch)."""
@@ -64,11 +62,11 @@ class Arrival:
 class _Receive:
     address: Address
     buffer: Tensor
-    label: Label | None
+    header: Header | None
     """The header of a separate body; None if the buffer itself begins with a header."""
 
 
-class Mail:
+class Transport:
     """The transport of messages between the pipeline stages of one rank and neighbour stages.
 
     Only the computing thread uses the object.
@@ -84,9 +82,9 @@ class Mail:
         self._step = -1
         self._past: dict[Address, deque[int]] = {}
         self._inbox: dict[Address, list[Tensor | None]] = {}
-        self._ended: queue.SimpleQueue[tuple[_Receive, BaseException | None, int]] = (
-            queue.SimpleQueue()
-        )
+        self._receives = nic.completion_queue()
+        # The queue keeps the buffers of pending sends, also when the schedule is dropped.
+        self._sends = nic.completion_queue()
         self._orders: dict[tuple[int, bool], Iterator[int]] = {}
 
     @staticmethod
@@ -115,10 +113,10 @@ class Mail:
         """
         stage, _, microbatch = address
         entries = entries_of(tensors, name_of(_sender(address)))
-        label = Label(time.monotonic_ns(), self._step, microbatch, entries)
-        capacity, nbytes = self._capacity(address), label.body_bytes
+        header = Header(time.monotonic_ns(), self._step, microbatch, entries)
+        capacity, nbytes = self._capacity(address), header.body_bytes
         buffer = self._lane.outgoing(HEADER_BYTES + capacity)
-        write_label(buffer.data_ptr(), label)
+        write_header(buffer.data_ptr(), header)
         fits = nbytes <= capacity
         if fits:
             self._lane.fill(buffer[HEADER_BYTES:], entries, tensors)
@@ -144,39 +142,24 @@ class Mail:
         return self._inbox.pop(address)
 
     def poll(self) -> list[Arrival]:
-        """Return the messages that have arrived since the previous call; do not block."""
-        found: list[Arrival] = []
-        while True:
-            try:
-                ended = self._ended.get_nowait()
-            except queue.Empty:
-                return found
-            arrival = self._receive(*ended)
-            if arrival is not None:
-                found.append(arrival)
+        """Return the messages that have arrived since the previous call; do not block.
 
-    def wait(self, timeout: timedelta) -> list[Arrival]:
-        """Block until a receive has ended; return the messages that have arrived.
-
-        The list is empty if only a header has arrived. Raises TimeoutError after `timeout`, or the
-        error of a receive that has failed.
+        Raises the error of a receive that has failed.
         """
-        found = self.wait_briefly(timeout.total_seconds())
-        if found is None:
-            raise TimeoutError(f"nothing has come for {timeout}")
-        return found
+        return self._arrivals(self._receives.poll())
 
-    def wait_briefly(self, seconds: float) -> list[Arrival] | None:
-        """Block for at most `seconds` until a receive has ended; return the arrived messages.
+    def wait(self, timeout: timedelta) -> list[Arrival] | None:
+        """Block for at most `timeout` until a receive has ended; return the arrived messages.
 
-        Returns None if no receive has ended, and an empty list if only a header has arrived.
+        Returns None if no receive has ended, and an empty list if only a header has arrived. Raises
+        the error of a receive that has failed.
         """
-        try:
-            ended = self._ended.get(timeout=seconds)
-        except queue.Empty:
-            return None
-        arrival = self._receive(*ended)
-        return self.poll() if arrival is None else [arrival, *self.poll()]
+        ended = self._receives.wait(timeout)
+        return self._arrivals(ended) if ended else None
+
+    def _arrivals(self, ended: Sequence[Completion]) -> list[Arrival]:
+        found = (self._receive(each.token, each.error, each.ended_ns) for each in ended)
+        return [arrival for arrival in found if arrival is not None]
 
     def _receive(
         self, receive: _Receive, error: BaseException | None, arrived_ns: int
@@ -185,28 +168,28 @@ class Mail:
         if error is not None:
             error.add_note(f"while stage {address[0]} waited for {name_of(_sender(address))}")
             raise error
-        if receive.label is None:
-            label = read_label(receive.buffer.data_ptr())
-            if (label.step, label.microbatch) != (self._step, address[2]):
+        if receive.header is None:
+            header = read_header(receive.buffer.data_ptr())
+            if (header.step, header.microbatch) != (self._step, address[2]):
                 raise InternalError(
                     f"{name_of(_sender(address))} of step {self._step} is microbatch "
-                    f"{label.microbatch} of step {label.step}"
+                    f"{header.microbatch} of step {header.step}"
                 )
-            nbytes = label.body_bytes
+            nbytes = header.body_bytes
             if nbytes > self._capacity(address):
-                self._post_receive(address, self._lane.incoming(nbytes), label)
+                self._post_receive(address, self._lane.incoming(nbytes), header)
                 return None
             start = HEADER_BYTES
         else:
-            label, start = receive.label, 0
-        self._remember(address, label.body_bytes)
-        tensors = self._lane.land(receive.buffer, start, label.entries)
-        for tensor, entry in zip(tensors, label.entries, strict=True):
+            header, start = receive.header, 0
+        self._remember(address, header.body_bytes)
+        tensors = self._lane.land(receive.buffer, start, header.entries)
+        for tensor, entry in zip(tensors, header.entries, strict=True):
             if tensor is not None and entry.needs_grad and not address[1]:
                 tensor.requires_grad_()
         self._inbox[address] = tensors
         self._expect(address[:2])
-        return Arrival(address, label.sent_ns, arrived_ns, label.body_bytes)
+        return Arrival(address, header.sent_ns, arrived_ns, header.body_bytes)
 
     def _expect(self, channel: tuple[int, bool]) -> None:
         microbatch = next(self._orders[channel], None)
@@ -216,27 +199,21 @@ class Mail:
         buffer = self._lane.incoming(HEADER_BYTES + self._capacity(address))
         self._post_receive(address, buffer, None)
 
-    def _post_receive(self, address: Address, buffer: Tensor, label: Label | None) -> None:
-        receive = _Receive(address, buffer, label)
+    def _post_receive(self, address: Address, buffer: Tensor, header: Header | None) -> None:
+        receive = _Receive(address, buffer, header)
         transfer = self._nic.recv(
             buffer.data_ptr(),
             buffer.numel(),
             DType.UINT8,
             self._placement[_sender(address).stage],
-            self._tag(address, label is not None),
+            self._tag(address, header is not None),
             timeout=_NO_LIMIT,
         )
-        # The callback keeps the buffer alive as long as the engine may write to it.
-        transfer.add_done_callback(partial(self._tell, receive, transfer))
-
-    def _tell(self, receive: _Receive, transfer: Transfer, error: BaseException | None) -> None:
-        # Python may run this callback long after the transfer's end, so the engine's time counts.
-        known = transfer.ended_ns if isinstance(transfer, NativeTransfer) else 0
-        self._ended.put((receive, error, known or time.monotonic_ns()))
+        self._receives.add(transfer, receive)
 
     def _post(self, buffer: Tensor, peer: int, tag: int, priority: int, *, inline: bool) -> None:
         def post() -> Transfer:
-            return self._nic.send(
+            transfer = self._nic.send(
                 buffer.data_ptr(),
                 buffer.numel(),
                 DType.UINT8,
@@ -246,7 +223,11 @@ class Mail:
                 timeout=_NO_LIMIT,
                 blocking=inline,
             )
+            if not transfer.done():
+                self._sends.add(transfer, buffer)
+            return transfer
 
+        self._sends.poll()
         self._lane.post(buffer, post, inline=inline)
 
     def _tag(self, address: Address, part: int) -> int:

@@ -10,11 +10,11 @@ from torch import distributed as dist
 from slackline.errors import MismatchError, UsageError
 from slackline.pipeline._torch import Stage, is_stage, sources_of
 
-__all__ = ["Terms", "agree", "checked_stages"]
+__all__ = ["RankParameters", "agree", "checked_stages"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class RankParameters:
     """The parameters of a pipeline schedule on one rank, to compare with those of the others."""
 
     num_stages: int
@@ -23,6 +23,8 @@ class Terms:
     """The name of the schedule, or the text of a whole plan."""
     policy: str
     memory: str
+    stage_times: str
+    link_delays: str
     has_loss: bool
     full_backward: bool
     effort: float
@@ -72,7 +74,9 @@ def checked_stages(stages: object) -> list[Stage]:
     return sorted(given, key=lambda stage: stage.stage_index)
 
 
-def agree(terms: Terms, group: dist.ProcessGroup | None) -> tuple[tuple[int, ...], list[str]]:
+def agree(
+    parameters: RankParameters, group: dist.ProcessGroup | None
+) -> tuple[tuple[int, ...], list[str]]:
     """Compare the schedule's parameters on all ranks; return the rank of each stage, and clocks.
 
     The second result is the name of each rank's monotonic clock. Blocks until every rank of the
@@ -80,10 +84,10 @@ def agree(terms: Terms, group: dist.ProcessGroup | None) -> tuple[tuple[int, ...
     rank or more than one rank has a stage.
     """
     gathered: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(gathered, asdict(terms), group=group)
+    dist.all_gather_object(gathered, asdict(parameters), group=group)
     first = gathered[0]
     for rank, other in enumerate(gathered):
-        for field in fields(Terms):
+        for field in fields(RankParameters):
             name = field.name
             if name not in _OWN and other[name] != first[name]:
                 raise MismatchError(
@@ -96,12 +100,12 @@ def agree(terms: Terms, group: dist.ProcessGroup | None) -> tuple[tuple[int, ...
             if stage in owners:
                 raise UsageError(f"stage {stage} is on rank {owners[stage]} and on rank {rank}")
             owners[stage] = rank
-    for stage in range(terms.num_stages):
+    for stage in range(parameters.num_stages):
         if stage not in owners:
             raise UsageError(
-                f"the pipeline has {terms.num_stages} stages, but no rank has stage {stage}"
+                f"the pipeline has {parameters.num_stages} stages, but no rank has stage {stage}"
             )
-    placement = tuple(owners[stage] for stage in range(terms.num_stages))
+    placement = tuple(owners[stage] for stage in range(parameters.num_stages))
     return placement, [other["clock"] for other in gathered]
 
 

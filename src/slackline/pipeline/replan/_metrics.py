@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from slackline.nic import Group, Transfer
-from slackline.pipeline._adapt import Measured
 from slackline.pipeline._record import StepRecord
+from slackline.pipeline.replan._decision import StepMetrics
 from slackline.wire import DType
 
-__all__ = ["News"]
+__all__ = ["MetricsExchange"]
 
 _AHEAD = 2
 _COLUMNS = 6
 """The columns of a row: stage, times of F, B and W, delay of activations, delay of gradients."""
 
 
-class News:
+class MetricsExchange:
     """The exchange of measurements between the ranks of one schedule."""
 
     def __init__(
@@ -38,12 +38,17 @@ class News:
         self._clocks = clocks
         self._tag = tag
         most = max(list(placement).count(rank) for rank in range(nic.size))
-        self._count = most * _COLUMNS
-        self._under_way: deque[tuple[int, Transfer, Tensor, Tensor]] = deque()
+        self._count = 1 + most * _COLUMNS
+        self._under_way: deque[tuple[int, Transfer, Tensor]] = deque()
+        # The queue keeps the buffers of pending transfers, also when the schedule is dropped.
+        self._pending = nic.completion_queue()
 
-    def tell(self, record: StepRecord) -> None:
-        """Send this rank's measured times of a step to all ranks; do not block."""
-        rows = []
+    def publish(self, record: StepRecord, plan_bytes: int) -> None:
+        """Send this rank's measured times of a step to all ranks; do not block.
+
+        `plan_bytes` is the size of a new plan that this rank offers to all ranks; 0 without one.
+        """
+        rows = [plan_bytes]
         for stage, _ in record.peak_held:
             down = record.delay_ns(stage, backward=False)
             up = record.delay_ns(stage, backward=True)
@@ -58,23 +63,26 @@ class News:
             DType.INT64,
             tag=self._tag,
         )
-        self._under_way.append((record.step, transfer, mine, found))
+        self._pending.add(transfer, (mine, found))
+        self._under_way.append((record.step, transfer, found))
 
-    def hear(self) -> Measured | None:
+    def poll(self) -> tuple[StepMetrics, int] | None:
         """Return all ranks' measurements of the step before the latest; None while there are none.
 
-        Blocks if a rank's measurements have not arrived yet.
+        The second value is the size in bytes of the plan that a rank offers; 0 without one. Blocks
+        if a rank's measurements have not arrived yet.
         """
         if len(self._under_way) < _AHEAD:
             return None
-        step, transfer, _, found = self._under_way.popleft()
+        step, transfer, found = self._under_way.popleft()
         transfer.wait()
+        self._pending.poll()
         rows: list[list[int]] = sorted(
-            row for row in found.view(-1, _COLUMNS).tolist() if row[0] >= 0
+            row for row in found[:, 1:].reshape(-1, _COLUMNS).tolist() if row[0] >= 0
         )
         links = range(len(rows) - 1)
         delays = [self._delays(link, rows[link + 1][4], rows[link][5]) for link in links]
-        return Measured(
+        metrics = StepMetrics(
             step=step,
             forward=tuple(row[1] for row in rows),
             backward=tuple(row[2] for row in rows),
@@ -82,6 +90,7 @@ class News:
             down=tuple(down for down, _ in delays),
             up=tuple(up for _, up in delays),
         )
+        return metrics, int(found[:, 0].max())
 
     def _delays(self, link: int, down: int, up: int) -> tuple[int, int]:
         """Return the delays of a link's two directions, without the difference of the two clocks.

@@ -1,0 +1,91 @@
+"""The configuration of a schedule beyond the parameters of torch's schedules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from slackline.errors import UsageError
+from slackline.pipeline._delegation import MODES
+from slackline.pipeline._policy import POLICIES
+
+__all__ = ["ScheduleConfig"]
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleConfig:
+    """Options of a pipeline schedule that are seldom changed; a wrong value raises UsageError.
+
+    All ranks must have equal values, except for `split_backward`, `delegation`, `telemetry` and
+    `keep_records`.
+    """
+
+    policy: str | None = None
+    """How strictly a plan's order is kept: "fixed", "ready", "adaptra" or "auto".
+
+    None chooses "auto" for the schedule "auto", "adaptra" for "adaptra", and "ready" for others.
+    """
+    full_backward: bool = False
+    """Run "gpipe", "1f1b" and "interleaved" with backwards in one piece (BW)."""
+    split_backward: bool | None = None
+    """Separate the backward for the inputs (B) from that for the weights (W).
+
+    None separates them on stages where nothing is then computed twice.
+    """
+    delegation: str = "auto"
+    """Send messages through the engine ("always") or in the computing thread ("never").
+
+    "auto" chooses for each link the way that measures cheaper.
+    """
+    stage_times: Sequence[tuple[timedelta, timedelta, timedelta]] | None = None
+    """The expected times of a forward, a B and a W on each stage, for the first plan.
+
+    None expects equal times. Measurements replace the values after three steps.
+    """
+    link_delays: Sequence[timedelta] | None = None
+    """The expected delay of each link, the same in both directions, for the first plan.
+
+    Link i joins the stages i and i + 1. The delays need `stage_times` as a scale. None expects no
+    delays.
+    """
+    plan_effort: float = 1.0
+    """A factor of the search time for plans of the schedule "auto"."""
+    telemetry: Path | None = None
+    """The directory for this rank's step records; None reads SLACKLINE_TELEMETRY."""
+    keep_records: int = 64
+    """The number of latest steps whose records `Schedule.records` holds."""
+
+    def __post_init__(self) -> None:
+        if self.policy is not None and self.policy not in POLICIES:
+            raise UsageError(
+                f'there is no policy "{self.policy}"; policies are {", ".join(POLICIES)}'
+            )
+        if self.full_backward and self.split_backward:
+            raise UsageError(
+                "full_backward=True runs backwards in one piece; split_backward must not be True"
+            )
+        if self.delegation not in MODES:
+            raise UsageError(
+                f'delegation must be one of {", ".join(MODES)}, not "{self.delegation}"'
+            )
+        for stage, times in enumerate(self.stage_times or ()):
+            for name, value, least in zip("FBW", times, (1, 1, 0), strict=True):
+                if value // _MICROSECOND < least:
+                    raise UsageError(
+                        f"stage_times: {name} of stage {stage} must be at least "
+                        f"{least} us, not {value / _MICROSECOND:g} us"
+                    )
+        for link, delay in enumerate(self.link_delays or ()):
+            if delay < timedelta():
+                raise UsageError(
+                    f"link_delays: the delay of link {link} must not be negative, "
+                    f"not {delay / _MICROSECOND:g} us"
+                )
+        if self.link_delays is not None and self.stage_times is None:
+            raise UsageError("link_delays need stage_times: delays count in proportion to them")
+        if not self.plan_effort > 0:
+            raise UsageError(f"plan_effort must be positive, not {self.plan_effort:g}")
+        if self.keep_records < 1:
+            raise UsageError(f"keep_records must be a positive integer, not {self.keep_records}")

@@ -1,0 +1,12 @@
+"""Replanning: new pipeline plans from the measurements of all ranks, made beside the training.
+
+_metrics      the exchange of measurements between the ranks
+_decision     the decision whether to make a new plan: a pure function
+_search       the search for the plan, in a process of its own on one rank
+_replanner    the way of a new plan to all ranks, which adopt it at the same step
+"""
+
+from slackline.pipeline.replan._metrics import MetricsExchange
+from slackline.pipeline.replan._replanner import Replanner, can_replan
+
+__all__ = ["MetricsExchange", "Replanner", "can_replan"]
