@@ -24,6 +24,7 @@ from slackline.nic._interface import Transfer
 from slackline.nic._plans import STAR, PlanBook, Selected
 from slackline.nic._posting import MessagePosting, Posting, limit_ns, nanoseconds, tag_of
 from slackline.nic._star import Star
+from slackline.nic._tags import TagAllocator
 from slackline.nic._transfer import DONE, Completions, NativeTransfer
 from slackline.plan.collective import Collective
 from slackline.wire import DType, ReduceOp
@@ -61,8 +62,8 @@ class NativeGroup:
         self._run = native.run
         self._star: Star | None = None
         self._all_reduces: dict[tuple[int, int, int], tuple[Run, _native.Program, int]] = {}
-        self.rank = native.rank
-        self.size = native.size
+        self.rank, self.size = native.rank, native.size
+        self.tag_allocator = TagAllocator()
         self.rank_ordered = book.order == "rank"
 
     @property

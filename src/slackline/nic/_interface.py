@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
 
+from slackline.nic._tags import TagAllocator
 from slackline.wire import DType, ReduceOp
 
 
@@ -113,6 +114,10 @@ class Group(Protocol):
     @property
     def timeout(self) -> timedelta:
         """The timeout of operations that are posted without one."""
+
+    @property
+    def tag_allocator(self) -> TagAllocator:
+        """The group's tags that are free for the library's own use."""
 
     @property
     def rank_ordered(self) -> bool:

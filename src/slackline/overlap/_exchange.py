@@ -112,7 +112,7 @@ class NicExchange:
         # With two ranks, either order of the terms gives the same bits.
         self.rank_ordered = group.rank_ordered or group.size <= 2
         self._group = group
-        self._first_tag = _take_tags(group, keys)
+        self._first_tag = group.tag_allocator.reserve_reductions(keys)
         self._blocks: list[int] = []
 
     def allocate(self, requests: Sequence[tuple[int, torch.dtype]]) -> list[Tensor]:
@@ -212,16 +212,3 @@ def _at(address: int, count: int, dtype: torch.dtype) -> Tensor:
     return torch.frombuffer(
         (ctypes.c_char * (count * dtype.itemsize)).from_address(address), dtype=dtype
     )
-
-
-def _take_tags(group: "Group", count: int) -> int:
-    """Reserve `count` message tags that no other model on the group uses; return the first one.
-
-    The group object counts the reserved tags. All ranks wrap their models in the same order, so
-    all ranks get the same tags.
-    """
-    first: int = getattr(group, "overlap_tags", 0)
-    if first + count > 1 << 24:
-        raise UsageError(f"a group has {1 << 24} tags and {first} are taken, not {count} more")
-    group.overlap_tags = first + count  # type: ignore[attr-defined]
-    return first

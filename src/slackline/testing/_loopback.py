@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from slackline.errors import ClosedError, PeerError, UsageError
-from slackline.nic import Completion, Store, Transfer
+from slackline.nic import Completion, Store, TagAllocator, Transfer
 from slackline.testing._loopback_switch import LoopbackTransfer, Part, Post, Switch
 from slackline.wire import Collective, DType, ReduceOp
 
@@ -62,6 +62,7 @@ class LoopbackGroup:
     def __init__(self, switch: Switch, rank: int, timeout: timedelta) -> None:
         self.rank = rank
         self.size = switch.size
+        self.tag_allocator = TagAllocator()
         self._switch = switch
         self.timeout = timeout
         self._order = itertools.count()

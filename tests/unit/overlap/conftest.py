@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from slackline.nic import TagAllocator
 from slackline.overlap import DataParallel
 from slackline.testing import LoopbackFabric
 from slackline.wire import DType, ReduceOp
@@ -66,6 +67,7 @@ class ManualGroup:
         self.transfers = {}
         self.immediate = False
         self.rank_ordered = True
+        self.tag_allocator = TagAllocator()
         self.memory = {}
         self._peers = peers or (lambda tag, mine: mine * (size - 1))
 
