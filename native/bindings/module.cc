@@ -95,6 +95,19 @@ std::optional<BoundJob> submit(BoundGroup& self, const Operation& operation, boo
   return BoundJob{self.engine, std::move(job)};
 }
 
+// Return the (offset, count) of each part of a buffer, in elements.
+std::vector<std::tuple<std::uint64_t, std::uint64_t>> parts_of(
+    std::uint64_t count, int parts, std::size_t item_size,
+    const std::vector<std::uint32_t>& weights) {
+  std::vector<std::tuple<std::uint64_t, std::uint64_t>> all;
+  for (int i = 0; i < parts; ++i) {
+    const Part part =
+        weights.empty() ? split(count, parts, item_size, i) : split(count, weights, item_size, i);
+    all.emplace_back(part.offset, part.count);
+  }
+  return all;
+}
+
 }  // namespace
 }  // namespace slackline
 
@@ -118,6 +131,12 @@ NB_MODULE(_native, m) {
       "crc32c",
       [](nb::bytes data, std::uint32_t seed) { return crc32c(seed, data.data(), data.size()); },
       "data"_a, "seed"_a = 0, "CRC32C of `data`, continuing from `seed`.");
+
+  m.def("split", &parts_of, "count"_a, "parts"_a, "item_size"_a,
+        "weights"_a = std::vector<std::uint32_t>{},
+        "(offset, count) of each part of a buffer in elements, by weights if there are any.");
+  nb::class_<Shares>(m, "Shares", "The weights of the ranks' shares in an operation.")
+      .def(nb::init<>());
 
   nb::class_<BoundJob>(m, "Job", "A posted operation.")
       .def(
@@ -181,8 +200,9 @@ NB_MODULE(_native, m) {
           [](BoundGroup& self, const std::shared_ptr<Program>& program, std::uintptr_t source,
              std::uintptr_t target, std::uint64_t count, int dtype, int op,
              std::uint64_t total_bytes, int tag, int priority, std::int64_t timeout_ns,
-             bool blocking) {
+             bool blocking, std::shared_ptr<Shares> shares) {
             Operation operation = reduction(program, dtype, op, tag, priority, timeout_ns);
+            operation.shares = std::move(shares);
             operation.source = at(source);
             operation.target = at(target);
             operation.count = count;
@@ -190,23 +210,48 @@ NB_MODULE(_native, m) {
             return submit(self, operation, blocking);
           },
           "program"_a, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "total_bytes"_a,
-          "tag"_a, "priority"_a, "timeout_ns"_a, "blocking"_a,
+          "tag"_a, "priority"_a, "timeout_ns"_a, "blocking"_a, "shares"_a = nb::none(),
           nb::call_guard<nb::gil_scoped_release>(),
-          "Post an operation on one buffer. None when it is done.")
+          "Post an operation on one buffer. None when it is done. With `shares` the operation "
+          "begins "
+          "once they are settled.")
       .def(
           "run_chunks",
           [](BoundGroup& self, const std::shared_ptr<Program>& program,
              const std::vector<Memory>& chunks, int dtype, int op, std::uint64_t total_bytes,
-             int tag, int priority, std::int64_t timeout_ns, bool blocking) {
+             int tag, int priority, std::int64_t timeout_ns, bool blocking, bool internal) {
             Operation operation = reduction(program, dtype, op, tag, priority, timeout_ns);
+            operation.internal = internal;
             for (const auto& [chunk, source, target, count] : chunks)
               operation.chunks.push_back(ChunkMemory{chunk, at(source), at(target), count});
             operation.total_bytes = total_bytes;
             return submit(self, operation, blocking);
           },
           "program"_a, "chunks"_a, "dtype"_a, "op"_a, "total_bytes"_a, "tag"_a, "priority"_a,
-          "timeout_ns"_a, "blocking"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Post an operation on chunks (chunk, source, target, count). None when it is done.")
+          "timeout_ns"_a, "blocking"_a, "internal"_a = false,
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Post an operation on chunks (chunk, source, target, count). None when it is done. "
+          "`internal` numbers it apart from the caller's operations.")
+      .def(
+          "settle",
+          [](BoundGroup& self, Shares& shares, std::vector<std::uint32_t> weights, int number,
+             std::shared_ptr<Program> program) {
+            self.engine->settle(*self.group, shares, std::move(weights), number,
+                                std::move(program));
+          },
+          "shares"_a, "weights"_a, "number"_a, "program"_a = nb::none(),
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Set the weights (none: equal shares) and start what waits for them. `number`, 0 to 15, "
+          "stands for them in frames; `program` replaces that of the operations.")
+      .def(
+          "decline",
+          [](BoundGroup& self, Shares& shares, const FailureTuple& failure) {
+            const auto& [fault, message, rank, peer, tag, sequence] = failure;
+            self.engine->decline(shares,
+                                 Failure{static_cast<Fault>(fault), message, rank, peer, -1, -1});
+          },
+          "shares"_a, "failure"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Fail what waits for the shares or is posted with them later, by `failure` of a Job.")
       .def(
           "message",
           [](BoundGroup& self, bool receives, std::uintptr_t address, std::uint64_t count,

@@ -78,6 +78,16 @@ def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, spli
 def crc32c(data: bytes, seed: int = 0) -> int:
     """CRC32C of `data`, continuing from `seed`."""
 
+def split(count: int, parts: int, item_size: int, weights: Sequence[int] = []) -> list[tuple[int, int]]:
+    """
+    (offset, count) of each part of a buffer in elements, by weights if there are any.
+    """
+
+class Shares:
+    """The weights of the ranks' shares in an operation."""
+
+    def __init__(self) -> None: ...
+
 class Job:
     """A posted operation."""
 
@@ -134,12 +144,24 @@ class Group:
     def all_shared(self) -> bool:
         """True when every link is shared memory."""
 
-    def run(self, program: Program, source: int, target: int, count: int, dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool) -> Job | None:
-        """Post an operation on one buffer. None when it is done."""
-
-    def run_chunks(self, program: Program, chunks: Sequence[tuple[int, int, int, int]], dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool) -> Job | None:
+    def run(self, program: Program, source: int, target: int, count: int, dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, shares: Shares | None = None) -> Job | None:
         """
-        Post an operation on chunks (chunk, source, target, count). None when it is done.
+        Post an operation on one buffer. None when it is done. With `shares` the operation begins once they are settled.
+        """
+
+    def run_chunks(self, program: Program, chunks: Sequence[tuple[int, int, int, int]], dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, internal: bool = False) -> Job | None:
+        """
+        Post an operation on chunks (chunk, source, target, count). None when it is done. `internal` numbers it apart from the caller's operations.
+        """
+
+    def settle(self, shares: Shares, weights: Sequence[int], number: int, program: Program | None = None) -> None:
+        """
+        Set the weights (none: equal shares) and start what waits for them. `number`, 0 to 15, stands for them in frames; `program` replaces that of the operations.
+        """
+
+    def decline(self, shares: Shares, failure: tuple[int, str, int, int, int, int]) -> None:
+        """
+        Fail what waits for the shares or is posted with them later, by `failure` of a Job.
         """
 
     def message(self, receives: bool, address: int, count: int, dtype: int, total_bytes: int, peer: int, tag: int, priority: int, timeout_ns: int, blocking: bool) -> Job | None:

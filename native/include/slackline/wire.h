@@ -73,6 +73,7 @@ inline constexpr std::uint16_t kFlagEager = 8;
 inline constexpr std::uint16_t kFlagToSender = 16;
 inline constexpr std::uint16_t kFlagAnswer = 32;
 inline constexpr unsigned kPlanIdShift = 8;
+inline constexpr unsigned kSharesShift = 12;
 
 // Bytes of one element; 0 for a code that is no DType.
 constexpr std::size_t item_size(DType dtype) {
@@ -131,7 +132,7 @@ struct Header {
   std::uint32_t length;
   // the chunk's index in the operation
   std::uint16_t chunk;
-  // FrameFlag in bits 0-7, the plan's id in bits 8-15
+  // FrameFlag in bits 0-7, the plan's id in 8-11, the shares' number in 12-15
   std::uint16_t flags;
   // CRC32C, 0 when length is 0 or the payload stays in memory
   std::uint32_t payload_checksum;

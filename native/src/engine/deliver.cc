@@ -96,8 +96,8 @@ std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
   const auto posted = sequences.find((key.tag & ~std::uint64_t{0xFFFFFFFF}) | key.role);
   if (posted == sequences.end() || posted->second <= static_cast<std::uint32_t>(key.tag))
     return nullptr;
-  const bool starts =
-      std::ranges::any_of(to_start_, [&](const auto& job) { return job->key == key; });
+  const auto same = [&](const auto& job) { return job->key == key; };
+  const bool starts = std::ranges::any_of(to_start_, same) || std::ranges::any_of(undivided_, same);
   return starts ? nullptr : group->second;
 }
 

@@ -38,7 +38,8 @@ std::string describe_operation(wire::Collective collective, wire::ReduceOp op, w
   text += "(";
   if (op != wire::ReduceOp::kNone) text += std::string(name_of(op)) + ", ";
   text += std::string(name_of(dtype)) + ", " + std::to_string(total) + " bytes";
-  if (plan != 0) text += ", plan " + std::to_string(plan);
+  if (plan != 0) text += ", plan " + std::to_string(plan & 0xF);
+  if (plan > 0xF) text += ", shares " + std::to_string(plan >> 4);
   return text + ")";
 }
 
@@ -50,7 +51,7 @@ std::string Engine::describe(const Job& job) const {
 
 Failure Engine::mismatch(const Job& job, const wire::Header& header) const {
   const auto collective = static_cast<wire::Collective>(header.op >> 4);
-  const int plan = job.program ? job.program->plan : 0;
+  const int plan = header_for(job, wire::FrameKind::kData).flags >> wire::kPlanIdShift;
   const std::string theirs =
       describe_operation(collective, static_cast<wire::ReduceOp>(header.op & 0xF),
                          static_cast<wire::DType>(header.dtype), header.total, header.flags >> 8);
@@ -89,6 +90,8 @@ std::optional<Key> Engine::posted_instead(const Job& job, int rank) const {
 std::string Engine::waiting_for(const Job& job, int* peer) const {
   *peer = -1;
   if (job.any && job.any_source < 0) return "any rank, and none has sent a message with this tag";
+  if (job.undivided)
+    return "the end of earlier operations, which decide on the shares of the ranks";
   std::vector<bool> awaited(job.lanes.size(), false);
   bool device = false;
   for (const Chunk& chunk : job.chunks) {

@@ -138,7 +138,9 @@ std::shared_ptr<Job> Engine::post(Group& group, const Operation& operation, bool
     ++async_open_;
   }
   try {
-    if (operation.any_source) {
+    if (job->undivided) {
+      undivided_.push_back(job);
+    } else if (operation.any_source) {
       start_any_source(job);
       drain_dirty();
     } else if (drive_it || job->total <= kInlineStart) {
@@ -166,6 +168,19 @@ bool Engine::wait(Job& job, std::int64_t timeout_ns) {
   return job.finished();
 }
 
+// Return the operations of the group that have not finished.
+std::vector<std::shared_ptr<Job>> Engine::open_in(const Group& group) const {
+  std::vector<std::shared_ptr<Job>> open;
+  const auto note = [&](const std::shared_ptr<Job>& job) {
+    if (job->group.get() == &group) open.push_back(job);
+  };
+  for (const auto& [key, job] : jobs_) note(job);
+  for (const auto& job : any_source_) note(job);
+  for (const auto& job : to_start_) note(job);
+  for (const auto& job : undivided_) note(job);
+  return open;
+}
+
 void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   Lock lock = lock_for_post();
   if (group.closed) return;
@@ -173,28 +188,15 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   // Finish everything that was posted. Operations that cannot finish fail with their own reason.
   for (;;) {
     std::shared_ptr<Job> open;
-    for (const auto& [key, job] : jobs_) {
-      if (job->group.get() == &group) open = job;
-    }
-    for (const auto& job : to_start_) {
-      if (job->group.get() == &group) open = job;
+    for (const auto& job : open_in(group)) {
+      if (!job->any || job->any_source >= 0) open = job;
     }
     if (!open || now_ns() >= until) break;
     drive(lock, *open, until);
   }
   group.closed = true;
   close_device(group);
-  std::vector<std::shared_ptr<Job>> left;
-  for (const auto& [key, job] : jobs_) {
-    if (job->group.get() == &group) left.push_back(job);
-  }
-  for (const auto& job : any_source_) {
-    if (job->group.get() == &group) left.push_back(job);
-  }
-  for (const auto& job : to_start_) {
-    if (job->group.get() == &group) left.push_back(job);
-  }
-  for (const auto& job : left)
+  for (const auto& job : open_in(group))
     fail(*job,
          Failure{Fault::kClosed, "the group was closed while this was outstanding", group.rank, -1,
                  -1, -1},
@@ -241,20 +243,13 @@ void Engine::abort_group(Group& group, const std::string& reason) {
   for (Link* link : group.links) {
     if (link != nullptr && !link->down) abort_over(*link, group, told);
   }
-  std::vector<std::shared_ptr<Job>> open;
-  for (const auto& [key, job] : jobs_) {
-    if (job->group.get() == &group) open.push_back(job);
-  }
-  for (const auto& job : any_source_) {
-    if (job->group.get() == &group) open.push_back(job);
-  }
   const Failure failure{Fault::kClosed,
                         "rank " + std::to_string(group.rank) + " aborted the group: " + reason,
                         group.rank,
                         -1,
                         -1,
                         -1};
-  for (const auto& job : open) fail(*job, failure, false);
+  for (const auto& job : open_in(group)) fail(*job, failure, false);
   group.broken = failure;
   close_device(group);
   drain_dirty();
@@ -323,8 +318,9 @@ wire::Header Engine::header_for(const Job& job, wire::FrameKind kind) const {
   header.op = static_cast<std::uint8_t>(static_cast<unsigned>(job.collective) << 4 |
                                         static_cast<unsigned>(job.op));
   header.tag = job.key.tag;
-  header.flags =
-      static_cast<std::uint16_t>((job.program ? job.program->plan : 0u) << wire::kPlanIdShift);
+  header.flags = static_cast<std::uint16_t>(
+      (job.program ? job.program->plan : 0u) << wire::kPlanIdShift |
+      (job.shares ? static_cast<unsigned>(job.shares->number) : 0u) << wire::kSharesShift);
   return header;
 }
 

@@ -34,6 +34,7 @@
 #include "rail_status.h"
 #include "slackline/arena.h"
 #include "slackline/engine.h"
+#include "split.h"
 
 namespace slackline {
 
@@ -109,6 +110,13 @@ class Engine final : public FrameSink {
   // Post an operation. With `drive` the calling thread also drives the engine until the operation
   // has finished.
   std::shared_ptr<Job> post(Group& group, const Operation& operation, bool drive);
+  // Set the weights of shares (empty: equal ones), and start the operations that wait for them.
+  // `number` stands for the weights in frames. `program` replaces the operations' own; weights need
+  // one with a chunk for each rank. Throws std::invalid_argument for a wrong argument.
+  void settle(Group& group, Shares& shares, std::vector<std::uint32_t> weights, int number,
+              std::shared_ptr<const Program> program);
+  // Fail the operations that wait for these shares, and all that are posted with them later.
+  void decline(Shares& shares, Failure failure);
   // Wait for an operation. Return false when `timeout_ns` passed first; a negative timeout leaves
   // the limit to the operation's own deadline.
   bool wait(Job& job, std::int64_t timeout_ns);
@@ -187,6 +195,9 @@ class Engine final : public FrameSink {
   // post.cc
   std::shared_ptr<Job> build(Group& group, const Operation& operation);
   void lay_out(Job& job, const Operation& operation);
+  static bool widens(const Job& job);
+  static Part part_of(const Job& job, std::uint64_t count, int chunk);
+  std::vector<std::shared_ptr<Job>> take_undivided(const Shares& shares);
   std::byte* scratch(Job& job, std::size_t bytes);
   std::byte* room(Job& job, std::size_t bytes, const char* what);
   void start(const std::shared_ptr<Job>& job);
@@ -270,6 +281,7 @@ class Engine final : public FrameSink {
 
   // engine.cc
   std::map<std::string, std::uint64_t> count();
+  std::vector<std::shared_ptr<Job>> open_in(const Group& group) const;
   bool progress();
   // Release the lock for a moment if posting threads wait for it.
   void make_room(Lock& lock);
@@ -339,7 +351,8 @@ class Engine final : public FrameSink {
   bool caller_asleep_ = false;  // the sleeping thread is a caller, not the progress thread
   // Number of posting threads that want the lock; the driving thread releases it for them.
   std::atomic<int> wanting_{0};
-  std::deque<std::shared_ptr<Job>> to_start_;  // posted operations that the driver is to start
+  std::deque<std::shared_ptr<Job>> to_start_;    // posted operations that the driver is to start
+  std::vector<std::shared_ptr<Job>> undivided_;  // posted operations that wait for their shares
   std::int64_t last_deadline_check_ = 0;
   std::int64_t last_watch_ = 0;
 

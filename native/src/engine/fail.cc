@@ -22,6 +22,9 @@ void Engine::break_group(Group& group, const Failure& failure) {
   for (const auto& [key, job] : jobs_) {
     if (job->group.get() == &group) open.push_back(job);
   }
+  for (const auto& job : undivided_) {
+    if (job->group.get() == &group) open.push_back(job);
+  }
   for (const auto& job : open) fail(*job, failure, true);
 }
 
@@ -112,6 +115,8 @@ void Engine::fail(Job& job, Failure failure, bool tell_peers) {
   job.failure = std::move(failure);
   if (job.offloaded) withdraw(job);
   std::erase(any_source_, alive);
+  std::erase(undivided_, alive);
+  job.undivided = nullptr;
   const bool bound = !job.any || job.any_source >= 0;
   if (bound) {
     remember_abort(job.key, job.failure);
@@ -215,6 +220,7 @@ void Engine::fail_everything(const Failure& failure) {
   for (const auto& [key, job] : jobs_) open.push_back(job);
   for (const auto& job : to_start_) open.push_back(job);
   to_start_.clear();
+  open.insert(open.end(), undivided_.begin(), undivided_.end());
   for (const auto& job : open) fail(*job, failure, failure.fault != Fault::kClosed);
 }
 
@@ -297,6 +303,10 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
   for (const auto& job : any_source_) {
     if (job->group.get() == &group && (!orderly || group.all_left())) victims.push_back(job);
   }
+  // Every rank owns a share, so an operation without shares needs each rank.
+  for (const auto& job : undivided_) {
+    if (job->group.get() == &group) victims.push_back(job);
+  }
   for (const auto& job : victims) {
     Failure each = failure;
     each.rank = group.rank;
@@ -335,6 +345,9 @@ void Engine::check_deadlines(std::int64_t now) {
     if (now >= job->deadline_ns) late.push_back(job);
   }
   for (const auto& job : any_source_) {
+    if (now >= job->deadline_ns) late.push_back(job);
+  }
+  for (const auto& job : undivided_) {
     if (now >= job->deadline_ns) late.push_back(job);
   }
   for (const auto& job : late) {

@@ -87,11 +87,14 @@ struct Operation {
   std::uint64_t count = 0;
   // ... or separate memory for each chunk.
   std::vector<ChunkMemory> chunks;
+  // The shares of the ranks in the buffer; null for equal ones.
+  std::shared_ptr<const Shares> shares;
   std::uint64_t total_bytes = 0;  // all ranks must agree on it
   int tag = -1;                   // -1: a collective, matched by the order of the calls
   int peer = -1;                  // point-to-point only; -1 with any_source
   bool receives = false;          // point-to-point only
   bool any_source = false;
+  bool internal = false;  // an exchange of the library itself, numbered apart from the caller's
   // Identity of an operation that other ranks have begun; null takes the next sequence number.
   const Key* key = nullptr;
   int priority = 0;

@@ -11,6 +11,7 @@
 #include "blocks.h"
 #include "completion_queue.h"
 #include "program.h"
+#include "shares.h"
 #include "slackline/failure.h"
 #include "slackline/wire.h"
 
@@ -19,6 +20,7 @@ namespace slackline {
 class Group;
 class Link;
 struct Job;
+struct Operation;
 
 // The identity of the operation that a frame belongs to. `role` distinguishes point-to-point sends
 // and receives, which contain the peer's rank, from collectives.
@@ -136,6 +138,9 @@ enum class JobState : std::uint8_t { kPosted = 0, kDone = 1, kFailed = 2 };
 struct Job : std::enable_shared_from_this<Job> {
   std::shared_ptr<Group> group;
   std::shared_ptr<const Program> program;
+  std::shared_ptr<const Shares> shares;  // null for equal chunks
+  // Set while the shares are not known, so that the buffer cannot be divided into chunks yet.
+  std::shared_ptr<const Operation> undivided;
   Key key{};
   wire::Collective collective{};
   wire::DType dtype{};

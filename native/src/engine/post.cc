@@ -9,7 +9,6 @@
 #include "engine_impl.h"
 #include "segments.h"
 #include "slackline/kernels.h"
-#include "split.h"
 
 namespace slackline {
 namespace {
@@ -49,6 +48,10 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
                      ? point_to_point(group, operation.receives, operation.peer)
                      : operation.program;
   job->collective = p2p ? wire::Collective::kPointToPoint : operation.program->collective;
+  if (operation.shares != nullptr && (p2p || !operation.program->splits))
+    throw std::invalid_argument("shares are for a plan that cuts one buffer");
+  if (operation.shares != nullptr && operation.shares->program)
+    job->program = operation.shares->program;
   if (!p2p && (operation.program->ranks != group.size() || operation.program->rank != group.rank)) {
     throw std::invalid_argument("the program is for rank " +
                                 std::to_string(operation.program->rank) + " of " +
@@ -64,8 +67,7 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   if (reduces(job->collective) && !kernels::supported(operation.dtype, operation.op)) {
     throw std::invalid_argument("the reduction is not defined for this dtype");
   }
-  job->wide = reduces(job->collective) && group.rank_order && half(operation.dtype) &&
-              operation.program->adds;
+  job->wide = widens(*job);
   const int contributors = group.size() - (group.service ? 1 : 0);
   job->divisor = operation.op == wire::ReduceOp::kAvg ? contributors : 1;
   if (!p2p && operation.program->offloads && operation.count > 0 &&
@@ -78,7 +80,8 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   job->posted_ns = now_ns();
   job->deadline_ns = later(job->posted_ns, operation.timeout_ns);
   job->lanes.resize(static_cast<std::size_t>(group.size()));
-  const int cls = p2p ? 2 : operation.tag >= 0 ? 1 : 0;
+  const int tagged = operation.tag >= 0 ? 1 : 0;
+  const int cls = p2p ? 2 : operation.internal ? 3 + tagged : tagged;
   const auto tag = static_cast<std::uint32_t>(std::max(operation.tag, 0));
   const std::uint32_t role = !p2p                 ? kRoleCollective
                              : operation.receives ? role_receive(operation.peer)
@@ -86,7 +89,13 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   job->key =
       Key{static_cast<std::uint64_t>(cls) << 56 | static_cast<std::uint64_t>(tag & 0xFFFFFF) << 32,
           group.epoch, role};
-  if (!operation.any_source) lay_out(*job, operation);
+  job->shares = operation.shares;
+  if (job->shares && job->shares->failure)
+    job->failure = job->shares->failure;
+  else if (job->shares && !job->shares->known)
+    job->undivided = std::make_shared<Operation>(operation);
+  else if (!operation.any_source)
+    lay_out(*job, operation);
   // The sequence number is taken last. An operation that fails for lack of memory must not use one
   // up, or the ranks would number later operations differently.
   if (operation.key != nullptr)
@@ -94,6 +103,12 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   else if (!operation.any_source)
     job->key.tag |= group.sequences[sequence_key(cls, tag, role)]++;
   return job;
+}
+
+// Return whether the job's partial sums travel as fp32.
+bool Engine::widens(const Job& job) {
+  return job.program && reduces(job.collective) && job.group->rank_order && half(job.dtype) &&
+         job.program->adds;
 }
 
 // Divide an operation into chunks and segments. Throws std::bad_alloc when there is no memory for
@@ -118,7 +133,7 @@ void Engine::lay_out(Job& job, const Operation& operation) try {
     place(0, operation.source, operation.target, operation.count);
   } else if (program.splits) {
     for (int c = 0; c < program.chunks(); ++c) {
-      const Part part = split(operation.count, program.chunks(), job.item_size, c);
+      const Part part = part_of(job, operation.count, c);
       const auto at = [&](std::byte* base) {
         return base == nullptr ? nullptr : base + part.offset * job.item_size;
       };

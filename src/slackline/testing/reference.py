@@ -182,7 +182,7 @@ class _Run:
         ]
         if plan.collective is Collective.BARRIER:
             arrays = (np.empty(0, numpy_dtype(self._dtype)),)
-        if _cuts(plan.collective) and chunks:
+        if plan.collective.splits and chunks:
             (buffer,) = arrays
             arrays = [buffer[low : low + size] for low, size in self._split(buffer.size)]
         for chunk, array in zip(chunks, arrays, strict=True):
@@ -198,7 +198,7 @@ class _Run:
         ]
         if plan.collective is Collective.BARRIER:
             return ()
-        return (np.concatenate(parts),) if _cuts(plan.collective) and parts else tuple(parts)
+        return (np.concatenate(parts),) if plan.collective.splits and parts else tuple(parts)
 
     def step(self, event: Event) -> None:
         rank, instruction = event.cell[0], event.instruction
@@ -222,18 +222,7 @@ class _Run:
             self._mine[place] = self._arithmetic.add(incoming, mine, last=instruction.last)
 
     def _split(self, count: int) -> tuple[tuple[int, int], ...]:
-        return split(count, self._plan.chunks, self._dtype.itemsize)
-
-
-def _cuts(collective: Collective) -> bool:
-    """Return whether the collective's chunks are parts of one buffer."""
-    return collective in (
-        Collective.ALL_REDUCE,
-        Collective.REDUCE,
-        Collective.BROADCAST,
-        Collective.POINT_TO_POINT,
-        Collective.BARRIER,
-    )
+        return split(count, self._plan.chunks, self._dtype.itemsize, self._plan.weights)
 
 
 def _check(op: ReduceOp, dtype: DType) -> None:

@@ -103,7 +103,10 @@ class FrameKind(IntEnum):
 
 
 class FrameFlag(IntFlag):
-    """The low eight bits of the flags; bits 8-15 are the plan's id."""
+    """The low eight bits of the flags.
+
+    Bits 8-11 are the plan's id, bits 12-15 the number of the ranks' shares.
+    """
 
     PARTIAL = 1
     """The payload is a partial result in the accumulation type."""

@@ -52,7 +52,12 @@ FIELDS = _rows(
     (40, "u64", "total", "bytes of the whole operation at this rank, to find mismatches"),
     (48, "u32", "length", "bytes of payload"),
     (52, "u16", "chunk", "the chunk's index in the operation"),
-    (54, "u16", "flags", "FrameFlag in bits 0-7, the plan's id in bits 8-15"),
+    (
+        54,
+        "u16",
+        "flags",
+        "FrameFlag in bits 0-7, the plan's id in 8-11, the shares' number in 12-15",
+    ),
     (56, "u32", "payload_checksum", "CRC32C, 0 when length is 0 or the payload stays in memory"),
     (60, "u32", "header_checksum", "CRC32C over all bytes before it"),
 )

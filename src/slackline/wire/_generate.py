@@ -35,6 +35,7 @@ def cpp_header() -> str:
             for flag in FrameFlag
         ),
         "inline constexpr unsigned kPlanIdShift = 8;",
+        "inline constexpr unsigned kSharesShift = 12;",
         "",
         *_item_size(),
         *_struct(),

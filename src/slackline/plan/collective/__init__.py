@@ -2,8 +2,9 @@
 
 _collective.py    the collectives, and which rank starts with and must end with which chunk
 _instruction.py   SEND, ADD, COPY, HOLD, FOLD and their one-token text
-_split.py         the rule that cuts a buffer into chunks
+_split.py         the rule that cuts a buffer into chunks, evenly or by weights
 _segments.py      the rule that cuts a chunk into segments
+_shares.py        the weights of a mesh's chunks where the ranks' ports are uneven
 _plan.py          a plan: the programs of all ranks, and one member's part of it
 _straight.py _ring.py _chain.py _halving.py _torus.py _star.py _dissemination.py
                   the algorithms
@@ -25,6 +26,7 @@ from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
 from slackline.plan.collective._measured import Timing, fastest
 from slackline.plan.collective._plan import CollectivePlan, Part, Program
 from slackline.plan.collective._segments import Cutting, cutting
+from slackline.plan.collective._shares import WHOLE, equal_shares, port_time, shares
 from slackline.plan.collective._split import LINE_BYTES, split
 from slackline.plan.collective._table import PLANS, Generator, generate, names, part
 from slackline.plan.collective._trace import Cell, Event, Trace, trace
@@ -34,6 +36,7 @@ __all__ = [
     "LINE_BYTES",
     "NOBODY",
     "PLANS",
+    "WHOLE",
     "Cell",
     "Choice",
     "Collective",
@@ -55,6 +58,7 @@ __all__ = [
     "check",
     "choose",
     "cutting",
+    "equal_shares",
     "estimate",
     "fastest",
     "generate",
@@ -62,6 +66,8 @@ __all__ = [
     "hierarchical",
     "names",
     "part",
+    "port_time",
+    "shares",
     "split",
     "trace",
     "validate",

@@ -30,6 +30,11 @@ class Collective(IntEnum):
         return self in _REDUCING
 
     @property
+    def splits(self) -> bool:
+        """Whether the chunks of the collective's plans are parts of one buffer."""
+        return self in _SPLITTING
+
+    @property
     def rooted(self) -> bool:
         """Whether one rank is the root; in POINT_TO_POINT the root is the sender."""
         return self in _ROOTED
@@ -66,6 +71,13 @@ _REDUCING = {
     Collective.REDUCE_SCATTER,
     Collective.REDUCE,
     Collective.BARRIER,
+}
+_SPLITTING = {
+    Collective.ALL_REDUCE,
+    Collective.REDUCE,
+    Collective.BROADCAST,
+    Collective.BARRIER,
+    Collective.POINT_TO_POINT,
 }
 _ROOTED = {
     Collective.BROADCAST,

@@ -16,7 +16,9 @@ COPY stores. ADD and FOLD read the peers' memory in place, which counts as reduc
 gives a helper (a member without data of its own) one port for each rank.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import truediv
 
 from slackline.errors import UsageError
 from slackline.plan.collective._collective import Collective
@@ -71,16 +73,21 @@ def estimate(
     parameters: CostParameters,
     *,
     accumulate_ratio: float = 1,
+    port_rates: Sequence[float] | None = None,
 ) -> Estimate:
     """Estimate the cost of the plan for a buffer of `nbytes` bytes, all chunks together.
 
     In all_to_all, where a rank has n of the n * n chunks, `nbytes` is the size of one rank's
     buffer. `accumulate_ratio` is the size of a partial over the size of an element. The ratio is 2
     for half types that must be reduced in rank order, since their partials stay fp32 until the end.
-    Raises UsageError for a negative `nbytes`.
+    `port_rates` has the rate of each rank's port in bytes per second where ports differ; None takes
+    the parameters' rate for all. Raises UsageError for a negative `nbytes`, or a wrong number of
+    rates.
     """
     if nbytes < 0:
         raise UsageError(f"nbytes must not be negative, not {nbytes}")
+    if port_rates is not None and len(port_rates) != plan.ranks:
+        raise UsageError(f"{plan.ranks} ranks need {plan.ranks} port rates, not {len(port_rates)}")
     sizes = _chunk_bytes(plan, nbytes)
     depth = dict.fromkeys(((r, c) for r in range(plan.members) for c in range(plan.chunks)), 0)
     sent_at: dict[tuple[int, int], int] = {}
@@ -107,12 +114,15 @@ def estimate(
         (copied if instruction.kind is Kind.COPY else reduced)[rank] += size
         touched.add(place)
     steps = max(depth.values())
-    ports = (*sent[: plan.ranks], *received[: plan.ranks])
+    ports = list(map(max, sent[: plan.ranks], received[: plan.ranks]))
     port_bytes = max(copied) if parameters.shared_memory else max(ports)
+    port_ns = port_bytes * _SECOND_NS / parameters.bytes_per_second
+    if port_rates is not None:
+        port_ns = max(map(truediv, ports, port_rates)) * _SECOND_NS
     time_ns = (
         steps * parameters.latency_ns
         + max(messages) * parameters.per_message_overhead_ns
-        + port_bytes * _SECOND_NS / parameters.bytes_per_second
+        + port_ns
         + max(reduced) * _SECOND_NS / parameters.reduce_bytes_per_second
     )
     return Estimate(
@@ -126,5 +136,5 @@ def estimate(
 
 def _chunk_bytes(plan: CollectivePlan, nbytes: int) -> tuple[int, ...]:
     parts = plan.ranks if plan.collective is Collective.ALL_TO_ALL else plan.chunks
-    sizes = tuple(size for _, size in split(nbytes, parts, 1))
+    sizes = tuple(size for _, size in split(nbytes, parts, 1, plan.weights))
     return sizes * (plan.chunks // parts)

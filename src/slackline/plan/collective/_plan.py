@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from slackline.errors import UsageError
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._instruction import Instruction
+from slackline.plan.collective._split import check_weights
 
 __all__ = ["CollectivePlan", "Part", "Program"]
 
@@ -35,6 +36,8 @@ class CollectivePlan:
     """Whether the plan reduces in rank order, ((x0 op x1) op x2) ..., which fixes the bits."""
     helpers: int = 0
     """The number of members without data of their own (aggregators), which follow the ranks."""
+    weights: tuple[int, ...] | None = None
+    """The weight of each chunk's part of the buffer; None cuts evenly. See `split`."""
 
     @property
     def members(self) -> int:
@@ -47,6 +50,10 @@ class CollectivePlan:
             raise UsageError(f"chunks must be a positive integer, not {self.chunks}")
         if self.helpers < 0:
             raise UsageError(f"helpers must not be negative, not {self.helpers}")
+        if self.weights is not None:
+            if not self.collective.splits:
+                raise UsageError(f"{self.collective.label} cuts no buffer and takes no weights")
+            check_weights(self.weights, self.chunks)
         if len(self.programs) != self.members:
             who = f"{self.ranks} ranks"
             if self.helpers:

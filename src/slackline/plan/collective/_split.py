@@ -1,24 +1,33 @@
-"""The rule that cuts a buffer into chunks: at multiples of a cache line, as evenly as possible."""
+"""The rule that cuts a buffer into chunks: at multiples of a cache line, evenly or by weights."""
 
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 from slackline.errors import UsageError
 
-__all__ = ["LINE_BYTES", "split"]
+__all__ = ["LINE_BYTES", "MOST_WEIGHT", "check_weights", "split"]
 
 LINE_BYTES = 64
 """The unit of cutting: 64 bytes, a cache line and also the word of a 512-bit stream."""
+MOST_WEIGHT = (1 << 32) - 1
+"""The largest sum of the weights of a buffer's parts."""
 
 
-def split(count: int, parts: int, itemsize: int) -> tuple[tuple[int, int], ...]:
+def split(
+    count: int, parts: int, itemsize: int, weights: Sequence[int] | None = None
+) -> tuple[tuple[int, int], ...]:
     """Return the (offset, count) of each part of a buffer, in elements.
 
-    The native engine cuts by the same rule. The buffer has ceil(count * itemsize / 64) lines. Part
-    i has lines // parts of these lines, and one more where i < lines % parts. The last line may be
-    short and trailing parts may be empty:
+    The native engine cuts by the same rule. The buffer has ceil(count * itemsize / 64) lines.
+    Without `weights`, part i has lines // parts of these lines, and one more where
+    i < lines % parts. With `weights`, part i begins at line
+    lines * sum(weights[:i]) // sum(weights). The last line may be short and parts may be empty:
 
         split(40, 3, 4):  160 bytes = 3 lines of 16 elements -> (0, 16) (16, 16) (32, 8)
         split(20, 3, 4):   80 bytes = 2 lines                -> (0, 16) (16, 4)  (20, 0)
+        split(128, 3, 4, (1, 0, 3)):  8 lines                -> (0, 32) (32, 0)  (32, 96)
+
+    Raises UsageError that names a wrong value.
     """
     if count < 0:
         raise UsageError(f"count must not be negative, not {count}")
@@ -27,6 +36,23 @@ def split(count: int, parts: int, itemsize: int) -> tuple[tuple[int, int], ...]:
     if itemsize < 1 or LINE_BYTES % itemsize:
         raise UsageError(f"itemsize must divide {LINE_BYTES}, not be {itemsize}")
     per_line = LINE_BYTES // itemsize
-    base, longer = divmod(-(-count // per_line), parts)
-    bounds = [min((i * base + min(i, longer)) * per_line, count) for i in range(parts + 1)]
+    lines = -(-count // per_line)
+    if weights is None:
+        base, longer = divmod(lines, parts)
+        starts = [i * base + min(i, longer) for i in range(parts + 1)]
+    else:
+        check_weights(weights, parts)
+        total = sum(weights)
+        starts = [lines * before // total for before in accumulate(weights, initial=0)]
+    bounds = [min(start * per_line, count) for start in starts]
     return tuple((low, high - low) for low, high in pairwise(bounds))
+
+
+def check_weights(weights: Sequence[int], parts: int) -> None:
+    """Raise UsageError unless there is a weight for each part, none negative and some positive."""
+    if len(weights) != parts:
+        raise UsageError(f"{parts} parts need {parts} weights, not {len(weights)}")
+    if min(weights) < 0:
+        raise UsageError(f"weights must not be negative, not {min(weights)}")
+    if not 0 < sum(weights) <= MOST_WEIGHT:
+        raise UsageError(f"the sum of weights must be 1 to {MOST_WEIGHT}, not {sum(weights)}")

@@ -145,13 +145,20 @@ def names(collective: int, *, helpers: int = 0) -> tuple[str, ...]:
     )
 
 
-def generate(collective: int, name: str, ranks: int, root: int | None = None) -> CollectivePlan:
+def generate(
+    collective: int,
+    name: str,
+    ranks: int,
+    root: int | None = None,
+    *,
+    weights: tuple[int, ...] | None = None,
+) -> CollectivePlan:
     """Generate the plan of that name, which is valid by construction.
 
     `collective` is a Collective or its code. `root` is given for a rooted collective and for no
-    other. The plan of a single rank has no instructions. Raises UsageError that names the wrong
-    value. The call takes time in proportion to the number of instructions, so callers should reuse
-    the plan.
+    other. `weights` are those of the chunks, None for equal ones. The plan of a single rank has no
+    instructions. Raises UsageError that names the wrong value. The call takes time in proportion to
+    the number of instructions, so callers should reuse the plan.
     """
     known, generator = _row(collective, name, ranks, root)
     several = ranks > 1
@@ -167,6 +174,7 @@ def generate(collective: int, name: str, ranks: int, root: int | None = None) ->
         ),
         rank_ordered=generator.rank_ordered or not several,
         helpers=generator.helpers if several else 0,
+        weights=weights,
     )
 
 

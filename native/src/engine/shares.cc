@@ -1,0 +1,93 @@
+// Operations that wait for the shares of the ranks, and the end of the wait.
+#include "shares.h"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "engine_impl.h"
+
+namespace slackline {
+namespace {
+
+constexpr std::uint64_t kMostWeight = (std::uint64_t{1} << 32) - 1;
+
+void check(const Group& group, const std::vector<std::uint32_t>& weights, int number,
+           const Program* program) {
+  if (number < 0 || number > Shares::kMostNumber)
+    throw std::invalid_argument("the number of shares must be 0 to " +
+                                std::to_string(Shares::kMostNumber) + ", not " +
+                                std::to_string(number));
+  const bool fits = program == nullptr || (program->ranks == group.size() &&
+                                           program->rank == group.rank && program->splits);
+  if (!fits)
+    throw std::invalid_argument("the program of shares is for other ranks, or cuts nothing");
+  if (weights.empty()) return;
+  if (program == nullptr || program->chunks() != group.size())
+    throw std::invalid_argument("weights need a program with a chunk for each rank");
+  if (weights.size() != static_cast<std::size_t>(group.size()))
+    throw std::invalid_argument(std::to_string(group.size()) + " ranks need " +
+                                std::to_string(group.size()) + " weights, not " +
+                                std::to_string(weights.size()));
+  const auto whole = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
+  if (whole < 1 || whole > kMostWeight)
+    throw std::invalid_argument("the sum of weights must be 1 to " + std::to_string(kMostWeight) +
+                                ", not " + std::to_string(whole));
+}
+
+}  // namespace
+
+void Engine::settle(Group& group, Shares& shares, std::vector<std::uint32_t> weights, int number,
+                    std::shared_ptr<const Program> program) {
+  const Lock lock = lock_for_post();
+  if (shares.known || shares.failure) throw std::logic_error("the shares have been settled before");
+  check(group, weights, number, program.get());
+  shares.weights = std::move(weights);
+  shares.program = std::move(program);
+  shares.number = number;
+  shares.known = true;
+  for (const auto& job : take_undivided(shares)) {
+    try {
+      if (shares.program) job->program = shares.program;
+      job->wide = widens(*job);
+      lay_out(*job, *std::exchange(job->undivided, nullptr));
+      to_start_.push_back(job);
+    } catch (const std::exception& error) {
+      broke_down(error);
+      fail(*job, Failure(job->group->broken), false);  // the job is not in any table
+    }
+  }
+  wake();
+}
+
+void Engine::decline(Shares& shares, Failure failure) {
+  const Lock lock = lock_for_post();
+  if (shares.known || shares.failure) throw std::logic_error("the shares have been settled before");
+  shares.failure = std::move(failure);
+  for (const auto& job : take_undivided(shares)) fail(*job, Failure(shares.failure), true);
+  drain_dirty();
+  wake();
+}
+
+// Remove and return the jobs that wait for `shares`, in the order in which they were posted.
+std::vector<std::shared_ptr<Job>> Engine::take_undivided(const Shares& shares) {
+  std::vector<std::shared_ptr<Job>> taken;
+  std::erase_if(undivided_, [&](const std::shared_ptr<Job>& job) {
+    if (job->shares.get() != &shares) return false;
+    taken.push_back(job);
+    return true;
+  });
+  return taken;
+}
+
+// Return the part of the operation's buffer that chunk number `chunk` is.
+Part Engine::part_of(const Job& job, std::uint64_t count, int chunk) {
+  if (job.shares != nullptr && !job.shares->weights.empty())
+    return split(count, job.shares->weights, job.item_size, chunk);
+  return split(count, job.program->chunks(), job.item_size, chunk);
+}
+
+}  // namespace slackline

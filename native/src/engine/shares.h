@@ -1,0 +1,28 @@
+// The shares of a tensor that the ranks of a group own in one operation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "program.h"
+#include "slackline/failure.h"
+
+namespace slackline {
+
+// The weights of the chunks of an operation, agreed by all ranks. An operation may be posted before
+// its weights are known; it then begins when they are. Guarded by the engine's lock.
+struct Shares {
+  // The largest number: frames have four bits for it.
+  static constexpr int kMostNumber = 15;
+
+  std::vector<std::uint32_t> weights;      // one for each chunk; empty for equal chunks
+  std::shared_ptr<const Program> program;  // runs in place of the operation's own; null for that
+  // The number of the weights in the headers of frames. Equal numbers on all ranks show that the
+  // ranks use the same weights.
+  int number = 0;
+  bool known = false;
+  Failure failure;  // set when the ranks could not agree; operations then fail with it
+};
+
+}  // namespace slackline
