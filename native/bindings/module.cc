@@ -60,6 +60,11 @@ std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int r
   return program;
 }
 
+Failure to_failure(const FailureTuple& failure) {
+  const auto& [fault, message, rank, peer, tag, sequence] = failure;
+  return Failure{static_cast<Fault>(fault), message, rank, peer, -1, -1};
+}
+
 struct BoundJob {
   std::shared_ptr<Engine> engine;
   std::shared_ptr<Job> job;
@@ -132,8 +137,7 @@ NB_MODULE(_native, m) {
       [](nb::bytes data, std::uint32_t seed) { return crc32c(seed, data.data(), data.size()); },
       "data"_a, "seed"_a = 0, "CRC32C of `data`, continuing from `seed`.");
 
-  m.def("split", &parts_of, "count"_a, "parts"_a, "item_size"_a,
-        "weights"_a = std::vector<std::uint32_t>{},
+  m.def("split", &parts_of, "count"_a, "parts"_a, "item_size"_a, "weights"_a = nb::list(),
         "(offset, count) of each part of a buffer in elements, by weights if there are any.");
   nb::class_<Shares>(m, "Shares", "The weights of the ranks' shares in an operation.")
       .def(nb::init<>());
@@ -148,6 +152,13 @@ NB_MODULE(_native, m) {
           "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Block until finished; False when `timeout_ns` passed first (negative: no limit of its "
           "own).")
+      .def(
+          "cancel",
+          [](BoundJob& j, const FailureTuple& failure) {
+            j.engine->cancel(*j.job, to_failure(failure));
+          },
+          "failure"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Fail it on every rank, by `failure` of a Job; nothing when it has finished here.")
       .def(
           "failure",
           [](const BoundJob& j) -> std::optional<FailureTuple> {
@@ -200,9 +211,10 @@ NB_MODULE(_native, m) {
           [](BoundGroup& self, const std::shared_ptr<Program>& program, std::uintptr_t source,
              std::uintptr_t target, std::uint64_t count, int dtype, int op,
              std::uint64_t total_bytes, int tag, int priority, std::int64_t timeout_ns,
-             bool blocking, std::shared_ptr<Shares> shares) {
+             bool blocking, std::shared_ptr<Shares> shares, int internal) {
             Operation operation = reduction(program, dtype, op, tag, priority, timeout_ns);
             operation.shares = std::move(shares);
+            operation.internal = internal;
             operation.source = at(source);
             operation.target = at(target);
             operation.count = count;
@@ -211,7 +223,7 @@ NB_MODULE(_native, m) {
           },
           "program"_a, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "total_bytes"_a,
           "tag"_a, "priority"_a, "timeout_ns"_a, "blocking"_a, "shares"_a = nb::none(),
-          nb::call_guard<nb::gil_scoped_release>(),
+          "internal"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
           "Post an operation on one buffer. None when it is done. With `shares` the operation "
           "begins "
           "once they are settled.")
@@ -219,7 +231,7 @@ NB_MODULE(_native, m) {
           "run_chunks",
           [](BoundGroup& self, const std::shared_ptr<Program>& program,
              const std::vector<Memory>& chunks, int dtype, int op, std::uint64_t total_bytes,
-             int tag, int priority, std::int64_t timeout_ns, bool blocking, bool internal) {
+             int tag, int priority, std::int64_t timeout_ns, bool blocking, int internal) {
             Operation operation = reduction(program, dtype, op, tag, priority, timeout_ns);
             operation.internal = internal;
             for (const auto& [chunk, source, target, count] : chunks)
@@ -228,8 +240,7 @@ NB_MODULE(_native, m) {
             return submit(self, operation, blocking);
           },
           "program"_a, "chunks"_a, "dtype"_a, "op"_a, "total_bytes"_a, "tag"_a, "priority"_a,
-          "timeout_ns"_a, "blocking"_a, "internal"_a = false,
-          nb::call_guard<nb::gil_scoped_release>(),
+          "timeout_ns"_a, "blocking"_a, "internal"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
           "Post an operation on chunks (chunk, source, target, count). None when it is done. "
           "`internal` numbers it apart from the caller's operations.")
       .def(
@@ -246,9 +257,7 @@ NB_MODULE(_native, m) {
       .def(
           "decline",
           [](BoundGroup& self, Shares& shares, const FailureTuple& failure) {
-            const auto& [fault, message, rank, peer, tag, sequence] = failure;
-            self.engine->decline(shares,
-                                 Failure{static_cast<Fault>(fault), message, rank, peer, -1, -1});
+            self.engine->decline(shares, to_failure(failure));
           },
           "shares"_a, "failure"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Fail what waits for the shares or is posted with them later, by `failure` of a Job.")

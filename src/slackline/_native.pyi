@@ -99,6 +99,11 @@ class Job:
         Block until finished; False when `timeout_ns` passed first (negative: no limit of its own).
         """
 
+    def cancel(self, failure: tuple[int, str, int, int, int, int]) -> None:
+        """
+        Fail it on every rank, by `failure` of a Job; nothing when it has finished here.
+        """
+
     def failure(self) -> tuple[int, str, int, int, int, int] | None:
         """
         (fault, message, rank, peer, tag, sequence) of a failed operation, else None.
@@ -144,12 +149,12 @@ class Group:
     def all_shared(self) -> bool:
         """True when every link is shared memory."""
 
-    def run(self, program: Program, source: int, target: int, count: int, dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, shares: Shares | None = None) -> Job | None:
+    def run(self, program: Program, source: int, target: int, count: int, dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, shares: Shares | None = None, internal: int = 0) -> Job | None:
         """
         Post an operation on one buffer. None when it is done. With `shares` the operation begins once they are settled.
         """
 
-    def run_chunks(self, program: Program, chunks: Sequence[tuple[int, int, int, int]], dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, internal: bool = False) -> Job | None:
+    def run_chunks(self, program: Program, chunks: Sequence[tuple[int, int, int, int]], dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, internal: int = 0) -> Job | None:
         """
         Post an operation on chunks (chunk, source, target, count). None when it is done. `internal` numbers it apart from the caller's operations.
         """

@@ -14,6 +14,7 @@ __all__ = [
     "NICS",
     "ORDERS",
     "RAILS",
+    "SHARES",
     "TLS",
     "SERVED",
     "Environment",
@@ -26,6 +27,9 @@ _PREFIX = "SLACKLINE_"
 
 ORDERS = ("auto", "rank", "any")
 """The orders of reduction: chosen by the engine, always by rank, or the fastest."""
+
+SHARES = ("auto", "measured", "equal")
+"""The shares of the ranks in long all_reduces: measured between hosts, always, or equal."""
 
 RAILS = ("shm", "tcp", "udp")
 """The kinds of rails (paths between two ranks): shared memory, TCP and UDP."""
@@ -85,6 +89,8 @@ class Environment:
     """The order of reduction: one of ORDERS."""
     plan: str | None = None
     """The name of a collective plan, or "auto"."""
+    shares: str | None = None
+    """The shares of the ranks in long all_reduces: one of SHARES."""
     nic: str | None = None
     """The device that adds: one of NICS. Ranks may differ."""
     nic_check: int | None = None
@@ -171,6 +177,12 @@ def _order(text: str) -> str:
     return text
 
 
+def _shares(text: str) -> str:
+    if text not in SHARES:
+        raise UsageError(f"shares must be one of {', '.join(SHARES)}, not {text!r}")
+    return text
+
+
 def _nic(text: str) -> str:
     if text not in NICS:
         raise UsageError(f"a nic must be one of {', '.join(NICS)}, not {text!r}")
@@ -236,6 +248,7 @@ def _positive_bytes(text: str) -> int:
 _PARSERS: Mapping[str, Callable[[str], object]] = {
     "order": _order,
     "plan": str,
+    "shares": _shares,
     "nic": _nic,
     "nic_check": _nic_check,
     "circuit": _circuit,

@@ -23,6 +23,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
     given = {
         "SLACKLINE_ORDER": "rank",
         "SLACKLINE_PLAN": "ring",
+        "SLACKLINE_SHARES": "equal",
         "SLACKLINE_NIC": "twin",
         "SLACKLINE_NIC_CHECK": "100",
         "SLACKLINE_CIRCUIT": "lanes=1,payload=128",
@@ -42,6 +43,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
     assert Environment.read(given) == Environment(
         order="rank",
         plan="ring",
+        shares="equal",
         nic="twin",
         nic_check=100,
         circuit="lanes=1,payload=128",
@@ -68,10 +70,13 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
 WRONG = {
     ("SLACKLINE_ODER", "rank"): (
         "SLACKLINE_ODER is not a variable of slackline; known are SLACKLINE_ORDER, SLACKLINE_PLAN, "
-        "SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_CIRCUIT, SLACKLINE_AGGREGATOR, "
-        "SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, SLACKLINE_ARENA, "
-        "SLACKLINE_INTERFACE, SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, "
+        "SLACKLINE_SHARES, SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_CIRCUIT, "
+        "SLACKLINE_AGGREGATOR, SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, "
+        "SLACKLINE_ARENA, SLACKLINE_INTERFACE, SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, "
         "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_AS"
+    ),
+    ("SLACKLINE_SHARES", "fair"): (
+        "SLACKLINE_SHARES: shares must be one of auto, measured, equal, not 'fair'"
     ),
     ("SLACKLINE_ORDER", "best"): (
         "SLACKLINE_ORDER: an order must be one of auto, rank, any, not 'best'"

@@ -117,6 +117,8 @@ class Engine final : public FrameSink {
               std::shared_ptr<const Program> program);
   // Fail the operations that wait for these shares, and all that are posted with them later.
   void decline(Shares& shares, Failure failure);
+  // Fail an operation on every rank; nothing happens if it has ended here.
+  void cancel(Job& job, Failure failure);
   // Wait for an operation. Return false when `timeout_ns` passed first; a negative timeout leaves
   // the limit to the operation's own deadline.
   bool wait(Job& job, std::int64_t timeout_ns);

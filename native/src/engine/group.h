@@ -94,7 +94,9 @@ struct Operation {
   int peer = -1;                  // point-to-point only; -1 with any_source
   bool receives = false;          // point-to-point only
   bool any_source = false;
-  bool internal = false;  // an exchange of the library itself, numbered apart from the caller's
+  // 1 or 2: an operation of the library itself. Each value is numbered apart from the others and
+  // from the caller's operations.
+  int internal = 0;
   // Identity of an operation that other ranks have begun; null takes the next sequence number.
   const Key* key = nullptr;
   int priority = 0;

@@ -81,7 +81,7 @@ std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
   job->deadline_ns = later(job->posted_ns, operation.timeout_ns);
   job->lanes.resize(static_cast<std::size_t>(group.size()));
   const int tagged = operation.tag >= 0 ? 1 : 0;
-  const int cls = p2p ? 2 : operation.internal ? 3 + tagged : tagged;
+  const int cls = p2p ? 2 : operation.internal == 0 ? tagged : 1 + 2 * operation.internal + tagged;
   const auto tag = static_cast<std::uint32_t>(std::max(operation.tag, 0));
   const std::uint32_t role = !p2p                 ? kRoleCollective
                              : operation.receives ? role_receive(operation.peer)

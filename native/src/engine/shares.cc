@@ -72,6 +72,13 @@ void Engine::decline(Shares& shares, Failure failure) {
   wake();
 }
 
+void Engine::cancel(Job& job, Failure failure) {
+  const Lock lock = lock_for_post();
+  fail(job, std::move(failure), true);
+  drain_dirty();
+  wake();
+}
+
 // Remove and return the jobs that wait for `shares`, in the order in which they were posted.
 std::vector<std::shared_ptr<Job>> Engine::take_undivided(const Shares& shares) {
   std::vector<std::shared_ptr<Job>> taken;

@@ -105,7 +105,7 @@ def _print_plan(plan: CollectivePlan, nbytes: int | None) -> None:
         print(f"{name}: {figure}")
     if nbytes is not None:
         parts = plan.ranks if plan.collective is Collective.ALL_TO_ALL else plan.chunks
-        sizes = [format_bytes(size) for _, size in split(nbytes, parts, 1)]
+        sizes = [format_bytes(size) for _, size in split(nbytes, parts, 1, plan.weights)]
         print(f"chunks: {', '.join(sizes)}")
 
 

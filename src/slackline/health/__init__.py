@@ -13,12 +13,14 @@ A rail is one path between two ranks: a TCP or UDP socket, or a ring in shared m
     _verdict      a state turned into a condition and an English sentence
     _board        all rails of one rank: samples in, verdicts out
     _late         tells a late rank (straggler) from a slow link
+    _balance      the shares of the ranks in a mesh, from the traffic of their ports
     _ledger       merges and deduplicates the verdicts of all ranks
 
 The package reads no clock, starts no thread and does no I/O: the same samples always give the same
 verdicts. Times are integer nanoseconds, and the caller passes the time of each sample.
 """
 
+from slackline.health._balance import Balance, Traffic, port_rates, rebalance
 from slackline.health._board import Board
 from slackline.health._late import LateRank, Side, late_ranks
 from slackline.health._ledger import Episode, Ledger
@@ -28,6 +30,7 @@ from slackline.health._state import Shift, WayState
 from slackline.health._verdict import Condition, Judgement, Verdict, judge
 
 __all__ = [
+    "Balance",
     "Board",
     "Condition",
     "Episode",
@@ -39,8 +42,11 @@ __all__ = [
     "RailSample",
     "Shift",
     "Side",
+    "Traffic",
     "Verdict",
     "WayState",
     "judge",
     "late_ranks",
+    "port_rates",
+    "rebalance",
 ]

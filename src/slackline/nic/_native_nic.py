@@ -89,13 +89,13 @@ class NativeNic:
             engine = self._start(meeting)
             deadline = time.monotonic() + limit.total_seconds()
             links, shared = self._network.connect(meeting, rank, deadline)
-            one_host = len({record.host for record in meeting.records}) == 1
+            hosts = len({record.host for record in meeting.records})
             book = PlanBook(
                 rank,
                 size,
                 self.options,
                 all_shared=shared,
-                one_host=one_host,
+                one_host=hosts == 1,
                 device_bytes=meeting.device_bytes,
             )
             native = engine.open_group(meeting.epoch, rank, links, book.order == "rank")
@@ -131,7 +131,7 @@ class NativeNic:
                 )
                 if star is not None:
                     group.use(star)
-            group.calibrate()
+            group.calibrate(links if book.shares_ports(hosts) else None)
         except BaseException:
             group.close(timedelta(0))  # The peers learn that the group does not open.
             raise

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
-from slackline.env import NICS, ORDERS, RAILS, TLS, Environment, parse_circuit
+from slackline.env import NICS, ORDERS, RAILS, SHARES, TLS, Environment, parse_circuit
 from slackline.errors import UsageError
 from slackline.faults import parse_all
 from slackline.nic._addresses import parse_address
@@ -49,6 +49,11 @@ class NicOptions:
     """Sizes of the "circuit" or "twin", for example "lanes=1,slots=2,payload=128,operations=8". The
     defaults are those of RingOptions, but lanes=4 and slots=4 for a circuit. A group uses the
     shortest payload (bytes) of its ranks. The nic "software" ignores the option."""
+    shares: str = "auto"
+    """The shares of the ranks in long all_reduces. "auto": where each of at least three ranks has a
+    host of its own and `plan` is "auto" or "mesh", they follow the measured rates of the ports, so
+    that a slow port gets less to do. "measured": also where ranks of one host are connected by
+    wires. "equal": they never change."""
     aggregator: str = ""
     """The address of an aggregator (`slackline aggregate`), for example "10.0.0.9:7000", which
     reduces in the plan "star". Without an aggregator, or if a rank cannot reach it, the other plans
@@ -95,6 +100,8 @@ class NicOptions:
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise UsageError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
+        if self.shares not in SHARES:
+            raise UsageError(f"shares must be one of {', '.join(SHARES)}, not {self.shares!r}")
         if self.aggregator:
             parse_address(self.aggregator)
         if self.plan == "star" and not self.aggregator:
@@ -156,6 +163,7 @@ class NicOptions:
         given: dict[str, object] = {
             "order": environment.order,
             "plan": environment.plan,
+            "shares": environment.shares,
             "nic": environment.nic,
             "nic_check": environment.nic_check,
             "circuit": environment.circuit,
@@ -184,6 +192,7 @@ class NicOptions:
         return {
             "order": self.order,
             "plan": self.plan,
+            "shares": self.shares,
             "aggregator": self.aggregator,
             "rails": list(self.rails),
             "wire_segment_bytes": self.wire_segment_bytes,

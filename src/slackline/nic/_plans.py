@@ -107,6 +107,8 @@ class PlanBook:
         self._asked = "auto" if options.plan == STAR else options.plan
         self._wants_star = options.plan == STAR
         self._star_limit = 0
+        self._shares, self._wires = options.shares, "shm" not in options.rails
+        self._aggregated = bool(options.aggregator)
         self._all_shared = all_shared
         self._preferred: Literal["mesh", "ring"] = "mesh" if one_host else "ring"
         self._timings: tuple[Timing, ...] = ()
@@ -119,6 +121,22 @@ class PlanBook:
         """Allow the aggregator for operations of up to `most_bytes` from now on."""
         self._star_limit = most_bytes
         self._selected.clear()
+
+    @property
+    def port_rate(self) -> float:
+        """The measured rate of a port in bytes per second, equal on all ranks."""
+        assert self._parameters is not None, "the links have been timed"
+        return self._parameters.bytes_per_second
+
+    def shares_ports(self, hosts: int) -> bool:
+        """Return whether shares follow the ports' rates in a group on this number of hosts.
+
+        Between three ranks or more, shares decide how much a port carries in a mesh. A larger group
+        than the cost model is used for keeps equal shares.
+        """
+        apart = hosts == self.ranks or (self._shares == "measured" and self._wires)
+        plain = self._asked in ("auto", "mesh") and not (self._aggregated or self._device_bytes)
+        return self._shares != "equal" and apart and plain and 3 <= self.ranks <= _MODELLED
 
     def candidates(self) -> tuple[str, ...]:
         """Return the names of the all_reduce plans that keep this group's order of additions."""

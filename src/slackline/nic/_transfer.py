@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import slackline._native as _native
 import slackline.errors as errors
-from slackline.nic._failures import to_error
+from slackline.nic._failures import FailureTuple, to_error
 
-__all__ = ["DONE", "Completions", "NativeTransfer"]
+__all__ = ["DONE", "Completions", "JointTransfer", "NativeTransfer"]
 
 _log = logging.getLogger("slackline.nic")
 
@@ -69,10 +70,21 @@ class NativeTransfer:
 
     def wait(self, timeout: timedelta | None = None) -> None:
         timeout_ns = -1 if timeout is None else timeout // timedelta(microseconds=1) * 1000
-        if not self._job.wait(timeout_ns):
+        if not self.pause(timeout_ns):
             raise errors.TimeoutError(f"the wait Timed out after {timeout}; the operation goes on")
         if (error := self.error()) is not None:
             raise error
+
+    def pause(self, timeout_ns: int) -> bool:
+        """Block until the operation has ended, and return whether it has within `timeout_ns`.
+
+        A negative limit leaves the end to the operation's own.
+        """
+        return self._job.wait(timeout_ns)
+
+    def cancel(self, failure: FailureTuple) -> None:
+        """Fail the operation on every rank; do nothing if it has ended here."""
+        self._job.cancel(failure)
 
     def error(self) -> errors.SlacklineError | None:
         """Return the error of a failed operation; None for any other."""
@@ -81,6 +93,65 @@ class NativeTransfer:
 
     def add_done_callback(self, fn: Callback, /) -> None:
         self._completions.add(self, self._job, fn)
+
+
+class JointTransfer:
+    """The handle of an operation that has several parts; the operation ends when the last one does.
+
+    The error of the operation is that of its first part that failed.
+    """
+
+    __slots__ = ("_parts",)
+    source: int | None = None
+
+    def __init__(self, parts: Sequence[NativeTransfer]) -> None:
+        self._parts = parts
+
+    @property
+    def ended_ns(self) -> int:
+        """The end of the operation by the monotonic clock; 0 while a part is pending."""
+        ends = [part.ended_ns for part in self._parts]
+        return max(ends) if all(ends) else 0
+
+    def done(self) -> bool:
+        return all(part.done() for part in self._parts)
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        limit_ns = None if timeout is None else timeout // timedelta(microseconds=1) * 1000
+        until_ns = None if limit_ns is None else time.monotonic_ns() + limit_ns
+        # Every part is waited for, also after a failure: the caller's memory is in use until then.
+        for part in self._parts:
+            left_ns = -1 if until_ns is None else max(0, until_ns - time.monotonic_ns())
+            if not part.pause(left_ns):
+                raise errors.TimeoutError(
+                    f"the wait Timed out after {timeout}; the operation goes on"
+                )
+        if (error := self.error()) is not None:
+            raise error
+
+    def error(self) -> errors.SlacklineError | None:
+        """Return the error of the first part that failed; None where none did."""
+        return next((error for part in self._parts if (error := part.error()) is not None), None)
+
+    def cancel(self, failure: FailureTuple) -> None:
+        """Fail every part that has not ended, on every rank."""
+        for part in self._parts:
+            part.cancel(failure)
+
+    def add_done_callback(self, fn: Callback, /) -> None:
+        left = len(self._parts)
+        lock = threading.Lock()
+
+        def ended(_: BaseException | None) -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                last = left == 0
+            if last:
+                fn(self.error())
+
+        for part in self._parts:
+            part.add_done_callback(ended)
 
 
 class Completions:

@@ -80,7 +80,7 @@ class Operation:
         """The elements of each chunk."""
         plan = self.plan
         parts = plan.ranks if plan.collective is Collective.ALL_TO_ALL else plan.chunks
-        sizes = tuple(size for _, size in split(self.count, parts, self.itemsize))
+        sizes = tuple(size for _, size in split(self.count, parts, self.itemsize, plan.weights))
         return sizes * (plan.chunks // parts)
 
     @cached_property

@@ -14,6 +14,7 @@ PLANS = "direct, mesh, ring, reduce-broadcast, halving-doubling, torus"
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"order": "best"}, "order must be one of auto, rank, any, not 'best'"),
     ({"plan": "comet"}, f"plan must be auto or one of {PLANS}, star, not 'comet'"),
+    ({"shares": "fair"}, "shares must be one of auto, measured, equal, not 'fair'"),
     ({"plan": "star"}, "the plan 'star' needs an aggregator: give its address"),
     ({"nic": "asic"}, "nic must be one of software, twin, circuit, not 'asic'"),
     (
@@ -116,6 +117,7 @@ def failures_of(*options: NicOptions) -> list[BaseException]:
 DIFFERENT: list[tuple[str, Any, Any]] = [
     ("order", "rank", "any"),
     ("plan", "ring", "mesh"),
+    ("shares", "auto", "equal"),
     ("rails", ("tcp",), ("shm", "tcp")),
     ("wire_segment_bytes", 4096, 8192),
     ("memory_segment_bytes", 4096, 8192),

@@ -1,0 +1,150 @@
+"""The decision about the ranks' shares of a mesh, from the traffic of every port.
+
+port_rates    the rate of each rank's port, from the bytes and busy times of its links
+rebalance     (state, rates) -> (state, reason): new shares where they save enough time
+
+Every rank makes the same decisions, since it has the figures of all ranks and no clock is involved.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from slackline.plan.collective import WHOLE, equal_shares, port_time, shares
+
+__all__ = ["Balance", "Traffic", "port_rates", "rebalance"]
+
+_SECOND_NS = 10**9
+_LEAST_BUSY_NS = 5_000_000
+"""The shortest busy time of a link that tells its rate. The engine samples links every 5 ms."""
+_GAIN = 1.05
+"""The factor by which new shares must be faster than the present ones, by two rounds in a row.
+
+Rates of even ports are measured with an error of a few percent.
+"""
+_TRIAL_ROUNDS = 64
+"""The rounds without a change after which uneven shares are put to a trial.
+
+A port with a small share keeps its links as busy as their other ends are, also when it could carry
+more. Its traffic then does not tell that it is well again.
+"""
+_TRIAL_RATE = Fraction(3, 2)
+"""The factor by which a trial raises the rate of the port with the smallest share."""
+_NUMBERS = 15
+"""The largest number of shares in a frame's header; larger ones begin again at 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """The traffic from one rank to another over their link, during one operation."""
+
+    nbytes: int
+    busy_ns: int
+    """The time during which some bytes of the link were not confirmed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """The shares that a series of operations uses, and the evidence for other ones."""
+
+    weights: tuple[int, ...] | None = None
+    """The weights of the ranks' shares in a mesh; None for the plan that was chosen by its cost."""
+    mesh: bool
+    """Whether the plan chosen by its cost is a mesh with equal shares."""
+    number: int = 0
+    """The number of changes, from 0 to 15; after 15 follows 1."""
+    last: tuple[int, ...] | None = None
+    """The rates of the round before, if they were known."""
+    rounds: int = 0
+    """The number of rounds with known rates since the last change."""
+
+
+def port_rates(traffic: Sequence[Sequence[Traffic]]) -> tuple[int, ...] | None:
+    """Return the rate of each rank's port in bytes per second, the lower of its two directions.
+
+    `traffic[i][j]` is that from rank i to rank j. A port that is the bottleneck keeps all its links
+    busy; another one keeps those links busy whose other end is slower, and the rest waits. The rate
+    of a direction is therefore the bytes of all its links over the mean of their busy times,
+    weighted by their bytes, and links whose other end is slower by this measure are then left out
+    of the mean. For a port that is no bottleneck the result is an estimate, which improves as the
+    port gets more to do. Returns None if some port had too little traffic to tell.
+    """
+    ranks = range(len(traffic))
+    outward = [[traffic[i][j] for j in ranks if j != i] for i in ranks]
+    inward = [[traffic[j][i] for j in ranks if j != i] for i in ranks]
+    sending = [_rate(links, links) for links in outward]
+    receiving = [_rate(links, links) for links in inward]
+    if 0 in sending or 0 in receiving:
+        return None
+    rates = []
+    for i in ranks:
+        freely = [traffic[i][j] for j in ranks if j != i and receiving[j] * 10 >= sending[i] * 9]
+        sent = _rate(outward[i], freely) or sending[i]
+        freely = [traffic[j][i] for j in ranks if j != i and sending[j] * 10 >= receiving[i] * 9]
+        rates.append(min(sent, _rate(inward[i], freely) or receiving[i]))
+    return tuple(rates)
+
+
+def rebalance(balance: Balance, rates: tuple[int, ...] | None) -> tuple[Balance, str | None]:
+    """Return the state after a round with these rates of the ports, and the reason for new shares.
+
+    The reason is None where the shares stay. New shares must be faster by a twentieth at least, for
+    the rates of this round and for those of the round before. A plan that is no mesh is first
+    replaced by a mesh with equal shares: where each rank has a single link in use, the figures
+    cannot tell which of its ends is slow. Uneven shares are tried now and then with more for the
+    rank that has least; where that is slower, the next rounds take it back.
+    """
+    if rates is None:
+        return balance, None
+    last = balance.last
+    known = replace(balance, last=rates, rounds=balance.rounds + 1)
+    if last is None:
+        return known, None
+    equal = equal_shares(len(rates))
+    now = balance.weights or equal
+    mean = [(a + b) // 2 for a, b in zip(last, rates, strict=True)]
+    chosen = shares(mean)
+    gain = min(port_time(each, now) / port_time(each, chosen) for each in (last, rates))
+    if gain >= _GAIN and not balance.mesh and balance.weights is None:
+        chosen = equal
+        reason = (
+            f"the plan is mesh with equal shares from now on, since the ports seem uneven: "
+            f"{_rates(rates)} MB/s"
+        )
+    elif gain >= _GAIN:
+        reason = (
+            f"the shares are {_percents(chosen)} %, since the ports carry {_rates(rates)} MB/s: "
+            f"{float(1 - 1 / gain):.0%} less time than with {_percents(now)} %"
+        )
+    elif known.rounds >= _TRIAL_ROUNDS and max(now) > min(now) + 1:
+        least = now.index(min(now))
+        mean[least] = int(mean[least] * _TRIAL_RATE)
+        chosen = shares(mean)
+        reason = (
+            f"the shares are {_percents(chosen)} %, to try whether the port of rank {least} can "
+            f"carry more than {_rates(rates[least : least + 1])} MB/s"
+        )
+    else:
+        return known, None
+    number = balance.number % _NUMBERS + 1
+    return replace(balance, weights=chosen, number=number, last=None, rounds=0), reason
+
+
+def _rate(links: Sequence[Traffic], judged: Sequence[Traffic]) -> int:
+    """Return the rate of one direction of a port in bytes per second; 0 if unknown.
+
+    The rate is the bytes of `links` over the mean busy time of the links in `judged`.
+    """
+    weight = sum(link.nbytes for link in judged)
+    weighted = sum(link.nbytes * link.busy_ns for link in judged)
+    if weight == 0 or weighted < weight * _LEAST_BUSY_NS:
+        return 0
+    return max(1, sum(link.nbytes for link in links) * weight * _SECOND_NS // weighted)
+
+
+def _percents(weights: Sequence[int]) -> str:
+    return ", ".join(f"{100 * weight / WHOLE:.1f}" for weight in weights)
+
+
+def _rates(rates: Sequence[int]) -> str:
+    return ", ".join(f"{rate / 1e6:.3g}" for rate in rates)

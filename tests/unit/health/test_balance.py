@@ -1,0 +1,147 @@
+"""Tests of the decision about shares, on ports whose traffic is modelled."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackline.health import Balance, Traffic, port_rates, rebalance
+from slackline.plan.collective import WHOLE, equal_shares, port_time, shares
+
+SLICE = 8 << 20
+
+
+def traffic(rates: Sequence[int], weights: Sequence[int]) -> list[list[Traffic]]:
+    """Return the traffic of a slice in a mesh: a link is as busy as the busier of its two ports."""
+    ranks, whole = len(rates), sum(weights)
+    carried = [SLICE * (1 + (ranks - 2) * weight / whole) for weight in weights]
+    busy = [each / rate for each, rate in zip(carried, rates, strict=True)]
+    return [
+        [
+            Traffic(
+                nbytes=0 if i == j else SLICE * (weights[i] + weights[j]) // whole,
+                busy_ns=0 if i == j else round(1e9 * max(busy[i], busy[j])),
+            )
+            for j in range(ranks)
+        ]
+        for i in range(ranks)
+    ]
+
+
+def after(rounds: int, rates: Sequence[int], balance: Balance) -> Balance:
+    """Return the state after so many slices at these rates."""
+    for _ in range(rounds):
+        weights = balance.weights or equal_shares(len(rates))
+        balance, _ = rebalance(balance, port_rates(traffic(rates, weights)))
+    return balance
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(10**7, 10**8), min_size=3, max_size=8))
+def test_shares_are_never_worse_than_equal_ones(rates: list[int]) -> None:
+    balance = after(10, rates, Balance(mesh=True))
+    equal = equal_shares(len(rates))
+    assert port_time(rates, balance.weights or equal) <= port_time(rates, equal)
+
+
+@pytest.mark.parametrize("slow", range(10, 100, 5))
+@pytest.mark.parametrize("ranks", [4, 5, 8])
+def test_within_ten_slices_one_slow_port_comes_close_to_the_bound(ranks: int, slow: int) -> None:
+    rates = [10**8] * (ranks - 1) + [slow * 10**6]
+    balance = after(10, rates, Balance(mesh=True))
+    taken = port_time(rates, balance.weights or equal_shares(ranks))
+    assert taken <= port_time(rates, shares(rates)) * 108 / 100
+
+
+@pytest.mark.parametrize("low", [96, 98, 100])
+def test_even_ports_keep_equal_shares(low: int) -> None:
+    rates = [10**6 * each for each in (100, low, 100, 100)]
+    assert after(20, rates, Balance(mesh=True)).number == 0
+
+
+def test_one_odd_slice_changes_nothing() -> None:
+    even, odd = [10**8] * 4, [10**8, 10**8, 2 * 10**7, 10**8]
+    balance = Balance(mesh=True)
+    for rates in (even, odd, even, even, odd, even):
+        balance, reason = rebalance(balance, tuple(rates))
+        assert reason is None
+    assert balance.weights is None
+
+
+def test_new_shares_come_with_a_number_and_a_reason() -> None:
+    rates = (40_000_000, 40_000_000, 40_000_000, 20_000_000)
+    balance, reason = rebalance(Balance(mesh=True), rates)
+    assert reason is None
+    balance, reason = rebalance(balance, rates)
+    assert balance == Balance(weights=(21846, 21845, 21845, 0), mesh=True, number=1)
+    assert reason == (
+        "the shares are 33.3, 33.3, 33.3, 0.0 %, since the ports carry 40, 40, 40, 20 MB/s: "
+        "33% less time than with 25.0, 25.0, 25.0, 25.0 %"
+    )
+
+
+def test_another_plan_is_first_replaced_by_a_mesh_with_equal_shares() -> None:
+    rates = (40_000_000, 40_000_000, 40_000_000, 20_000_000)
+    balance, _ = rebalance(Balance(mesh=False), rates)
+    balance, reason = rebalance(balance, rates)
+    assert (balance.weights, balance.number) == (equal_shares(4), 1)
+    assert reason == (
+        "the plan is mesh with equal shares from now on, since the ports seem uneven: "
+        "40, 40, 40, 20 MB/s"
+    )
+    balance = after(2, rates, balance)
+    assert (balance.weights, balance.number) == (shares(rates), 2)
+
+
+def test_shares_return_when_a_port_is_well_again() -> None:
+    slow, even = [10**8, 10**8, 10**8, 5 * 10**7], [10**8] * 4
+    balance = after(10, slow, Balance(mesh=True))
+    assert balance.weights is not None
+    assert balance.weights[3] < WHOLE // 50
+    balance = after(200, even, balance)
+    assert balance.weights is not None
+    assert port_time(even, balance.weights) <= port_time(even, equal_shares(4)) * 11 / 10
+
+
+def test_a_trial_of_a_port_that_is_still_slow_is_taken_back_at_once() -> None:
+    slow = [10**8, 10**8, 10**8, 5 * 10**7]
+    balance = after(10, slow, Balance(mesh=True))
+    assert balance.weights is not None
+    assert balance.weights[3] == 0
+    states = []
+    for _ in range(70):
+        balance, reason = rebalance(balance, port_rates(traffic(slow, balance.weights or ())))
+        states.append((balance.weights, reason))
+    tried = [i for i, (weights, _) in enumerate(states) if weights is None or weights[3] > 0]
+    assert len(tried) == 2
+    assert states[tried[0]][1] == (
+        "the shares are 30.0, 30.0, 30.0, 10.0 %, to try whether the port of rank 3 can carry more "
+        "than 50 MB/s"
+    )
+
+
+def test_after_number_fifteen_follows_one() -> None:
+    rates = (40_000_000, 40_000_000, 40_000_000, 20_000_000)
+    balance, _ = rebalance(Balance(mesh=True, number=15, last=rates), rates)
+    assert balance.number == 1
+
+
+def test_a_port_with_too_little_traffic_tells_nothing() -> None:
+    table = traffic([10**8] * 3, [1, 1, 1])
+    assert port_rates(table) is not None
+    table[1] = [Traffic(nbytes=1000, busy_ns=4_999_999)] * 3
+    assert port_rates(table) is None
+    table[1] = [Traffic(nbytes=0, busy_ns=0)] * 3
+    assert port_rates(table) is None
+    before = Balance(mesh=True, last=(1, 2, 3))
+    assert rebalance(before, None) == (before, None)
+
+
+def test_the_rate_of_a_port_is_the_lower_one_of_its_directions() -> None:
+    second = 10**9
+    table = [
+        [Traffic(nbytes=10**6 * (1 + 8 * (i == 0)), busy_ns=second) for _ in range(3)]
+        for i in range(3)
+    ]
+    assert port_rates(table) == (2 * 10**6, 2 * 10**6, 2 * 10**6)
