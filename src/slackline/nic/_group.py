@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
@@ -184,9 +185,10 @@ class NativeGroup(Operations):
         limit = self._timeout_ns if timeout is None else nanoseconds(timeout)
         if self._star is not None:
             self._star.close(limit)
+        begin = time.monotonic_ns()
         if self._sharing is not None:
-            self._sharing.close()
-        self._native.close(limit)
+            self._sharing.close(limit)
+        self._native.close(max(0, limit - (time.monotonic_ns() - begin)))
         self._on_close(self)
 
     def abort(self, reason: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import slackline._native as _native
-from slackline.nic._calibration import parameters_from, timings_from
+from slackline.nic._calibration import LARGE_BYTES, mesh_terms, parameters_from, timings_from
 from slackline.nic._chunks import chunk_between
 from slackline.nic._options import NicOptions
 from slackline.plan.collective import (
@@ -124,9 +124,14 @@ class PlanBook:
 
     @property
     def port_rate(self) -> float:
-        """The measured rate of a port in bytes per second, equal on all ranks."""
-        assert self._parameters is not None, "the links have been timed"
-        return self._parameters.bytes_per_second
+        """The rate in bytes per second that ports reach in a mesh at least, equal on all ranks.
+
+        The time of the mesh counts as a whole, latency included: on a busy machine the latency is
+        measured too uncertainly to be subtracted.
+        """
+        mesh = next(timing for timing in self._timings if timing.name == "mesh")
+        terms = mesh_terms(LARGE_BYTES, self.ranks, shared_memory=False)
+        return terms.port_bytes * 1e9 / mesh.large_ns
 
     def shares_ports(self, hosts: int) -> bool:
         """Return whether shares follow the ports' rates in a group on this number of hosts.

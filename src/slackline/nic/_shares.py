@@ -76,6 +76,8 @@ class _Series:
     """The shares of slices that were posted or decided, but not both."""
     seen: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The counters of each link at the last exchange."""
+    chosen: dict[int, tuple[tuple[int, ...] | None, str]] = field(default_factory=dict)
+    """The weights of each slice from the last posted one on, as far as known, with the reason."""
     failure: FailureTuple | None = None
 
 
@@ -116,6 +118,9 @@ class Sharing:
         self._gather = book.program(Collective.ALL_GATHER, "mesh")
         self._series: dict[int, _Series] = {}
         self._lock = threading.RLock()
+        self._ended = threading.Condition(self._lock)
+        self._open = 0
+        """The number of slices that were posted and have not ended."""
         self._closed = False
 
     def run(
@@ -163,6 +168,7 @@ class Sharing:
                     _SLICE if offset else 0,
                 )
                 series.posted += 1
+                self._open += 1
                 self._drop_used(series, number)
                 jobs.append((number, job))
         waiting = [NativeTransfer(job, self._completions) for _, job in jobs if job is not None]
@@ -182,23 +188,32 @@ class Sharing:
         return -(-nbytes // -(-nbytes // self._slice_bytes))
 
     def state(self, tag: int | None = None) -> tuple[tuple[int, ...] | None, str]:
-        """Return the weights decided last for a tag's series, and the reason.
+        """Return the weights of the last slice posted in a tag's series, and the reason.
 
-        The weights are None, and the reason is empty, where nothing has been decided.
+        While the weights of that slice are not known, the result is the last decision. The weights
+        are None, and the reason is empty, where shares have never changed.
         """
         with self._lock:
             series = self._series.get(_UNTAGGED if tag is None else tag)
-            return (None, "") if series is None else (series.balance.weights, series.reason)
+            if series is None:
+                return None, ""
+            known = series.balance.weights, series.reason
+            return series.chosen.get(series.posted - 1, known)
 
-    def close(self) -> None:
-        """Begin no more exchanges: the group is about to be closed."""
-        with self._lock:
+    def close(self, limit_ns: int) -> None:
+        """Wait until the posted slices have ended, `limit_ns` at most, and begin no more exchanges.
+
+        Slices that still wait for their shares then fail when the group is closed.
+        """
+        with self._ended:
+            self._ended.wait_for(lambda: self._open == 0, limit_ns / 1e9)
             self._closed = True
 
     def _begin(self, program: _native.Program) -> _Series:
         """Return a new series, whose first slices have the plan chosen by its cost."""
         series = _Series(Balance(mesh=program is self._mesh), seen=self._counters())
         for number in range(_AHEAD):
+            series.chosen[number] = None, ""
             self._native.settle(self._shares(series, number), [], 0)
         return series
 
@@ -212,6 +227,7 @@ class Sharing:
 
     def _drop_used(self, series: _Series, number: int) -> None:
         """Forget the shares of a slice that has been posted and decided."""
+        series.chosen.pop(series.posted - 2, None)
         if number < series.posted and number < series.decided + _AHEAD:
             series.shares.pop(number, None)
 
@@ -237,6 +253,8 @@ class Sharing:
         with self._lock:
             series = self._series[tag]
             series.ended.add(number)
+            self._open -= 1
+            self._ended.notify_all()
             if failure is not None and failure[0] == _MISMATCH and series.failure is None:
                 self._fail(series, failure)
             while series.exchanged in series.ended:
@@ -310,6 +328,8 @@ class Sharing:
             _log.info("all_reduce%s, from slice %d on: %s", where, number, reason)
             series.reason = reason
         weights = series.balance.weights
+        if number >= series.posted - 1:
+            series.chosen[number] = weights, series.reason
         self._native.settle(
             shares,
             list(weights or ()),

@@ -112,3 +112,10 @@ def test_a_ring_needs_room_for_what_begins_at_each_rank() -> None:
     words = "a twin has room for operations of 64 ranks, not 65: leave the plan to be chosen"
     with pytest.raises(UsageError, match=words):
         twins.ring(3, 65, 1, 3, 65)
+
+
+def test_the_rate_of_a_port_does_not_grow_with_the_latency() -> None:
+    """Check a busy machine, where short messages take as long as the transfer of long ones."""
+    many = PlanBook(0, 4, NicOptions(order="rank"), all_shared=False, one_host=False)
+    many.learn([ns for _ in many.candidates() for ns in (40_000_000, 50_000_000)])
+    assert many.port_rate == (512 + 2 * 128) * 1024 / 0.05

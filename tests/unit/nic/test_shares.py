@@ -272,12 +272,7 @@ def test_ranks_agree_on_shares_that_spare_a_slow_port(plan: str) -> None:
                 data = np.full(count, group.rank + 1.0, np.float32)
                 in_place(group, data, tag)
                 assert np.all(data == wanted), f"call {call}, tag {tag}"
-        states = []
-        for tag in (None, 5):
-            one = np.zeros(1, np.float32)
-            in_place(group, one, tag)
-            states.append(cast(Any, group).shares(tag))
-        return states
+        return [cast(Any, group).shares(tag) for tag in (None, 5)]
 
     options = NicOptions(
         plan=plan,
@@ -364,3 +359,23 @@ def test_ranks_that_disagree_on_the_length_all_learn_it_and_go_on_with_other_ope
         arena_bytes=ARENA,
     )
     assert run_ranks(3, body, options=options) == [("MismatchError", "MismatchError", 3.0)] * 3
+
+
+def test_closing_a_group_completes_all_slices_that_were_posted() -> None:
+    def body(group: Group) -> bool:
+        data = np.full(20 << 18, group.rank + 1.0, np.float32)
+        at = data.ctypes.data
+        transfer = group.all_reduce(at, at, data.size, DType.FLOAT32, ReduceOp.SUM)
+        group.close(timedelta(seconds=15))
+        assert transfer.done()
+        transfer.wait()
+        return bool(np.all(data == 6.0))
+
+    options = NicOptions(
+        plan="mesh",
+        shares="measured",
+        rails=("tcp",),
+        faults=slow_port(2, 3, "400Mbit"),
+        arena_bytes=ARENA,
+    )
+    assert run_ranks(3, body, options=options) == [True] * 3
