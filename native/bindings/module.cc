@@ -368,6 +368,8 @@ NB_MODULE(_native, m) {
           },
           "address"_a, "bytes"_a)
       .def("new_ring", &Engine::new_ring, "Offset of a fresh receive ring in the arena.")
+      .def("free_ring", &Engine::free_ring, "offset"_a,
+           "Free a ring that no rail has and no peer writes to; False when there is no ring.")
       .def(
           "add_link",
           [](Engine& e, std::string name, bool redial) {
@@ -401,7 +403,7 @@ NB_MODULE(_native, m) {
       .def("next_event", &Engine::next_event, nb::call_guard<nb::gil_scoped_release>(),
            "Block until a rail changes; None once the engine is closed.")
       .def("rails", &Engine::rails, nb::call_guard<nb::gil_scoped_release>(),
-           "Every rail of every link that is not down.")
+           "Every rail in use, and the former rails of links that have ended.")
       .def("add_shm_rail", &Engine::add_shm_rail, "link"_a, "arena_fd"_a, "arena_bytes"_a,
            "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a, "send_ring"_a,
            nb::call_guard<nb::gil_scoped_release>(), "Takes ownership of the three descriptors.")

@@ -45,7 +45,7 @@ void bind_rails(nb::module_& m) {
       .def_ro("rail", &RailStatus::rail)
       .def_ro("kind", &RailStatus::kind, "\"tcp\", \"udp\" or \"shm\".")
       .def_ro("name", &RailStatus::name)
-      .def_ro("state", &RailStatus::state, "\"up\" or \"suspect\".")
+      .def_ro("state", &RailStatus::state, "\"up\", \"suspect\", or \"ended\".")
       .def_prop_ro("bytes_sent", [](const RailStatus& s) { return s.counters.bytes_sent; })
       .def_prop_ro("bytes_received", [](const RailStatus& s) { return s.counters.bytes_received; })
       .def_prop_ro("frames_sent", [](const RailStatus& s) { return s.counters.frames_sent; })

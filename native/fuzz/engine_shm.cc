@@ -65,14 +65,20 @@ struct Peer final : FrameSink {
 struct Memory : Play {
   explicit Memory(std::uint8_t how) {
     std::vector<int> links{-1};
+    const std::size_t before = engine.arena().used();
     for (int rank = 1; rank < kRanks; ++rank) {
       Peer& peer =
           *(peers[static_cast<std::size_t>(rank - 1)] = std::make_unique<Peer>(engine, rank));
       links.push_back(peer.link);
     }
+    ring_bytes = (engine.arena().used() - before) / peers.size();
     open(std::move(links), (how & 4) != 0, (how & 3) == 2 ? 2'000'000 : 60 * test::kSecond);
   }
   ~Memory() { engine.close(0); }
+  void hang_up(Peer& peer) {
+    if (peer.rail != nullptr) rings_left_behind += ring_bytes;
+    peer.rail.reset();
+  }
 
   std::array<std::unique_ptr<Peer>, kRanks - 1> peers;
 };
@@ -126,14 +132,14 @@ void run(Choices& choices) {
       peer.releases = choices.byte() % 4 != 0;
       peer.rail->poll(some_link(), peer);
     } else if (act == kHangUp) {
-      if (choices.byte() % 8 == 0) peer.rail.reset();
+      if (choices.byte() % 8 == 0) play.hang_up(peer);
     } else {
       frame(play, peer, act, choices);
     }
     play.go_on();
   }
   if ((how & 3) == 3) {
-    for (auto& peer : play.peers) peer->rail.reset();
+    for (auto& peer : play.peers) play.hang_up(*peer);
   }
   play.end(how);
 }

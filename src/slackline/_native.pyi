@@ -265,7 +265,7 @@ class RailStatus:
 
     @property
     def state(self) -> str:
-        """"up" or "suspect"."""
+        """"up", "suspect", or "ended"."""
 
     @property
     def bytes_sent(self) -> int: ...
@@ -344,6 +344,11 @@ class Engine:
     def new_ring(self) -> int:
         """Offset of a fresh receive ring in the arena."""
 
+    def free_ring(self, offset: int) -> bool:
+        """
+        Free a ring that no rail has and no peer writes to; False when there is no ring.
+        """
+
     def add_link(self, name: str, redial: bool = False) -> int:
         """
         With `redial` the link outlives its rails, and operations wait for a new one.
@@ -371,7 +376,9 @@ class Engine:
         """Block until a rail changes; None once the engine is closed."""
 
     def rails(self) -> list[RailStatus]:
-        """Every rail of every link that is not down."""
+        """
+        Every rail in use, and the former rails of links that have ended.
+        """
 
     def add_shm_rail(self, link: int, arena_fd: int, arena_bytes: int, doorbell_fd: int, control_fd: int, receive_ring: int, send_ring: int) -> None:
         """Takes ownership of the three descriptors."""

@@ -60,10 +60,14 @@ Arena::~Arena() {
   ::close(fd_);
 }
 
+std::size_t Arena::rounded(std::size_t bytes) {
+  return round_up(bytes == 0 ? 1 : bytes, bytes >= kPage ? kPage : kLine);
+}
+
 std::byte* Arena::allocate(std::size_t bytes) {
   if (bytes > capacity_) return nullptr;
   const std::size_t unit = bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kLine;
-  const std::size_t length = round_up(bytes == 0 ? 1 : bytes, unit >= kPage ? kPage : kLine);
+  const std::size_t length = rounded(bytes);
   const std::lock_guard lock(mutex_);
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     const std::uint64_t start = it->first;

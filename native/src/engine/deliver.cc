@@ -180,7 +180,7 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
   lane.received += bytes;
   const bool refers = (header.flags & wire::kFlagReference) != 0;
   const bool written = (header.flags & wire::kFlagWritten) != 0;
-  if ((refers || written) && !link.shared_memory()) return refuse(mismatch(job, header));
+  if ((refers || written) && link.shm() == nullptr) return refuse(mismatch(job, header));
   if (written ? segment.readers == 0 : payload.length != (refers ? sizeof(Reference) : bytes))
     return refuse(mismatch(job, header));
 

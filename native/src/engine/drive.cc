@@ -204,10 +204,7 @@ bool Engine::progress() try {
         shm->tick(now_ns());
         mark_dirty(link);
       }
-      if (shm->failure() && link.reap()) {
-        unwatch_fd(shm->control_fd());
-        link_lost(link);
-      }
+      if (shm->failure() && link.reap()) link_lost(link);
       continue;
     }
     any = serve_rails(link, !ask_which) || any;
@@ -297,12 +294,10 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
       }
     } else if ((token & kControlToken) != 0) {
       Link& link = *links_[static_cast<std::size_t>(token & ~kControlToken)];
+      if (link.down) continue;  // another thread has noticed the peer's end meanwhile
       while (link.shm()->poll(link, *this)) {  // frames written before the peer's end come first
       }
-      if (link.reap()) {
-        unwatch_fd(link.shm()->control_fd());
-        link_lost(link);
-      }
+      if (link.reap()) link_lost(link);
     }
   }
   woken_by_.assign(events.begin(), events.begin() + std::max(n, 0));

@@ -59,31 +59,11 @@ Engine::Lock Engine::lock_for_post() {
   return lock;
 }
 
-std::uint64_t Engine::new_ring() { return make_ring(arena_); }
-
 int Engine::add_link(std::string name, bool redial, std::uint32_t first_sequence) {
   const Lock lock = lock_for_post();
   links_.push_back(std::make_unique<Link>(*this, static_cast<int>(links_.size()), std::move(name),
                                           redial, first_sequence));
   return static_cast<int>(links_.size()) - 1;
-}
-
-void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
-                          int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring) {
-  const Lock lock = lock_for_post();
-  std::unique_ptr<PeerArena> peer;
-  try {
-    peer = std::make_unique<PeerArena>(arena_fd, arena_bytes);
-  } catch (...) {
-    for (const int fd : {arena_fd, doorbell_fd, control_fd}) ::close(fd);
-    throw;
-  }
-  ::close(arena_fd);
-  links_.at(static_cast<std::size_t>(link))
-      ->set_shm(std::make_unique<ShmRail>(arena_, std::move(peer), doorbell_fd, control_fd,
-                                          receive_ring, send_ring));
-  watch_fd(control_fd, kControlToken | static_cast<std::uint64_t>(link), false);
-  wake();
 }
 
 bool Engine::link_alive(int link) {
@@ -218,6 +198,9 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
     for (const Unexpected& u : entry.second) discard(u);
     return true;
   });
+  for (Link* link : group.links) {
+    if (link != nullptr) release_memory(*link);
+  }
   closed_epochs_.insert(group.epoch);
   groups_.erase(group.epoch);
 }

@@ -59,6 +59,9 @@ class Engine final : public FrameSink {
   Arena& arena() { return arena_; }
   int doorbell_fd() const { return doorbell_fd_; }
   std::uint64_t new_ring();
+  // Free a ring that no rail has and no peer writes to. Return false when there is no ring at
+  // `offset`.
+  bool free_ring(std::uint64_t offset);
   // Add a link to one peer. With `redial` the link outlives its rails, and operations wait for a
   // new rail. `first_sequence` is the number of the first frame in each direction; both ends must
   // agree.
@@ -281,6 +284,11 @@ class Engine final : public FrameSink {
   std::string waiting_for(const Job& job, int* peer) const;
   Failure mismatch(const Job& job, const wire::Header& header) const;
 
+  // rails.cc
+  bool drop_ring(std::uint64_t offset);
+  void release_memory(Link& link);
+  bool reads_memory_of(const Link& link) const;
+
   // engine.cc
   std::map<std::string, std::uint64_t> count();
   std::vector<std::shared_ptr<Job>> open_in(const Group& group) const;
@@ -372,6 +380,7 @@ class Engine final : public FrameSink {
   std::deque<Key> aborted_order_;
   std::vector<std::byte*> slots_;
   std::vector<int> free_slots_;
+  std::set<std::uint64_t> rings_;  // offsets in the arena
   std::vector<Stash*> stashes_;
   std::vector<const void*> fold_sources_;  // sources and targets of the current fold
   std::vector<void*> fold_targets_;

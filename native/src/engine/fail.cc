@@ -98,6 +98,9 @@ void Engine::retire(Job& job) {
   }
   job.scratch.clear();
   for (Lane& lane : job.lanes) lane.parked.clear();
+  for (Link* link : job.group->links) {
+    if (link != nullptr && link->down) release_memory(*link);
+  }
 }
 
 void Engine::fail(Job& job, Failure failure, bool tell_peers) {
@@ -319,8 +322,10 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
 }
 
 void Engine::link_lost(Link& link) {
+  if (link.shm() != nullptr) unwatch_fd(link.shm()->control_fd());
   if (link.said_bye) {
     link.finish_borrowed();
+    release_memory(link);
     return;
   }
   std::vector<std::shared_ptr<Group>> concerned;
@@ -337,6 +342,7 @@ void Engine::link_lost(Link& link) {
     // unusable.
     peer_left(*group, rank, failure, Leave::kBroken);
   }
+  release_memory(link);
 }
 
 void Engine::check_deadlines(std::int64_t now) {

@@ -20,6 +20,7 @@
 #include "../rail/shm.h"
 #include "job.h"
 #include "link_rail.h"
+#include "rail_status.h"
 
 namespace slackline {
 
@@ -35,6 +36,7 @@ struct LinkCounters {
   std::uint64_t staged_bytes = 0;     // bytes copied into shared slots
   std::uint64_t wire_payload_bytes = 0;
   std::uint64_t inline_bytes = 0;
+  std::uint64_t shm_wakeups = 0;  // of a shared-memory rail that has been removed
 };
 
 class Link {
@@ -54,12 +56,21 @@ class Link {
 
   int index() const { return index_; }
   const std::string& name() const { return name_; }
-  bool shared_memory() const { return shm_ != nullptr; }
-  ShmRail* shm() { return shm_.get(); }
+  bool shared_memory() const { return shared_; }
+  ShmRail* shm() { return shm_.get(); }  // null once its peer has gone and nothing reads it
   const ShmRail* shm() const { return shm_.get(); }
   std::vector<std::unique_ptr<LinkRail>>& rails() { return rails_; }
   const std::vector<std::unique_ptr<LinkRail>>& rails() const { return rails_; }
-  void set_shm(std::unique_ptr<ShmRail> rail) { shm_ = std::move(rail); }
+  void set_shm(std::unique_ptr<ShmRail> rail) {
+    shm_ = std::move(rail);
+    shared_ = true;
+  }
+  // Remove the shared-memory rail of a link that is down, and return the rail.
+  std::unique_ptr<ShmRail> take_shm();
+  // Return the state of every rail that has not been removed.
+  std::vector<RailStatus> rails_in_use() const;
+  // Return the counts of the removed rails, by index. Rails that had the same index count as one.
+  const std::map<int, RailStatus>& ended() const { return ended_; }
   // Add a rail. An existing rail with the same index is replaced.
   void add_rail(int index, std::string name, std::unique_ptr<WireRail> rail);
   LinkRail* rail(int index);
@@ -121,7 +132,7 @@ class Link {
   std::string condition(std::int64_t now_ns) const;
   // Return the time at which watch() should be called next, kNever when nothing is expected.
   std::int64_t watch_due_ns(std::int64_t now_ns, bool probing) const;
-  bool without_rail() const { return shm_ == nullptr && rails_.empty(); }
+  bool without_rail() const { return !shared_ && rails_.empty(); }
 
   // Return whether nothing is left to send and, on a wire, nothing is left to be acknowledged.
   bool idle() const;
@@ -177,6 +188,9 @@ class Link {
   // Choose the rail for a frame, never `except`. With `crowded` also accept a rail without room.
   LinkRail* pick_rail(const LinkRail* except = nullptr, bool crowded = false);
   void condemn(const std::string& reason);
+  RailStatus status_of(const ShmRail& shm) const;
+  RailStatus status_of(const LinkRail& rail) const;
+  void note_end(RailStatus ended);
   double typical_rate() const;
   LinkRail* any_rail();  // for frames that must not wait for room
   void resend(Retained& frame, LinkRail& rail);
@@ -198,8 +212,10 @@ class Link {
   const int index_;
   const std::string name_;
   std::unique_ptr<ShmRail> shm_;
+  bool shared_ = false;
   const bool redial_;
   std::vector<std::unique_ptr<LinkRail>> rails_;
+  std::map<int, RailStatus> ended_;
   std::uint64_t picks_ = 0;
   std::int64_t bare_since_ns_ = 0;  // when the last rail was lost
   std::map<int, std::deque<SendItem>> ready_;

@@ -320,6 +320,7 @@ bool Link::give_up(const std::string& reason) {
   if (down) return false;
   failure = Failure{Fault::kPeer, reason, -1, -1, -1, -1};
   for (auto& rail : rails_) {
+    note_end(status_of(*rail));
     engine_.rail_removed(*rail->wire);
     rail->wire->abandon(engine_);
   }
@@ -352,6 +353,7 @@ bool Link::reap() {
     rails_.erase(rails_.begin() + static_cast<std::ptrdiff_t>(i));
     ++counters.rails_lost;
     failure = dead->wire->failure();
+    note_end(status_of(*dead));
     engine_.rail_removed(*dead->wire);
     dead->wire->abandon(engine_);
     engine_.announce(*this, dead->index, "lost", dead->name + ": " + failure.message);
@@ -367,7 +369,7 @@ bool Link::reap() {
 }
 
 std::string Link::condition(std::int64_t now_ns) const {
-  if (shm_ != nullptr) return "its process lives";
+  if (shared_) return down ? "its process has ended" : "its process lives";
   if (rails_.empty())
     return "no rail to it is left since " + seconds(now_ns - bare_since_ns_) +
            ", the last one's end: " + failure.message;

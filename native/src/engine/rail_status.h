@@ -22,7 +22,7 @@ struct RailStatus {
   int rail = 0;
   std::string kind;  // "tcp", "udp", "shm"
   std::string name;
-  std::string state = "up";  // or "suspect"
+  std::string state = "up";  // or "suspect", or "ended" once the rail or its link has ended
   RailCounters counters;
   std::uint64_t frames_resent = 0;
   std::uint64_t queued_bytes = 0;       // bytes queued in the engine
@@ -33,5 +33,7 @@ struct RailStatus {
   std::vector<Probe> probes;  // the most recent ones, oldest first
   std::uint64_t probe_count = 0;
 };
+
+const char* name_of(RailKind kind);
 
 }  // namespace slackline

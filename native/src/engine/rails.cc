@@ -1,7 +1,10 @@
-// The engine's calls about rails (paths to a peer): adding and closing them, injecting faults, and
-// reporting their state.
+// The engine's calls about rails (paths to a peer): adding and closing them, their shared memory,
+// injecting faults, and reporting their state.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -14,7 +17,16 @@
 namespace slackline {
 namespace {
 
-const char* name_of(RailKind kind) { return kind == RailKind::kTcp ? "tcp" : "udp"; }
+// Add the counts of a rail to those of its kind.
+void add_counts(std::map<std::string, std::uint64_t>& counts, const RailStatus& rail) {
+  const RailCounters& counted = rail.counters;
+  counts[rail.kind + "_frames_sent"] += counted.frames_sent;
+  counts[rail.kind + "_frames_received"] += counted.frames_received;
+  if (rail.kind == "shm") return;
+  counts[rail.kind + "_bytes_sent"] += counted.bytes_sent;
+  counts[rail.kind + "_bytes_received"] += counted.bytes_received;
+  counts[rail.kind + "_system_calls"] += counted.system_calls;
+}
 
 }  // namespace
 
@@ -35,6 +47,71 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
   if (wire->far()) ++far_rails_;
   target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
   wake();
+}
+
+std::uint64_t Engine::new_ring() {
+  const Lock lock = lock_for_post();
+  const std::uint64_t ring = make_ring(arena_);
+  rings_.insert(ring);
+  return ring;
+}
+
+bool Engine::free_ring(std::uint64_t offset) {
+  const Lock lock = lock_for_post();
+  return drop_ring(offset);
+}
+
+bool Engine::drop_ring(std::uint64_t offset) {
+  return rings_.erase(offset) > 0 && arena_.free(arena_.at(offset));
+}
+
+void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
+                          int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring) {
+  const Lock lock = lock_for_post();
+  std::unique_ptr<PeerArena> peer;
+  try {
+    peer = std::make_unique<PeerArena>(arena_fd, arena_bytes);
+  } catch (...) {
+    for (const int fd : {arena_fd, doorbell_fd, control_fd}) ::close(fd);
+    throw;
+  }
+  ::close(arena_fd);
+  links_.at(static_cast<std::size_t>(link))
+      ->set_shm(std::make_unique<ShmRail>(arena_, std::move(peer), doorbell_fd, control_fd,
+                                          receive_ring, send_ring));
+  watch_fd(control_fd, kControlToken | static_cast<std::uint64_t>(link), false);
+  wake();
+}
+
+// Unmap the arena of a peer that has gone, and free the ring that the peer wrote to, once nothing
+// reads them any more. A peer that is alive may still write, so its link keeps both.
+void Engine::release_memory(Link& link) {
+  if (!link.down || link.shm() == nullptr || !link.shm()->peer_gone() || reads_memory_of(link))
+    return;
+  const std::unique_ptr<ShmRail> rail = link.take_shm();
+  drop_ring(arena_.offset_of(rail->receive_ring()));
+}
+
+// Return whether a payload that the peer sent before its end still waits in the peer's memory. Such
+// a payload counts if the peer left in good order.
+bool Engine::reads_memory_of(const Link& link) const {
+  for (const auto& [key, frames] : unexpected_) {
+    if (std::ranges::any_of(frames, [&](const Unexpected& u) {
+          return u.link == &link && (u.header.flags & wire::kFlagReference) != 0;
+        }))
+      return true;
+  }
+  for (const auto& [key, job] : jobs_) {
+    if (job->group->rank_of(link) < 0) continue;
+    for (const Chunk& chunk : job->chunks) {
+      for (const Segment& segment : chunk.segments) {
+        for (const Stash* s = segment.first; s != nullptr; s = s->next) {
+          if (s->link == &link && (s->flags & wire::kFlagReference) != 0) return true;
+        }
+      }
+    }
+  }
+  return false;
 }
 
 void Engine::drop_rail(int link, int rail, const std::string& reason) {
@@ -86,32 +163,10 @@ std::optional<RailEvent> Engine::next_event() {
 std::vector<RailStatus> Engine::rails() {
   const Lock lock = lock_for_post();
   std::vector<RailStatus> all;
-  for (auto& link : links_) {
-    if (link->down) continue;
-    if (ShmRail* shm = link->shm()) {
-      RailStatus& status = all.emplace_back();
-      status.link = link->index();
-      status.kind = status.name = "shm";
-      status.counters.frames_sent = shm->frames_sent;
-      status.counters.frames_received = shm->frames_received;
-    }
-    for (const auto& rail : link->rails()) {
-      RailStatus& status = all.emplace_back();
-      status.link = link->index();
-      status.rail = rail->index;
-      status.kind = name_of(rail->wire->kind());
-      status.name = rail->name;
-      if (rail->state == RailState::kSuspect) status.state = "suspect";
-      status.counters = rail->wire->counters();
-      status.frames_resent = rail->frames_resent;
-      status.queued_bytes = rail->wire->queued_bytes();
-      status.unconfirmed_bytes = rail->last.unconfirmed;
-      status.confirmed_bytes = rail->confirmed_bytes;
-      status.busy_ns = rail->busy_ns;
-      status.round_trip_ns = rail->last.round_trip_ns;
-      status.probes.assign(rail->probes.begin(), rail->probes.end());
-      status.probe_count = rail->probe_count;
-    }
+  for (const auto& link : links_) {
+    std::ranges::move(link->rails_in_use(), std::back_inserter(all));
+    if (!link->down) continue;
+    for (const auto& [index, status] : link->ended()) all.push_back(status);
   }
   return all;
 }
@@ -122,12 +177,15 @@ std::map<std::string, std::uint64_t> Engine::counters() {
 }
 
 std::map<std::string, std::uint64_t> Engine::count() {
+  // Rings belong to links, not to operations, so they are counted apart.
+  const std::size_t ring_bytes = rings_.size() * Arena::rounded(sizeof(Ring));
   std::map<std::string, std::uint64_t> c{{"operations", operations_},
                                          {"bytes_reduced", bytes_reduced_},
                                          {"sleeps", sleeps_},
                                          {"device_frames_taken", device_frames_taken_},
                                          {"device_frames_given", device_frames_given_},
-                                         {"arena_bytes", arena_.used()},
+                                         {"arena_bytes", arena_.used() - ring_bytes},
+                                         {"ring_bytes", ring_bytes},
                                          {"slots", slots_.size()}};
   for (auto& link : links_) {
     c["frames_resent"] += link->counters.frames_resent;
@@ -139,22 +197,15 @@ std::map<std::string, std::uint64_t> Engine::count() {
     c["shm_staged_bytes"] += link->counters.staged_bytes;
     c["shm_inline_bytes"] += link->counters.inline_bytes;
     c["wire_payload_bytes"] += link->counters.wire_payload_bytes;
+    c["shm_wakeups"] += link->counters.shm_wakeups;
     if (link->shm() != nullptr) {
       c["shm_links"] += 1;
-      c["shm_frames_sent"] += link->shm()->frames_sent;
-      c["shm_frames_received"] += link->shm()->frames_received;
       c["shm_wakeups"] += link->shm()->wakeups;
     }
-    for (const auto& rail : link->rails()) {
-      const RailCounters& counted = rail->wire->counters();
-      const std::string kind = name_of(rail->wire->kind());
-      c[kind + "_rails"] += 1;
-      c[kind + "_bytes_sent"] += counted.bytes_sent;
-      c[kind + "_bytes_received"] += counted.bytes_received;
-      c[kind + "_frames_sent"] += counted.frames_sent;
-      c[kind + "_frames_received"] += counted.frames_received;
-      c[kind + "_system_calls"] += counted.system_calls;
-    }
+    for (const auto& rail : link->rails())
+      c[std::string(name_of(rail->wire->kind())) + "_rails"] += 1;
+    for (const RailStatus& rail : link->rails_in_use()) add_counts(c, rail);
+    for (const auto& [index, rail] : link->ended()) add_counts(c, rail);
   }
   return c;
 }

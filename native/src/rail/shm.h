@@ -70,6 +70,7 @@ class ShmRail {
   ShmRail& operator=(const ShmRail&) = delete;
 
   int control_fd() const { return control_fd_; }
+  const void* receive_ring() const { return receive_; }
   // Append a frame to the send ring. Return false when the ring has no room; the peer then writes
   // to this rank's eventfd once there is room. `stands_for` is the number of bytes that a reference
   // lends, for faults that limit the rate.

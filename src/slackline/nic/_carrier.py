@@ -89,14 +89,16 @@ class Carrier:
 class TermsMaker:
     """A context manager that makes this end's transport parameters for a rail.
 
-    `sock` is the connection on which the handshake runs. A UDP socket that was made for the rail is
-    closed on exit unless `take_udp` has taken it.
+    `sock` is the connection on which the handshake runs. On exit, a UDP socket that was made for
+    the rail is closed unless `take_udp` has taken it, and a ring is freed unless `take_ring` was
+    called.
     """
 
     def __init__(self, site: Site, kind: str, sock: socket.socket) -> None:
-        self._engine, self._interfaces = site.engine, site.interfaces
+        self._engine, self._interfaces, self._keeper = site.engine, site.interfaces, site.keeper
         self._kind, self._sock = kind, sock
         self._udp: socket.socket | None = None
+        self._ring: tuple[int, socket.socket] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -104,12 +106,18 @@ class TermsMaker:
     def __exit__(self, *_: object) -> None:
         if self._udp is not None:
             self._udp.close()
+        if self._ring is not None:
+            ring, sock = self._ring
+            task = self._keeper.spawn(_free_ring(self._engine, ring, sock))
+            task.add_done_callback(lambda _: sock.close())  # The task may never start.
 
     def make(self) -> tuple[Terms, tuple[int, ...]]:
         """Return this end's transport parameters and the file descriptors to send with them."""
         engine = self._engine
         if self._kind == "shm":
-            terms = Terms(arena_bytes=engine.arena_bytes, ring=engine.new_ring())
+            sock = self._sock.dup()
+            self._ring = engine.new_ring(), sock
+            terms = Terms(arena_bytes=engine.arena_bytes, ring=self._ring[0])
             return terms, (engine.arena_fd, engine.doorbell_fd)
         if self._kind == "news":
             return Terms(interfaces=json.dumps(to_rows(self._interfaces()))), ()
@@ -123,6 +131,12 @@ class TermsMaker:
         self._udp.bind((host, 0, *rest))
         port = self._udp.getsockname()[1]
         return Terms(port=port, packet_bytes=_packet_bytes(self._sock)), ()
+
+    def take_ring(self) -> None:
+        """Leave the receive ring to the rail that the engine has made of the connection."""
+        assert self._ring is not None
+        self._ring[1].close()
+        self._ring = None
 
     def take_udp(self, port: int) -> socket.socket:
         """Return the UDP socket, connected to `port` of the peer's host; the caller owns it."""
@@ -155,6 +169,7 @@ def carry(
             undo.callback(os.close, fd)
         if plan.kind == "shm":
             _carry_memory(site, link, sock, session, undo)
+            terms.take_ring()
             return carrier
         name = f"{plan.kind} {_shown(sock.getsockname())}>{_shown(sock.getpeername())}"
         most = min(session.ours.packet_bytes, session.theirs.packet_bytes)
@@ -202,6 +217,20 @@ def _packet_bytes(sock: socket.socket) -> int:
     """Return the largest UDP payload in bytes that the path of a TCP socket takes unfragmented."""
     level, option, headers = _MTU[socket.AddressFamily(sock.family)]
     return max(0, min(_LONGEST_PACKET, sock.getsockopt(level, option)) - headers)
+
+
+async def _free_ring(engine: _native.Engine, ring: int, sock: socket.socket) -> None:
+    """Free the ring of a failed handshake once the other end of `sock` has closed the connection.
+
+    Until then the other end may write to the ring.
+    """
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_WR)  # The other end learns that the handshake has failed.
+        while True:
+            await ready(sock)
+            if not sock.recv(4096):
+                break
+    engine.free_ring(ring)
 
 
 async def _watch_life_line(sock: socket.socket, carrier: Carrier) -> None:

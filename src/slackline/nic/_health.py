@@ -184,10 +184,10 @@ class Monitor:
         return moved
 
     def _wires(self) -> Iterator[tuple[int, Status]]:
-        """Yield (peer, status) of every rail that is a wire."""
+        """Yield (peer, status) of every rail that is a wire and has not ended."""
         for status in self._engine.rails():
             peer = self._peers.get(status.link)
-            if peer is not None and status.kind != "shm":
+            if peer is not None and status.kind != "shm" and status.state != "ended":
                 yield peer, status
 
     def _watch(self) -> None:

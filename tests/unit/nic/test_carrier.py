@@ -4,13 +4,16 @@ and TCP's congestion control."""
 import asyncio
 import os
 import socket
+import time
 from typing import Any
 
 import pytest
 
+import slackline._native as _native
 from slackline.errors import UsageError
 from slackline.nic import Group, NativeNic, NicOptions
-from slackline.nic._carrier import _watch_life_line
+from slackline.nic._carrier import Site, TermsMaker, _watch_life_line
+from slackline.nic._keeper import Keeper
 from slackline.testing import run_ranks
 
 
@@ -86,6 +89,55 @@ def test_both_ends_of_tcp_rails_have_the_congestion_control_that_was_asked_for()
     for found in run_ranks(3, body, options=options):
         assert found.count("reno") >= 6
         assert len(found) - before >= 6
+
+
+def engine() -> _native.Engine:
+    return _native.Engine(
+        arena_bytes=64 << 20,
+        wire_segment_bytes=128 << 10,
+        memory_segment_bytes=256 << 10,
+        eager_bytes=256 << 10,
+        spin_microseconds=0,
+    )
+
+
+@pytest.mark.parametrize("end", ["failed", "taken"])
+def test_a_ring_of_a_failed_handshake_is_free_once_the_other_end_cannot_write_to_it(
+    end: str,
+) -> None:
+    here, keeper = engine(), Keeper()
+    keeper.start()
+    site = Site(engine_name="here", engine=here, keeper=keeper, identity=None, relay=None)
+    before = here.counters()["ring_bytes"]
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+
+    async def shake_hands() -> int:
+        with TermsMaker(site, "shm", ours) as maker:
+            maker.make()
+            held = here.counters()["ring_bytes"]
+            if end == "taken":
+                maker.take_ring()
+        ours.close()
+        return held
+
+    try:
+        held = keeper.run(shake_hands())
+        assert held - before >= 256 << 10
+        theirs.settimeout(20)
+        assert theirs.recv(1) == b"", "the other end was not told"
+        assert here.counters()["ring_bytes"] == held, "the other end may still write"
+        theirs.close()
+        left = before if end == "failed" else held
+        deadline = time.monotonic() + 20
+        while here.counters()["ring_bytes"] != left:
+            assert time.monotonic() < deadline, "the ring was not given back"
+            time.sleep(0.001)
+    finally:
+        theirs.close()
+        keeper.stop()
+        here.close(0)
+    assert here.counters()["ring_bytes"] == left
 
 
 def test_a_congestion_control_that_is_not_there_is_named_with_those_that_are() -> None:

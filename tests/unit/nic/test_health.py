@@ -4,7 +4,7 @@ reports."""
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,7 +58,8 @@ class Script:
         del self.status.probes[:-32]
 
     def rails(self) -> list[Status]:
-        return [self.status, Status(kind="shm", link=8)] if self.alive else []
+        state = "up" if self.alive else "ended"
+        return [replace(self.status, state=state), Status(kind="shm", link=8, state=state)]
 
     def link_alive(self, link: int) -> bool:
         assert link in (7, 8)
