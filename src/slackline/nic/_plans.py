@@ -22,7 +22,7 @@ from slackline.plan.collective import (
     Timing,
     choose,
     cutting,
-    estimate,
+    expected_ns,
     fastest,
     generate,
     names,
@@ -48,8 +48,8 @@ _DIRECT_BARRIER = 8
 """The largest group whose barrier is "direct", where every rank sends to every other. The cost
 model finds no faster plan at this size, and the barrier names a missing rank at once."""
 _MODELLED = 64
-"""The largest group for which the cost model helps to choose an all_reduce. The model's work grows
-with the square of the ranks and would take minutes for 1000."""
+"""The largest group for which the cost model helps to choose an all_reduce. Larger groups choose by
+measured times alone."""
 _SMALLEST_CLASS = 1 << 10
 STAR = "star"
 """The plan in which an aggregator (a node that adds for all ranks) reduces."""
@@ -223,9 +223,7 @@ class PlanBook:
             expected = None
             if self.ranks <= _MODELLED:
                 expected = {
-                    t.name: estimate(
-                        self._plan(collective, t.name, None), nbytes, self._parameters
-                    ).time_ns
+                    t.name: expected_ns(t.name, self.ranks, nbytes, self._parameters)
                     for t in timings
                 }
             return fastest(timings, nbytes, expected, preferred=self._preferred)

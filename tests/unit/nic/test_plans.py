@@ -74,6 +74,22 @@ def test_a_thousand_ranks_choose_by_what_was_measured_without_making_whole_plans
     assert time.process_time() - begin < 5
 
 
+def test_64_ranks_choose_by_measurement_and_model_without_making_a_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Check with an error in place of whole plans, which would take each rank a second to trace."""
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError(f"the plan {arguments} was made")
+
+    many = PlanBook(7, 64, NicOptions(order="any"), all_shared=False, one_host=False)
+    figures = {"mesh": (50_000, 4_000_000), "ring": (900_000, 900_000)}
+    many.learn([ns for name in many.candidates() for ns in figures.get(name, (10**6, 10**7))])
+    monkeypatch.setattr("slackline.nic._plans.generate", refuse)
+    assert many.all_reduce(4096, FP32, SUM).name == "mesh"
+    assert many.all_reduce(64 << 20, FP32, SUM).name == "ring"
+
+
 def test_devices_add_in_rank_order_unless_the_rotating_ring_is_asked_for() -> None:
     for order in ("auto", "rank", "any"):
         default = book("auto", order=order)

@@ -14,12 +14,14 @@ _trace.py         an order in which a plan can run, receives matched to sends
 _validate.py      the check that a plan computes its collective, or the first fault in it
 _grid.py          a plan printed as a grid
 _cost.py _choose.py     a plan's estimated cost, and the choice of the cheapest
+_formula.py       the same costs of all-reduce plans by formulas, for many ranks
 _measured.py      the choice among plans whose times were measured
 """
 
 from slackline.plan.collective._choose import Choice, Order, choose
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._cost import CostParameters, Estimate, estimate
+from slackline.plan.collective._formula import expected_ns
 from slackline.plan.collective._grid import grid
 from slackline.plan.collective._hierarchical import hierarchical
 from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
@@ -60,6 +62,7 @@ __all__ = [
     "cutting",
     "equal_shares",
     "estimate",
+    "expected_ns",
     "fastest",
     "generate",
     "grid",
