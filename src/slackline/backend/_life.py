@@ -20,7 +20,8 @@ from slackline.errors import TimeoutError
 
 __all__ = ["begin_life"]
 
-_POLL_S = 0.002
+_POLL_S, _MOST_POLL_S = 0.002, 0.02
+"""The first and the longest pause between two looks at the store: many ranks share the store."""
 
 
 def begin_life(store: Store, rank: int, size: int, timeout: timedelta) -> str:
@@ -39,25 +40,30 @@ def begin_life(store: Store, rank: int, size: int, timeout: timedelta) -> str:
 
 
 def _lead(store: Store, mine: str, size: int, deadline_s: float) -> str:
-    names = []
-    for peer in range(1, size):
-        told = ""
-        while True:
+    told: dict[int, str] = {}
+    names: dict[int, str] = {}
+    pause_s = _POLL_S
+    while True:
+        for peer in range(1, size):
+            if peer in names:
+                continue
             name, heard = json.loads(store.get(f"slackline/rank/{peer}"))
             if heard == mine:
-                break
-            if name != told:
+                names[peer] = name
+            elif name != told.get(peer):
                 store.set(f"slackline/to/{name}", json.dumps([mine, False]))
-                told = name
-            _wait(0, peer, deadline_s)
-        names.append(name)
-    for name in names:
+                told[peer] = name
+        missing = next((peer for peer in range(1, size) if peer not in names), None)
+        if missing is None:
+            break
+        pause_s = _wait(0, missing, deadline_s, pause_s)
+    for name in names.values():
         store.set(f"slackline/to/{name}", json.dumps([mine, True]))
     return mine
 
 
 def _follow(store: Store, mine: str, rank: int, deadline_s: float) -> str:
-    heard = ""
+    heard, pause_s = "", _POLL_S
     store.set(f"slackline/rank/{rank}", json.dumps([mine, heard]))
     while True:
         leader: str
@@ -67,10 +73,11 @@ def _follow(store: Store, mine: str, rank: int, deadline_s: float) -> str:
         if leader != heard:
             heard = leader
             store.set(f"slackline/rank/{rank}", json.dumps([mine, heard]))
-        _wait(rank, 0, deadline_s)
+        pause_s = _wait(rank, 0, deadline_s, pause_s)
 
 
-def _wait(rank: int, peer: int, deadline_s: float) -> None:
+def _wait(rank: int, peer: int, deadline_s: float, pause_s: float) -> float:
+    """Sleep for `pause_s` seconds and return the next pause; raise TimeoutError at the deadline."""
     if time.monotonic() >= deadline_s:
         raise TimeoutError(
             f"the rendezvous Timed out: rank {rank} waits for rank {peer} or for a rank that it "
@@ -78,4 +85,5 @@ def _wait(rank: int, peer: int, deadline_s: float) -> None:
             rank=rank,
             peer=peer,
         )
-    time.sleep(_POLL_S)
+    time.sleep(pause_s)
+    return min(2 * pause_s, _MOST_POLL_S)

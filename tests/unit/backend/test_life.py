@@ -44,6 +44,27 @@ def test_lives_of_other_sizes_and_lives_that_began_in_vain_leave_no_trap() -> No
     assert len(set(live(store, 5))) == 1
 
 
+def test_rank_0_answers_every_rank_while_one_is_still_missing() -> None:
+    store = dist.HashStore()
+    store.set_timeout(LIMIT)
+    store.set("slackline/rank/1", json.dumps(["of an earlier life", ""]))
+    found: dict[int, str] = {}
+
+    def one(rank: int) -> None:
+        found[rank] = begin_life(store, rank, 3, LIMIT)
+
+    early = [threading.Thread(target=one, args=(rank,)) for rank in (0, 2)]
+    for thread in early:
+        thread.start()
+    name, _ = json.loads(store.get("slackline/rank/2"))
+    leader, complete = json.loads(store.get(f"slackline/to/{name}"))
+    assert not complete
+    one(1)
+    for thread in early:
+        thread.join()
+    assert found == dict.fromkeys(range(3), f"slackline/life/{leader}")
+
+
 def test_a_rank_of_an_earlier_life_is_not_taken_for_one_of_this() -> None:
     store = dist.HashStore()
     live(store, 2)
