@@ -23,6 +23,9 @@ LARGE_BYTES = 512 << 10
 _ROUNDS = ((SHORT_BYTES, 12), (LARGE_BYTES, 6))
 _BUDGET_NS = 100_000_000
 """The time limit for the rounds at one size: slow links get fewer rounds."""
+_MOST_DIRECT = 8
+"""The largest group in which "direct" is timed at the large size. The bytes of all ranks together
+grow with the square of the ranks."""
 _OVERHEAD_SHARE = 0.25
 """The part of a short message's time that keeps the rank busy; the rest is latency."""
 _REDUCE_BYTES_PER_SECOND = 20e9
@@ -39,31 +42,44 @@ class Run(Protocol):
     ) -> None: ...
 
 
-def measure(names: Sequence[str], run: Run) -> list[int]:
+def measure(names: Sequence[str], run: Run, ranks: int) -> list[int]:
     """Time each all_reduce plan at each size; return the nanoseconds of the slowest rank.
 
     The result is the same on all ranks. The plans take turns, so that a burst of noise does not
     fall on one of them alone. The first round only warms up, unless the links are so slow that
-    there is no time for another one.
+    there is no time for another one. In more than 8 ranks the plan "direct", in which every rank
+    sends its whole buffer to every other, is not run at the large size: its time there is that of
+    the mesh, times the ratio of the bytes that the two send.
     """
     memory = ctypes.create_string_buffer(LARGE_BYTES + 64)
     address = (ctypes.addressof(memory) + 63) // 64 * 64
 
     def one_round(nbytes: int) -> list[int]:
         taken = []
-        for name in names:
+        for name in timed[nbytes]:
             begin = time.perf_counter_ns()
             run(name, address, nbytes)
             taken.append(time.perf_counter_ns() - begin)
         return taken
 
-    best: list[list[int]] = []
+    many = ranks > _MOST_DIRECT and "mesh" in names
+    timed = {
+        SHORT_BYTES: list(names),
+        LARGE_BYTES: [name for name in names if not (many and name == "direct")],
+    }
+    best: list[dict[str, int]] = []
     for nbytes, most_rounds in _ROUNDS:
         first = one_round(nbytes)
         rounds = min(most_rounds, _BUDGET_NS // _largest([sum(first)], run)[0])
         several = [one_round(nbytes) for _ in range(rounds)]
-        best.append([min(times) for times in zip(*several, strict=True)] or first)
-    return _largest([each for times in zip(*best, strict=True) for each in times], run)
+        times = [min(each) for each in zip(*several, strict=True)] or first
+        best.append(dict(zip(timed[nbytes], times, strict=True)))
+    at_short, at_large = best
+    if many and "direct" in at_short:
+        # The mesh sends 2 (n - 1) / n buffers, "direct" n - 1.
+        more = max(0, at_large["mesh"] - at_short["mesh"])
+        at_large["direct"] = at_short["direct"] + more * ranks // 2
+    return _largest([each[name] for name in names for each in best], run)
 
 
 def _largest(values: Sequence[int], run: Run) -> list[int]:

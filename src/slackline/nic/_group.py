@@ -83,7 +83,7 @@ class NativeGroup(Operations):
         With `links`, the shares of long all_reduces follow the ports' rates; see `Sharing`.
         """
         if self.size > 1:
-            self._book.learn(measure(self._book.candidates(), self._timed))
+            self._book.learn(measure(self._book.candidates(), self._timed, self.size))
             self._all_reduces.clear()
         if links is not None:
             self._sharing = Sharing(

@@ -2,8 +2,9 @@
 
 import pytest
 
-from slackline.nic._calibration import LARGE_BYTES, mesh_terms
+from slackline.nic._calibration import LARGE_BYTES, SHORT_BYTES, measure, mesh_terms
 from slackline.plan.collective import Collective, CostParameters, estimate, generate
+from slackline.wire import DType
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -23,3 +24,26 @@ def test_the_terms_of_a_mesh_are_those_that_its_plan_has(
         whole.port_bytes,
         whole.reduced_bytes,
     )
+
+
+@pytest.mark.parametrize(("ranks", "direct_ns"), [(8, 999_000), (9, 370_000), (64, 2_570_000)])
+def test_many_ranks_derive_the_long_direct_plan_from_the_mesh(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, direct_ns: int
+) -> None:
+    costs = {
+        ("direct", SHORT_BYTES): 10_000,
+        ("direct", LARGE_BYTES): 999_000,
+        ("mesh", SHORT_BYTES): 20_000,
+        ("mesh", LARGE_BYTES): 100_000,
+    }
+    now, ran = 0, set[tuple[str, int]]()
+
+    def run(name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32) -> None:
+        nonlocal now
+        if dtype is DType.FLOAT32:  # The others make the ranks agree on times.
+            ran.add((name, nbytes))
+            now += costs[name, nbytes]
+
+    monkeypatch.setattr("slackline.nic._calibration.time.perf_counter_ns", lambda: now)
+    assert measure(("direct", "mesh"), run, ranks) == [10_000, direct_ns, 20_000, 100_000]
+    assert (("direct", LARGE_BYTES) in ran) == (ranks == 8)
