@@ -10,7 +10,7 @@ MS = 1_000_000
 
 
 def record(rank, placement, step, delay_ms):
-    """The record of a step in which everything takes 10 ms and link 0-1 has this delay."""
+    """Return the record of a step with computations of 10 ms and this delay of link 0-1."""
     mine = [stage for stage, place in enumerate(placement) if place == rank]
     spans, came = [], []
     for stage in mine:

@@ -53,7 +53,6 @@ def test_a_rank_with_all_stages_computes_without_a_pause():
 
 
 def test_a_slow_link_between_ranks_is_planned_around():
-    """A plan made for a link's delay is shorter on that link than the plan made without it."""
     healthy = Scenario.uniform(8, 12, (10 * MS, 10 * MS, 10 * MS), cap=8)
     slow = healthy.delayed(1, 40 * MS).delayed(5, 40 * MS)
     options = Options(placement=vee(8))
