@@ -75,9 +75,6 @@ def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, spli
     Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds; `pieces`, into how many segments a chunk is cut that flows; `longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of some rank may add; `starts`, of a ring: the rank whose data open each chunk.
     """
 
-def crc32c(data: bytes, seed: int = 0) -> int:
-    """CRC32C of `data`, continuing from `seed`."""
-
 def split(count: int, parts: int, item_size: int, weights: Sequence[int] = []) -> list[tuple[int, int]]:
     """
     (offset, count) of each part of a buffer in elements, by weights if there are any.
@@ -135,6 +132,9 @@ class CompletionQueue:
         """
         Drive the engine until an operation ends, at most `timeout_ns`; return the keys of all that have ended.
         """
+
+def crc32c(data: bytes, seed: int = 0) -> int:
+    """CRC32C of `data`, continuing from `seed`."""
 
 class Group:
     """One life of a group of ranks on an engine."""
@@ -376,9 +376,7 @@ class Engine:
         """Block until a rail changes; None once the engine is closed."""
 
     def rails(self) -> list[RailStatus]:
-        """
-        Every rail in use, and the former rails of links that have ended.
-        """
+        """Every rail in use, and the former rails of links that have ended."""
 
     def add_shm_rail(self, link: int, arena_fd: int, arena_bytes: int, doorbell_fd: int, control_fd: int, receive_ring: int, send_ring: int) -> None:
         """Takes ownership of the three descriptors."""

@@ -7,6 +7,7 @@ import time
 from datetime import timedelta
 
 import slackline._native as _native
+from slackline.errors import UsageError
 from slackline.nic._failures import to_error
 from slackline.nic._interface import Completion, Transfer
 from slackline.nic._posting import nanoseconds
@@ -38,7 +39,10 @@ class NativeCompletionQueue:
         self._ended: list[Completion] = []
 
     def add(self, transfer: Transfer, token: object) -> None:
-        if not isinstance(transfer, NativeTransfer):  # It has ended within the call that posted it.
+        if not isinstance(transfer, NativeTransfer):
+            if not transfer.done():
+                raise UsageError("a completion queue cannot watch an all_reduce that runs in slices")
+            # The operation has ended within the call that posted it.
             self._ended.append(Completion(token, None, time.monotonic_ns()))
             return
         job = transfer.job

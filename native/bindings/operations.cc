@@ -1,0 +1,150 @@
+// The Python bindings of compiled plans, of posted operations and of the queues of their ends.
+#include "operations.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace slackline {
+namespace {
+
+using Instruction = std::tuple<int, int, int, bool>;
+
+std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int rank, int chunks,
+                                      bool splits, bool forwards, bool adds,
+                                      const std::vector<Instruction>& instructions,
+                                      std::size_t pieces, std::size_t longest_segment,
+                                      bool offloads, const std::vector<int>& starts) {
+  if (pieces < 1) throw std::invalid_argument("pieces must be positive, not 0");
+  auto program = std::make_shared<Program>(static_cast<wire::Collective>(collective),
+                                           static_cast<std::uint8_t>(plan), ranks, rank, chunks,
+                                           splits, forwards, adds);
+  program->pieces = pieces;
+  program->offloads = offloads;
+  if (longest_segment > 0) program->longest_segment = longest_segment;
+  for (const auto& [verb, peer, chunk, last] : instructions) {
+    if (verb < 0 || verb > static_cast<int>(Verb::kFold))
+      throw std::invalid_argument("unknown instruction code " + std::to_string(verb));
+    program->append(static_cast<Verb>(verb), peer, chunk, last);
+  }
+  for (Chain& chain : program->chains) {
+    if (chain.chunk >= starts.size()) continue;
+    const int start = starts[chain.chunk];
+    if (start < 0 || start >= ranks)
+      throw std::invalid_argument("a chunk cannot start at rank " + std::to_string(start));
+    chain.start = static_cast<std::uint16_t>(start);
+  }
+  return program;
+}
+
+// Return the (offset, count) of each part of a buffer, in elements.
+std::vector<std::tuple<std::uint64_t, std::uint64_t>> parts_of(
+    std::uint64_t count, int parts, std::size_t item_size,
+    const std::vector<std::uint32_t>& weights) {
+  std::vector<std::tuple<std::uint64_t, std::uint64_t>> all;
+  for (int i = 0; i < parts; ++i) {
+    const Part part =
+        weights.empty() ? split(count, parts, item_size, i) : split(count, weights, item_size, i);
+    all.emplace_back(part.offset, part.count);
+  }
+  return all;
+}
+
+}  // namespace
+
+Failure to_failure(const FailureTuple& failure) {
+  const auto& [fault, message, rank, peer, tag, sequence] = failure;
+  return Failure{static_cast<Fault>(fault), message, rank, peer, -1, -1};
+}
+
+std::uintptr_t key_of(const std::shared_ptr<Job>& job) {
+  return reinterpret_cast<std::uintptr_t>(job.get());
+}
+
+void bind_operations(nb::module_& m) {
+  nb::class_<Program>(m, "Program", "One rank's part of a plan, compiled for the engine.")
+      .def_ro("rank", &Program::rank)
+      .def_ro("ranks", &Program::ranks);
+  m.def("program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
+        "splits"_a, "forwards"_a, "adds"_a, "instructions"_a, "pieces"_a = 8,
+        "longest_segment"_a = 0, "offloads"_a = false, "starts"_a = std::vector<int>{},
+        "Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the "
+        "chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, "
+        "some rank adds; `pieces`, into how many segments a chunk is cut that flows; "
+        "`longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of "
+        "some rank may add; `starts`, of a ring: the rank whose data open each chunk.");
+
+  m.def("split", &parts_of, "count"_a, "parts"_a, "item_size"_a, "weights"_a = nb::list(),
+        "(offset, count) of each part of a buffer in elements, by weights if there are any.");
+  nb::class_<Shares>(m, "Shares", "The weights of the ranks' shares in an operation.")
+      .def(nb::init<>());
+
+  nb::class_<BoundJob>(m, "Job", "A posted operation.")
+      .def(
+          "done", [](const BoundJob& j) { return j.job->finished(); },
+          "True once it has finished, well or badly.")
+      .def(
+          "wait",
+          [](BoundJob& j, std::int64_t timeout_ns) { return j.engine->wait(*j.job, timeout_ns); },
+          "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Block until finished; False when `timeout_ns` passed first (negative: no limit of its "
+          "own).")
+      .def(
+          "cancel",
+          [](BoundJob& j, const FailureTuple& failure) {
+            j.engine->cancel(*j.job, to_failure(failure));
+          },
+          "failure"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Fail it on every rank, by `failure` of a Job; nothing when it has finished here.")
+      .def(
+          "failure",
+          [](const BoundJob& j) -> std::optional<FailureTuple> {
+            if (!j.job->finished() || !j.job->failure) return std::nullopt;
+            const Failure& f = j.job->failure;
+            return FailureTuple{
+                static_cast<int>(f.fault), f.message, f.rank, f.peer, f.tag, f.sequence};
+          },
+          "(fault, message, rank, peer, tag, sequence) of a failed operation, else None.")
+      .def(
+          "watch", [](BoundJob& j) { return j.engine->watch(*j.job); },
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Ask for it to appear in next_completion(); True when it has finished already.")
+      .def(
+          "key", [](const BoundJob& j) { return key_of(j.job); },
+          "Identity, as next_completion() gives it.")
+      .def(
+          "source", [](const BoundJob& j) { return j.job->any_source; },
+          "Who sent the message of a receive from any source, -1 if unknown.")
+      .def(
+          "ended_ns",
+          [](const BoundJob& j) { return j.job->finished() ? j.job->ended_ns : std::int64_t{0}; },
+          "When it finished, in ns of the monotonic clock; 0 while it has not.");
+
+  nb::class_<BoundQueue>(m, "CompletionQueue", "The ends of the operations that a thread watches.")
+      .def(
+          "watch", [](BoundQueue& q, const BoundJob& j) { q.engine->watch(*j.job, q.queue); },
+          "job"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Have the operation's key returned by `wait` once the operation has ended.")
+      .def(
+          "wait",
+          [](BoundQueue& q, std::int64_t timeout_ns) {
+            std::vector<std::uintptr_t> keys;
+            for (const auto& job : q.engine->next(*q.queue, timeout_ns))
+              keys.push_back(key_of(job));
+            return keys;
+          },
+          "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Drive the engine until an operation ends, at most `timeout_ns`; return the keys of all "
+          "that have ended.");
+}
+
+}  // namespace slackline

@@ -1,0 +1,35 @@
+// Operations and their ends as Python holds them, and the binding of both.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "../src/engine/engine_impl.h"
+
+namespace slackline {
+
+// (fault, message, rank, peer, tag, sequence)
+using FailureTuple = std::tuple<int, std::string, int, int, std::int64_t, std::int64_t>;
+
+struct BoundJob {
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Job> job;
+};
+
+struct BoundQueue {
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<CompletionQueue> queue;
+};
+
+Failure to_failure(const FailureTuple& failure);
+
+// Return the identity of an operation, as the end of the operation is told to Python.
+std::uintptr_t key_of(const std::shared_ptr<Job>& job);
+
+void bind_operations(nanobind::module_& m);
+
+}  // namespace slackline
