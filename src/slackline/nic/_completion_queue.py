@@ -41,7 +41,7 @@ class NativeCompletionQueue:
     def add(self, transfer: Transfer, token: object) -> None:
         if not isinstance(transfer, NativeTransfer):
             if not transfer.done():
-                raise UsageError("a completion queue cannot watch an all_reduce that runs in slices")
+                raise UsageError("a completion queue cannot watch an all_reduce in slices")
             # The operation has ended within the call that posted it.
             self._ended.append(Completion(token, None, time.monotonic_ns()))
             return

@@ -107,7 +107,14 @@ def test_a_ring_of_a_failed_handshake_is_free_once_the_other_end_cannot_write_to
 ) -> None:
     here, keeper = engine(), Keeper()
     keeper.start()
-    site = Site(engine_name="here", engine=here, keeper=keeper, identity=None, relay=None)
+    site = Site(
+        engine_name="here",
+        engine=here,
+        keeper=keeper,
+        identity=None,
+        relay=None,
+        interfaces=lambda: (),
+    )
     before = here.counters()["ring_bytes"]
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
