@@ -8,6 +8,7 @@
     sim                       a discrete-event simulator that runs the same plans
     circuit                   gateware that reduces, and its bit-exact models in Python
     lab                       a network on one machine: hosts as namespaces, rates, faults
+    staging                   host memory between tensors and the engine, for CPUs and CUDA
     backend                   torch.distributed's backend "slackline"
     pipeline                  pipeline plans run on torch's stages as inputs become ready
     overlap                   training that reduces each gradient as soon as it is ready

@@ -2,8 +2,8 @@
 
     torch call ─ _group: Reductions, Moves, PointToPoint ─ _posting ─ nic.Group
                    │            │                            │
-                 _codes       _stage (in place or copied)  _work, _transfers (results)
-                                └ _cuda (through pinned host memory, in order)
+                 _codes       _arguments                  _work (results)
+                                                            └ _staging: slackline.staging (copies)
 
     _identity   names, devices and abilities that torch asks a group for
     _profile    events of operations in torch's profiles
@@ -21,18 +21,15 @@
 
 from slackline._registration import register
 from slackline.backend._context import Context, create
-from slackline.backend._cuda import CudaLane
 from slackline.backend._elastic import ElasticState
 from slackline.backend._failures import failure_of
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._memory import counters, empty, group_of, slackline_group, zeros
 from slackline.backend._served import create_served
 from slackline.backend._shrink import Shrunk, shrink
-from slackline.backend._torch import new_event, new_stream
 
 __all__ = [
     "Context",
-    "CudaLane",
     "ElasticState",
     "Shrunk",
     "SlacklineGroup",
@@ -42,8 +39,6 @@ __all__ = [
     "empty",
     "failure_of",
     "group_of",
-    "new_event",
-    "new_stream",
     "register",
     "shrink",
     "slackline_group",

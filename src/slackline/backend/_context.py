@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from weakref import WeakSet
 
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._life import begin_life
@@ -46,6 +47,7 @@ class Context:
         self._options: NicOptions | None = None
         self._opening = 0
         self._groups: set[Group] = set()
+        self._made: WeakSet[SlacklineGroup] = WeakSet()
         self._next: Group | None = None
 
     def __call__(
@@ -64,11 +66,11 @@ class Context:
             if group is not None:
                 self._groups.add(group)
         if group is not None:
-            return make(group, opts.store, partial(self._release, group))
+            return self._make(make, group, opts.store)
         life = begin_life(opts.store, opts.group_rank, opts.group_size, opts.timeout)
         store = PrefixStore(life, opts.store)
         group = self._open(store, opts, options)
-        made = make(group, opts.store, partial(self._release, group))
+        made = self._make(make, group, opts.store)
         made.agreement = first_agreement(group, store)
         return made
 
@@ -87,6 +89,16 @@ class Context:
         for group in groups:
             group.close(timedelta())
         return nic.open_group(store, rank, size, timeout=timeout, opening=opening)
+
+    def settle(self) -> None:
+        """Block until the operations of all groups on accelerators have ended.
+
+        Raises the error of an operation that failed after a stream had begun to wait for it.
+        """
+        with self._lock:
+            made = list(self._made)
+        for group in made:
+            group.settle()
 
     def abort(self, reason: str) -> None:
         """Abort all posted operations of all groups, on this rank and on its peers."""
@@ -120,6 +132,12 @@ class Context:
         finally:
             self._opened(group)
         return group
+
+    def _make(self, make: MakeGroup, group: Group, store: Store) -> SlacklineGroup:
+        made = make(group, store, partial(self._release, group))
+        with self._lock:
+            self._made.add(made)
+        return made
 
     def _acquire(self, options: NicOptions | None) -> Nic:
         with self._lock:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.optim import Optimizer
 
+from slackline.backend._context import create
 from slackline.backend._failures import failure_of
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._shrink import shrink
@@ -179,6 +180,8 @@ class ElasticState:
                 raise SystemExit(128 + number)
 
     def _changing(self, *_: object) -> None:
+        # Gradients on an accelerator may have failed after the backward; then no step must begin.
+        create.settle()
         self._whole = False
 
     def _rewind(self) -> None:

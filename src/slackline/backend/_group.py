@@ -7,9 +7,11 @@ from slackline.backend._identity import NAME
 from slackline.backend._membership import Agreement
 from slackline.backend._moves import Moves
 from slackline.backend._point_to_point import PointToPoint
+from slackline.backend._posting import DeviceOf
 from slackline.backend._reductions import Reductions
 from slackline.backend._torch import Store, left_alone_by_compile
 from slackline.nic import Group
+from slackline.staging import device_of
 
 __all__ = ["SlacklineGroup"]
 
@@ -24,8 +26,19 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
     stands_for = NAME
     """The name of the backend under which torch knows the group."""
 
-    def __init__(self, nic: Group, store: Store, on_end: Callable[[], None]) -> None:
-        super().__init__(nic, store)
+    def __init__(
+        self,
+        nic: Group,
+        store: Store,
+        on_end: Callable[[], None],
+        *,
+        device_of: DeviceOf = device_of,
+    ) -> None:
+        """Create the process group of an engine's Group.
+
+        `device_of` returns the accelerator that stages the tensors of a torch device, or None.
+        """
+        super().__init__(nic, store, device_of)
         self._on_end = on_end
         self._ended = False
         self.agreement: Agreement | None = None
@@ -39,15 +52,19 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
     def shutdown(self) -> None:
         """End the process group in good order; block until posted operations are flushed.
 
-        torch's destroy_process_group calls this method.
+        torch's destroy_process_group calls this method. Raises the error of an operation on an
+        accelerator that failed after a stream had begun to wait for it, if no call has raised an
+        error of such an operation before.
         """
         if self._ended:
             return
         self._ended = True
         try:
-            if self._lane is not None:
-                self._lane.close()
+            if self._staging is not None:
+                self._staging.close()
             self._nic.close()
+            if self._staging is not None:
+                self._staging.end()
         finally:
             self._unheard.clear()
             self._on_end()
@@ -59,8 +76,8 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
         self._ended = True
         try:
             self._nic.abort("the process group was aborted")
-            if self._lane is not None:
-                self._lane.close()
+            if self._staging is not None:
+                self._staging.close()
             self._nic.close(timedelta())  # zero: do not wait for posted operations
         finally:
             self._unheard.clear()

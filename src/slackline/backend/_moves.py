@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
+from slackline.backend._arguments import check_alike, first_of, only_list, only_tensor
 from slackline.backend._codes import moved_as
 from slackline.backend._posting import Poster, Posting, together
-from slackline.backend._stage import HostStage, Stage, check_alike, only_list, only_tensor
 from slackline.backend._torch import left_alone_by_compile
 from slackline.errors import UsageError
+from slackline.staging import Buffers, HostBuffers
 
 __all__ = ["Moves"]
 
@@ -33,10 +34,10 @@ class Moves(Poster):
         tensor = only_tensor(tensors)
         root, options = _root(opts)
         code, width = moved_as(tensor.dtype)
-        stage = self._stage_for(tensor)
-        address = stage.source(tensor) if self._me == root else stage.target(tensor)
+        buffers = self._buffers_for(tensor)
+        address = buffers.source(tensor) if self._me == root else buffers.target(tensor)
         posting = partial(self._nic.broadcast, address, tensor.numel() * width, code, root)
-        return self._run("broadcast", posting, stage, [tensor], options, timeout)
+        return self._run("broadcast", posting, buffers, [tensor], options, timeout)
 
     def allgather(
         self,
@@ -47,9 +48,9 @@ class Moves(Poster):
     ) -> dist.Work:
         source = only_tensor(sent)
         targets = only_list(outputs, self._ranks, "outputs of all_gather")
-        stage = self._stage_for(source)
-        posting = self._all_gather_posting(stage, targets, source)
-        return self._run("all_gather", posting, stage, targets, *_options(opts, timeout))
+        buffers = self._buffers_for(source)
+        posting = self._all_gather_posting(buffers, targets, source)
+        return self._run("all_gather", posting, buffers, targets, *_options(opts, timeout))
 
     def allgather_coalesced(
         self,
@@ -59,15 +60,15 @@ class Moves(Poster):
         timeout: timedelta | None = None,
     ) -> dist.Work:
         """Gather every input from every rank; `outputs[i][j]` receives input j of rank i."""
-        stage = self._stage_for(_first(inputs))
+        buffers = self._buffers_for(first_of(inputs))
         posting = together(
             [
-                self._all_gather_posting(stage, [of_rank[index] for of_rank in outputs], source)
+                self._all_gather_posting(buffers, [of_rank[index] for of_rank in outputs], source)
                 for index, source in enumerate(inputs)
             ]
         )
         results = [tensor for of_rank in outputs for tensor in of_rank]
-        return self._run("all_gather", posting, stage, results, *_options(opts, timeout))
+        return self._run("all_gather", posting, buffers, results, *_options(opts, timeout))
 
     def all_gather_single(
         self,
@@ -76,9 +77,9 @@ class Moves(Poster):
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> dist.Work:
-        stage = self._stage_for(source)
-        posting = self._all_gather_single_posting(stage, target, source)
-        return self._run("all_gather", posting, stage, [target], *_options(opts, timeout))
+        buffers = self._buffers_for(source)
+        posting = self._all_gather_single_posting(buffers, target, source)
+        return self._run("all_gather", posting, buffers, [target], *_options(opts, timeout))
 
     _allgather_base = all_gather_single
 
@@ -89,14 +90,14 @@ class Moves(Poster):
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> dist.Work:
-        stage = self._stage_for(_first(inputs))
+        buffers = self._buffers_for(first_of(inputs))
         posting = together(
             [
-                self._all_gather_single_posting(stage, target, source)
+                self._all_gather_single_posting(buffers, target, source)
                 for target, source in zip(outputs, inputs, strict=True)
             ]
         )
-        return self._run("all_gather", posting, stage, list(outputs), *_options(opts, timeout))
+        return self._run("all_gather", posting, buffers, list(outputs), *_options(opts, timeout))
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -115,10 +116,10 @@ class Moves(Poster):
         counts = [part.numel() * width for part in targets] or [
             source.numel() * width
         ] * self._ranks
-        stage = self._stage_for(source)
-        addresses = [stage.target(target) for target in targets]
-        posting = partial(self._nic.gather, stage.source(source), addresses, counts, code, root)
-        return self._run("gather", posting, stage, targets, options, timeout)
+        buffers = self._buffers_for(source)
+        addresses = [buffers.target(target) for target in targets]
+        posting = partial(self._nic.gather, buffers.source(source), addresses, counts, code, root)
+        return self._run("gather", posting, buffers, targets, options, timeout)
 
     def scatter(
         self,
@@ -135,10 +136,10 @@ class Moves(Poster):
         counts = [part.numel() * width for part in sources] or [
             target.numel() * width
         ] * self._ranks
-        stage = self._stage_for(target)
-        addresses = [stage.source(source) for source in sources]
-        posting = partial(self._nic.scatter, addresses, stage.target(target), counts, code, root)
-        return self._run("scatter", posting, stage, [target], options, timeout)
+        buffers = self._buffers_for(target)
+        addresses = [buffers.source(source) for source in sources]
+        posting = partial(self._nic.scatter, addresses, buffers.target(target), counts, code, root)
+        return self._run("scatter", posting, buffers, [target], options, timeout)
 
     def alltoall(
         self,
@@ -151,16 +152,16 @@ class Moves(Poster):
         sources = only_list([inputs], self._ranks, "inputs of all_to_all")
         check_alike([*targets, *sources], sources[0].dtype)
         code, width = moved_as(sources[0].dtype)
-        stage = self._stage_for(sources[0])
+        buffers = self._buffers_for(sources[0])
         posting = partial(
             self._nic.all_to_all,
-            [stage.source(source) for source in sources],
+            [buffers.source(source) for source in sources],
             [source.numel() * width for source in sources],
-            [stage.target(target) for target in targets],
+            [buffers.target(target) for target in targets],
             [target.numel() * width for target in targets],
             code,
         )
-        return self._run("all_to_all", posting, stage, targets, *_options(opts, timeout))
+        return self._run("all_to_all", posting, buffers, targets, *_options(opts, timeout))
 
     def all_to_all_single(
         self,
@@ -175,24 +176,24 @@ class Moves(Poster):
         code, width = moved_as(source.dtype)
         incoming = self._splits("output", target, target_splits)
         outgoing = self._splits("input", source, source_splits)
-        stage = self._stage_for(source)
+        buffers = self._buffers_for(source)
         posting = partial(
             self._nic.all_to_all,
-            _addresses(stage.source(source), outgoing, source),
+            _addresses(buffers.source(source), outgoing, source),
             [count * width for count in outgoing],
-            _addresses(stage.target(target), incoming, target),
+            _addresses(buffers.target(target), incoming, target),
             [count * width for count in incoming],
             code,
         )
-        return self._run("all_to_all", posting, stage, [target], *_options(opts, timeout))
+        return self._run("all_to_all", posting, buffers, [target], *_options(opts, timeout))
 
     alltoall_base = all_to_all_single
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> dist.Work:
-        return self._run("barrier", self._nic.barrier, HostStage(), [], *_options(opts, timeout))
+        return self._run("barrier", self._nic.barrier, HostBuffers(), [], *_options(opts, timeout))
 
     def _all_gather_posting(
-        self, stage: Stage, targets: Sequence[torch.Tensor], source: torch.Tensor
+        self, buffers: Buffers, targets: Sequence[torch.Tensor], source: torch.Tensor
     ) -> Posting:
         check_alike(targets, source.dtype)
         code, width = moved_as(source.dtype)
@@ -203,14 +204,14 @@ class Moves(Poster):
             )
         return partial(
             self._nic.all_gather,
-            stage.source(source),
-            [stage.target(target) for target in targets],
+            buffers.source(source),
+            [buffers.target(target) for target in targets],
             [target.numel() * width for target in targets],
             code,
         )
 
     def _all_gather_single_posting(
-        self, stage: Stage, target: torch.Tensor, source: torch.Tensor
+        self, buffers: Buffers, target: torch.Tensor, source: torch.Tensor
     ) -> Posting:
         check_alike([target], source.dtype)
         code, width = moved_as(source.dtype)
@@ -222,8 +223,8 @@ class Moves(Poster):
         counts = [source.numel()] * self._ranks
         return partial(
             self._nic.all_gather,
-            stage.source(source),
-            _addresses(stage.target(target), counts, target),
+            buffers.source(source),
+            _addresses(buffers.target(target), counts, target),
             [count * width for count in counts],
             code,
         )
@@ -273,9 +274,3 @@ def _options(opts: Any, timeout: timedelta | None) -> tuple[Any, timedelta | Non
     In torch's short forms, `opts` is the timeout itself, and the returned options are None.
     """
     return (None, opts) if isinstance(opts, timedelta) else (opts, timeout)
-
-
-def _first(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    if not tensors:
-        raise UsageError("a coalesced operation takes at least one tensor, not 0")
-    return tensors[0]

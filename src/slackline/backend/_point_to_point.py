@@ -7,18 +7,20 @@ from functools import partial
 import torch
 from torch import distributed as dist
 
+from slackline.backend._arguments import only_tensor
 from slackline.backend._codes import moved_as
 from slackline.backend._posting import Poster
 from slackline.backend._profile import Facts
-from slackline.backend._stage import HostStage, only_tensor
+from slackline.backend._staging import Order
 from slackline.backend._torch import left_alone_by_compile
 from slackline.errors import TimeoutError, UsageError
+from slackline.staging import HostBuffers
 from slackline.wire import DType
 
 __all__ = ["PointToPoint"]
 
-_TAGS = 1 << 24
-_ROLL_CALL = _TAGS - 1
+_USER_TAGS = (1 << 24) - 1
+"""The tags of user programs; the highest tag of a group is the monitored barrier's."""
 
 
 @left_alone_by_compile
@@ -32,11 +34,19 @@ class PointToPoint(Poster):
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int = 0) -> dist.Work:
         tensor = only_tensor(tensors)
         code, width = moved_as(tensor.dtype)
-        stage = self._stage_for(tensor)
+        buffers = self._buffers_for(tensor)
         posting = partial(
-            self._nic.send, stage.source(tensor), tensor.numel() * width, code, dst, _user_tag(tag)
+            self._nic.send,
+            buffers.source(tensor),
+            tensor.numel() * width,
+            code,
+            dst,
+            _user_tag(tag),
         )
-        return self._run("send", posting, stage, [tensor], None, message=_shown(dst, tag))
+        message = _shown(dst, tag)
+        return self._run(
+            "send", posting, buffers, [tensor], None, message=message, order=Order.SEND
+        )
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int = 0) -> dist.Work:
         return self._recv(tensors, src, tag)
@@ -47,12 +57,19 @@ class PointToPoint(Poster):
     def _recv(self, tensors: Sequence[torch.Tensor], peer: int | None, tag: int) -> dist.Work:
         tensor = only_tensor(tensors)
         code, width = moved_as(tensor.dtype)
-        stage = self._stage_for(tensor)
+        buffers = self._buffers_for(tensor)
         posting = partial(
-            self._nic.recv, stage.target(tensor), tensor.numel() * width, code, peer, _user_tag(tag)
+            self._nic.recv,
+            buffers.target(tensor),
+            tensor.numel() * width,
+            code,
+            peer,
+            _user_tag(tag),
         )
         message = _shown(-1 if peer is None else peer, tag)
-        return self._run("recv", posting, stage, [tensor], None, message=message)
+        return self._run(
+            "recv", posting, buffers, [tensor], None, message=message, order=Order.RECEIVE
+        )
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
@@ -90,10 +107,13 @@ class PointToPoint(Poster):
     def _call(self, peer: int, *, sending: bool, timeout: timedelta) -> None:
         token = torch.zeros(1, dtype=torch.uint8)
         move = self._nic.send if sending else self._nic.recv
-        posting = partial(move, token.data_ptr(), 1, DType.UINT8, peer, _ROLL_CALL)
-        message = _shown(peer, _ROLL_CALL)
-        work = self._run("monitored_barrier", posting, HostStage(), [token], None, timeout, message)
-        work.wait()
+        posting = partial(move, token.data_ptr(), 1, DType.UINT8, peer, self._barrier_tag)
+        message = _shown(peer, self._barrier_tag)
+        order = Order.SEND if sending else Order.RECEIVE
+        buffers = HostBuffers()
+        self._run(
+            "monitored_barrier", posting, buffers, [token], None, timeout, message, order
+        ).wait()
 
 
 def _shown(peer: int, tag: int) -> Facts:
@@ -102,6 +122,6 @@ def _shown(peer: int, tag: int) -> Facts:
 
 
 def _user_tag(tag: int) -> int:
-    if not 0 <= tag < _ROLL_CALL:
-        raise UsageError(f"a tag must be in 0..{_ROLL_CALL - 1}, not {tag}")
+    if not 0 <= tag < _USER_TAGS:
+        raise UsageError(f"a tag must be in 0..{_USER_TAGS - 1}, not {tag}")
     return tag

@@ -8,22 +8,29 @@ from typing import Any, Protocol
 import torch
 from torch import distributed as dist
 
-from slackline.backend._cuda import CudaCopies, CudaLane, CudaStage, CudaWork
 from slackline.backend._identity import Identity
-from slackline.backend._pieces import Piece
 from slackline.backend._profile import Facts, profiling, recorded
-from slackline.backend._stage import HostStage, Stage
+from slackline.backend._staging import GroupStaging, Order
 from slackline.backend._torch import Store, left_alone_by_compile
-from slackline.backend._transfers import Several, Then
-from slackline.backend._work import DoneWork, TransferWork
-from slackline.errors import UsageError
+from slackline.backend._work import CoalescedWork, DoneWork, StagedWork, TransferWork
 from slackline.nic import Group, Transfer
+from slackline.staging import (
+    AllOf,
+    Buffers,
+    Continuation,
+    Device,
+    DeviceBuffers,
+    HostBuffers,
+    StagedTransfer,
+)
 
 _UNHEARD = 64
 """The dropped Works that stay alive for torch's C++ code, which may still wait for one of them.
 DistributedDataParallel needs its latest Work until its backward."""
 
-__all__ = ["PiecePosting", "Poster", "Posting", "together"]
+DeviceOf = Callable[[torch.device], Device | None]
+
+__all__ = ["DeviceOf", "Poster", "Posting", "together"]
 
 
 class Posting(Protocol):
@@ -32,59 +39,75 @@ class Posting(Protocol):
     def __call__(self, *, timeout: timedelta | None, blocking: bool) -> Transfer: ...
 
 
-class PiecePosting(Protocol):
-    """A function that posts an in-place engine operation on a piece of a tensor in host memory."""
-
-    def __call__(self, host: torch.Tensor, /, *, timeout: timedelta | None) -> Transfer: ...
-
-
 @left_alone_by_compile
 class Poster(Identity):
     """The base class of a group's operations, which posts them and makes their Works.
 
     Collectives are matched between ranks by the order of the calls. An operation on a CUDA tensor
-    can be posted only after its copy to the host. So from the first such operation on, one thread
-    (a CudaLane) posts all operations of the group, in the order of the calls.
+    can be posted only after its copy to the host. So from the first such operation on, threads
+    (GroupStaging) post the operations of the group.
     """
 
-    def __init__(self, nic: Group, store: Store) -> None:
+    def __init__(self, nic: Group, store: Store, device_of: DeviceOf) -> None:
         super().__init__(store, nic.rank, nic.size, nic.timeout)
         self._nic = nic
         self._ranks = nic.size
         self._me = nic.rank
+        self._barrier_tag = nic.tag_allocator.reserve_messages(1)
         self._done = DoneWork()
-        self._lane: CudaLane | None = None
+        self._device_of = device_of
+        self._staging: GroupStaging | None = None
+        if device_of(torch.device("cpu")) is not None:
+            self._staging = GroupStaging()
         self._coalesced: list[dist.Work] | None = None
         self._unheard: deque[TransferWork] = deque(maxlen=_UNHEARD)
         self._collectives = 0
         """The number of collectives so far; on every rank it identifies the same collective."""
 
-    def _stage_for(self, tensor: torch.Tensor) -> Stage:
-        """Return a new Stage (buffers in host memory) for an operation on this tensor's device.
+    def staging_device(self, device: torch.device) -> Device | None:
+        """Return the accelerator that stages the group's tensors on `device`; None for the CPU.
 
         Raises UsageError for a device other than cpu and cuda.
         """
-        kind = tensor.device.type
-        if kind == "cpu":
-            return HostStage()
-        if kind != "cuda":
-            raise UsageError(f"slackline takes tensors on cpu and cuda, not on {tensor.device}")
-        return self._opened_lane().stage(tensor.device)
+        return self._device_of(device)
 
-    def _opened_lane(self) -> CudaLane:
-        if self._lane is None:
-            self._lane = CudaLane()
-        return self._lane
+    def settle(self) -> None:
+        """Block until the group's operations on accelerators have ended.
+
+        Raises the error of an operation that failed after a stream had begun to wait for it.
+        """
+        if self._staging is not None:
+            self._staging.settle()
+
+    def _buffers_for(self, tensor: torch.Tensor) -> Buffers:
+        """Return new buffers in host memory for an operation on this tensor's device.
+
+        Raises UsageError for a device other than cpu and cuda, and the errors of
+        `GroupStaging.admit`.
+        """
+        if self._staging is not None:
+            self._staging.admit()
+        device = self._device_of(tensor.device)
+        if device is None:
+            return HostBuffers()
+        self._staged()
+        return DeviceBuffers(device)
+
+    def _staged(self) -> GroupStaging:
+        if self._staging is None:
+            self._staging = GroupStaging()
+        return self._staging
 
     def _run(
         self,
         name: str,
         posting: Posting,
-        stage: Stage,
+        buffers: Buffers,
         results: Sequence[torch.Tensor],
         opts: Any,
         timeout: timedelta | None = None,
         message: Facts | None = None,
+        order: Order = Order.COLLECTIVE,
     ) -> dist.Work:
         """Post an operation on the NIC engine and return its torch Work.
 
@@ -98,45 +121,31 @@ class Poster(Identity):
         limit = self._limit(opts, timeout)
         blocking = opts is not None and not opts.asyncOp
         if not profiling():
-            return self._post(posting, stage, results, limit, blocking)
+            return self._post(posting, buffers, results, limit, blocking, order)
 
         def post() -> dist.Work:
-            return self._post(posting, stage, results, limit, blocking)
+            return self._post(posting, buffers, results, limit, blocking, order)
 
         return recorded(name, post, blocking, results, self._facts(message))
 
     def _run_in_pieces(
         self,
         name: str,
-        posting: PiecePosting,
-        pieces: Sequence[Piece],
-        copies: CudaCopies,
+        post: Callable[[timedelta | None], dist.Work],
         results: Sequence[torch.Tensor],
         opts: Any,
         timeout: timedelta | None,
-        after: Callable[[], None] | None,
     ) -> dist.Work:
-        """Post a collective on the pieces of a long tensor of a device, and return its Work.
+        """Call `post(timeout)`, which posts a collective in pieces, and return its Work.
 
-        `after` is called when the copies of all results to the device are queued. The other
-        arguments are those of `_run`.
+        The other arguments are those of `_run`.
         """
         self._collectives += 1
         limit = self._limit(opts, timeout)
-
-        def post() -> dist.Work:
-            transfer = self._opened_lane().post_pieces(
-                pieces, copies, lambda host: posting(host, timeout=limit)
-            )
-            if after is not None:
-                transfer = Then(transfer, after)
-            return self._remember(CudaWork(transfer, results, copies))
-
         if not profiling():
-            return post()
-        return recorded(
-            name, post, opts is not None and not opts.asyncOp, results, self._facts(None)
-        )
+            return post(limit)
+        blocking = opts is not None and not opts.asyncOp
+        return recorded(name, lambda: post(limit), blocking, results, self._facts(None))
 
     def _facts(self, message: Facts | None) -> Facts:
         said = {"sequence": self._collectives - 1} if message is None else message
@@ -145,38 +154,38 @@ class Poster(Identity):
     def _post(
         self,
         posting: Posting,
-        stage: Stage,
+        buffers: Buffers,
         results: Sequence[torch.Tensor],
         timeout: timedelta | None,
         blocking: bool,
+        order: Order,
     ) -> dist.Work:
-        if self._lane is not None:
-            return self._post_in_lane(self._lane, posting, stage, results, timeout)
-        if blocking:
-            posting(timeout=timeout, blocking=True)
-            stage.land()
-            return self._done
-        transfer = posting(timeout=timeout, blocking=False)
-        if stage.lands:
-            transfer = Then(transfer, stage.land)
-        return self._remember(TransferWork(transfer, results, stage))
+        if self._staging is None:
+            assert isinstance(buffers, HostBuffers)
+            if blocking:
+                posting(timeout=timeout, blocking=True)
+                buffers.copy_back()
+                return self._done
+            return self._host_work(posting(timeout=timeout, blocking=False), buffers, results)
 
-    def _post_in_lane(
-        self,
-        lane: CudaLane,
-        posting: Posting,
-        stage: Stage,
-        results: Sequence[torch.Tensor],
-        timeout: timedelta | None,
+        def post() -> Transfer:
+            return posting(timeout=timeout, blocking=False)
+
+        if isinstance(buffers, DeviceBuffers):
+            transfer = self._staging.post(order, buffers.departed(), post)
+            return self._staged_work(self._staging.follow(buffers, transfer), results)
+        assert isinstance(buffers, HostBuffers)
+        return self._host_work(self._staging.post(order, None, post), buffers, results)
+
+    def _host_work(
+        self, transfer: Transfer, buffers: HostBuffers, results: Sequence[torch.Tensor]
     ) -> dist.Work:
-        staged = stage if isinstance(stage, CudaStage) else None
-        ready = None if staged is None else staged.depart()
-        transfer = lane.post(ready, lambda: posting(timeout=timeout, blocking=False))
-        if stage.lands:
-            transfer = Then(transfer, stage.land)
-        if staged is None:
-            return self._remember(TransferWork(transfer, results, stage))
-        return self._remember(CudaWork(transfer, results, staged))
+        if buffers.copies_back:
+            transfer = Continuation(transfer, buffers.copy_back)
+        return self._remember(TransferWork(transfer, results, buffers))
+
+    def _staged_work(self, transfer: StagedTransfer, results: Sequence[torch.Tensor]) -> dist.Work:
+        return self._remember(StagedWork(transfer, results))
 
     def _remember(self, work: TransferWork) -> dist.Work:
         work.unheard = self._unheard
@@ -196,17 +205,15 @@ class Poster(Identity):
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
         works, self._coalesced = self._coalesced or [], None
-        transfers = [work._transfer for work in works if isinstance(work, TransferWork)]
-        if len(transfers) == 1:
-            return works[0]
-        return TransferWork(Several(transfers), [], works)
+        found = [work for work in works if isinstance(work, TransferWork)]
+        return found[0] if len(found) == 1 else CoalescedWork(found)
 
 
 def together(postings: Sequence[Posting]) -> Posting:
     """Return a function that posts several operations at once, as one Transfer."""
 
     def post(*, timeout: timedelta | None, blocking: bool) -> Transfer:
-        transfer = Several([posting(timeout=timeout, blocking=False) for posting in postings])
+        transfer = AllOf([posting(timeout=timeout, blocking=False) for posting in postings])
         if blocking:
             transfer.wait(timeout)
         return transfer

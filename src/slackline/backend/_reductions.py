@@ -9,23 +9,15 @@ import torch
 from torch import distributed as dist
 from torch.autograd import profiler  # `allreduce` reads its flag directly, which is fast
 
+from slackline.backend._arguments import check_alike, first_of, only_list, only_tensor
 from slackline.backend._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
-from slackline.backend._pieces import PIECE_BYTES, pieces_of
 from slackline.backend._posting import Poster, Posting, together
 from slackline.backend._sparse import add_sparse
-from slackline.backend._stage import (
-    HostStage,
-    Stage,
-    check_alike,
-    flat,
-    is_plain,
-    only_list,
-    only_tensor,
-)
 from slackline.backend._torch import AllreduceOptions, left_alone_by_compile, reduction_number
 from slackline.backend._work import EndedWork, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Transfer
+from slackline.staging import PIECE_BYTES, Buffers, Device, HostBuffers
 
 __all__ = ["Reductions"]
 
@@ -50,7 +42,7 @@ class Reductions(Poster):
         # All other cases, and all errors, are left to `_all_reduce`.
         if (
             type(opts) is AllreduceOptions
-            and self._lane is None
+            and self._staging is None
             and not profiler._is_profiler_enabled
         ):
             try:
@@ -81,11 +73,13 @@ class Reductions(Poster):
         op, options = _reduction(opts)
         if tensor.layout is torch.sparse_coo:
             return self._all_reduce_sparse(tensor, op, options, timeout)
-        if tensor.is_cuda and tensor.numel() * tensor.element_size() > PIECE_BYTES:
-            return self._all_reduce_in_pieces(tensor, op, options, timeout)
-        stage = self._stage_for(tensor)
-        posting = self._all_reduce_posting(stage, tensor, op)
-        return self._run("all_reduce", posting, stage, [tensor], options, timeout)
+        if tensor.numel() * tensor.element_size() > PIECE_BYTES:
+            device = self._device_of(tensor.device)
+            if device is not None:
+                return self._all_reduce_in_pieces(device, tensor, op, options, timeout)
+        buffers = self._buffers_for(tensor)
+        posting = self._all_reduce_posting(buffers, tensor, op)
+        return self._run("all_reduce", posting, buffers, [tensor], options, timeout)
 
     def _all_reduce_sparse(
         self, tensor: torch.Tensor, op: Any, options: Any, timeout: timedelta | None
@@ -101,50 +95,53 @@ class Reductions(Poster):
 
         def gather(outputs: Sequence[torch.Tensor], source: torch.Tensor) -> None:
             code, width = moved_as(source.dtype)
-            stage = HostStage()
+            buffers = HostBuffers()
             posting = partial(
                 self._nic.all_gather,
-                stage.source(source),
-                [stage.target(output) for output in outputs],
+                buffers.source(source),
+                [buffers.target(output) for output in outputs],
                 [output.numel() * width for output in outputs],
                 code,
             )
-            self._run("all_gather", posting, stage, outputs, None, limit).wait()
+            self._run("all_gather", posting, buffers, outputs, None, limit).wait()
 
         add_sparse(tensor, self._me, self._ranks, gather)
         return EndedWork([tensor])
 
     def _all_reduce_in_pieces(
-        self, tensor: torch.Tensor, op: Any, options: Any, timeout: timedelta | None
+        self,
+        device: Device,
+        tensor: torch.Tensor,
+        op: Any,
+        options: Any,
+        timeout: timedelta | None,
     ) -> dist.Work:
         code, width, reduction = reduced_as(tensor.dtype, op)
+        staging = self._staged()
+        staging.admit()
         factor = premultiplier(op)
         values = tensor.detach()
-        source = flat(values if factor is None else (values * factor).to(tensor.dtype))
-        target = flat(values) if is_plain(values) else source
-        copies = self._opened_lane().copies(tensor.device)
+        source = values if factor is None else (values * factor).to(tensor.dtype)
 
-        def posting(host: torch.Tensor, /, *, timeout: timedelta | None) -> Transfer:
-            address = host.data_ptr()
-            count = host.numel() * width
-            return self._nic.all_reduce(address, address, count, code, reduction, timeout=timeout)
+        def post(timeout: timedelta | None) -> dist.Work:
+            def post_piece(host: torch.Tensor) -> Transfer:
+                address, count = host.data_ptr(), host.numel() * width
+                return self._nic.all_reduce(
+                    address, address, count, code, reduction, timeout=timeout
+                )
 
-        def home() -> None:
-            copies.to_device(values, target.view(values.shape))
+            transfer = staging.post_in_pieces(device, source, values, post_piece)
+            return self._staged_work(transfer, [tensor])
 
-        pieces = pieces_of(source, target, PIECE_BYTES)
-        after = None if is_plain(values) else home
-        return self._run_in_pieces(
-            "all_reduce", posting, pieces, copies, [tensor], options, timeout, after
-        )
+        return self._run_in_pieces("all_reduce", post, [tensor], options, timeout)
 
     def allreduce_coalesced(
         self, tensors: Sequence[torch.Tensor], opts: Any = _SUM, timeout: timedelta | None = None
     ) -> dist.Work:
         op, options = _reduction(opts)
-        stage = self._stage_for(_first(tensors))
-        posting = together([self._all_reduce_posting(stage, tensor, op) for tensor in tensors])
-        return self._run("all_reduce", posting, stage, list(tensors), options, timeout)
+        buffers = self._buffers_for(first_of(tensors))
+        posting = together([self._all_reduce_posting(buffers, tensor, op) for tensor in tensors])
+        return self._run("all_reduce", posting, buffers, list(tensors), options, timeout)
 
     def reduce(
         self,
@@ -159,15 +156,15 @@ class Reductions(Poster):
             op, timeout = opts.reduceOp, None
         options = None if isinstance(opts, int) else opts
         code, width, reduction = reduced_as(tensor.dtype, op)
-        stage = self._stage_for(tensor)
+        buffers = self._buffers_for(tensor)
         if self._me == root:
-            source, target = self._in_place(stage, tensor, op)
+            source, target = self._in_place(buffers, tensor, op)
         else:
-            source = target = self._source(stage, tensor, op)
+            source = target = self._source(buffers, tensor, op)
         posting = partial(
             self._nic.reduce, source, target, tensor.numel() * width, code, reduction, root
         )
-        return self._run("reduce", posting, stage, [tensor], options, timeout)
+        return self._run("reduce", posting, buffers, [tensor], options, timeout)
 
     def reduce_scatter(
         self,
@@ -182,16 +179,16 @@ class Reductions(Poster):
         check_alike(sources, target.dtype)
         code, width, reduction = reduced_as(target.dtype, op)
         _check_count("output of reduce_scatter", target, sources[self._me].numel())
-        stage = self._stage_for(target)
+        buffers = self._buffers_for(target)
         posting = partial(
             self._nic.reduce_scatter,
-            [self._source(stage, source, op) for source in sources],
+            [self._source(buffers, source, op) for source in sources],
             [source.numel() * width for source in sources],
-            stage.target(target),
+            buffers.target(target),
             code,
             reduction,
         )
-        return self._run("reduce_scatter", posting, stage, [target], options, timeout)
+        return self._run("reduce_scatter", posting, buffers, [target], options, timeout)
 
     def reduce_scatter_single(
         self,
@@ -201,9 +198,9 @@ class Reductions(Poster):
         timeout: timedelta | None = None,
     ) -> dist.Work:
         op, options = _reduction(opts)
-        stage = self._stage_for(target)
-        posting = self._reduce_scatter_posting(stage, target, source, op)
-        return self._run("reduce_scatter", posting, stage, [target], options, timeout)
+        buffers = self._buffers_for(target)
+        posting = self._reduce_scatter_posting(buffers, target, source, op)
+        return self._run("reduce_scatter", posting, buffers, [target], options, timeout)
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -215,54 +212,54 @@ class Reductions(Poster):
         timeout: timedelta | None = None,
     ) -> dist.Work:
         op, options = _reduction(opts)
-        stage = self._stage_for(_first(outputs))
+        buffers = self._buffers_for(first_of(outputs))
         posting = together(
             [
-                self._reduce_scatter_posting(stage, target, source, op)
+                self._reduce_scatter_posting(buffers, target, source, op)
                 for target, source in zip(outputs, inputs, strict=True)
             ]
         )
-        return self._run("reduce_scatter", posting, stage, list(outputs), options, timeout)
+        return self._run("reduce_scatter", posting, buffers, list(outputs), options, timeout)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def _all_reduce_posting(self, stage: Stage, tensor: torch.Tensor, op: Any) -> Posting:
+    def _all_reduce_posting(self, buffers: Buffers, tensor: torch.Tensor, op: Any) -> Posting:
         code, width, reduction = reduced_as(tensor.dtype, op)
-        source, target = self._in_place(stage, tensor, op)
+        source, target = self._in_place(buffers, tensor, op)
         return partial(
             self._nic.all_reduce, source, target, tensor.numel() * width, code, reduction
         )
 
     def _reduce_scatter_posting(
-        self, stage: Stage, target: torch.Tensor, source: torch.Tensor, op: Any
+        self, buffers: Buffers, target: torch.Tensor, source: torch.Tensor, op: Any
     ) -> Posting:
         check_alike([source], target.dtype)
         code, width, reduction = reduced_as(target.dtype, op)
         _check_count("input of reduce_scatter", source, target.numel() * self._ranks)
-        base = self._source(stage, source, op)
+        base = self._source(buffers, source, op)
         nbytes = target.numel() * target.element_size()
         return partial(
             self._nic.reduce_scatter,
             [base + rank * nbytes for rank in range(self._ranks)],
             [target.numel() * width] * self._ranks,
-            stage.target(target),
+            buffers.target(target),
             code,
             reduction,
         )
 
-    def _in_place(self, stage: Stage, tensor: torch.Tensor, op: Any) -> tuple[int, int]:
+    def _in_place(self, buffers: Buffers, tensor: torch.Tensor, op: Any) -> tuple[int, int]:
         """Return the source and target addresses of a reduction that overwrites its input."""
         if premultiplier(op) is None:
-            address = stage.both(tensor)
+            address = buffers.in_place(tensor)
             return address, address
-        return self._source(stage, tensor, op), stage.target(tensor)
+        return self._source(buffers, tensor, op), buffers.target(tensor)
 
-    def _source(self, stage: Stage, tensor: torch.Tensor, op: Any) -> int:
+    def _source(self, buffers: Buffers, tensor: torch.Tensor, op: Any) -> int:
         """Return the address of a tensor's elements, which are multiplied first for PREMUL_SUM."""
         factor = premultiplier(op)
         if factor is None:
-            return stage.source(tensor)
-        return stage.temporary((tensor.detach() * factor).to(tensor.dtype))
+            return buffers.source(tensor)
+        return buffers.temporary((tensor.detach() * factor).to(tensor.dtype))
 
 
 def _reduction(opts: Any) -> tuple[Any, Any]:
@@ -273,12 +270,6 @@ def _reduction(opts: Any) -> tuple[Any, Any]:
     if hasattr(opts, "reduceOp"):
         return opts.reduceOp, opts
     return opts, None
-
-
-def _first(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    if not tensors:
-        raise UsageError("a coalesced operation takes at least one tensor, not 0")
-    return tensors[0]
 
 
 def _check_count(role: str, tensor: torch.Tensor, expected: int) -> None:

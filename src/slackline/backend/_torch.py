@@ -19,8 +19,6 @@ __all__ = [
     "backend_options",
     "fast_record",
     "left_alone_by_compile",
-    "new_event",
-    "new_stream",
     "reduction_number",
 ]
 
@@ -82,13 +80,3 @@ def left_alone_by_compile(kind: type[_Kind]) -> type[_Kind]:
         if isinstance(function, FunctionType):
             frames.set_code_exec_strategy(function.__code__, skip)
     return kind
-
-
-def new_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return a CUDA stream from torch's pool for the device."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def new_event(*, blocking: bool, timing: bool = False) -> torch.cuda.Event:
-    """Return a CUDA event; with `blocking`, a thread that waits for the event sleeps."""
-    return torch.cuda.Event(enable_timing=timing, blocking=blocking)  # type: ignore[no-untyped-call]

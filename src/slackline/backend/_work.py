@@ -14,8 +14,9 @@ from torch.futures import Future
 
 from slackline.backend._torch import left_alone_by_compile
 from slackline.nic import Transfer
+from slackline.staging import AllOf, StagedTransfer
 
-__all__ = ["DoneWork", "EndedWork", "TransferWork"]
+__all__ = ["CoalescedWork", "DoneWork", "EndedWork", "StagedWork", "TransferWork"]
 
 _NO_TIMEOUT = timedelta()
 _NOTE_ELEMENTS = 16
@@ -152,6 +153,80 @@ class TransferWork(dist.Work):
 
 
 @left_alone_by_compile
+class StagedWork(TransferWork):
+    """A TransferWork whose results are copied to an accelerator, in the order of its streams."""
+
+    def __init__(self, transfer: StagedTransfer, results: Sequence[torch.Tensor]) -> None:
+        super().__init__(transfer, results)
+        self._staged = transfer
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        """Make the current stream wait for the results; the host goes on.
+
+        With a `timeout`, first block the host until the data is in its memory. Raises the
+        operation's error if it has failed already. A later error is raised by the group's next
+        operation.
+        """
+        self._heard = True
+        if timeout:
+            self._staged.wait(timeout)
+        self._staged.order()
+        return True
+
+    def is_completed(self) -> bool:
+        """Return whether the operation has ended and its results are in the device's memory."""
+        return self._staged.arrived()
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.exception() is None
+
+    def block_current_stream(self) -> None:
+        self._heard = True
+        self._staged.order()
+
+    def _new_future(self) -> Future[Any]:
+        return self._staged.device.future()
+
+    def _complete(self, future: Future[Any]) -> None:
+        _complete([self._staged], future, self.result())
+
+
+@left_alone_by_compile
+class CoalescedWork(TransferWork):
+    """The Work of several operations, which may include operations on accelerators."""
+
+    def __init__(self, works: Sequence[TransferWork]) -> None:
+        results = [result for work in works for result in work.result()]
+        super().__init__(AllOf([work._transfer for work in works]), results, works)
+        self._works = works
+        self._staged = [work._staged for work in works if isinstance(work, StagedWork)]
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        """Wait for each of the Works, as their own `wait` does."""
+        self._heard = True
+        if timeout:
+            self._transfer.wait(timeout)
+        for work in self._works:
+            work.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+    def _new_future(self) -> Future[Any]:
+        return self._staged[0].device.future() if self._staged else Future()
+
+    def _complete(self, future: Future[Any]) -> None:
+        if self._staged:
+            _complete(self._staged, future, self.result())
+        else:
+            future.set_result(None)
+
+
+@left_alone_by_compile
 class DoneWork(dist.Work):
     """The Work of an operation that succeeded within the call; one object serves all of them."""
 
@@ -201,3 +276,16 @@ class EndedWork(DoneWork):
 
 def _drop(held: object, error: BaseException | None) -> None:
     """Do nothing; bound to `held` as a callback, the function keeps `held` alive until the call."""
+
+
+def _complete(
+    transfers: Sequence[StagedTransfer], future: Future[Any], value: list[torch.Tensor]
+) -> None:
+    """Complete a Future whose readers' streams must wait for the copies of `transfers`.
+
+    A Future records events on the current streams of its value's devices, and the streams of its
+    readers wait for these events. So the value must be the tensors.
+    """
+    events = [event for transfer in transfers for event in transfer.events()]
+    with transfers[0].device.completing(events):
+        future.set_result(value)

@@ -14,14 +14,12 @@ from slackline.nic._interface import (
 from slackline.nic._native_nic import NativeNic
 from slackline.nic._options import NicOptions
 from slackline.nic._tags import TagAllocator
-from slackline.nic._transfer import NativeTransfer
 
 __all__ = [
     "Completion",
     "CompletionQueue",
     "Group",
     "NativeNic",
-    "NativeTransfer",
     "Nic",
     "NicOptions",
     "Store",

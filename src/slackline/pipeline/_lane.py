@@ -1,7 +1,19 @@
-"""Copies between a stage's device and host memory: the interface, and its version for CPUs."""
+"""The message buffers of a pipeline stage, and the copies between them and the stage's device.
+
+On an accelerator, the copies run beside the computation:
+
+    current stream   ──F(m)─record─────F(m+1)───────────── wait ─B(m)──
+    out stream                └─ wait ─ copy to host ─ event  │
+    posting thread                                       └─ post
+    NIC engine                                              └────┼── to the peer ───────▶
+    landing stream        copy of an arrived message to the device
+
+No kernel waits for the network, and no send is queued before a computation. A computation waits
+only for the copies of the messages that it takes.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,31 +22,61 @@ from torch import distributed as dist
 from slackline.backend import empty
 from slackline.nic import Transfer
 from slackline.pipeline._message import Entry, pack, unpack
+from slackline.staging import Device, Event, PostingQueue
 
-__all__ = ["HostLane", "Lane"]
+__all__ = ["Landed", "Lane"]
 
 _MOST_SIZES = 32
 
 Entries = Sequence[Entry]
 Tensors = Sequence[Tensor | None]
+Landed = Callable[[], list[Tensor | None]]
+"""A function that returns an arrived message's tensors, on the stage's device.
+
+The caller's current stream then waits for their copies to the device.
+"""
 
 
-class Lane(Protocol):
-    """The message buffers of a stage's device, and the copies from and to them.
+class Lane:
+    """The message buffers of the stages on one device.
 
-    The engine sends from the buffers and receives into them.
+    The engine sends from the buffers and receives into them. A buffer is used again once its send
+    and its copies have ended. Stages on the CPU send from memory that the engine has registered,
+    which peers on the same host read in place, and take the tensors of an arrived message as views
+    of its buffer. Stages on an accelerator have buffers that the accelerator copies from and to.
     """
 
+    def __init__(self, group: dist.ProcessGroup | None, device: Device | None) -> None:
+        """Create buffers for stages on `device`; None stands for the CPU."""
+        self._group = group
+        self._device = device
+        self._queue = PostingQueue("slackline-messages")
+        self._ready: Event | None = None
+        self._free: dict[int, list[Tensor]] = {}
+        self._sending: list[tuple[Transfer, Tensor]] = []
+        self._landing: list[tuple[Event, Tensor]] = []
+
     def outgoing(self, nbytes: int) -> Tensor:
-        """Return `nbytes` bytes of host memory for a message to send."""
+        """Return `nbytes` bytes of host memory for a message to send.
+
+        Raises the error of an earlier send that was not inline.
+        """
+        return self._take(nbytes)
 
     def incoming(self, nbytes: int) -> Tensor:
         """Return `nbytes` bytes of host memory to receive a message in."""
+        if self._device is None:
+            return torch.empty(nbytes, dtype=torch.uint8)
+        return self._take(nbytes)
 
-    def fill(
-        self, body: Tensor, entries: Sequence[Entry], tensors: Sequence[Tensor | None]
-    ) -> None:
+    def fill(self, body: Tensor, entries: Entries, tensors: Tensors) -> None:
         """Copy tensors into the body of a message; copies may still run when the call returns."""
+        copy = partial(pack, body, entries, tensors)
+        if self._device is None:
+            copy()
+            return
+        given = [tensor for tensor in tensors if tensor is not None]
+        self._ready = self._device.copies().to_host(copy, given)
 
     def post(self, buffer: Tensor, posting: Callable[[], Transfer], *, inline: bool) -> None:
         """Call `posting` once the copies of the message are done; reuse `buffer` after the send.
@@ -42,63 +84,79 @@ class Lane(Protocol):
         With `inline`, the caller's thread does everything and blocks until the send has ended. The
         error of a failed send is raised here if it is inline, else in a later call of `outgoing`.
         """
+        ready, self._ready = self._ready, None
+        if self._device is not None and not inline:
+            transfer = self._queue.post(ready, posting)
+        else:
+            if ready is not None:
+                ready.synchronize()
+            transfer = posting()
+        if inline:
+            transfer.wait()
+        self._sending.append((transfer, buffer))
 
-    def land(self, buffer: Tensor, start: int, entries: Entries) -> list[Tensor | None]:
-        """Return the tensors of an arrived message, on the stage's device.
+    def land(self, buffer: Tensor, start: int, entries: Entries) -> Landed:
+        """Copy an arrived message to the stage's device; return the function that takes it.
 
         The message's body begins at byte `start` of `buffer`.
         """
+        hosts = unpack(buffer[start:], entries)
+        if self._device is None:
+            return lambda: hosts
+        device = self._device
+        arrived, event = device.bring([host for host in hosts if host is not None])
+        self._landing.append((event, buffer))
+        left = iter(arrived)
+        landed = [None if host is None else next(left) for host in hosts]
+
+        def take() -> list[Tensor | None]:
+            device.follow(event)
+            return landed
+
+        return take
 
     def close(self) -> None:
-        """Free the message buffers; no messages may follow."""
+        """Post all queued sends and free the message buffers; no messages may follow.
 
+        The buffer of a send that still runs is freed at the end of the send. Raises the error of a
+        send that has failed, unless a call of `outgoing` has raised it.
+        """
+        self._queue.close()
+        sending, self._sending = self._sending, []
+        for transfer, buffer in sending:
+            transfer.add_done_callback(partial(_drop, buffer))
+        self._landing.clear()
+        self._free.clear()
+        for transfer, _ in sending:
+            if transfer.done():
+                transfer.wait()
 
-class HostLane:
-    """The message buffers of stages on the CPU.
-
-    Outgoing messages are packed into memory that the engine has registered, which peers on the same
-    host read in place. Tensors of an arrived message are views of its buffer.
-    """
-
-    def __init__(self, group: dist.ProcessGroup | None) -> None:
-        self._group = group
-        self._free: dict[int, list[Tensor]] = {}
-        self._under_way: list[tuple[Transfer, Tensor]] = []
-
-    def outgoing(self, nbytes: int) -> Tensor:
+    def _take(self, nbytes: int) -> Tensor:
         self._sweep()
         if free := self._free.get(nbytes):
             return free.pop()
         if len(self._free) > _MOST_SIZES:
             self._free.clear()
+        if self._device is not None:
+            return self._device.allocate(nbytes)
         return empty(nbytes, dtype=torch.uint8, group=self._group)
 
-    def incoming(self, nbytes: int) -> Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8)
-
-    def fill(
-        self, body: Tensor, entries: Sequence[Entry], tensors: Sequence[Tensor | None]
-    ) -> None:
-        pack(body, entries, tensors)
-
-    def post(self, buffer: Tensor, posting: Callable[[], Transfer], *, inline: bool) -> None:
-        transfer = posting()
-        if inline:
-            transfer.wait()
-        self._under_way.append((transfer, buffer))
-
-    def land(self, buffer: Tensor, start: int, entries: Entries) -> list[Tensor | None]:
-        return unpack(buffer[start:], entries)
-
-    def close(self) -> None:
-        self._free.clear()
-
     def _sweep(self) -> None:
-        left = []
-        for transfer, buffer in self._under_way:
-            if transfer.done():
-                transfer.wait()
+        """Free the buffers whose sends and copies have ended; raise the error of a failed send."""
+        sending, self._sending = self._sending, []
+        for transfer, buffer in sending:
+            if not transfer.done():
+                self._sending.append((transfer, buffer))
+                continue
+            transfer.wait()
+            self._free.setdefault(buffer.numel(), []).append(buffer)
+        landing, self._landing = self._landing, []
+        for event, buffer in landing:
+            if event.done():
                 self._free.setdefault(buffer.numel(), []).append(buffer)
             else:
-                left.append((transfer, buffer))
-        self._under_way = left
+                self._landing.append((event, buffer))
+
+
+def _drop(buffer: Tensor, error: BaseException | None) -> None:
+    """Do nothing; bound to `buffer` as a callback, the function keeps `buffer` until the call."""

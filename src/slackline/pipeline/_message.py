@@ -26,6 +26,7 @@ __all__ = [
     "entries_of",
     "pack",
     "read_header",
+    "stamp",
     "unpack",
     "write_header",
 ]
@@ -138,6 +139,11 @@ def write_header(address: int, header: Header) -> None:
         words += (_CODES[entry.dtype], flags, len(entry.shape), *entry.shape, *entry.stride)
     memory = (ctypes.c_char * HEADER_BYTES).from_address(address)
     struct.pack_into(f"<{len(words)}q", memory, 0, *words)
+
+
+def stamp(address: int, sent_ns: int) -> None:
+    """Write the time of a message's departure into the header at `address`."""
+    ctypes.c_int64.from_address(address + 8).value = sent_ns
 
 
 def read_header(address: int) -> Header:

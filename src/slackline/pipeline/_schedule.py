@@ -10,13 +10,13 @@ from torch import distributed as dist
 
 from slackline.backend import SlacklineGroup, slackline_group
 from slackline.env import Environment
-from slackline.errors import ClosedError, PeerError, UsageError
+from slackline.errors import ClosedError, PeerError, SlacklineError, UsageError
 from slackline.pipeline._agreement import RankParameters, agree, checked_stages, clock_name
 from slackline.pipeline._batches import check_microbatches, merge, split
 from slackline.pipeline._config import ScheduleConfig
 from slackline.pipeline._delegation import Delegation
-from slackline.pipeline._device import DeviceLane, DeviceThrottle
-from slackline.pipeline._lane import HostLane, Lane
+from slackline.pipeline._device import DeviceThrottle
+from slackline.pipeline._lane import Lane
 from slackline.pipeline._plans import (
     Memory,
     forward_only,
@@ -27,7 +27,6 @@ from slackline.pipeline._plans import (
 from slackline.pipeline._policy import Policy, policy_of
 from slackline.pipeline._record import StepRecord, overview, telemetry_of
 from slackline.pipeline._runner import Inputs, LaunchThrottle, NoThrottle, Runner, StepConfig
-from slackline.pipeline._tags import take_tags
 from slackline.pipeline._transport import Transport
 from slackline.pipeline._worker import LossFunction, Worker
 from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan
@@ -118,7 +117,7 @@ class Schedule:
         self._plan = plan
         self._replanner: Replanner | None = None
         if count > 1 and can_replan(self._policy, placement):
-            tag = take_tags(self._nic, 2)
+            tag = self._nic.tag_allocator.reserve_messages(2)
             metrics = MetricsExchange(self._nic, placement, clocks, tag)
             self._replanner = Replanner(
                 self._policy,
@@ -130,14 +129,13 @@ class Schedule:
                 effort=config.plan_effort,
             )
         self._forwards = forward_only(placement, n_microbatches)
-        first_tag = take_tags(self._nic, Transport.tags(count, n_microbatches))
+        first_tag = self._nic.tag_allocator.reserve_messages(Transport.tags(count, n_microbatches))
         device = mine[0].device
         self._delegation = Delegation(config.delegation)
-        self._lane: Lane = HostLane(mine[0].group)
-        throttle: LaunchThrottle = NoThrottle()
-        if device.type == "cuda":
-            self._lane, throttle = DeviceLane(device), DeviceThrottle(device)
-        self._transport = Transport(self._nic, self._lane, placement, n_microbatches, first_tag)
+        lane = Lane(mine[0].group, self._group.staging_device(device))
+        on_cuda = device.type == "cuda"
+        throttle: LaunchThrottle = DeviceThrottle(device) if on_cuda else NoThrottle()
+        self._transport = Transport(self._nic, lane, placement, n_microbatches, first_tag)
         self._workers = {
             stage.stage_index: Worker(
                 stage,
@@ -193,6 +191,19 @@ class Schedule:
             f"  link {link}: {reason}\n" for link, reason in self._delegation.reasons().items()
         )
         return f"{self._records[-1]}\n{carried}{overview(self._records)}"
+
+    def close(self) -> None:
+        """Free the schedule's message buffers, on this rank alone; further steps raise ClosedError.
+
+        Blocks until queued sends are posted. Another schedule may then use the group. Raises the
+        error of a send that has failed, unless a step has raised an error before.
+        """
+        failed, self._ended = self._ended, self._ended or "it was closed"
+        try:
+            self._transport.close()
+        except SlacklineError:
+            if not failed:
+                raise
 
     def step(
         self,

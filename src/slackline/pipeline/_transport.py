@@ -13,17 +13,19 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from torch import Tensor
 
 from slackline.errors import InternalError
 from slackline.nic import Completion, Group, Transfer
-from slackline.pipeline._lane import Lane
+from slackline.pipeline._lane import Landed, Lane
 from slackline.pipeline._message import (
     HEADER_BYTES,
     Header,
     entries_of,
     read_header,
+    stamp,
     write_header,
 )
 from slackline.plan.pipeline import Instruction, Kind
@@ -47,7 +49,7 @@ class Arrival:
 
     address: Address
     sent_ns: int
-    """The time when the message had been computed, by the sender's monotonic clock."""
+    """The time when the message lay in host memory, by the sender's monotonic clock."""
     arrived_ns: int
     """The time of arrival by this rank's monotonic clock."""
     nbytes: int
@@ -81,7 +83,7 @@ class Transport:
         self._first_tag = first_tag
         self._step = -1
         self._past: dict[Address, deque[int]] = {}
-        self._inbox: dict[Address, list[Tensor | None]] = {}
+        self._inbox: dict[Address, Landed] = {}
         self._receives = nic.completion_queue()
         # The queue keeps the buffers of pending sends, also when the schedule is dropped.
         self._sends = nic.completion_queue()
@@ -113,33 +115,36 @@ class Transport:
         """
         stage, _, microbatch = address
         entries = entries_of(tensors, name_of(_sender(address)))
-        header = Header(time.monotonic_ns(), self._step, microbatch, entries)
+        header = Header(0, self._step, microbatch, entries)
         capacity, nbytes = self._capacity(address), header.body_bytes
         buffer = self._lane.outgoing(HEADER_BYTES + capacity)
         write_header(buffer.data_ptr(), header)
         fits = nbytes <= capacity
-        if fits:
-            self._lane.fill(buffer[HEADER_BYTES:], entries, tensors)
-        peer = self._placement[stage]
-        self._post(buffer, peer, self._tag(address, 0), not address[1], inline=inline)
+        body = buffer[HEADER_BYTES:] if fits else self._lane.outgoing(nbytes)
+        # The header is sent after the copies of the body, so its time includes no computation.
+        self._lane.fill(body, entries, tensors)
+        peer, priority = self._placement[stage], not address[1]
+        self._post(buffer, peer, self._tag(address, 0), priority, inline=inline, header=True)
         if not fits:
-            body = self._lane.outgoing(nbytes)
-            self._lane.fill(body, entries, tensors)
-            self._post(body, peer, self._tag(address, 1), not address[1], inline=inline)
+            self._post(body, peer, self._tag(address, 1), priority, inline=inline)
         self._remember(address, nbytes)
         return nbytes
 
     def hand_over(self, address: Address, tensors: Sequence[Tensor | None]) -> None:
         """Deliver a message between two stages of this rank, without a transfer or a copy."""
         entries_of(tensors, name_of(_sender(address)))
-        self._inbox[address] = [
+        handed = [
             None if each is None else each.detach().requires_grad_(each.requires_grad)
             for each in tensors
         ]
+        self._inbox[address] = lambda: handed
 
     def take(self, address: Address) -> list[Tensor | None]:
-        """Remove and return the tensors of an arrived message between pipeline stages."""
-        return self._inbox.pop(address)
+        """Remove and return the tensors of an arrived message between pipeline stages.
+
+        The caller's current stream waits for the message's copy to the device.
+        """
+        return self._inbox.pop(address)()
 
     def poll(self) -> list[Arrival]:
         """Return the messages that have arrived since the previous call; do not block.
@@ -156,6 +161,17 @@ class Transport:
         """
         ended = self._receives.wait(timeout)
         return self._arrivals(ended) if ended else None
+
+    def close(self) -> None:
+        """Post all queued sends and free the message buffers; no messages may follow.
+
+        Raises the error of a send that has failed, unless a call of `send` has raised it.
+        """
+        try:
+            self._lane.close()
+        finally:
+            self._inbox.clear()
+            self._sends.poll()
 
     def _arrivals(self, ended: Sequence[Completion]) -> list[Arrival]:
         found = (self._receive(each.token, each.error, each.ended_ns) for each in ended)
@@ -183,11 +199,9 @@ class Transport:
         else:
             header, start = receive.header, 0
         self._remember(address, header.body_bytes)
-        tensors = self._lane.land(receive.buffer, start, header.entries)
-        for tensor, entry in zip(tensors, header.entries, strict=True):
-            if tensor is not None and entry.needs_grad and not address[1]:
-                tensor.requires_grad_()
-        self._inbox[address] = tensors
+        landed = self._lane.land(receive.buffer, start, header.entries)
+        wanted = [entry.needs_grad and not address[1] for entry in header.entries]
+        self._inbox[address] = partial(_with_gradients, landed, wanted)
         self._expect(address[:2])
         return Arrival(address, header.sent_ns, arrived_ns, header.body_bytes)
 
@@ -211,8 +225,19 @@ class Transport:
         )
         self._receives.add(transfer, receive)
 
-    def _post(self, buffer: Tensor, peer: int, tag: int, priority: int, *, inline: bool) -> None:
+    def _post(
+        self,
+        buffer: Tensor,
+        peer: int,
+        tag: int,
+        priority: int,
+        *,
+        inline: bool,
+        header: bool = False,
+    ) -> None:
         def post() -> Transfer:
+            if header:
+                stamp(buffer.data_ptr(), time.monotonic_ns())
             transfer = self._nic.send(
                 buffer.data_ptr(),
                 buffer.numel(),
@@ -253,3 +278,12 @@ def _sender(address: Address) -> Instruction:
     if backward:
         return Instruction(stage + 1, Kind.B, microbatch)
     return Instruction(stage - 1, Kind.F, microbatch)
+
+
+def _with_gradients(landed: Landed, wanted: Sequence[bool]) -> list[Tensor | None]:
+    """Take a message's tensors, and have autograd compute the gradients of the wanted ones."""
+    tensors = landed()
+    for tensor, want in zip(tensors, wanted, strict=True):
+        if tensor is not None and want:
+            tensor.requires_grad_()
+    return tensors

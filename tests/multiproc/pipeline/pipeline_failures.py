@@ -7,7 +7,7 @@ import threading
 from datetime import timedelta
 
 import torch
-from pipeline_work import CPU, WIDTH, batch, part, told
+from pipeline_work import CPU, WIDTH, batch, part, steps, told
 from rank_marks import mark, wait_for_marks
 from torch import distributed as dist
 from torch import nn
@@ -181,3 +181,13 @@ def on_gloo(rank, size, store):
     wait_for_marks("was refused", range(size))
     dist.destroy_process_group()
     return found
+
+
+def closed(rank, size):
+    """Return the error of a step of a closed schedule; another schedule then uses the group."""
+    schedule = steps(rank, size, turns=2)
+    schedule.close()
+    schedule.close()
+    refused = told(lambda: schedule.step(torch.ones(16, WIDTH)))
+    steps(rank, size, turns=2)
+    return refused

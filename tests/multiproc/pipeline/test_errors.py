@@ -107,3 +107,8 @@ def test_an_interrupted_rank_ends_and_so_do_the_others(job):
 def test_a_rank_that_waits_can_be_interrupted(job):
     told = job(2, models.waits_and_is_interrupted, bare=True)
     assert told == ["PeerError", "KeyboardInterrupt"]
+
+
+def test_a_closed_schedule_takes_no_step_and_leaves_the_group_to_others(job):
+    wanted = "ClosedError: the schedule ended: it was closed"
+    assert job(2, models.closed) == [wanted] * 2

@@ -1,5 +1,4 @@
-"""Tests of CUDA tensors: the order of work on the device's thread (no device needed), and whole
-operations (marked cuda)."""
+"""Tests of CUDA tensors on a device; test_staged tests the same order of streams with threads."""
 
 import threading
 
@@ -7,85 +6,15 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from slackline.backend._cuda import CudaLane, Deferred
 from slackline.errors import UsageError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning"),
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
 
 
-class Finished:
-    """A transfer that has finished."""
-
-    source = 4
-
-    def done(self):
-        return True
-
-    def wait(self, timeout=None):
-        pass
-
-    def add_done_callback(self, fn):
-        fn(None)
-
-
-class Event:
-    """A stand-in for a CUDA event."""
-
-    def __init__(self):
-        self.happened = threading.Event()
-
-    def synchronize(self):
-        self.happened.wait()
-
-
-def test_the_lane_posts_in_the_order_of_the_calls_each_after_its_event():
-    lane = CudaLane()
-    order = []
-
-    def posting(name):
-        order.append(name)
-        return Finished()
-
-    event = Event()
-    first = lane.post(event, lambda: posting("first"))
-    second = lane.post(None, lambda: posting("second"))
-    assert not first.done()
-    assert not second.done()
-    assert order == []
-    event.happened.set()
-    second.wait()
-    assert order == ["first", "second"]
-    assert first.done()
-    assert first.source == 4
-    lane.close()
-
-
-def test_the_lane_ends_after_what_was_queued():
-    lane = CudaLane()
-    transfers = [lane.post(None, Finished) for _ in range(5)]
-    lane.close()
-    assert all(transfer.done() for transfer in transfers)
-
-
-def test_an_error_in_a_late_post_is_the_transfers_error():
-    deferred = Deferred()
-    seen = []
-    deferred.add_done_callback(seen.append)
-
-    def fail():
-        raise UsageError("no such rank")
-
-    deferred.post(fail)
-    deferred.add_done_callback(seen.append)
-    with pytest.raises(UsageError, match=r"^no such rank$"):
-        deferred.wait()
-    assert deferred.done()
-    assert [str(error) for error in seen] == ["no such rank"] * 2
-
-
-@pytest.mark.cuda
-@needs_cuda
 def test_every_family_of_operations_takes_cuda_tensors(ranks):
     def rank_main(group):
         me = group.rank()
@@ -113,8 +42,6 @@ def test_every_family_of_operations_takes_cuda_tensors(ranks):
         assert result == ([3.0], [1.0] * 3, [[0.0, 2.0], [4.0, 6.0]][rank], [1.5 - rank] * 4)
 
 
-@pytest.mark.cuda
-@needs_cuda
 def test_a_future_of_cuda_tensors_orders_the_streams_of_its_readers(ranks):
     def rank_main(group):
         tensor = torch.full((1 << 22,), float(group.rank()), device="cuda").view(2048, 2048).t()
@@ -125,8 +52,6 @@ def test_a_future_of_cuda_tensors_orders_the_streams_of_its_readers(ranks):
     assert ranks(2, rank_main) == [float(1 << 22)] * 2
 
 
-@pytest.mark.cuda
-@needs_cuda
 @pytest.mark.parametrize("count", [(1 << 20) + 1, (10 << 20) + 3])
 def test_a_tensor_longer_than_a_piece_is_summed_in_pieces_with_the_bits_of_a_short_ones(
     ranks, count
@@ -143,3 +68,36 @@ def test_a_tensor_longer_than_a_piece_is_summed_in_pieces_with_the_bits_of_a_sho
         expected = torch.arange(count) % 1021 * 3
         assert torch.equal(whole, expected)
         assert torch.equal(doubled, 2 * expected.to(torch.float32))
+
+
+def test_a_wait_for_the_network_holds_the_stream_and_not_the_host(ranks):
+    """Rank 1 calls the operation only when the host of rank 0 is past its wait."""
+    past = threading.Event()
+
+    def rank_main(group):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            tensor = torch.full((3,), group.rank() + 1.0, device="cuda")
+            if group.rank() == 1:
+                assert past.wait(60)
+            work = dist.all_reduce(tensor, group=group, async_op=True)
+            work.wait()
+            seen = tensor * 2
+            past.set()
+            found = seen.tolist()
+            return found, work.is_completed()
+
+    assert ranks(2, rank_main) == [([6.0] * 3, True)] * 2
+
+
+def test_an_operation_in_a_captured_graph_is_refused(ranks):
+    def rank_main(group):
+        tensor = torch.ones(3, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            tensor.mul_(2)
+            with pytest.raises(UsageError, match=r"^slackline's operations cannot be captured"):
+                dist.all_reduce(tensor, group=group)
+        dist.all_reduce(tensor, group=group)
+        return tensor.tolist()
+
+    assert ranks(1, rank_main) == [[1.0] * 3]

@@ -1,4 +1,4 @@
-"""Transfers composed of others: all of several, and one with a continuation at its end."""
+"""Transfers made of other transfers: all of several, one with a continuation, one posted later."""
 
 import threading
 import time
@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
+from slackline.errors import TimeoutError
 from slackline.nic import Transfer
 
-__all__ = ["Several", "Then"]
+__all__ = ["AllOf", "Callback", "Continuation", "DeferredTransfer"]
 
 Callback = Callable[[BaseException | None], None]
 
 
-class Several:
+class AllOf:
     """A Transfer that is done when all of `transfers` are.
 
     If some fail, the error is that of the first failed one in the order of `transfers`.
@@ -58,19 +59,19 @@ class Several:
             transfer.add_done_callback(partial(end, index))
 
 
-class Then:
-    """A Transfer that runs `land()` once after `transfer` has succeeded.
+class Continuation:
+    """A Transfer that runs `follow()` once after `transfer` has succeeded.
 
     The function runs in the thread of the transfer's callbacks or in a thread that waits, whichever
-    is first. An error that `land` raises becomes the error of this Transfer.
+    is first. An error that `follow` raises becomes the error of this Transfer.
     """
 
-    def __init__(self, transfer: Transfer, land: Callable[[], None]) -> None:
+    def __init__(self, transfer: Transfer, follow: Callable[[], None]) -> None:
         self._transfer = transfer
-        self._land = land
+        self._follow = follow
         self._ended = False
         self._error: BaseException | None = None
-        self._landing = threading.RLock()
+        self._ending = threading.RLock()
         self._callbacks: list[Callback] = []
         transfer.add_done_callback(self._end)
 
@@ -88,19 +89,19 @@ class Then:
             raise self._error
 
     def add_done_callback(self, fn: Callback, /) -> None:
-        with self._landing:
+        with self._ending:
             if not self._ended:
                 self._callbacks.append(fn)
                 return
         fn(self._error)
 
     def _end(self, error: BaseException | None) -> None:
-        with self._landing:
+        with self._ending:
             if self._ended:
                 return
             if error is None:
                 try:
-                    self._land()
+                    self._follow()
                 except Exception as failure:  # any error must reach the threads that wait
                     error = failure
             self._error = error
@@ -108,3 +109,60 @@ class Then:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(error)
+
+
+class DeferredTransfer:
+    """The Transfer of an operation that another thread will post."""
+
+    def __init__(self) -> None:
+        self._posted = threading.Event()
+        self._transfer: Transfer | None = None
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._callbacks: list[Callback] = []
+
+    @property
+    def source(self) -> int | None:
+        return None if self._transfer is None else self._transfer.source
+
+    def done(self) -> bool:
+        if self._transfer is not None:
+            return self._transfer.done()
+        return self._error is not None
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        begin_ns = time.monotonic_ns()
+        if not self._posted.wait(None if timeout is None else timeout.total_seconds()):
+            raise TimeoutError(f"the wait Timed out after {timeout}; the operation goes on")
+        if self._error is not None:
+            raise self._error
+        assert self._transfer is not None
+        if timeout is not None:
+            spent = timedelta(microseconds=(time.monotonic_ns() - begin_ns) // 1000)
+            timeout = max(timedelta(), timeout - spent)
+        self._transfer.wait(timeout)
+
+    def add_done_callback(self, fn: Callback, /) -> None:
+        with self._lock:
+            if not self._posted.is_set():
+                self._callbacks.append(fn)
+                return
+        self._pass_on(fn)
+
+    def post(self, posting: Callable[[], Transfer]) -> None:
+        """Call `posting`, which posts the operation; an exception becomes the transfer's error."""
+        try:
+            self._transfer = posting()
+        except Exception as error:  # any error must reach the threads that wait
+            self._error = error
+        with self._lock:
+            self._posted.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._pass_on(callback)
+
+    def _pass_on(self, fn: Callback) -> None:
+        if self._transfer is not None:
+            self._transfer.add_done_callback(fn)
+        else:
+            fn(self._error)

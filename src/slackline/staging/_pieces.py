@@ -13,35 +13,21 @@ three stages, not their sum (the asynchronous pipeline of workers in NTT's in-ne
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple
 
 import torch
 
-from slackline.backend._transfers import Several, Then
 from slackline.nic import Transfer
+from slackline.staging._device import Copies, Device, Event
+from slackline.staging._landing import Landing
+from slackline.staging._transfers import AllOf
 
-__all__ = ["PIECE_BYTES", "BlockRing", "Copies", "Piece", "Ready", "pieces_of"]
+__all__ = ["PIECE_BYTES", "BlockRing", "Piece", "pieces_of"]
 
 PIECE_BYTES = 4 << 20
 """The bytes of a piece: enough for copies and network transfers at full rate."""
 _BLOCKS = 8
-
-
-class Ready(Protocol):
-    """The event of a copy's end, such as a CUDA event."""
-
-    def synchronize(self) -> None:
-        """Block, without the GIL, until the copy is done."""
-
-
-class Copies(Protocol):
-    """The asynchronous copies of one operation between host and device, callable on any thread."""
-
-    def to_host(self, host: torch.Tensor, device: torch.Tensor) -> Ready:
-        """Queue a copy of the tensor `device` to the tensor `host`; do not wait."""
-
-    def to_device(self, device: torch.Tensor, host: torch.Tensor) -> Ready:
-        """Queue a copy of the tensor `host` to the tensor `device`; do not wait."""
 
 
 class Piece(NamedTuple):
@@ -56,7 +42,7 @@ class _Block:
         self.memory = memory
         self.free = threading.Event()
         self.free.set()
-        self.back: Ready | None = None
+        self.landing: Landing | None = None
         """The block's latest copy to the device, which may still run, or None."""
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -65,50 +51,49 @@ class _Block:
 
 
 class BlockRing:
-    """A ring of blocks of host memory, used in turn by the operations of one thread.
+    """A ring of blocks of host memory, used in turn by the operations of one thread."""
 
-    `allocate(bytes)` allocates the memory of a block when the block is first needed.
-    """
-
-    def __init__(
-        self,
-        allocate: Callable[[int], torch.Tensor],
-        *,
-        piece_bytes: int = PIECE_BYTES,
-        blocks: int = _BLOCKS,
-    ) -> None:
+    def __init__(self, *, piece_bytes: int = PIECE_BYTES, blocks: int = _BLOCKS) -> None:
+        """Create a ring of at most `blocks` blocks; each is allocated when it is first needed."""
         self.piece_bytes = piece_bytes
-        self._allocate = allocate
         self._blocks: deque[_Block] = deque()
         """All blocks, with the least recently used one first."""
         self._most = blocks
 
     def pass_through(
         self,
-        pieces: Sequence[Piece],
+        device: Device,
         copies: Copies,
+        pieces: Sequence[Piece],
         post: Callable[[torch.Tensor], Transfer],
+        landings: list[Landing],
     ) -> Transfer:
         """Post the transfers of all pieces, in order; return one Transfer of them all.
 
         `post` starts the transfer of a piece that lies in host memory. The call blocks until the
-        last piece is posted. The Transfer is done when the copies of all results to the device are
-        queued.
+        last piece is posted. The copies of the results to the device are appended to `landings`,
+        and launched when the pieces' transfers end.
         """
         transfers: list[Transfer] = []
-        copied: deque[tuple[_Block, torch.Tensor, Piece, Ready]] = deque()
+        copied: deque[tuple[_Block, torch.Tensor, Piece, Event]] = deque()
 
         def post_oldest() -> None:
             block, host, piece, ready = copied.popleft()
             ready.synchronize()
-            transfers.append(_follow(block, post(host), copies, piece, host))
+            transfer = post(host)
+            transfers.append(transfer)
+            landings.append(_land(device, copies, block, piece, host))
+            transfer.add_done_callback(partial(_end, device, block, landings[-1]))
 
         try:
             for piece in pieces:
-                while (block := self._take(wait=not copied)) is None:
+                while (block := self._take(device, wait=not copied)) is None:
                     post_oldest()
                 host = block.like(piece.source)
-                copied.append((block, host, piece, copies.to_host(host, piece.source)))
+                ready = copies.to_host(
+                    partial(host.copy_, piece.source, non_blocking=True), [piece.source]
+                )
+                copied.append((block, host, piece, ready))
             while copied:
                 post_oldest()
         except BaseException:
@@ -116,21 +101,21 @@ class BlockRing:
             # may still run. So the ring drops all blocks, and later operations allocate new ones.
             self._blocks.clear()
             raise
-        return Several(transfers)
+        return AllOf(transfers)
 
-    def _take(self, *, wait: bool) -> _Block | None:
+    def _take(self, device: Device, *, wait: bool) -> _Block | None:
         """Return the ring's next memory block; None if it is in use and `wait` is false."""
         if len(self._blocks) < self._most and not (self._blocks and self._blocks[0].free.is_set()):
-            block = _Block(self._allocate(self.piece_bytes))
+            block = _Block(device.allocate(self.piece_bytes))
         else:
             block = self._blocks[0]
             if not block.free.is_set() and not wait:
                 return None
             block.free.wait()  # This wait ends, since every transfer has a timeout.
             self._blocks.popleft()
-        if block.back is not None:
-            block.back.synchronize()
-        block.back = None
+        if block.landing is not None and block.landing.event is not None:
+            block.landing.event.synchronize()
+        block.landing = None
         block.free.clear()
         self._blocks.append(block)
         return block
@@ -145,17 +130,25 @@ def pieces_of(source: torch.Tensor, target: torch.Tensor, piece_bytes: int) -> l
     ]
 
 
-def _follow(
-    block: _Block, transfer: Transfer, copies: Copies, piece: Piece, host: torch.Tensor
-) -> Transfer:
-    """Return a Transfer that queues the copy of a result to the device after `transfer`.
+def _land(
+    device: Device, copies: Copies, block: _Block, piece: Piece, host: torch.Tensor
+) -> Landing:
+    """Return the copy of a piece's result to the device, still to be launched."""
+    copy = partial(piece.target.copy_, host, non_blocking=True)
+    block.landing = Landing(device, copies, copy, [piece.target], [host])
+    return block.landing
 
-    The memory block is then free for another piece, also after an error.
-    """
 
-    def land() -> None:
-        block.back = copies.to_device(piece.target, host)
+def _end(device: Device, block: _Block, landing: Landing, error: BaseException | None) -> None:
+    """Have a piece's result copied to the device; then the block is free for another piece."""
+    if landing.ended(error):
+        device.run_later(partial(_launch, block, landing))
+    else:
+        block.free.set()
 
-    landed = Then(transfer, land)
-    landed.add_done_callback(lambda error: block.free.set())
-    return landed
+
+def _launch(block: _Block, landing: Landing) -> None:
+    try:
+        landing.launch()
+    finally:
+        block.free.set()

@@ -1,0 +1,170 @@
+"""The staged operations of a group: queues that post them, and errors that came late."""
+
+import logging
+import threading
+from collections.abc import Callable
+from enum import Enum, auto
+from functools import partial
+
+import torch
+
+from slackline.errors import ClosedError
+from slackline.nic import Transfer
+from slackline.staging import (
+    PIECE_BYTES,
+    BlockRing,
+    Device,
+    DeviceBuffers,
+    Event,
+    Landing,
+    PostingQueue,
+    StagedTransfer,
+    flat,
+    is_plain,
+    pieces_of,
+)
+
+__all__ = ["GroupStaging", "Order"]
+
+_log = logging.getLogger("slackline.backend")
+
+
+class Order(Enum):
+    """The order in which an operation is posted, relative to the group's other operations."""
+
+    COLLECTIVE = auto()
+    """After all earlier collectives, since ranks match collectives by the order of the calls."""
+    SEND = auto()
+    """After all earlier sends, but independently of collectives, which may wait for the network."""
+    RECEIVE = auto()
+    """Within the call, since a receive has no data that must first reach host memory."""
+
+
+class GroupStaging:
+    """The staged operations of one group, which exist from its first operation on a device on.
+
+    From then on, two threads post the group's collectives and its sends, also those on CPU tensors,
+    each kind in the order of the calls.
+    """
+
+    def __init__(self) -> None:
+        self._collectives = PostingQueue("slackline-collectives")
+        self._sends = PostingQueue("slackline-sends")
+        self._blocks = BlockRing()
+        self._lock = threading.Lock()
+        self._running: set[StagedTransfer] = set()
+        self._failed: list[StagedTransfer] = []
+        self._closed = False
+        self._told = False
+        """True once an error of a staged operation has been raised."""
+
+    def post(self, order: Order, ready: Event | None, posting: Callable[[], Transfer]) -> Transfer:
+        """Post an operation in its order, once `ready` has happened; return its Transfer.
+
+        Blocks for nothing but the posting of a receive.
+        """
+        if order is Order.RECEIVE:
+            return posting()
+        queue = self._collectives if order is Order.COLLECTIVE else self._sends
+        return queue.post(ready, posting)
+
+    def follow(self, buffers: DeviceBuffers, transfer: Transfer) -> StagedTransfer:
+        """Return the Transfer of a posted operation on device tensors."""
+        return self._running_with(buffers.staged(transfer, self._failed.append))
+
+    def post_in_pieces(
+        self,
+        device: Device,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        post: Callable[[torch.Tensor], Transfer],
+    ) -> StagedTransfer:
+        """Post a collective on the pieces of a long tensor; return one Transfer without blocking.
+
+        `post` starts the transfer of a piece in host memory, and the result replaces the piece
+        there. `source` has no gaps; `target` has the same elements.
+        """
+        copies = device.copies()
+        landings: list[Landing] = []
+        dense = flat(target) if is_plain(target) else flat(source)
+        pieces = pieces_of(flat(source), dense, PIECE_BYTES)
+
+        def posting() -> Transfer:
+            try:
+                transfer = self._blocks.pass_through(device, copies, pieces, post, landings)
+                if not is_plain(target):
+                    home = partial(_copy, target, dense)
+                    landings.append(
+                        Landing(device, copies, home, [target, dense], after=list(landings))
+                    )
+                return transfer
+            finally:
+                device.departures.end()
+
+        device.departures.begin()
+        transfer = self._collectives.post(None, posting)
+        return self._running_with(
+            StagedTransfer(device, transfer, landings, self._failed.append, pieces)
+        )
+
+    def admit(self) -> None:
+        """Raise ClosedError if the group has ended, or the error that `check` raises."""
+        if self._closed:
+            raise ClosedError("the process group has ended")
+        self.check()
+
+    def check(self) -> None:
+        """Raise the error of an operation that failed after `order`, and was not raised yet."""
+        while self._failed:
+            failed = self._failed.pop(0)
+            if failed.told:
+                self._told = True
+            elif failed.error is not None:
+                failed.told = self._told = True
+                raise failed.error
+
+    def settle(self) -> None:
+        """Block until all staged operations have ended; raise the error of one that failed late."""
+        self._await_all()
+        self.check()
+
+    def end(self) -> None:
+        """Settle the operations of a closed group; raise an error only if none was raised before.
+
+        A program that ends a group because of an error must be able to end it. So further errors
+        are only logged.
+        """
+        self._await_all()
+        if not self._told:
+            self.check()
+        for failed in self._failed:
+            if not failed.told:
+                _log.error("an operation failed after a stream had begun to wait: %s", failed.error)
+
+    def close(self) -> None:
+        """Post all queued operations and end the threads; block until the threads have ended."""
+        self._closed = True
+        self._collectives.close()
+        self._sends.close()
+
+    def _await_all(self) -> None:
+        with self._lock:
+            running = list(self._running)
+        for transfer in running:
+            transfer.settle()
+
+    def _running_with(self, transfer: StagedTransfer) -> StagedTransfer:
+        with self._lock:
+            self._running.add(transfer)
+
+        def end(error: BaseException | None) -> None:
+            with self._lock:
+                self._running.discard(transfer)
+
+        transfer.add_done_callback(end)
+        return transfer
+
+
+def _copy(target: torch.Tensor, dense: torch.Tensor) -> None:
+    with torch.no_grad():
+        target.copy_(dense.view(target.shape))

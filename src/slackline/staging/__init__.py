@@ -1,0 +1,47 @@
+"""Host memory between an operation's tensors and the NIC engine.
+
+_buffers        the host memory of one operation: the tensors' own, or copies of device tensors
+_device         the interface of an accelerator: copies, events, gates
+_cuda           its implementation on CUDA, with gates in _stream_memory
+_landing        the copies of results to the device, launched before or after the data arrive
+_pieces         long tensors, in pieces through a ring of blocks
+_posting_queue  a thread that posts operations whose data is first copied to the host (_worker)
+_transfers      transfers made of other transfers
+"""
+
+from slackline.staging._buffers import Buffers, DeviceBuffers, HostBuffers, flat, is_plain
+from slackline.staging._cuda import device_of
+from slackline.staging._device import Copies, Departures, Device, Event, Gate
+from slackline.staging._landing import Landing, StagedTransfer
+from slackline.staging._pieces import PIECE_BYTES, BlockRing, Piece, pieces_of
+from slackline.staging._posting_queue import PostingQueue
+from slackline.staging._torch import new_event
+from slackline.staging._transfers import AllOf, Callback, Continuation, DeferredTransfer
+from slackline.staging._worker import Worker
+
+__all__ = [
+    "PIECE_BYTES",
+    "AllOf",
+    "BlockRing",
+    "Buffers",
+    "Callback",
+    "Continuation",
+    "Copies",
+    "DeferredTransfer",
+    "Departures",
+    "Device",
+    "DeviceBuffers",
+    "Event",
+    "Gate",
+    "HostBuffers",
+    "Landing",
+    "Piece",
+    "PostingQueue",
+    "StagedTransfer",
+    "Worker",
+    "device_of",
+    "flat",
+    "is_plain",
+    "new_event",
+    "pieces_of",
+]

@@ -1,0 +1,138 @@
+"""The interface of an accelerator whose tensors are staged: its streams, events, copies, memory.
+
+    caller's stream  ──record───────────────────────────────── wait ──
+    copies out           └─ wait ─ copy to host ─ event
+    copies back                                  gate ─ copy to device ─ event
+
+A gate is a point in a stream that the host opens. With a gate, copies back are launched before
+their data has arrived, and so the caller's stream can wait for the data while the host goes on.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+from torch.futures import Future
+
+__all__ = ["Copies", "Departures", "Device", "Event", "Gate"]
+
+
+class Event(Protocol):
+    """A point in a stream: the end of all work that was launched on the stream before it."""
+
+    def synchronize(self) -> None:
+        """Block, without the GIL, until the event has happened."""
+
+    def done(self) -> bool:
+        """Return whether the event has happened."""
+
+
+class Gate(Protocol):
+    """A point in a stream at which the device waits until the host opens the gate."""
+
+    def open(self) -> None:
+        """Let the stream go on; a plain store to memory, which never blocks."""
+
+
+class Copies(Protocol):
+    """The copies of one operation between host and device, callable on any thread.
+
+    All copies follow the work that the caller had launched when the object was made.
+    """
+
+    def to_host(self, copy: Callable[[], object], tensors: Sequence[torch.Tensor]) -> Event:
+        """Launch `copy()`, which reads the device's `tensors`; return the event of its end."""
+
+    def to_device(
+        self,
+        copy: Callable[[], object],
+        tensors: Sequence[torch.Tensor],
+        *,
+        gate: Gate | None = None,
+        after: Sequence[Event] = (),
+    ) -> Event:
+        """Launch `copy()`, which writes the device's `tensors`; return the event of its end.
+
+        The copy waits for `gate` and for the events `after`.
+        """
+
+
+class Device(Protocol):
+    """An accelerator, and the streams on which operations of the engine copy its tensors."""
+
+    device: torch.device
+    departures: "Departures"
+
+    def copies(self) -> Copies:
+        """Return the copies of an operation that the caller posts now, on its current stream.
+
+        Raises UsageError while the stream is captured in a graph.
+        """
+
+    def bring(self, hosts: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Event]:
+        """Copy host tensors to new tensors of the device; return these and the event of the end.
+
+        The copies wait for no work that was launched before, and the caller's stream does not yet
+        wait for them: see `follow`.
+        """
+
+    def allocate(self, nbytes: int) -> torch.Tensor:
+        """Return `nbytes` bytes of host memory that the device copies from and to by itself."""
+
+    def gate(self) -> Gate:
+        """Return a closed gate."""
+
+    def follow(self, event: Event) -> None:
+        """Make the caller's current stream wait for the event. The host does not wait."""
+
+    def run_later(self, function: Callable[[], None]) -> None:
+        """Have a thread of the device call `function`, in the order of the calls.
+
+        The thread that learns of the end of transfers must only open gates. A launch may block it
+        while another thread waits, in a call of the driver, for one of these gates.
+        """
+
+    def future(self) -> Future[Any]:
+        """Return a torch Future whose value may be tensors of the device."""
+
+    def completing(self, events: Iterable[Event]) -> AbstractContextManager[object]:
+        """Return a context in which the current stream follows the events.
+
+        A torch Future that is completed in this context makes its readers' streams wait for them.
+        """
+
+
+class Departures:
+    """The number of operations whose copies to the host are not all launched yet.
+
+    A driver may run streams one after the other, in the order of the launches, if they share a
+    hardware queue. A closed gate would then hold back each copy that is launched after the gate. So
+    no gate is placed while copies of earlier operations are still to be launched.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._left = 0
+
+    def begin(self) -> None:
+        """Count an operation that another thread will copy to the host."""
+        with self._changed:
+            self._left += 1
+
+    def end(self) -> None:
+        """Record that all copies to the host of a counted operation are launched."""
+        with self._changed:
+            self._left -= 1
+            self._changed.notify_all()
+
+    def notify(self) -> None:
+        """Have waiting threads evaluate their condition `ended` again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_unless(self, ended: Callable[[], bool]) -> None:
+        """Block until no counted operation is left, or until `ended()` is true."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._left or ended())

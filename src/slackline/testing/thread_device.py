@@ -1,0 +1,206 @@
+"""An accelerator made of threads, for tests of staging on machines without an accelerator.
+
+Tensors lie in the CPU's memory. Each stream is a thread that runs the launched functions in order,
+later than the launch, so that a missing wait shows as a wrong result.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch.futures import Future
+
+from slackline.staging import Departures, Event, Gate, Worker
+
+__all__ = ["ThreadDevice", "ThreadEvent", "ThreadStream"]
+
+
+class ThreadEvent:
+    """A point in a ThreadStream, or in no stream yet."""
+
+    def __init__(self) -> None:
+        self._happened = threading.Event()
+        self._error: BaseException | None = None
+
+    def happen(self, error: BaseException | None = None) -> None:
+        """Wake up all waiting threads; with an error, `synchronize` raises it."""
+        self._error = error
+        self._happened.set()
+
+    def synchronize(self) -> None:
+        """Block until the event has happened; raise the error that it carries."""
+        self._happened.wait()
+        if self._error is not None:
+            raise self._error
+
+    def done(self) -> bool:
+        """Return whether the event has happened."""
+        return self._happened.is_set()
+
+
+class _ThreadGate:
+    def __init__(self) -> None:
+        self._opened = threading.Event()
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def hold(self) -> None:
+        self._opened.wait()
+
+
+class ThreadStream:
+    """A thread that runs functions in the order of their launches."""
+
+    def __init__(self, name: str) -> None:
+        self._worker = Worker(name)
+
+    def launch(self, function: Callable[[], object]) -> ThreadEvent:
+        """Queue a function; return the event of its end, which carries the function's error."""
+        event = ThreadEvent()
+
+        def run() -> None:
+            try:
+                function()
+            except Exception as error:  # any error must reach the threads that wait
+                event.happen(error)
+            else:
+                event.happen()
+
+        self._worker.run(run)
+        return event
+
+    def close(self) -> None:
+        """Run everything that was launched, and end the thread."""
+        self._worker.close()
+
+
+class _ThreadCopies:
+    def __init__(
+        self, before: ThreadEvent, out: ThreadStream, back: ThreadStream, landing: ThreadStream
+    ) -> None:
+        self._before = before
+        self._out, self._back, self._landing = out, back, landing
+
+    def to_host(self, copy: Callable[[], object], tensors: Sequence[torch.Tensor]) -> ThreadEvent:
+        self._out.launch(self._before.synchronize)
+        return self._out.launch(copy)
+
+    def to_device(
+        self,
+        copy: Callable[[], object],
+        tensors: Sequence[torch.Tensor],
+        *,
+        gate: Gate | None = None,
+        after: Sequence[Event] = (),
+    ) -> ThreadEvent:
+        stream = self._back if gate is not None or after else self._landing
+        stream.launch(self._before.synchronize)
+        for event in after:
+            stream.launch(event.synchronize)
+        if gate is not None:
+            assert isinstance(gate, _ThreadGate)
+            stream.launch(gate.hold)
+        return stream.launch(copy)
+
+
+class ThreadDevice:
+    """An implementation of slackline.staging.Device by threads; its tensors are CPU tensors.
+
+    `current` is the calling thread's stream. A computation on the device is a function that is
+    launched on a stream. Close the device at the end, outside all streams.
+    """
+
+    def __init__(self) -> None:
+        self.device = torch.device("cpu")
+        self.departures = Departures()
+        self._lock = threading.Lock()
+        self._streams: list[ThreadStream] = []
+        self._beside: dict[ThreadStream, tuple[ThreadStream, ThreadStream]] = {}
+        self._own = threading.local()
+        self.landing = self.new_stream()
+        """The stream of the copies to the device that wait for nothing but earlier work."""
+        self._worker = Worker("landing")
+
+    def new_stream(self) -> ThreadStream:
+        """Return another stream."""
+        with self._lock:
+            self._streams.append(ThreadStream(f"stream-{len(self._streams)}"))
+            return self._streams[-1]
+
+    @property
+    def current(self) -> ThreadStream:
+        """The current stream of the calling thread, which at first is a stream of its own."""
+        if not hasattr(self._own, "stream"):
+            self._own.stream = self.new_stream()
+        stream: ThreadStream = self._own.stream
+        return stream
+
+    @contextmanager
+    def on(self, stream: ThreadStream) -> Iterator[None]:
+        """Make `stream` the calling thread's current one within the context."""
+        before, self._own.stream = self.current, stream
+        try:
+            yield
+        finally:
+            self._own.stream = before
+
+    def copies(self) -> _ThreadCopies:
+        """Return the copies of an operation that the caller posts now, on its current stream."""
+        current = self.current
+        if current not in self._beside:
+            self._beside[current] = self.new_stream(), self.new_stream()
+        out, back = self._beside[current]
+        return _ThreadCopies(current.launch(_nothing), out, back, self.landing)
+
+    def bring(self, hosts: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], ThreadEvent]:
+        """Copy host tensors to new tensors of the device, on the landing stream."""
+        found = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype) for each in hosts]
+
+        def copy() -> None:
+            for tensor, host in zip(found, hosts, strict=True):
+                tensor.copy_(host)
+
+        return found, self.landing.launch(copy)
+
+    def allocate(self, nbytes: int) -> torch.Tensor:
+        """Return `nbytes` bytes of host memory."""
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+    def gate(self) -> _ThreadGate:
+        """Return a closed gate."""
+        return _ThreadGate()
+
+    def follow(self, event: Event) -> None:
+        """Make the caller's current stream wait for the event."""
+        self.current.launch(event.synchronize)
+
+    def run_later(self, function: Callable[[], None]) -> None:
+        """Have the device's thread call `function`, in the order of the calls."""
+        self._worker.run(function)
+
+    def future(self) -> Future[Any]:
+        """Return a torch Future whose value may be tensors of the device."""
+        return Future()
+
+    def completing(self, events: Iterable[Event]) -> AbstractContextManager[object]:
+        """Block until the events have happened, since a Future of CPU tensors orders no streams."""
+        for event in events:
+            event.synchronize()
+        return nullcontext()
+
+    def synchronize(self) -> None:
+        """Block until everything that was launched on the calling thread's stream is done."""
+        self.current.launch(_nothing).synchronize()
+
+    def close(self) -> None:
+        """Run everything that was launched, and end all threads."""
+        self._worker.close()
+        for stream in self._streams:
+            stream.close()
+
+
+def _nothing() -> None:
+    pass
