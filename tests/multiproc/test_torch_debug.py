@@ -1,0 +1,69 @@
+"""Tests of jobs under TORCH_DISTRIBUTED_DEBUG=DETAIL, between processes on the real engine."""
+
+import pytest
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from slackline.backend import SlacklineGroup
+from slackline.errors import MismatchError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+
+
+class Forked(nn.Module):
+    """A model with a part that the forward leaves out on request."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, x, *, whole):
+        return self.used(x) + self.unused(x) if whole else self.used(x)
+
+
+def in_detail(rank, size, path):
+    dist.set_debug_level_from_env()
+    assert dist.get_debug_level() == dist.DebugLevel.DETAIL
+    dist.init_process_group("slackline", init_method=f"file://{path}", rank=rank, world_size=size)
+    # torch wraps no group that a backend made in Python. So slackline itself compares the calls.
+    assert type(dist.group.WORLD) is SlacklineGroup
+    for later in (False, True):
+        tensor = torch.arange(1000.0) * (rank + 1)
+        work = dist.all_reduce(tensor, async_op=later)
+        if work is not None:
+            work.wait()
+        assert torch.equal(tensor, torch.arange(1000.0) * 3)
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": other} for other in range(size)]
+    pair = dist.new_group([0, 1])
+    if rank == 0:
+        dist.send(torch.full((3,), 5.0), 1, group=pair)
+    else:
+        received = torch.empty(3)
+        dist.recv(received, 0, group=pair)
+        assert received.tolist() == [5.0] * 3
+    dist.barrier(group=pair)
+
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Forked())
+    model(torch.full((4, 3), rank + 1.0), whole=True).sum().backward()
+    assert model.module.used.weight.grad.tolist() == [[6.0] * 3] * 2
+    model(torch.ones(4, 3), whole=False).sum().backward()
+    with pytest.raises(RuntimeError) as caught:
+        model(torch.ones(4, 3), whole=False)
+    assert "Parameters which did not receive grad for rank" in str(caught.value)
+    assert all(name in str(caught.value) for name in ("unused.weight", "unused.bias"))
+
+    with pytest.raises(MismatchError) as mismatch:
+        dist.all_reduce(torch.ones(3 + rank))
+    dist.destroy_process_group()
+    return str(mismatch.value)
+
+
+def test_a_job_in_the_debug_level_detail_works_and_reports_different_calls(job):
+    answers = job(2, in_detail, bare=True, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+    for answer in answers:
+        assert "all_reduce" in answer
