@@ -165,7 +165,8 @@ class Transport:
     def close(self) -> None:
         """Post all queued sends and free the message buffers; no messages may follow.
 
-        Raises the error of a send that has failed, unless a call of `send` has raised it.
+        The buffer of a send that still runs is kept, at most as long as the group object. Raises
+        the error of a send that has failed, unless a call of `send` has raised it.
         """
         try:
             self._lane.close()
