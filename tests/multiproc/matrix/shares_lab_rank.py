@@ -33,7 +33,7 @@ def reduce(group: NativeGroup) -> None:
 
 def main(rank: int, size: int, folder: str) -> None:
     nic = NativeNic(NicOptions(rails=("tcp",), arena_bytes=64 << 20))
-    group = nic.open_group(FolderStore(Path(folder)), rank, size, timeout=TIMEOUT)
+    group = nic.open_group(FolderStore(Path(folder), TIMEOUT), rank, size, timeout=TIMEOUT)
     answers = os.fdopen(os.dup(1), "w")
     print("{}", file=answers, flush=True)
     for line in sys.stdin:

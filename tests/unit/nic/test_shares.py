@@ -1,7 +1,7 @@
 """Tests of all_reduces with shares: on the engine with given weights, and as the ranks agree."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -23,6 +23,16 @@ MESH = NicOptions(plan="mesh", order="rank", rails=("tcp",), arena_bytes=ARENA)
 LIMIT_NS = 20 * 10**9
 TYPES = {DType.FLOAT32: np.float32, DType.FLOAT64: np.float64, DType.FLOAT16: np.float16}
 WEIGHTS = [(1, 1, 1), (5, 0, 3), (0, 0, 9), (21846, 21845, 21845), (1, 65534, 1)]
+
+
+BUFFERS: list[Any] = []
+"""The arrays under reduction: an engine may read them until its group is closed."""
+
+
+@pytest.fixture(autouse=True)
+def buffers_outlive_groups() -> Iterator[None]:
+    yield
+    BUFFERS.clear()
 
 
 def inputs(rank: int, count: int, dtype: DType) -> Any:
@@ -50,6 +60,7 @@ def post(
     name: str = "mesh",
 ) -> _native.Job:
     """Post an all_reduce in place that has not ended when the call returns."""
+    BUFFERS.append(data)
     at = data.ctypes.data
     job = native(group).run(
         program(group, name),
@@ -253,6 +264,7 @@ def slow_port(rank: int, ranks: int, rate: str) -> str:
 
 
 def in_place(group: Group, data: Any, tag: int | None) -> None:
+    BUFFERS.append(data)
     at = data.ctypes.data
     group.all_reduce(
         at, at, data.size, DType.FLOAT32, ReduceOp.SUM, tag=tag, blocking=tag is None
@@ -318,6 +330,7 @@ def test_an_abort_between_slices_ends_a_long_operation_on_every_rank() -> None:
             group.abort("enough")
             return None
         data = np.ones(20 << 18, np.float32)
+        BUFFERS.append(data)
         at = data.ctypes.data
         transfer = group.all_reduce(at, at, data.size, DType.FLOAT32, ReduceOp.SUM)
         posted.wait()
@@ -341,6 +354,7 @@ def test_ranks_that_disagree_on_the_length_all_learn_it_and_go_on_with_other_ope
     def body(group: Group) -> tuple[str, str, float]:
         count = (20 if group.rank == 1 else 24) << 18
         data = np.ones(count, np.float32)
+        BUFFERS.append(data)
         at = data.ctypes.data
         transfer = group.all_reduce(at, at, count, DType.FLOAT32, ReduceOp.SUM)
         with pytest.raises(SlacklineError) as error:
