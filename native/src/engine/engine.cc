@@ -152,7 +152,8 @@ bool Engine::wait(Job& job, std::int64_t timeout_ns) {
 std::vector<std::shared_ptr<Job>> Engine::open_in(const Group& group) const {
   std::vector<std::shared_ptr<Job>> open;
   const auto note = [&](const std::shared_ptr<Job>& job) {
-    if (job->group.get() == &group) open.push_back(job);
+    // A failed operation may still stand in a queue that progress() empties later.
+    if (job->group.get() == &group && !job->finished()) open.push_back(job);
   };
   for (const auto& [key, job] : jobs_) note(job);
   for (const auto& job : any_source_) note(job);

@@ -1,6 +1,7 @@
 """Tests of all_reduces with shares: on the engine with given weights, and as the ranks agree."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, cast
@@ -363,6 +364,10 @@ def test_ranks_that_disagree_on_the_length_all_learn_it_and_go_on_with_other_ope
         in_place(group, short, None)
         with pytest.raises(SlacklineError) as again:
             in_place(group, np.ones(20 << 18, np.float32), None)
+        # Nothing is outstanding, so closing must not wait for its limit.
+        begun = time.monotonic()
+        group.close(timedelta(seconds=60))
+        assert time.monotonic() - begun < 30
         return type(error.value).__name__, type(again.value).__name__, float(short[0])
 
     options = NicOptions(
