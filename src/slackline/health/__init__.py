@@ -20,7 +20,7 @@ The package reads no clock, starts no thread and does no I/O: the same samples a
 verdicts. Times are integer nanoseconds, and the caller passes the time of each sample.
 """
 
-from slackline.health._balance import Balance, Traffic, port_rates, rebalance
+from slackline.health._balance import Balance, Traffic, observe, port_rates, rebalance
 from slackline.health._board import Board
 from slackline.health._late import LateRank, Side, late_ranks
 from slackline.health._ledger import Episode, Ledger
@@ -48,5 +48,6 @@ __all__ = [
     "judge",
     "late_ranks",
     "port_rates",
+    "observe",
     "rebalance",
 ]

@@ -2,6 +2,7 @@
 
 port_rates    the rate of each rank's port, from the bytes and busy times of its links
 rebalance     (state, rates) -> (state, reason): new shares where they save enough time
+observe       (state, traffic) -> (state, reason): both, once traffic has told enough
 
 Every rank makes the same decisions, since it has the figures of all ranks and no clock is involved.
 """
@@ -12,7 +13,7 @@ from fractions import Fraction
 
 from slackline.plan.collective import WHOLE, equal_shares, port_time, shares
 
-__all__ = ["Balance", "Traffic", "port_rates", "rebalance"]
+__all__ = ["Balance", "Traffic", "observe", "port_rates", "rebalance"]
 
 _SECOND_NS = 10**9
 _LEAST_BUSY_NS = 5_000_000
@@ -30,6 +31,12 @@ more. Its traffic then does not tell that it is well again.
 """
 _TRIAL_RATE = Fraction(3, 2)
 """The factor by which a trial raises the rate of the port with the smallest share."""
+_STALE_ROUNDS = 2
+"""The rounds after a decision whose traffic is not judged.
+
+A decision of slice k holds from slice k + 2 on. The round of slice k + 1 has only traffic of the
+earlier shares, and that of slice k + 2 has some.
+"""
 _NUMBERS = 15
 """The largest number of shares in a frame's header; larger ones begin again at 1."""
 
@@ -57,6 +64,10 @@ class Balance:
     """The rates of the round before, if they were known."""
     rounds: int = 0
     """The number of rounds with known rates since the last change."""
+    stale: int = 0
+    """The number of rounds to come whose traffic is not judged."""
+    pending: tuple[tuple[Traffic, ...], ...] | None = None
+    """The traffic since the last round that was judged; None if there was none."""
 
 
 def port_rates(traffic: Sequence[Sequence[Traffic]]) -> tuple[int, ...] | None:
@@ -127,7 +138,35 @@ def rebalance(balance: Balance, rates: tuple[int, ...] | None) -> tuple[Balance,
     else:
         return known, None
     number = balance.number % _NUMBERS + 1
-    return replace(balance, weights=chosen, number=number, last=None, rounds=0), reason
+    changed = replace(
+        balance, weights=chosen, number=number, last=None, rounds=0, stale=_STALE_ROUNDS
+    )
+    return changed, reason
+
+
+def observe(
+    balance: Balance, traffic: Sequence[Sequence[Traffic]], least_bytes: int
+) -> tuple[Balance, str | None]:
+    """Return the state after a slice with this traffic, and the reason for new shares or None.
+
+    Slices often end together, so the traffic between two ends may be that of a moment. Traffic is
+    therefore added up until every port has sent and received `least_bytes`.
+    """
+    if balance.stale:
+        return replace(balance, stale=balance.stale - 1), None
+    whole = tuple(map(tuple, traffic))
+    if balance.pending is not None:
+        whole = tuple(
+            tuple(map(_sum, row, more)) for row, more in zip(balance.pending, whole, strict=True)
+        )
+    carried = [sum(link.nbytes for link in row) for row in (*whole, *zip(*whole, strict=True))]
+    if min(carried) < least_bytes:
+        return replace(balance, pending=whole), None
+    return rebalance(replace(balance, pending=None), port_rates(whole))
+
+
+def _sum(one: Traffic, other: Traffic) -> Traffic:
+    return Traffic(nbytes=one.nbytes + other.nbytes, busy_ns=one.busy_ns + other.busy_ns)
 
 
 def _rate(links: Sequence[Traffic], judged: Sequence[Traffic]) -> int:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import slackline._native as _native
 from slackline.errors import ClosedError
-from slackline.health import Balance, Traffic, port_rates, rebalance
+from slackline.health import Balance, Traffic, observe
 from slackline.nic._chunks import own_to_each
 from slackline.nic._failures import FailureTuple, to_error
 from slackline.nic._interface import Transfer
@@ -322,7 +322,9 @@ class Sharing:
             self._fail(series, exchange.failure)
             return
         shares = self._shares(series, number)
-        series.balance, reason = rebalance(series.balance, port_rates(self._table(exchange)))
+        series.balance, reason = observe(
+            series.balance, self._table(exchange), self._slice_bytes // 2
+        )
         if reason is not None:
             where = "" if tag == _UNTAGGED else f" with tag {tag}"
             _log.info("all_reduce%s, from slice %d on: %s", where, number, reason)

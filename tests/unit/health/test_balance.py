@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackline.health import Balance, Traffic, port_rates, rebalance
+from slackline.health import Balance, Traffic, observe, port_rates, rebalance
 from slackline.plan.collective import WHOLE, equal_shares, port_time, shares
 
 SLICE = 8 << 20
@@ -27,6 +27,34 @@ def traffic(rates: Sequence[int], weights: Sequence[int]) -> list[list[Traffic]]
         ]
         for i in range(ranks)
     ]
+
+
+def ring_traffic(rates: Sequence[int]) -> list[list[Traffic]]:
+    """Return the traffic of a slice in a ring: each link is as busy as the slower of its ports."""
+    ranks = len(rates)
+    table = [[Traffic(nbytes=0, busy_ns=0)] * ranks for _ in range(ranks)]
+    for i in range(ranks):
+        after = (i + 1) % ranks
+        nbytes = 2 * SLICE * (ranks - 1) // ranks
+        busy_ns = round(1e9 * nbytes / min(rates[i], rates[after]))
+        table[i][after] = Traffic(nbytes=nbytes, busy_ns=busy_ns)
+    return table
+
+
+def lagging(slices: int, rates: Sequence[int], balance: Balance) -> tuple[Balance, list[str]]:
+    """Return the state and all reasons after a series, in which decisions hold two slices later."""
+    plans = [balance, balance]
+    reasons = []
+    for _ in range(slices):
+        plan = plans.pop(0)
+        if plan.weights is None and not plan.mesh:
+            table = ring_traffic(rates)
+        else:
+            table = traffic(rates, plan.weights or equal_shares(len(rates)))
+        balance, reason = observe(balance, table, SLICE // 2)
+        plans.append(balance)
+        reasons += [] if reason is None else [reason]
+    return balance, reasons
 
 
 def after(rounds: int, rates: Sequence[int], balance: Balance) -> Balance:
@@ -74,7 +102,7 @@ def test_new_shares_come_with_a_number_and_a_reason() -> None:
     balance, reason = rebalance(Balance(mesh=True), rates)
     assert reason is None
     balance, reason = rebalance(balance, rates)
-    assert balance == Balance(weights=(21846, 21845, 21845, 0), mesh=True, number=1)
+    assert (balance.weights, balance.number) == ((21846, 21845, 21845, 0), 1)
     assert reason == (
         "the shares are 33.3, 33.3, 33.3, 0.0 %, since the ports carry 40, 40, 40, 20 MB/s: "
         "33% less time than with 25.0, 25.0, 25.0, 25.0 %"
@@ -92,6 +120,47 @@ def test_another_plan_is_first_replaced_by_a_mesh_with_equal_shares() -> None:
     )
     balance = after(2, rates, balance)
     assert (balance.weights, balance.number) == (shares(rates), 2)
+
+
+def test_the_last_slices_of_the_earlier_shares_are_not_judged() -> None:
+    slow, other = [10**8, 10**8, 10**8, 5 * 10**7], [10**8, 5 * 10**7, 10**8, 10**8]
+    balance, reasons = lagging(2, slow, Balance(mesh=True))
+    assert len(reasons) == 1
+    # Traffic that would change the shares, were it not of slices that began before the decision.
+    for _ in range(2):
+        balance, reason = observe(balance, traffic(other, equal_shares(4)), SLICE // 2)
+        assert (balance.last, reason) == (None, None)
+    balance, reasons = lagging(8, slow, balance)
+    assert (balance.weights, reasons) == (shares(slow), [])
+
+
+@pytest.mark.parametrize("slow", range(4))
+def test_a_ring_over_uneven_ports_becomes_a_mesh_with_the_shares_of_its_ports(slow: int) -> None:
+    rates = [4 * 10**7] * 4
+    rates[slow] = 2 * 10**7
+    balance, reasons = lagging(12, rates, Balance(mesh=False))
+    assert balance.weights == shares(rates)
+    assert len(reasons) == 2
+    assert reasons[1].endswith("33% less time than with 25.0, 25.0, 25.0, 25.0 %")
+
+
+def test_traffic_is_judged_once_every_port_has_carried_enough() -> None:
+    even, uneven = [10**8] * 4, [10**8, 10**8, 10**8, 2 * 10**7]
+    part = [
+        [Traffic(nbytes=link.nbytes // 4, busy_ns=link.busy_ns // 4) for link in row]
+        for row in traffic(even, equal_shares(4))
+    ]
+    # A quarter of a slice at uneven rates, beside more at even ones, moves no share.
+    odd = [
+        [Traffic(nbytes=link.nbytes // 16, busy_ns=link.busy_ns // 16) for link in row]
+        for row in traffic(uneven, equal_shares(4))
+    ]
+    balance = Balance(mesh=True)
+    for table in (part, odd, part, part, odd, part):
+        balance, reason = observe(balance, table, SLICE)
+        assert reason is None
+    assert balance.rounds == 1
+    assert balance.pending is not None
 
 
 def test_shares_return_when_a_port_is_well_again() -> None:
