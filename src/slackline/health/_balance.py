@@ -29,8 +29,11 @@ _TRIAL_ROUNDS = 64
 A port with a small share keeps its links as busy as their other ends are, also when it could carry
 more. Its traffic then does not tell that it is well again.
 """
-_TRIAL_RATE = Fraction(3, 2)
-"""The factor by which a trial raises the rate of the port with the smallest share."""
+_TRIAL_RATE = Fraction(11, 10)
+"""The factor by which a trial raises the rate of the port with the smallest share.
+
+A port that is still slow then delays the slices of the trial by a tenth at most.
+"""
 _STALE_ROUNDS = 2
 """The rounds after a decision whose traffic is not judged.
 
@@ -131,6 +134,8 @@ def rebalance(balance: Balance, rates: tuple[int, ...] | None) -> tuple[Balance,
         least = now.index(min(now))
         mean[least] = int(mean[least] * _TRIAL_RATE)
         chosen = shares(mean)
+        if chosen == now:
+            return replace(known, rounds=0), None
         reason = (
             f"the shares are {_percents(chosen)} %, to try whether the port of rank {least} can "
             f"carry more than {_rates(rates[least : least + 1])} MB/s"

@@ -174,20 +174,26 @@ def test_shares_return_when_a_port_is_well_again() -> None:
 
 
 def test_a_trial_of_a_port_that_is_still_slow_is_taken_back_at_once() -> None:
-    slow = [10**8, 10**8, 10**8, 5 * 10**7]
-    balance = after(10, slow, Balance(mesh=True))
-    assert balance.weights is not None
-    assert balance.weights[3] == 0
-    states = []
-    for _ in range(70):
-        balance, reason = rebalance(balance, port_rates(traffic(slow, balance.weights or ())))
-        states.append((balance.weights, reason))
-    tried = [i for i, (weights, _) in enumerate(states) if weights is None or weights[3] > 0]
-    assert len(tried) == 2
-    assert states[tried[0]][1] == (
-        "the shares are 30.0, 30.0, 30.0, 10.0 %, to try whether the port of rank 3 can carry more "
-        "than 50 MB/s"
+    slow = [10**8, 10**8, 10**8, 75 * 10**6]
+    balance, _ = lagging(10, slow, Balance(mesh=True))
+    assert balance.weights == shares(slow)
+    assert balance.weights == (19661, 19661, 19661, 6553)
+    balance, reasons = lagging(80, slow, balance)
+    assert balance.weights == shares(slow)
+    assert len(reasons) == 2
+    assert reasons[0] == (
+        "the shares are 28.4, 28.4, 28.4, 14.7 %, to try whether the port of rank 3 can carry more "
+        "than 75 MB/s"
     )
+    tried = (18633, 18633, 18633, 9637)
+    assert port_time(slow, tried) <= port_time(slow, shares(slow)) * 11 / 10
+
+
+def test_a_port_that_owns_nothing_is_not_tried_where_more_of_its_rate_would_not_help() -> None:
+    slow = [10**8, 10**8, 10**8, 4 * 10**7]
+    balance, _ = lagging(10, slow, Balance(mesh=True))
+    balance, reasons = lagging(200, slow, balance)
+    assert (balance.weights, reasons) == (shares(slow), [])
 
 
 def test_after_number_fifteen_follows_one() -> None:
