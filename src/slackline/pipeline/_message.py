@@ -10,9 +10,10 @@ the order of the strides then computes the same bits on both sides.
 """
 
 import ctypes
+import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -64,16 +65,12 @@ class Entry:
     needs_grad: bool
     absent: bool
     """True if the tensor is None, a missing gradient; shape and stride are then empty."""
+    nbytes: int = field(init=False)
+    """The bytes of the tensor in the message, rounded up to a multiple of 64."""
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the tensor in the message, rounded up to a multiple of 64."""
-        if self.absent:
-            return 0
-        count = self.dtype.itemsize
-        for size in self.shape:
-            count *= size
-        return -(-count // _LINE) * _LINE
+    def __post_init__(self) -> None:
+        count = 0 if self.absent else math.prod(self.shape) * self.dtype.itemsize
+        object.__setattr__(self, "nbytes", -(-count // _LINE) * _LINE)
 
     def __str__(self) -> str:
         kind = str(self.dtype).removeprefix("torch.")
@@ -88,11 +85,11 @@ class Header:
     step: int
     microbatch: int
     entries: tuple[Entry, ...]
+    body_bytes: int = field(init=False)
+    """The bytes of all tensors in the message."""
 
-    @property
-    def body_bytes(self) -> int:
-        """The bytes of all tensors in the message."""
-        return sum(entry.nbytes for entry in self.entries)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "body_bytes", sum([entry.nbytes for entry in self.entries]))
 
 
 def entries_of(tensors: Sequence[Tensor | None], what: str) -> tuple[Entry, ...]:

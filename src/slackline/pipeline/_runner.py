@@ -166,8 +166,7 @@ class Runner:
             while True:
                 self._throttle.catch_up()
                 came += [self._note(each, dispatcher, begin) for each in self._transport.poll()]
-                left_ns = self._patience_ns(dispatcher, config, idle_since)
-                instruction = dispatcher.next(patient=left_ns > 0)
+                instruction, left_ns = self._next(dispatcher, config, idle_since)
                 if instruction is None:
                     if dispatcher.finished:
                         break
@@ -262,6 +261,20 @@ class Runner:
         inline = self._inline(min(to, instruction.stage))
         nbytes = self._transport.send(address, message, inline=inline)
         return [Sent(instruction, nbytes, time.monotonic_ns() - begin, inline)]
+
+    @classmethod
+    def _next(
+        cls, dispatcher: Dispatcher, config: StepConfig, idle_since: int | None
+    ) -> tuple[Instruction | None, int]:
+        """Return the instruction to start now, or None and the nanoseconds to wait for the plan's.
+
+        The nanoseconds are 0 or less where the rank waits for any message.
+        """
+        planned = dispatcher.next(patient=True)
+        if planned is not None:
+            return planned, 0
+        left_ns = cls._patience_ns(dispatcher, config, idle_since)
+        return (None, left_ns) if left_ns > 0 else (dispatcher.next(), 0)
 
     @staticmethod
     def _patience_ns(dispatcher: Dispatcher, config: StepConfig, idle_since: int | None) -> int:

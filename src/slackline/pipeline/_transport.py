@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 
 from torch import Tensor
 
@@ -38,6 +39,13 @@ Address = tuple[int, bool, int]
 
 _WINDOW = 16
 """The receives posted ahead on each channel: more than a link has in flight at a time."""
+_FIRST, _LOW = 2, 8
+"""The receives of a channel posted at the start of a step, and those kept posted while computing.
+
+Further ones are posted while the rank waits, so that posting delays no computation.
+"""
+_BATCH = 4
+"""The receives that a waiting rank posts between two looks for arrived messages."""
 _REMEMBERED = 4
 _NO_LIMIT = timedelta(days=365)
 """The timeout of transfers: a message is late only for a waiting rank, whose wait has a timeout."""
@@ -88,6 +96,8 @@ class Transport:
         # The queue keeps the buffers of pending sends, also when the schedule is dropped.
         self._sends = nic.completion_queue()
         self._orders: dict[tuple[int, bool], Iterator[int]] = {}
+        self._posted: dict[tuple[int, bool], int] = {}
+        """The receives of each channel that are posted and have not ended."""
 
     @staticmethod
     def tags(stages: int, microbatches: int) -> int:
@@ -103,10 +113,9 @@ class Transport:
         self._step = step
         self._inbox.clear()
         self._orders = {channel: iter(order) for channel, order in orders.items()}
-        for turn in range(_WINDOW):
-            for channel, order in orders.items():
-                if turn < len(order):
-                    self._expect(channel)
+        self._posted = dict.fromkeys(orders, 0)
+        for channel in orders:
+            self._post_receives(channel, _FIRST, up_to=_FIRST)
 
     def send(self, address: Address, tensors: Sequence[Tensor | None], *, inline: bool) -> int:
         """Send a stage's output tensors to a neighbour stage; return their length in bytes.
@@ -159,6 +168,10 @@ class Transport:
         Returns None if no receive has ended, and an empty list if only a header has arrived. Raises
         the error of a receive that has failed.
         """
+        for channel in self._orders:
+            while self._post_receives(channel, _BATCH, up_to=_WINDOW):
+                if ended := self._receives.poll():
+                    return self._arrivals(ended)
         ended = self._receives.wait(timeout)
         return self._arrivals(ended) if ended else None
 
@@ -203,16 +216,24 @@ class Transport:
         landed = self._lane.land(receive.buffer, start, header.entries)
         wanted = [entry.needs_grad and not address[1] for entry in header.entries]
         self._inbox[address] = partial(_with_gradients, landed, wanted)
-        self._expect(address[:2])
+        channel = address[:2]
+        self._posted[channel] -= 1
+        self._post_receives(channel, 2, up_to=_LOW)
         return Arrival(address, header.sent_ns, arrived_ns, header.body_bytes)
 
-    def _expect(self, channel: tuple[int, bool]) -> None:
-        microbatch = next(self._orders[channel], None)
-        if microbatch is None:
-            return
-        address = (*channel, microbatch)
-        buffer = self._lane.incoming(HEADER_BYTES + self._capacity(address))
-        self._post_receive(address, buffer, None)
+    def _post_receives(self, channel: tuple[int, bool], most: int, *, up_to: int) -> int:
+        """Post at most `most` further receives of a channel, until `up_to` are posted.
+
+        Returns their number, which is 0 also where all messages of the step are expected already.
+        """
+        wanted = min(most, up_to - self._posted[channel])
+        found = list(islice(self._orders[channel], max(0, wanted)))
+        for microbatch in found:
+            address = (*channel, microbatch)
+            buffer = self._lane.incoming(HEADER_BYTES + self._capacity(address))
+            self._post_receive(address, buffer, None)
+        self._posted[channel] += len(found)
+        return len(found)
 
     def _post_receive(self, address: Address, buffer: Tensor, header: Header | None) -> None:
         receive = _Receive(address, buffer, header)
