@@ -45,9 +45,11 @@ class RealValues(PlanArithmetic):
         return self._inputs[rank][first:end], False
 
 
-def operation_of(name: str, ranks: int, case: Case, *, wide: bool) -> Operation:
+def operation_of(
+    name: str, ranks: int, case: Case, *, wide: bool, ranks_per_host: int | None = None
+) -> Operation:
     return Operation(
-        plan=generate(Collective.ALL_REDUCE, name, ranks),
+        plan=generate(Collective.ALL_REDUCE, name, ranks, ranks_per_host=ranks_per_host),
         count=case.inputs(ranks)[0].size,
         itemsize=case.dtype.itemsize,
         partial_itemsize=4 if wide else None,
@@ -80,12 +82,15 @@ def simulated(
 
 
 def engines_frames(
-    name: str, ranks: int, case: Case, *, rank_order: bool
+    name: str, ranks: int, case: Case, *, rank_order: bool, ranks_per_host: int | None = None
 ) -> tuple[list[Array], dict[tuple[int, int], Sequence[WireFrame]]]:
     """Return the results and frames of real engines that are joined by sockets."""
     members = generate(Collective.ALL_REDUCE, name, ranks).members
     results = [vector.copy() for vector in case.inputs(ranks)]
-    parts = [part(Collective.ALL_REDUCE, name, ranks, member) for member in range(members)]
+    parts = [
+        part(Collective.ALL_REDUCE, name, ranks, member, ranks_per_host=ranks_per_host)
+        for member in range(members)
+    ]
     programs = [compile_program(each) for each in parts]
     with tapped_engines(members, rank_order=rank_order, segment_bytes=SEGMENT_BYTES) as engines:
         if members > ranks:
@@ -151,3 +156,31 @@ def by_chunk(frames: Sequence[WireFrame]) -> dict[tuple[int, bool], list[WireFra
     for frame in frames:
         found.setdefault((frame.chunk, frame.partial), []).append(frame)
     return found
+
+
+@pytest.mark.parametrize(("hosts", "per_host"), [(1, 3), (2, 1), (2, 2), (3, 2), (2, 3)])
+def test_engine_simulator_and_reference_agree_on_a_hierarchy(hosts: int, per_host: int) -> None:
+    """Compare bits on all ranks, and the frames of each chunk on all links."""
+    ranks = hosts * per_host
+    for dtype in (DType.FLOAT32, DType.BFLOAT16, DType.INT16):
+        for op in (ReduceOp.SUM, ReduceOp.AVG):
+            case = Case(dtype=dtype, op=op, count=5003)
+            shape = {"ranks_per_host": per_host}
+            operation = operation_of("hierarchical", ranks, case, wide=False, **shape)
+            wanted = execute(
+                operation.plan,
+                [(vector,) for vector in case.inputs(ranks)],
+                op,
+                dtype,
+                order="any",
+            )
+            engines, on_wire = engines_frames(
+                "hierarchical", ranks, case, rank_order=False, **shape
+            )
+            results, frames = simulated(operation, case, wide=False)
+            for (expected,), measured, found in zip(wanted, engines, results, strict=True):
+                assert same_bits(measured, expected, dtype), f"{case}: engine"
+                assert same_bits(found, expected, dtype), f"{case}: simulator"
+            assert frames.keys() == on_wire.keys()
+            for ends, found_frames in frames.items():
+                assert by_chunk(found_frames) == by_chunk(on_wire[ends]), f"{case}, {ends}"

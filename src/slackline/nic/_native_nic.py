@@ -23,7 +23,7 @@ from slackline.nic._interface import Store
 from slackline.nic._network import Network
 from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
-from slackline.nic._plans import PlanBook, plan_number, starts
+from slackline.nic._plans import PlanBook, plan_number, ranks_per_host, starts
 from slackline.nic._records import Records
 from slackline.nic._rendezvous import Meeting, meet
 from slackline.nic._star import reach
@@ -89,7 +89,8 @@ class NativeNic:
             engine = self._start(meeting)
             deadline = time.monotonic() + limit.total_seconds()
             links, shared = self._network.connect(meeting, rank, deadline)
-            hosts = len({record.host for record in meeting.records})
+            host_of = [record.host for record in meeting.records]
+            hosts = len(set(host_of))
             book = PlanBook(
                 rank,
                 size,
@@ -97,6 +98,7 @@ class NativeNic:
                 all_shared=shared,
                 one_host=hosts == 1,
                 device_bytes=meeting.device_bytes,
+                ranks_per_host=ranks_per_host(host_of),
             )
             native = engine.open_group(meeting.epoch, rank, links, book.order == "rank")
             carrier = self._attach(native, meeting, book.device_plan) if size > 1 else None

@@ -106,7 +106,7 @@ class NicOptions:
             parse_address(self.aggregator)
         if self.plan == "star" and not self.aggregator:
             raise UsageError("the plan 'star' needs an aggregator: give its address")
-        plans = names(Collective.ALL_REDUCE, helpers=1)
+        plans = names(Collective.ALL_REDUCE, helpers=1, by_host=True)
         if self.plan != "auto" and self.plan not in plans:
             raise UsageError(f"plan must be auto or one of {', '.join(plans)}, not {self.plan!r}")
         if self.nic not in NICS:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
 import slackline._native as _native
+from slackline.errors import UsageError
 from slackline.nic._calibration import LARGE_BYTES, mesh_terms, parameters_from, timings_from
 from slackline.nic._chunks import chunk_between
 from slackline.nic._options import NicOptions
@@ -30,7 +32,16 @@ from slackline.plan.collective import (
 )
 from slackline.wire import DType, ReduceOp
 
-__all__ = ["RING", "STAR", "PlanBook", "Selected", "compile_program", "plan_number", "starts"]
+__all__ = [
+    "RING",
+    "STAR",
+    "PlanBook",
+    "Selected",
+    "compile_program",
+    "plan_number",
+    "ranks_per_host",
+    "starts",
+]
 
 _log = logging.getLogger("slackline.nic")
 
@@ -51,6 +62,7 @@ _MODELLED = 64
 """The largest group for which the cost model helps to choose an all_reduce. Larger groups choose by
 measured times alone."""
 _SMALLEST_CLASS = 1 << 10
+_BY_HOST = {name for (_, name), row in PLANS.items() if row.by_host}
 STAR = "star"
 """The plan in which an aggregator (a node that adds for all ranks) reduces."""
 RING, ROTATING_RING = "reduce-broadcast", "ring"
@@ -85,12 +97,20 @@ class PlanBook:
         all_shared: bool,
         one_host: bool,
         device_bytes: int = 0,
+        ranks_per_host: int | None = None,
     ) -> None:
         """Set the group's order of additions; plans are chosen and compiled later.
 
         `all_shared` says that all links are shared memory, `one_host` that all ranks are on one
         host. `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
+        `ranks_per_host` is the number of ranks on each host where ranks are numbered host by host
+        and every host has as many, else None. Raises UsageError where the plan asked for needs it.
         """
+        if options.plan in _BY_HOST and ranks_per_host is None:
+            raise UsageError(
+                f"the plan {options.plan!r} needs ranks that are numbered host by host, and as "
+                f"many on each host"
+            )
         self.rank = rank
         self.ranks = ranks
         self.order = options.order
@@ -109,7 +129,7 @@ class PlanBook:
         self._star_limit = 0
         self._shares, self._wires = options.shares, "shm" not in options.rails
         self._aggregated = bool(options.aggregator)
-        self._all_shared = all_shared
+        self._all_shared, self._ranks_per_host = all_shared, ranks_per_host
         self._preferred: Literal["mesh", "ring"] = "mesh" if one_host else "ring"
         self._timings: tuple[Timing, ...] = ()
         self._parameters: CostParameters | None = None
@@ -196,7 +216,8 @@ class PlanBook:
         """Return this rank's part of the plan called `name`, compiled for the engine."""
         key = collective, name, root
         if key not in self._programs:
-            mine = part(collective, name, self.ranks, self.rank, root)
+            per_host = self._ranks_per_host if name in _BY_HOST else None
+            mine = part(collective, name, self.ranks, self.rank, root, ranks_per_host=per_host)
             self._programs[key] = compile_program(mine)
         return self._programs[key]
 
@@ -293,6 +314,18 @@ def plan_number(plan: CollectivePlan) -> int:
     return _number(plan.collective, plan.name, plan.helpers)
 
 
+def ranks_per_host(hosts: Sequence[object]) -> int | None:
+    """Return the number of ranks on each host, by the host of each rank.
+
+    None where ranks are not numbered host by host, or hosts have different numbers of ranks.
+    """
+    blocks = [len(list(block)) for _, block in groupby(hosts)]
+    alike = len(set(blocks)) == 1 and len(blocks) == len(set(hosts))
+    return blocks[0] if alike else None
+
+
 def _number(collective: Collective, name: str, helpers: int) -> int:
     """Return the number that frame headers carry for a plan: its place among the names, from 1."""
+    if name in _BY_HOST:
+        return names(collective, helpers=1, by_host=True).index(name) + 1
     return names(collective, helpers=helpers).index(name) + 1

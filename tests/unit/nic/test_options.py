@@ -13,7 +13,7 @@ from slackline.testing import MemoryStore
 PLANS = "direct, mesh, ring, reduce-broadcast, halving-doubling, torus"
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"order": "best"}, "order must be one of auto, rank, any, not 'best'"),
-    ({"plan": "comet"}, f"plan must be auto or one of {PLANS}, star, not 'comet'"),
+    ({"plan": "comet"}, f"plan must be auto or one of {PLANS}, star, hierarchical, not 'comet'"),
     ({"shares": "fair"}, "shares must be one of auto, measured, equal, not 'fair'"),
     ({"plan": "star"}, "the plan 'star' needs an aggregator: give its address"),
     ({"nic": "asic"}, "nic must be one of software, twin, circuit, not 'asic'"),

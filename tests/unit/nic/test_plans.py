@@ -7,7 +7,7 @@ import pytest
 from slackline.errors import UsageError
 from slackline.nic import NicOptions
 from slackline.nic._circuit_nic import Devices
-from slackline.nic._plans import PlanBook, starts
+from slackline.nic._plans import PlanBook, ranks_per_host, starts
 from slackline.plan.collective import Collective, CostParameters, estimate, generate, names
 from slackline.wire import DType, ReduceOp
 
@@ -135,3 +135,23 @@ def test_the_rate_of_a_port_does_not_grow_with_the_latency() -> None:
     many = PlanBook(0, 4, NicOptions(order="rank"), all_shared=False, one_host=False)
     many.learn([ns for _ in many.candidates() for ns in (40_000_000, 50_000_000)])
     assert many.port_rate == (512 + 2 * 128) * 1024 / 0.05
+
+
+@pytest.mark.parametrize(
+    ("hosts", "found"),
+    [("a", 1), ("aabb", 2), ("abcd", 1), ("aaaa", 4), ("aab", None), ("abab", None)],
+)
+def test_hosts_with_as_many_ranks_each_are_recognised(hosts: str, found: int | None) -> None:
+    assert ranks_per_host(hosts) == found
+
+
+def test_a_hierarchy_is_planned_by_the_ranks_of_each_host() -> None:
+    options = NicOptions(plan="hierarchical")
+    mine = PlanBook(1, 4, options, all_shared=False, one_host=False, ranks_per_host=2)
+    assert mine.all_reduce(1 << 20, FP32, SUM).name == "hierarchical"
+    with pytest.raises(UsageError) as raised:
+        PlanBook(1, 4, options, all_shared=False, one_host=False)
+    assert str(raised.value) == (
+        "the plan 'hierarchical' needs ranks that are numbered host by host, and as many on each "
+        "host"
+    )

@@ -8,47 +8,32 @@ the network; the result goes back the same way. So the plan is a torus whose row
               |   |   |       over the network, q rings side by side
     host 1    3 - 4 - 5 -
 
+Within a host the sums of a part are added round the ring of its ranks, then those of the hosts
+round the ring of hosts: no rank order, but the same bits on every rank and from run to run.
+
 2 (p - 1) / p S bytes leave each of p hosts, as few as for one rank a host, and each rank adds
 (n - 1) / n S of them. Programs are made when they are asked for: with thousands of ranks nothing
 but the programs in use is in memory.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import overload
+from collections.abc import Iterator
 
 from slackline.errors import UsageError
 from slackline.plan.collective._collective import Collective
-from slackline.plan.collective._plan import CollectivePlan, Program
+from slackline.plan.collective._instruction import Instruction
+from slackline.plan.collective._plan import CollectivePlan, LazyPrograms
 from slackline.plan.collective._torus import torus_program
 
-__all__ = ["hierarchical"]
+__all__ = ["all_reduce_hierarchical", "hierarchical"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Programs(Sequence[Program]):
-    """The programs of all ranks of a torus, each made when it is asked for."""
-
-    rows: int
-    columns: int
-
-    def __len__(self) -> int:
-        return self.rows * self.columns
-
-    @overload
-    def __getitem__(self, rank: int) -> Program: ...
-    @overload
-    def __getitem__(self, rank: slice) -> tuple[Program, ...]: ...
-    def __getitem__(self, rank: int | slice) -> Program | tuple[Program, ...]:
-        ranks = range(len(self))[rank]
-        if isinstance(ranks, range):
-            return tuple(map(self.__getitem__, ranks))
-        # Each host lists the chunks from its own on, so that all hosts are alike.
-        row = ranks // self.columns
-        return tuple(torus_program(ranks, self.rows, self.columns, first_row=row))
-
-    def __iter__(self) -> Iterator[Program]:
-        return (self[rank] for rank in range(len(self)))
+def all_reduce_hierarchical(
+    rank: int, ranks: int, root: int, ranks_per_host: int
+) -> Iterator[Instruction]:
+    """Yield a rank's instructions: reduce within the host and between hosts, spread back."""
+    # Each host lists the chunks from its own on, so that all hosts are alike.
+    row = rank // ranks_per_host
+    return torus_program(rank, ranks // ranks_per_host, ranks_per_host, first_row=row)
 
 
 def hierarchical(hosts: int, ranks_per_host: int) -> CollectivePlan:
@@ -65,6 +50,6 @@ def hierarchical(hosts: int, ranks_per_host: int) -> CollectivePlan:
         collective=Collective.ALL_REDUCE,
         ranks=ranks,
         chunks=ranks,
-        programs=_Programs(hosts, ranks_per_host),
+        programs=LazyPrograms(all_reduce_hierarchical, ranks, (ranks, 0, ranks_per_host)),
         rank_ordered=ranks == 1,
     )

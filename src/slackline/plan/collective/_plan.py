@@ -1,17 +1,44 @@
 """A plan of a collective: the list of instructions of each rank, as data."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from slackline.errors import UsageError
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._instruction import Instruction
 from slackline.plan.collective._split import check_weights
 
-__all__ = ["CollectivePlan", "Part", "Program"]
+__all__ = ["CollectivePlan", "LazyPrograms", "Part", "Program"]
 
 Program = tuple[Instruction, ...]
 """A rank's instructions; those of the same chunk run in the order listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LazyPrograms(Sequence[Program]):
+    """The programs of all members of a plan, each made whenever it is asked for."""
+
+    make: Callable[..., Iterator[Instruction]]
+    """A function (member, *arguments) -> instructions."""
+    members: int
+    arguments: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.members
+
+    @overload
+    def __getitem__(self, member: int) -> Program: ...
+    @overload
+    def __getitem__(self, member: slice) -> tuple[Program, ...]: ...
+    def __getitem__(self, member: int | slice) -> Program | tuple[Program, ...]:
+        members = range(self.members)[member]
+        if isinstance(members, range):
+            return tuple(map(self.__getitem__, members))
+        return tuple(self.make(members, *self.arguments))
+
+    def __iter__(self) -> Iterator[Program]:
+        return (self[member] for member in range(self.members))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from slackline.plan.collective import (
     _chain,
     _dissemination,
     _halving,
+    _hierarchical,
     _ring,
     _star,
     _straight,
@@ -16,7 +17,7 @@ from slackline.plan.collective import (
 )
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._instruction import Instruction
-from slackline.plan.collective._plan import CollectivePlan, Part, check_ranks
+from slackline.plan.collective._plan import CollectivePlan, LazyPrograms, Part, check_ranks
 
 __all__ = ["PLANS", "Generator", "generate", "names", "part"]
 
@@ -25,8 +26,9 @@ __all__ = ["PLANS", "Generator", "generate", "names", "part"]
 class Generator:
     """A row of the table: the generator of each member's program, and the plan's properties."""
 
-    program: Callable[[int, int, int], Iterator[Instruction]]
-    """A function (member, ranks, root) -> instructions, never called for a single rank."""
+    program: Callable[..., Iterator[Instruction]]
+    """A function (member, ranks, root) -> instructions, never called for a single rank. With
+    `by_host` it also takes the number of ranks on each host."""
     chunks: Callable[[int], int]
     """A function from the number of ranks to the number of chunks."""
     rank_ordered: bool = True
@@ -41,6 +43,12 @@ class Generator:
     """
     adds: bool = False
     """Whether some member computes a partial sum, by an ADD, where there are several ranks."""
+    by_host: bool = False
+    """Whether the plan depends on the number of ranks on each host, which must be equal."""
+
+
+def _nothing(member: int, *arguments: int) -> Iterator[Instruction]:
+    return iter(())
 
 
 def _one(ranks: int) -> int:
@@ -90,6 +98,14 @@ PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
         (Collective.ALL_REDUCE, "star"): Generator(
             program=_star.all_reduce_star, chunks=_one, helpers=1, forwards_from=2
         ),
+        (Collective.ALL_REDUCE, "hierarchical"): Generator(
+            program=_hierarchical.all_reduce_hierarchical,
+            chunks=_each,
+            rank_ordered=False,
+            forwards_from=2,
+            adds=True,
+            by_host=True,
+        ),
         (Collective.REDUCE_SCATTER, "mesh"): Generator(
             program=_straight.reduce_scatter_mesh, chunks=_each
         ),
@@ -134,14 +150,17 @@ PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
 """All plans by collective and name. A barrier is an all_reduce of an empty buffer."""
 
 
-def names(collective: int, *, helpers: int = 0) -> tuple[str, ...]:
+def names(collective: int, *, helpers: int = 0, by_host: bool = False) -> tuple[str, ...]:
     """Return the names of the collective's plans in the order of the table.
 
-    Plans that need more than `helpers` helpers are left out.
+    Plans that need more than `helpers` helpers are left out, and without `by_host` those that
+    depend on the hosts of the ranks.
     """
     known = _known(collective)
     return tuple(
-        name for (each, name), row in PLANS.items() if each is known and row.helpers <= helpers
+        name
+        for (each, name), row in PLANS.items()
+        if each is known and row.helpers <= helpers and (by_host or not row.by_host)
     )
 
 
@@ -152,39 +171,52 @@ def generate(
     root: int | None = None,
     *,
     weights: tuple[int, ...] | None = None,
+    ranks_per_host: int | None = None,
+    lazily: bool = False,
 ) -> CollectivePlan:
     """Generate the plan of that name, which is valid by construction.
 
     `collective` is a Collective or its code. `root` is given for a rooted collective and for no
-    other. `weights` are those of the chunks, None for equal ones. The plan of a single rank has no
+    other. `weights` are those of the chunks, None for equal ones. `ranks_per_host` is given for a
+    plan that depends on it and for no other; None is 1. The plan of a single rank has no
     instructions. Raises UsageError that names the wrong value. The call takes time in proportion to
-    the number of instructions, so callers should reuse the plan.
+    the number of instructions, so callers should reuse the plan. With `lazily` each program is made
+    whenever it is asked for, and no other one is in memory.
     """
     known, generator = _row(collective, name, ranks, root)
     several = ranks > 1
+    members = ranks + (generator.helpers if several else 0)
+    arguments = (ranks, root or 0, *_by_host(name, generator, ranks, ranks_per_host))
+    programs = LazyPrograms(generator.program if several else _nothing, members, arguments)
     return CollectivePlan(
         name=name,
         collective=known,
         ranks=ranks,
         chunks=generator.chunks(ranks),
         root=root,
-        programs=tuple(
-            tuple(generator.program(member, ranks, root or 0)) if several else ()
-            for member in range(ranks + (generator.helpers if several else 0))
-        ),
+        programs=programs if lazily else tuple(programs),
         rank_ordered=generator.rank_ordered or not several,
         helpers=generator.helpers if several else 0,
         weights=weights,
     )
 
 
-def part(collective: int, name: str, ranks: int, member: int, root: int | None = None) -> Part:
+def part(
+    collective: int,
+    name: str,
+    ranks: int,
+    member: int,
+    root: int | None = None,
+    *,
+    ranks_per_host: int | None = None,
+) -> Part:
     """Return the member's part of the plan that `generate` makes, without generating the others.
 
     The call takes time in proportion to the member's own instructions. Raises UsageError as
     `generate` does, and for a member that the plan does not have.
     """
     known, row = _row(collective, name, ranks, root)
+    arguments = (ranks, root or 0, *_by_host(name, row, ranks, ranks_per_host))
     several = ranks > 1
     helpers = row.helpers if several else 0
     if not 0 <= member < ranks + helpers:
@@ -196,7 +228,7 @@ def part(collective: int, name: str, ranks: int, member: int, root: int | None =
         helpers=helpers,
         chunks=row.chunks(ranks),
         member=member,
-        program=tuple(row.program(member, ranks, root or 0)) if several else (),
+        program=tuple(row.program(member, *arguments)) if several else (),
         forwards=row.forwards_from is not None and ranks >= row.forwards_from,
         adds=row.adds and several,
     )
@@ -210,6 +242,18 @@ def _row(collective: int, name: str, ranks: int, root: int | None) -> tuple[Coll
         raise UsageError(f'{known.label} has no plan "{name}"; its plans are {offered}')
     check_ranks(known, ranks, root)
     return known, row
+
+
+def _by_host(name: str, row: Generator, ranks: int, ranks_per_host: int | None) -> tuple[int, ...]:
+    """Return the further arguments of a row's program; UsageError where they do not fit."""
+    if not row.by_host:
+        if ranks_per_host is not None:
+            raise UsageError(f'the plan "{name}" takes no ranks_per_host, not {ranks_per_host}')
+        return ()
+    each = 1 if ranks_per_host is None else ranks_per_host
+    if each < 1 or ranks % each:
+        raise UsageError(f"ranks_per_host must be a divisor of {ranks} ranks, not {each}")
+    return (each,)
 
 
 def _known(collective: int) -> Collective:

@@ -3,7 +3,15 @@
 import pytest
 
 from slackline.errors import UsageError
-from slackline.plan.collective import check, hierarchical, trace
+from slackline.plan.collective import (
+    Collective,
+    check,
+    generate,
+    hierarchical,
+    names,
+    part,
+    trace,
+)
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 3, 5])
@@ -50,3 +58,36 @@ def test_a_wrong_shape_is_refused(hosts: int, per_host: int, said: str) -> None:
     with pytest.raises(UsageError) as raised:
         hierarchical(hosts, per_host)
     assert str(raised.value) == said
+
+
+def test_the_table_has_the_plan_of_every_shape() -> None:
+    for hosts, per_host in ((1, 1), (1, 4), (4, 1), (2, 3)):
+        plan = generate(
+            Collective.ALL_REDUCE, "hierarchical", hosts * per_host, ranks_per_host=per_host
+        )
+        assert plan.programs == tuple(hierarchical(hosts, per_host).programs)
+        for rank in range(plan.ranks):
+            mine = part(Collective.ALL_REDUCE, plan.name, plan.ranks, rank, ranks_per_host=per_host)
+            assert mine.program == plan.programs[rank]
+
+
+def test_only_plans_by_host_take_the_ranks_of_each_host() -> None:
+    assert "hierarchical" not in names(Collective.ALL_REDUCE)
+    assert "hierarchical" in names(Collective.ALL_REDUCE, by_host=True)
+    for name, per_host, said in (
+        ("ring", 2, 'the plan "ring" takes no ranks_per_host, not 2'),
+        ("hierarchical", 3, "ranks_per_host must be a divisor of 4 ranks, not 3"),
+        ("hierarchical", 0, "ranks_per_host must be a divisor of 4 ranks, not 0"),
+    ):
+        with pytest.raises(UsageError) as raised:
+            generate(Collective.ALL_REDUCE, name, 4, ranks_per_host=per_host)
+        assert str(raised.value) == said
+
+
+def test_a_lazy_plan_has_the_programs_of_the_whole_one() -> None:
+    for name in ("ring", "star", "direct"):
+        whole, lazy = (
+            generate(Collective.ALL_REDUCE, name, 5, lazily=each) for each in (False, True)
+        )
+        assert tuple(lazy.programs) == whole.programs
+        assert lazy.programs[-1] == whole.programs[-1]
