@@ -6,5 +6,6 @@
 namespace slackline {
 
 void bind_lab(nanobind::module_& module);
+void bind_simulation(nanobind::module_& module);
 
 }  // namespace slackline

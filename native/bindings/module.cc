@@ -58,8 +58,9 @@ std::optional<BoundJob> submit(BoundGroup& self, const Operation& operation, boo
 
 NB_MODULE(_native, m) {
   using namespace slackline;
-  m.doc() = "The native core of Slackline: the NIC engine.";
+  m.doc() = "The native core of Slackline: the NIC engine, and the machine of the simulator.";
   bind_lab(m);
+  bind_simulation(m);
   bind_operations(m);
 
   m.def(

@@ -1,6 +1,8 @@
-"""The native core of Slackline: the NIC engine."""
+"""
+The native core of Slackline: the NIC engine, and the machine of the simulator.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class PathCounters:
@@ -60,6 +62,103 @@ class Switch:
 
     @property
     def refused(self) -> int: ...
+
+def ring_flows(hosts: Sequence[tuple[int, int, int, int, int, int, int, int, int, int, int, int]], starts_ps: Sequence[int]) -> list[int]:
+    """
+    The time in picoseconds at which each host of a ring has the result of an all_reduce. A host has the times begin, begin_last, step, head, switched, latency, add, copy, cores_add, cores_copy, spread and spread_last, and begins that much later.
+    """
+
+def ring_flows_alike(host: tuple[int, int, int, int, int, int, int, int, int, int, int, int], hosts: int) -> int:
+    """The same for so many hosts that are alike."""
+
+class SimulatedPlan:
+    """A plan in the form that simulations run."""
+
+    def __init__(self, ranks: int, cuts: Sequence[tuple[int, int, int]], itemsize: int, widest_itemsize: int, onset: int, priority: int, reduces: bool, rotation: tuple[int, int, bool] | None, programs: Iterable[object]) -> None:
+        """
+        `cuts` has (most, full, rest) for each chunk, `programs` the instructions (kind, peer, chunk, last) of each member.
+        """
+
+class SimulatedMachine:
+    """One clock, the wires, and the threads of every member."""
+
+    def __init__(self, hosts: Sequence[tuple[Sequence[int], int, int, int, int, int, int]], framing: tuple[int, int, int], forwards_after_bytes: int | None, resend_ps: int, placement: Sequence[int], faulty: bool, deliver: object, settle: object, state: object, draw: object) -> None:
+        """
+        `deliver(token, member)` is called for events, tasks and ends of members, `settle()` after all events of a time, `state` and `draw` where the network has faults.
+        """
+
+    @property
+    def now_ps(self) -> int: ...
+
+    @property
+    def executed(self) -> int: ...
+
+    @property
+    def sent_bytes(self) -> list[int]: ...
+
+    @property
+    def received_bytes(self) -> list[int]: ...
+
+    @property
+    def resent_packets(self) -> int: ...
+
+    def at(self, time_ps: int, token: int) -> None:
+        """Deliver a token at a time that has not passed."""
+
+    def compute(self, member: int, work_ps: int, token: int) -> None:
+        """
+        Deliver a token after so much work of the thread of a member that computes.
+        """
+
+    def condition(self, member: int, numerator: int, denominator: int, stopped: bool) -> None:
+        """
+        Set how many times slower than usual a member works, and whether it stands still.
+        """
+
+    def set_rate(self, host: int, nic: int, rate_bps: int) -> None: ...
+
+    def change(self) -> None:
+        """
+        Ask for the states of paths anew; what is under way on those that are down is lost.
+        """
+
+    def execute(self, plan: SimulatedPlan, members: Sequence[int], token: int, records: bool = False, values: object | None = None) -> SimulatedExecution:
+        """
+        Prepare an execution; the token is delivered with each member that has ended. `values` adds and folds values by their numbers.
+        """
+
+    def run(self, limit_ps: int) -> None:
+        """Run events until `stop`, until there are none, or past the limit."""
+
+    def stop(self) -> None:
+        """Let `run` return after all events of this time."""
+
+    def waiting(self) -> list[tuple[int, int]]:
+        """The source and the target of every frame that waits in a queue."""
+
+class SimulatedExecution:
+    """An operation on members of a machine."""
+
+    def begin(self, member: int) -> None: ...
+
+    @property
+    def finished(self) -> bool: ...
+
+    @property
+    def messages(self) -> int: ...
+
+    @property
+    def frames(self) -> list[tuple[int, int, int, int, int, bool, int]]: ...
+
+    def ended_ps(self, member: int) -> int:
+        """The time at which a member ended, -1 where it has not."""
+
+    def set_value(self, member: int, chunk: int, segment: int, value: int) -> None: ...
+
+    def value(self, member: int, chunk: int, segment: int) -> int | None:
+        """
+        The number of a segment's value; None where the member has no instruction about it.
+        """
 
 class Program:
     """One rank's part of a plan, compiled for the engine."""

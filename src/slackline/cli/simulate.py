@@ -73,7 +73,7 @@ def _collective_row(figures: dict[str, Any]) -> tuple[str, ...]:
         _time(time_ps),
         *compared,
         format_bytes(max(figures["sent_bytes"])),
-        str(figures["frames"]),
+        "" if figures["frames"] is None else str(figures["frames"]),
         str(figures["resent_packets"]),
     )
 

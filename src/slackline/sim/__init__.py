@@ -3,14 +3,13 @@
 _events.py      a queue of events in integer picoseconds
 _fabric.py      hosts, NICs and the switch, as data
 _conditions.py  the effects of faults, from one change to the next
-_wires.py       frames in queues, ports and on the way
-_processor.py   the cores of a host and the threads on them
-_machine.py     all of that for the members of one job
+_machine.py     the native machine that moves frames and runs threads: native/src/sim
 _operation.py   a collective's plan with sizes, cut into segments
 _execution.py   the execution of that plan, with values
 _bound.py       times that no execution can undercut
 _collective.py  one collective on an idle fabric
 _alike.py       a collective on one host that stands for all; _rotation.py has the plans
+_flows.py       an all_reduce round a ring of hosts by flows in place of frames
 _training.py    training steps of data-parallel ranks
 _experiment.py  experiments as TOML files, read by _toml.py; _experiment_cases.py has their kinds
 _network.py     channels of a pipeline: latency, rate, a queue in order, changes over time
@@ -26,6 +25,7 @@ from slackline.sim._execution import Arithmetic, SentFrame, Symbols
 from slackline.sim._experiment import Experiment, read_experiment
 from slackline.sim._experiment_cases import Case, Figures
 from slackline.sim._fabric import Fabric, Framing, Host
+from slackline.sim._flows import FlowRun, simulate_flows
 from slackline.sim._hybrid import HybridRun, simulate_hybrid
 from slackline.sim._network import Channel, Network
 from slackline.sim._operation import Operation
@@ -42,6 +42,7 @@ __all__ = [
     "Experiment",
     "Fabric",
     "Figures",
+    "FlowRun",
     "Framing",
     "Host",
     "HybridRun",
@@ -60,6 +61,7 @@ __all__ = [
     "simulate",
     "simulate_alike",
     "simulate_collective",
+    "simulate_flows",
     "simulate_hybrid",
     "simulate_training",
 ]

@@ -4,8 +4,6 @@ On equal hosts that begin together, a host receives frames at the times at which
 host 0 sends to host a is what host 0 receives from host -a.
 """
 
-from dataclasses import replace
-
 from slackline.errors import UsageError
 from slackline.sim._collective import CollectiveRun
 from slackline.sim._execution import Execution
@@ -41,20 +39,18 @@ def simulate_alike(
     rotation = check_alike(operation, ranks_per_host)
     if len(fabric.hosts) != 1:
         raise UsageError(f"the fabric must have the one host of all, not {len(fabric.hosts)}")
-    # The ports of the second host receive the frames that host 0 gets from other hosts.
-    both = replace(fabric, hosts=fabric.hosts * 2)
-    machine = Machine(both, (0,) * ranks_per_host, limit_ps=limit_ps)
+    machine = Machine(fabric, (0,) * ranks_per_host, limit_ps=limit_ps)
     execution = Execution(machine, operation, rotation=rotation)
     for member in range(ranks_per_host):
-        machine.events.at(0, execution.begin, member)
+        machine.at(0, execution.begin, member)
     machine.run(lambda: execution.finished)
     return CollectiveRun(
         ended_ps=tuple(map(execution.ended_ps, range(ranks_per_host))),
         values=(),
         frames=(),
         messages=execution.messages,
-        sent_bytes=tuple(machine.wires.sent_bytes[:1]),
-        received_bytes=tuple(machine.wires.received_bytes[1:]),
+        sent_bytes=tuple(machine.core.sent_bytes),
+        received_bytes=tuple(machine.core.received_bytes),
         resent_packets=0,
-        events=machine.events.executed,
+        events=machine.core.executed,
     )

@@ -21,7 +21,8 @@ class CollectiveRun:
     ended_ps: tuple[int, ...]
     """For each rank, the time at which it had its result and all its frames had left."""
     values: tuple[Mapping[int, tuple[Any, ...]], ...]
-    """For each rank, the final value of each chunk that is due there, segment by segment."""
+    """For each rank, the final value of each chunk that is due there, segment by segment; empty
+    without arithmetic."""
     frames: tuple[SentFrame, ...]
     """The frames in the order in which they were queued; empty unless they were recorded."""
     messages: int
@@ -72,16 +73,16 @@ def simulate_collective(
     machine = Machine(fabric, hosts, faults, limit_ps=limit_ps)
     execution = Execution(machine, operation, arithmetic=arithmetic, record=record)
     for member, start_ps in enumerate(starts):
-        machine.events.at(start_ps, execution.begin, member)
+        machine.at(start_ps, execution.begin, member)
     machine.run(lambda: execution.finished)
     ranks = range(operation.plan.ranks)
     return CollectiveRun(
         ended_ps=tuple(map(execution.ended_ps, ranks)),
         values=tuple(map(execution.values, ranks)),
-        frames=tuple(execution.frames),
+        frames=execution.frames,
         messages=execution.messages,
-        sent_bytes=tuple(machine.wires.sent_bytes),
-        received_bytes=tuple(machine.wires.received_bytes),
-        resent_packets=machine.wires.resent_packets,
-        events=machine.events.executed,
+        sent_bytes=tuple(machine.core.sent_bytes),
+        received_bytes=tuple(machine.core.received_bytes),
+        resent_packets=machine.core.resent_packets,
+        events=machine.core.executed,
     )

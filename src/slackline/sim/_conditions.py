@@ -6,7 +6,7 @@ from fractions import Fraction
 from random import Random
 
 from slackline.faults import NOTHING, Effects, Plan
-from slackline.sim._events import EventQueue
+from slackline.sim._events import Clock
 from slackline.sim._fabric import Fabric
 
 __all__ = ["Conditions", "Lot", "Path"]
@@ -37,11 +37,11 @@ class Lot:
 class Conditions:
     """The effects of faults that are active now; `changed` is called at every change."""
 
-    def __init__(self, events: EventQueue, fabric: Fabric, faults: Plan, ranks: int) -> None:
+    def __init__(self, clock: Clock, fabric: Fabric, faults: Plan, ranks: int) -> None:
         """Check the faults against the fabric; raise UsageError for hosts that do not exist."""
         faults.of_network.check(len(fabric.hosts), fabric.nics)
         faults.of_ranks.check(ranks, fabric.nics)
-        self._events, self._fabric, self._faults = events, fabric, faults
+        self._clock, self._fabric, self._faults = clock, fabric, faults
         self.faulty = bool(faults.of_network)
         """Whether the network has a fault at any time."""
         self.changed: list[Callable[[], None]] = []
@@ -49,7 +49,6 @@ class Conditions:
         self._ports: dict[tuple[int, int], Effects] = {}
         self._paths: dict[Path, Effects] = {}
         self._lots: dict[Path, Random] = {}
-        self._latest_ps: dict[Path, int] = {}
         self._read()
 
     def start(self) -> None:
@@ -69,9 +68,17 @@ class Conditions:
         limit = self._ports.get((host, nic), NOTHING).rate_bps
         return rate_bps if limit is None else min(rate_bps, limit)
 
-    def delay_ps(self, path: Path) -> int:
-        """Return the delay that faults add to a path in this direction."""
-        return self._effects(path).delay_ns * _PS_PER_NS
+    def limited_ports(self) -> set[tuple[int, int]]:
+        """Return (host, NIC) of the ports whose rate is lowered now."""
+        return {port for port, effects in self._ports.items() if effects.rate_bps is not None}
+
+    def state(self, path: Path) -> tuple[bool, bool, int]:
+        """Return whether a path is down, whether packets pass without effect, and its delay.
+
+        The delay is in picoseconds and in this direction.
+        """
+        effects = self._effects(path)
+        return self.down(path), effects == NOTHING, effects.delay_ns * _PS_PER_NS
 
     def slowness(self, rank: int) -> tuple[Fraction, bool]:
         """Return how many times slower a rank works now, and whether it stands still or is dead."""
@@ -109,11 +116,6 @@ class Conditions:
             rate_bps=pair.rate_bps,
         )
 
-    def in_order(self, path: Path, time_ps: int) -> int:
-        """Return the time at which a frame passes: no sooner than the frame before it."""
-        self._latest_ps[path] = max(time_ps, self._latest_ps.get(path, 0))
-        return self._latest_ps[path]
-
     def _effects(self, path: Path) -> Effects:
         found = self._paths.get(path)
         if found is None:
@@ -125,7 +127,7 @@ class Conditions:
         return found
 
     def _now_ns(self) -> int:
-        return self._events.now_ps // _PS_PER_NS
+        return self._clock.now_ps // _PS_PER_NS
 
     def _read(self) -> None:
         now_ns = self._now_ns()
@@ -138,4 +140,4 @@ class Conditions:
             call()
         change_ns = self._faults.next_change(self._now_ns())
         if change_ns is not None:
-            self._events.at(change_ns * _PS_PER_NS, self._tell)
+            self._clock.at(change_ns * _PS_PER_NS, self._tell)

@@ -2,11 +2,22 @@
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
 from slackline.errors import UsageError
 
-__all__ = ["EventQueue"]
+__all__ = ["Clock", "EventQueue"]
+
+
+class Clock(Protocol):
+    """The time of a simulation, and the events that are still to come."""
+
+    @property
+    def now_ps(self) -> int:
+        """The time of the event that runs, in picoseconds."""
+
+    def at(self, time_ps: int, event: Callable[..., None], *arguments: Any) -> None:
+        """Schedule `event(*arguments)`; raise UsageError where the time has passed."""
 
 
 class EventQueue:

@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 from slackline.errors import UsageError
-from slackline.plan.collective import Kind
 from slackline.sim._machine import Machine
-from slackline.sim._operation import Operation, Step
+from slackline.sim._operation import Operation
 from slackline.sim._rotation import Rotation
-from slackline.sim._wires import Frame
 
 __all__ = ["Arithmetic", "Execution", "SentFrame", "Symbols"]
 
@@ -62,44 +59,32 @@ class SentFrame:
     """The time at which the frame joined the queue of the host."""
 
 
-class _Segment:
-    """A segment of a chunk at a member, on its way through the steps of its strand."""
+class _Values:
+    """The values of an execution, each known to the native machine by its number."""
 
-    __slots__ = ("arrived", "busy", "count", "held", "mine", "number", "position")
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        self._arithmetic = arithmetic
+        self._values: list[Any] = []
 
-    def __init__(self, number: int, count: int, mine: Any) -> None:
-        self.number, self.count, self.mine = number, count, mine
-        self.position = 0
-        self.busy = False
-        self.arrived: dict[tuple[int, int], Any] = {}
-        """The values that have arrived, by (peer, turn)."""
-        self.held: dict[int, Any] = {}
+    def __getitem__(self, number: int) -> Any:
+        return self._values[number]
 
+    def contribute(self, rank: int, chunk: int, segment: int) -> int:
+        """Return the number of a rank's own value of a segment."""
+        return self._keep(self._arithmetic.contribution(rank, chunk, segment))
 
-class _Member:
-    """The part of one member in an execution."""
+    def add(self, incoming: int, mine: int, last: bool) -> int:
+        """Return the number of the result of an ADD."""
+        values = self._values
+        return self._keep(self._arithmetic.add(values[incoming], values[mine], last=last))
 
-    __slots__ = (
-        "arrivals",
-        "begun",
-        "chunks",
-        "early",
-        "ended_ps",
-        "gated",
-        "open_segments",
-        "open_sends",
-    )
+    def fold(self, numbers: Sequence[int]) -> int:
+        """Return the number of the result of a FOLD."""
+        return self._keep(self._arithmetic.fold([self._values[number] for number in numbers]))
 
-    def __init__(self) -> None:
-        self.begun = False
-        self.gated = False
-        self.ended_ps: int | None = None
-        self.open_segments = 0
-        self.open_sends = 0
-        self.early: list[tuple[int, int, tuple[int, int], Any]] = []
-        """The arguments of `_take` for frames that came before the member began."""
-        self.arrivals: dict[int, int] = {}
-        self.chunks: dict[int, tuple[tuple[Step, ...], list[_Segment]]] = {}
+    def _keep(self, value: Any) -> int:
+        self._values.append(value)
+        return len(self._values) - 1
 
 
 class Execution:
@@ -120,222 +105,88 @@ class Execution:
 
         Without `members` they are the machine's first ones. `ended` is called with the plan's
         number of each member that has ended. `record` keeps every frame in `frames`. With a
-        `rotation` only the ranks of the plan's host 0 are members: they are on the machine's host 0
-        and receive their own frames to other hosts, through the ports of the machine's host 1.
+        `rotation` only the ranks of the plan's host 0 are members, and receive their own frames to
+        other hosts through the network.
         """
         plan = operation.plan
         self.operation = operation
-        self.frames: list[SentFrame] = []
-        self.messages = 0
-        """The number of frames that were sent."""
-        self._machine, self._arithmetic, self._record = machine, arithmetic, record
         self._ended = ended
-        self._rotation = rotation
+        self._machine = machine
         count = plan.members if rotation is None else rotation.ranks_per_host
-        self._of = tuple(range(count)) if members is None else tuple(members)
-        if len(self._of) != count or max(self._of) >= len(machine.placement):
-            raise UsageError(
-                f"{plan} needs {count} members of {len(machine.placement)}, not {self._of}"
-            )
-        self._members = [_Member() for _ in range(count)]
-        for number in range(count):
-            self._lay_out(number)
-        self._open = count
+        of = tuple(range(count)) if members is None else tuple(members)
+        if len(of) != count or max(of) >= len(machine.placement):
+            raise UsageError(f"{plan} needs {count} members of {len(machine.placement)}, not {of}")
+        compiled = operation.compiled if rotation is None else operation.compile(rotation)
+        self._values = None if arithmetic is None else _Values(arithmetic)
+        self._token = machine.expect_ends(self._end)
+        self._core = machine.core.execute(compiled, of, self._token, record, self._values)
+        if self._values is not None:
+            self._lay_out(self._values)
 
     @property
     def finished(self) -> bool:
         """Whether all members have ended."""
-        return not self._open
+        return self._core.finished
+
+    @property
+    def messages(self) -> int:
+        """The number of frames that were sent."""
+        return self._core.messages
+
+    @property
+    def frames(self) -> tuple[SentFrame, ...]:
+        """The frames in the order in which they were queued; empty unless they were recorded."""
+        return tuple(SentFrame(*frame) for frame in self._core.frames)
 
     def ended_ps(self, member: int) -> int:
         """Return the time at which a member ended; UsageError where it has not."""
-        time_ps = self._members[member].ended_ps
-        if time_ps is None:
+        time_ps = self._core.ended_ps(member)
+        if time_ps < 0:
             raise UsageError(f"member {member} has not ended")
         return time_ps
 
     def begin(self, member: int) -> None:
         """Let a member begin now: the first segment of every chunk, then the second, and so on."""
-        state = self._members[member]
-        state.begun = True
-        segments = max((len(cut) for _, cut in state.chunks.values()), default=0)
-        for number in range(segments):
-            for chunk, (_, cut) in state.chunks.items():
-                if number < len(cut):
-                    self._advance(member, chunk, cut[number])
-        for arrival in state.early:
-            self._take(member, *arrival)
-        state.early.clear()
-        self._check_end(member)
+        self._core.begin(member)
 
     def values(self, rank: int) -> dict[int, tuple[Any, ...]]:
-        """Return the final values that are due at a rank: by chunk, segment by segment."""
+        """Return the final values that are due at a rank: by chunk, segment by segment.
+
+        Without arithmetic there are none.
+        """
         plan = self.operation.plan
-        found = {}
-        for chunk in range(plan.chunks):
-            if plan.collective.due(rank, chunk, plan.ranks, plan.root):
-                found[chunk] = self._values_of(rank, chunk)
-        return found
-
-    def _values_of(self, rank: int, chunk: int) -> tuple[Any, ...]:
-        if chunk in self._members[rank].chunks:
-            return tuple(segment.mine for segment in self._members[rank].chunks[chunk][1])
-        segments = range(len(self.operation.segment_counts(chunk)))
-        return tuple(self._own(rank, chunk, number) for number in segments)
-
-    def _lay_out(self, member: int) -> None:
-        operation, state = self.operation, self._members[member]
-        for strand in operation.strands(member):
-            counts = operation.segment_counts(strand.chunk)
-            cut = [
-                _Segment(number, count, self._own(member, strand.chunk, number))
-                for number, count in enumerate(counts)
-            ]
-            state.chunks[strand.chunk] = (strand.steps, cut)
-            state.open_segments += len(cut)
-        state.gated = member >= operation.plan.ranks and operation.onset != 1
-
-    def _own(self, member: int, chunk: int, segment: int) -> Any:
-        plan = self.operation.plan
-        if self._arithmetic is None or member >= plan.ranks:
-            return None
-        if not plan.collective.has(member, chunk, plan.ranks, plan.root):
-            return None
-        return self._arithmetic.contribution(member, chunk, segment)
-
-    def _advance(self, member: int, chunk: int, segment: _Segment) -> None:
-        """Let a segment pass every step for which it has what it needs."""
-        if segment.busy:
-            return
-        steps = self._members[member].chunks[chunk][0]
-        while segment.position < len(steps):
-            step = steps[segment.position]
-            instruction = step.instruction
-            key = (instruction.peer, step.turn)
-            match instruction.kind:
-                case Kind.SEND:
-                    self._send(member, chunk, segment, step)
-                case Kind.HOLD:
-                    if key not in segment.arrived:
-                        return
-                    segment.held[instruction.peer] = segment.arrived.pop(key)
-                case Kind.FOLD:
-                    if not self._members[member].gated:
-                        self._reduce(member, chunk, segment, step, len(segment.held))
-                    return
-                case Kind.ADD | Kind.COPY:
-                    if key in segment.arrived:
-                        self._reduce(
-                            member, chunk, segment, step, int(instruction.kind is Kind.ADD)
-                        )
-                    return
-            segment.position += 1
-        segment.busy = True  # The segment has passed its last step and stays as it is.
-        self._members[member].open_segments -= 1
-
-    def _reduce(
-        self, member: int, chunk: int, segment: _Segment, step: Step, operands: int
-    ) -> None:
-        """Let the member's engine reduce `operands` values into the segment, then go on."""
-        machine, of = self._machine, self._of[member]
-        nbytes = self.operation.payload_bytes(segment.count, partial=True) * operands
-        work_ps = machine.fabric.hosts[machine.placement[of]].reducing_ps(nbytes)
-        segment.busy = True
-        machine.engines[of].run(work_ps, self._reduced, member, chunk, segment, step)
-
-    def _reduced(self, member: int, chunk: int, segment: _Segment, step: Step) -> None:
-        instruction, values = step.instruction, self._arithmetic
-        if instruction.kind is Kind.FOLD:
-            held = segment.held
-            if values is not None:
-                own = {} if member >= self.operation.plan.ranks else {member: segment.mine}
-                everyone = held | own
-                segment.mine = values.fold([everyone[rank] for rank in sorted(everyone)])
-            segment.held = {}
-        else:
-            incoming = segment.arrived.pop((instruction.peer, step.turn))
-            if instruction.kind is Kind.COPY:
-                segment.mine = incoming
-            elif values is not None:
-                segment.mine = values.add(incoming, segment.mine, last=instruction.last)
-        segment.busy = False
-        segment.position += 1
-        self._advance(member, chunk, segment)
-        self._check_end(member)
-
-    def _send(self, member: int, chunk: int, segment: _Segment, step: Step) -> None:
-        machine, peer = self._machine, step.instruction.peer
-        self._members[member].open_sends += 1
-        self.messages += 1
-        source = machine.placement[self._of[member]]
-        sender, about = member, chunk
-        if self._rotation is None:
-            target = machine.placement[self._of[peer]]
-        else:
-            target = int(peer >= self._rotation.ranks_per_host)
-            peer, sender, about = self._rotation.seen_by(peer, member, chunk)
-        nbytes = self.operation.payload_bytes(segment.count, partial=step.partial)
-        frame = Frame(
-            source,
-            target,
-            nbytes,
-            self.operation.priority,
-            partial(self._sent, member),
-            partial(self._arrived, peer, about, segment.number, (sender, step.turn), segment.mine),
+        if self._values is None:
+            return {}
+        due = (
+            chunk
+            for chunk in range(plan.chunks)
+            if plan.collective.due(rank, chunk, plan.ranks, plan.root)
         )
-        sent = None
-        if self._record:
-            sent = (member, peer, chunk, segment.number, nbytes, step.partial)
-        work_ps = machine.fabric.hosts[source].frame_ps
-        machine.engines[self._of[member]].run(work_ps, self._queue, frame, sent)
+        return {chunk: self._values_of(self._values, rank, chunk) for chunk in due}
 
-    def _queue(self, frame: Frame, sent: tuple[int, int, int, int, int, bool] | None) -> None:
-        if sent is not None:
-            self.frames.append(SentFrame(*sent, self._machine.events.now_ps))
-        self._machine.wires.send(frame)
+    def _end(self, member: int) -> None:
+        if self.finished:
+            self._machine.forget_ends(self._token)
+        if self._ended is not None:
+            self._ended(member)
 
-    def _sent(self, member: int) -> None:
-        self._members[member].open_sends -= 1
-        self._check_end(member)
+    def _lay_out(self, values: _Values) -> None:
+        """Give every rank its own values of the chunks that its program is about."""
+        plan = self.operation.plan
+        for rank in range(plan.ranks):
+            for chunk in sorted({instruction.chunk for instruction in plan.programs[rank]}):
+                if plan.collective.has(rank, chunk, plan.ranks, plan.root):
+                    for segment in range(len(self.operation.segment_counts(chunk))):
+                        number = values.contribute(rank, chunk, segment)
+                        self._core.set_value(rank, chunk, segment, number)
 
-    def _arrived(
-        self, member: int, chunk: int, number: int, key: tuple[int, int], value: Any
-    ) -> None:
-        of = self._of[member]
-        work_ps = self._machine.fabric.hosts[self._machine.placement[of]].frame_ps
-        self._machine.engines[of].run(work_ps, self._take, member, chunk, number, key, value)
-
-    def _take(self, member: int, chunk: int, number: int, key: tuple[int, int], value: Any) -> None:
-        state = self._members[member]
-        if not state.begun:
-            state.early.append((chunk, number, key, value))
-            return
-        segment = state.chunks[chunk][1][number]
-        segment.arrived[key] = value
-        if state.gated:
-            self._count(member, key[0])
-        self._advance(member, chunk, segment)
-        self._check_end(member)
-
-    def _count(self, member: int, peer: int) -> None:
-        """Open the gate of a helper once it has `onset` segments of every rank."""
-        state, plan = self._members[member], self.operation.plan
-        state.arrivals[peer] = state.arrivals.get(peer, 0) + 1
-        whole = sum(len(cut) for _, cut in state.chunks.values())
-        enough = min(self.operation.onset or whole, whole)
-        if any(state.arrivals.get(rank, 0) < enough for rank in range(plan.ranks)):
-            return
-        state.gated = False
-        for chunk, (_, cut) in state.chunks.items():
-            for segment in cut:
-                self._advance(member, chunk, segment)
-
-    def _check_end(self, member: int) -> None:
-        state = self._members[member]
-        if state.open_segments or state.open_sends or not state.begun:
-            return
-        if state.ended_ps is None:
-            state.ended_ps = self._machine.events.now_ps
-            self._open -= 1
-            if self._ended is not None:
-                self._ended(member)
+    def _values_of(self, values: _Values, rank: int, chunk: int) -> tuple[Any, ...]:
+        numbers = [
+            self._core.value(rank, chunk, segment)
+            for segment in range(len(self.operation.segment_counts(chunk)))
+        ]
+        # A chunk without instructions stays as the rank has it.
+        return tuple(
+            values[values.contribute(rank, chunk, segment) if number is None else number]
+            for segment, number in enumerate(numbers)
+        )

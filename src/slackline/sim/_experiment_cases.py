@@ -14,6 +14,7 @@ from slackline.sim._alike import check_alike, simulate_alike
 from slackline.sim._bound import lower_bound
 from slackline.sim._collective import simulate_collective
 from slackline.sim._fabric import Fabric
+from slackline.sim._flows import FlowRun, check_flows, simulate_flows
 from slackline.sim._hybrid import simulate_hybrid
 from slackline.sim._operation import Operation
 from slackline.sim._toml import Table, boolean, duration_ps, integer, listed, one_of, size, text
@@ -81,9 +82,16 @@ def _ranks(table: Table, fabric: Fabric) -> _Ranks:
 
 
 def _operation(
-    table: Table, ranks: int, hierarchy: Callable[[], CollectivePlan] | None = None
+    table: Table,
+    ranks: int,
+    hierarchy: Callable[[], CollectivePlan] | None = None,
+    *,
+    lazily: bool = False,
 ) -> tuple[Callable[[str, int], Operation], Sequence[str]]:
-    """Return what makes the operation of a plan and a size, and the names of the plans."""
+    """Return what makes the operation of a plan and a size, and the names of the plans.
+
+    With `lazily` a plan's programs are made whenever they are asked for.
+    """
     labels = {each.label: each for each in Collective}
     collective = labels[table.take("name", one_of(*labels), Collective.ALL_REDUCE.label)]
     names = table.take("plan", listed(text))
@@ -96,7 +104,7 @@ def _operation(
         if name == "hierarchical" and hierarchy is not None:
             plan = hierarchy()
         else:
-            plan = generate(collective, name, ranks, root)
+            plan = generate(collective, name, ranks, root, lazily=lazily)
         if nbytes % max(1, itemsize):
             raise UsageError(f"{nbytes} bytes are not a whole number of elements of {itemsize}")
         return Operation(
@@ -117,14 +125,21 @@ def _operation(
 
 def _collective(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     ranks = _ranks(table, fabric)
-    make, names = _operation(table, len(ranks.hosts), ranks.hierarchical)
+    alike, flows = (table.take(key, boolean, False) for key in ("alike", "flows"))
+    make, names = _operation(table, len(ranks.hosts), ranks.hierarchical, lazily=alike or flows)
     nbytes = table.take("size", size)
-    alike = table.take("alike", boolean, False)
+    if alike and flows:
+        raise table.wrong(UsageError("there is either alike or flows, not both"))
     if alike and (faults or len(set(fabric.hosts)) > 1 or ranks.placed):
         message = "alike needs equal hosts, and neither faults, rank_hosts nor aggregator_host"
         raise table.wrong(UsageError(message))
+    if flows and (faults or ranks.placed):
+        message = "flows know neither faults, rank_hosts nor aggregator_host"
+        raise table.wrong(UsageError(message))
 
     def simulate(operation: Operation, placement: tuple[int, ...]) -> Figures:
+        if flows:
+            return _of_flows(simulate_flows(operation, fabric, ranks_per_host=ranks.per_host))
         if alike:
             one = replace(fabric, hosts=fabric.hosts[:1])
             run = simulate_alike(operation, one, ranks_per_host=ranks.per_host)
@@ -147,10 +162,25 @@ def _collective(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
             placement = ranks.placement(operation.plan.helpers)
             if alike:
                 check_alike(operation, ranks.per_host)
+            if flows:
+                check_flows(operation, ranks.per_host)
         except UsageError as error:
             raise table.wrong(error) from None
         cases.append(Case(name, partial(simulate, operation, placement)))
     return cases
+
+
+def _of_flows(run: FlowRun) -> Figures:
+    return {
+        "time_ps": run.duration_ps,
+        "bound_ps": None,
+        "ended_ps": run.ended_ps,
+        "sent_bytes": run.sent_bytes,
+        "frames": None,
+        "flows": run.flows,
+        "resent_packets": 0,
+        "events": run.flows,
+    }
 
 
 def _training(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
@@ -225,7 +255,11 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     messages = _each(table, "activation", max(0, stages - 1), size)
     gradients = _each(table, "gradient", stages, size)
     ranks = _ranks(table, fabric)
-    make, names = _operation(table, replicas)
+    alike = table.take("alike", boolean, False)
+    if alike and (faults or len(set(fabric.hosts)) > 1 or ranks.placed):
+        message = "alike needs equal hosts, and neither faults, rank_hosts nor aggregator_host"
+        raise table.wrong(UsageError(message))
+    make, names = _operation(table, replicas, lazily=alike)
     none = (0,) * (stages - 1)
     try:
         scenario = pipeline.Scenario(
@@ -243,17 +277,21 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
 
     def simulate(schedule: str, name: str) -> Figures:
         plan = plans[schedule]
+        simulated = 1 if alike else replicas
+        hosts = ranks.hosts[: simulated * plan.ranks]
+        on = replace(fabric, hosts=fabric.hosts[: max(hosts) + 1]) if alike else fabric
         run = simulate_hybrid(
             plan,
             scenario,
-            fabric,
+            on,
             replicas=replicas,
             message_bytes=messages,
             gradient_bytes=gradients,
             all_reduce=partial(make, name),
             order=cast(pipeline.Order, order),
-            placement=ranks.hosts[: replicas * plan.ranks],
+            placement=hosts,
             faults=faults,
+            alike=alike,
         )
         return {
             "makespan_ps": run.makespan_ps,
@@ -269,6 +307,9 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
         if len(ranks.hosts) < needed:
             message = f"{schedule} with {replicas} replicas needs {needed} ranks, "
             raise table.wrong(UsageError(message + f"rank_hosts has {len(ranks.hosts)}"))
+        if alike and plan.ranks % ranks.per_host:
+            message = f"{schedule} has {plan.ranks} ranks, which share hosts of {ranks.per_host} "
+            raise table.wrong(UsageError(message + "with other replicas: they are not alike"))
     return [
         Case(f"{schedule}, {name}", partial(simulate, schedule, name))
         for schedule in schedules

@@ -17,11 +17,13 @@ from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.plan.collective import Collective, CollectivePlan, generate
 from slackline.plan.pipeline import Instruction, Kind, Order, PipelinePlan, Scenario
+from slackline.sim._alike import check_alike
 from slackline.sim._execution import Execution
 from slackline.sim._fabric import Fabric
 from slackline.sim._machine import Machine
 from slackline.sim._operation import Operation
 from slackline.sim._pipeline import PipelineExecution, Run
+from slackline.sim._rotation import Rotation
 
 __all__ = ["HybridRun", "simulate_hybrid"]
 
@@ -57,6 +59,7 @@ def simulate_hybrid(
     order: Order = "fixed",
     placement: Sequence[int] | None = None,
     faults: Plan | None = None,
+    alike: bool = False,
 ) -> HybridRun:
     """Simulate one iteration of so many replicas of a pipeline.
 
@@ -65,6 +68,11 @@ def simulate_hybrid(
     `gradient_bytes`: the size of each stage's gradients, which `all_reduce(nbytes)`, a ring if not
     given, sums over the replicas; its plan must have no helpers. `placement`: the host of rank p of
     replica r, at r * ranks + p; without it each rank has the host of that number.
+
+    `alike` simulates one replica that stands for all: the replicas have equal hosts of their own,
+    of which `fabric` and `placement` have those of one replica, and there are no faults. The plan
+    of the gradients must be alike on all ranks, as that of a ring is, and cut them evenly. Figures
+    are those of one replica.
 
     Raises UsageError for values that do not fit, and LinkError, PeerError and TimeoutError as
     `simulate_collective` does.
@@ -90,11 +98,17 @@ def simulate_hybrid(
     for reduction in reductions:
         if reduction.plan.members != replicas:
             raise UsageError(f"{reduction.plan} has not the {replicas} members of a stage")
-    hosts = tuple(range(replicas * plan.ranks)) if placement is None else tuple(placement)
-    if len(hosts) != replicas * plan.ranks:
-        raise UsageError(f"placement must have {replicas * plan.ranks} hosts, not {len(hosts)}")
+    if alike and faults:
+        raise UsageError(f"replicas are not alike with faults: {faults}")
+    rotations = [check_alike(each, 1) if alike else None for each in reductions]
+    simulated = 1 if alike else replicas
+    ranks = simulated * plan.ranks
+    hosts = tuple(range(ranks)) if placement is None else tuple(placement)
+    if len(hosts) != ranks:
+        raise UsageError(f"placement must have {ranks} hosts, not {len(hosts)}")
     machine = Machine(fabric, hosts, faults)
-    return _Hybrid(machine, plan, scenario, reductions, message_bytes, order, replicas).run()
+    parts = list(zip(reductions, rotations, strict=True))
+    return _Hybrid(machine, plan, scenario, parts, message_bytes, order, simulated).run()
 
 
 class _Hybrid:
@@ -105,22 +119,25 @@ class _Hybrid:
         machine: Machine,
         plan: PipelinePlan,
         scenario: Scenario,
-        reductions: Sequence[Operation],
+        reductions: Sequence[tuple[Operation, Rotation | None]],
         message_bytes: Sequence[int],
         order: Order,
         replicas: int,
     ) -> None:
+        """Prepare so many replicas; with a rotation one stands for all in a reduction."""
         self._machine, self._plan = machine, plan
         message = generate(Collective.POINT_TO_POINT, "direct", 2, 0)
         self._messages = [_of_bytes(message, nbytes) for nbytes in message_bytes]
         self._reductions = [
-            Execution(machine, operation, members=self._ranks_of(stage, replicas))
-            for stage, operation in enumerate(reductions)
+            Execution(
+                machine, operation, members=self._ranks_of(stage, replicas), rotation=rotation
+            )
+            for stage, (operation, rotation) in enumerate(reductions)
         ]
         self._missing = [[plan.microbatches] * plan.stages for _ in range(replicas)]
         self._replicas = [
             PipelineExecution(
-                machine.events,
+                machine,
                 plan,
                 scenario,
                 compute=partial(self._compute, replica),
@@ -143,8 +160,8 @@ class _Hybrid:
             pipelines=pipelines,
             reduced_ps=reduced_ps,
             makespan_ps=max(*reduced_ps, *(run.makespan_ps for run in pipelines)),
-            sent_bytes=tuple(self._machine.wires.sent_bytes),
-            events=self._machine.events.executed,
+            sent_bytes=tuple(self._machine.core.sent_bytes),
+            events=self._machine.core.executed,
         )
 
     def _finished(self) -> bool:
@@ -161,7 +178,7 @@ class _Hybrid:
         return tuple(replica * self._plan.ranks + rank for replica in range(replicas))
 
     def _compute(self, replica: int, rank: int, work_ps: int, then: Callable[[], None]) -> None:
-        self._machine.workers[replica * self._plan.ranks + rank].run(work_ps, then)
+        self._machine.compute(replica * self._plan.ranks + rank, work_ps, then)
 
     def _transfer(self, replica: int, rank: int, to: int, instruction: Instruction) -> None:
         forward = instruction.kind is Kind.F

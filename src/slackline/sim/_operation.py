@@ -3,39 +3,23 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+import slackline._native as _native
 from slackline.errors import UsageError
 from slackline.plan.collective import (
     PLANS,
     Collective,
     CollectivePlan,
-    Instruction,
     Kind,
     Program,
     cutting,
     split,
 )
+from slackline.sim._rotation import Rotation
 
-__all__ = ["Operation", "Step", "Strand"]
+__all__ = ["Operation"]
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """An instruction and what the simulation derives from the member's program."""
-
-    instruction: Instruction
-    turn: int
-    """The number of earlier sends to, or receives from, the same peer about the same chunk: equal
-    on both sides, since messages about one chunk arrive in the order sent."""
-    partial: bool
-    """Whether a SEND carries a value that is not final."""
-
-
-@dataclass(frozen=True, slots=True)
-class Strand:
-    """The steps that each segment of one chunk passes at one member, in order."""
-
-    chunk: int
-    steps: tuple[Step, ...]
+_MOST_BYTES = 1 << 48
+"""The largest segment that can be simulated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,23 +82,63 @@ class Operation:
 
     def segment_counts(self, chunk: int) -> tuple[int, ...]:
         """Return the elements of each segment of a chunk; an empty chunk has one of 0."""
-        count = self.chunk_counts[chunk]
-        if self.segment_bytes is not None:
-            most = max(1, self.segment_bytes // self.itemsize)
-        else:
-            unit = self._widest
-            rule = cutting(self.plan.helpers)
-            most = rule.elements(count, unit, self.limit_bytes, forwards=self.forwards)
-        full, rest = divmod(count, most)
+        most, full, rest = self._cut(self.chunk_counts[chunk])
         return (most,) * full + ((rest,) if rest or not full else ())
 
     def payload_bytes(self, count: int, *, partial: bool) -> int:
         """Return the bytes of so many elements on a wire."""
         return count * (self._widest if partial else self.itemsize)
 
-    def strands(self, member: int) -> tuple[Strand, ...]:
-        """Return the strands of one member, in order of each chunk's first instruction."""
-        return _strands(self.plan.programs[member], self.plan.collective)
+    @cached_property
+    def compiled(self) -> _native.SimulatedPlan:
+        """The operation in the form that the native machine executes."""
+        return self.compile(None)
+
+    def compile(self, rotation: Rotation | None) -> _native.SimulatedPlan:
+        """Return the native form, with a rotation that of the ranks of host 0 alone.
+
+        Raises UsageError where the plan sends a chunk to a rank that takes no part in it, and for
+        segments that are too long.
+        """
+        plan = self.plan
+        cuts = {count: self._cut(count) for count in set(self.chunk_counts)}
+        longest = max((cut[0] if cut[1] else cut[2] for cut in cuts.values()), default=0)
+        if longest * self._widest > _MOST_BYTES:
+            raise UsageError(
+                f"a segment can have at most {_MOST_BYTES} bytes, not {longest * self._widest}"
+            )
+        members = plan.members if rotation is None else rotation.ranks_per_host
+        turn = None
+        if rotation is not None:
+            turn = rotation.hosts, rotation.ranks_per_host, rotation.turns_chunks
+        try:
+            return _native.SimulatedPlan(
+                plan.ranks,
+                [cuts[count] for count in self.chunk_counts],
+                self.itemsize,
+                self._widest,
+                self.onset,
+                self.priority,
+                plan.collective.reduces,
+                turn,
+                (_tuples(plan.programs[member]) for member in range(members)),
+            )
+        except ValueError as error:
+            raise UsageError(f"{plan}: {error}") from None
+
+    def _cut(self, count: int) -> tuple[int, int, int]:
+        """Return the longest segment of so many elements, the number of such, and the rest."""
+        if self.segment_bytes is not None:
+            most = max(1, self.segment_bytes // self.itemsize)
+        else:
+            unit = self._widest
+            rule = cutting(self.plan.helpers)
+            most = rule.elements(count, unit, self.limit_bytes, forwards=self.forwards)
+        return most, *divmod(count, most)
+
+
+def _tuples(program: Program) -> list[tuple[int, int, int, bool]]:
+    return [(int(each.kind), max(each.peer, 0), each.chunk, each.last) for each in program]
 
 
 def _forwards(program: Program) -> bool:
@@ -125,19 +149,3 @@ def _forwards(program: Program) -> bool:
         elif instruction.kind is Kind.SEND and instruction.chunk in received:
             return True
     return False
-
-
-def _strands(program: Program, collective: Collective) -> tuple[Strand, ...]:
-    steps: dict[int, list[Step]] = {}
-    turns: dict[tuple[bool, int, int], int] = {}
-    partial: dict[int, bool] = {}
-    for instruction in program:
-        kind, chunk = instruction.kind, instruction.chunk
-        side = (kind is Kind.SEND, instruction.peer, chunk)
-        turn = turns.get(side, 0)
-        turns[side] = turn + 1
-        if kind is Kind.COPY or kind is Kind.FOLD or instruction.last:
-            partial[chunk] = False
-        sends_partial = kind is Kind.SEND and partial.get(chunk, collective.reduces)
-        steps.setdefault(chunk, []).append(Step(instruction, turn, sends_partial))
-    return tuple(Strand(chunk, tuple(listed)) for chunk, listed in steps.items())

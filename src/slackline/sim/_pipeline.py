@@ -22,7 +22,7 @@ from slackline.plan.pipeline import (
     held_after,
     planned_waits_ps,
 )
-from slackline.sim._events import EventQueue
+from slackline.sim._events import Clock, EventQueue
 from slackline.sim._network import ChannelState, Network
 
 __all__ = ["PipelineExecution", "Run", "Span", "simulate"]
@@ -112,7 +112,7 @@ class PipelineExecution:
 
     def __init__(
         self,
-        events: EventQueue,
+        events: Clock,
         plan: PipelinePlan,
         scenario: Scenario,
         *,

@@ -54,12 +54,3 @@ class Rotation:
         """Return the number of a rank after so many turns."""
         host, local = divmod(number, self.ranks_per_host)
         return (host + by) % self.hosts * self.ranks_per_host + local
-
-    def seen_by(self, peer: int, member: int, chunk: int) -> tuple[int, int, int]:
-        """Return how a frame to `peer` looks once the peer's host is turned to host 0.
-
-        The result is the peer's number there, and those of the sender and the chunk.
-        """
-        back = -(peer // self.ranks_per_host)
-        seen = self.turned(chunk, back) if self.turns_chunks else chunk
-        return self.turned(peer, back), self.turned(member, back), seen

@@ -157,14 +157,14 @@ class _Training:
 
     def run(self) -> TrainingRun:
         for trainer in self._trainers:
-            self.machine.events.at(0, trainer.go_on)
+            self.machine.at(0, trainer.go_on)
         self.machine.run(lambda: all(trainer.finished for trainer in self._trainers))
         return TrainingRun(
             backward_ps=tuple(zip(*(each.backward_ps for each in self._trainers), strict=True)),
             ended_ps=tuple(trainer.ended_ps for trainer in self._trainers),
             exposed_ps=tuple(zip(*(trainer.exposed_ps for trainer in self._trainers), strict=True)),
-            sent_bytes=tuple(self.machine.wires.sent_bytes),
-            events=self.machine.events.executed,
+            sent_bytes=tuple(self.machine.core.sent_bytes),
+            events=self.machine.core.executed,
         )
 
     def post(self, rank: int, step: int, group: int) -> None:
@@ -215,7 +215,7 @@ class _Rank:
         """Start the next task, or wait for the gradients that it needs."""
         if not self._tasks:
             return
-        task, now_ps = self._tasks[0], self._training.machine.events.now_ps
+        task, now_ps = self._tasks[0], self._training.machine.now_ps
         if task.kind == "update" and not self._there(task):
             if self._waits_since_ps is None:
                 self._waits_since_ps = now_ps
@@ -230,8 +230,7 @@ class _Rank:
             "backward": layer.backward_ps,
             "update": layer.optimizer_ps,
         }
-        worker = self._training.machine.workers[self._rank]
-        worker.run(times[task.kind], self._done, task)
+        self._training.machine.compute(self._rank, times[task.kind], self._done, task)
 
     def reduced(self, step: int, group: int) -> None:
         """Note that a group of gradients has been reduced, and go on where that was awaited."""
@@ -247,14 +246,14 @@ class _Rank:
         return all((task.step, group) in self._reduced for group in needed)
 
     def _done(self, task: _Task) -> None:
-        now_ps = self._training.machine.events.now_ps
+        now_ps = self._training.machine.now_ps
         if task.kind == "backward":
             self._emit(task)
             if task.layer == 0:
                 self.backward_ps.append(now_ps)
         if not self._tasks:
             self.finished, self.ended_ps = True, now_ps
-        self._training.machine.events.at(now_ps, self.go_on)
+        self._training.machine.at(now_ps, self.go_on)
 
     def _emit(self, task: _Task) -> None:
         """Post the groups that may be posted now that the gradient of a layer has come."""

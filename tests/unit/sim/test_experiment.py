@@ -167,7 +167,7 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         (
             f'{HOSTS}[collective]\nplan = "rink"\nsize = "1KiB"\n',
             'a.toml: [collective]: all_reduce has no plan "rink"; its plans are direct, mesh, '
-            "ring, reduce-broadcast, halving-doubling, torus, star",
+            "ring, reduce-broadcast, halving-doubling, torus, star, hierarchical",
         ),
         (
             f'{HOSTS}[collective]\nplan = "star"\nsize = "1KiB"\n',
@@ -207,7 +207,7 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         (
             f"{HOSTS}{COLLECTIVE}speed = 1\n",
             'a.toml: [collective] has no "speed"; it has aggregator_host, ranks_per_host, '
-            "rank_hosts, name, plan, root, itemsize, segment, onset, size, alike",
+            "rank_hosts, alike, flows, name, plan, root, itemsize, segment, onset, size",
         ),
         (
             f"speed = 1\n{HOSTS}{COLLECTIVE}",

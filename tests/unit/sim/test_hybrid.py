@@ -151,3 +151,48 @@ def test_wrong_values_are_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError) as raised:
         simulate_hybrid(**call)  # type: ignore[arg-type]
     assert str(raised.value) == said
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 5])
+@pytest.mark.parametrize("name", ["ring", "mesh"])
+@pytest.mark.parametrize("per_host", [1, 3])
+def test_one_replica_stands_for_all(replicas: int, name: str, per_host: int) -> None:
+    """Compare one replica with all of them, on hosts with as many ranks each."""
+    host = Host(
+        rates_bps=(8 * 10**9,),
+        cores=2 * per_host,
+        latency_ps=MS // 100,
+        frame_ps=700,
+        reduce_bytes_per_second=5 * 10**9,
+        memory_bytes_per_second=10**10,
+    )
+    ranks = 3 * replicas
+    gradients = 64 * replicas * 500
+    plan = generate(Collective.ALL_REDUCE, name, replicas)
+    common = {
+        "message": 300_000,
+        "replicas": replicas,
+        "gradient": gradients,
+        "all_reduce": lambda nbytes: Operation(plan=plan, count=nbytes // 4, segment_bytes=4096),
+    }
+    whole = run(
+        **common,
+        fabric=Fabric(hosts=(host,) * (ranks // per_host)),
+        placement=[rank // per_host for rank in range(ranks)],
+    )
+    one = run(
+        **common,
+        fabric=Fabric(hosts=(host,) * (3 // per_host)),
+        placement=[rank // per_host for rank in range(3)],
+        alike=True,
+    )
+    assert one.pipelines == whole.pipelines[:1]
+    assert one.reduced_ps == whole.reduced_ps
+    assert one.makespan_ps == whole.makespan_ps
+    assert one.sent_bytes * replicas == whole.sent_bytes
+
+
+def test_replicas_with_faults_are_not_alike() -> None:
+    with pytest.raises(UsageError) as raised:
+        run(2, fabric=fabric(3), alike=True, faults=parse_all("rank 0 slow 2x"))
+    assert str(raised.value) == "replicas are not alike with faults: rank 0 slow 2x"

@@ -1,0 +1,120 @@
+// A collective's plan in the form that executions run: for each member the strands of its program,
+// and for each SEND the step at the peer that waits for it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace slackline::sim {
+
+enum class StepKind : std::uint8_t { kSend = 0, kAdd = 1, kCopy = 2, kHold = 3, kFold = 4 };
+
+struct Instruction {
+  StepKind kind;
+  std::uint32_t peer;  // unused in a FOLD
+  std::uint32_t chunk;
+  bool last;
+};
+
+inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+struct Step {
+  StepKind kind;
+  bool last;
+  bool partial;        // of a SEND: the value is not final
+  std::uint32_t peer;  // as the program names it; kNone in a FOLD
+  // The number of earlier sends to, or receives from, the same peer about the same chunk: equal on
+  // both sides, since messages about one chunk arrive in the order sent.
+  std::uint32_t turn;
+  // Of a SEND, the receiving member, strand and step; the step is kNone where none takes it.
+  std::uint32_t to_member, to_strand, to_step;
+};
+
+// The steps that each segment of one chunk passes at one member, in order.
+struct Strand {
+  std::uint32_t chunk;
+  std::uint32_t first_step, steps;
+  std::uint64_t first_segment;  // among the segments of the member
+  std::uint64_t first_cell;     // among its pairs of segment and step
+};
+
+struct Program {
+  std::vector<Step> steps;      // strand by strand
+  std::vector<Strand> strands;  // in order of each chunk's first instruction
+  std::uint64_t segments = 0;
+  std::uint64_t cells = 0;
+  std::uint32_t most_segments = 0;  // of a strand
+};
+
+// The segments of a chunk: `full` of `most` elements, then one of `rest` where `rest` is not 0 or
+// there is no full one.
+struct Cut {
+  std::uint64_t most, full, rest;
+  std::uint32_t segments() const {
+    return static_cast<std::uint32_t>(full) + (rest != 0 || full == 0 ? 1 : 0);
+  }
+  std::uint64_t elements(std::uint64_t segment) const { return segment < full ? most : rest; }
+};
+
+// A turn of the hosts of a plan, under which all ranks' programs are alike: rank h * q + j becomes
+// rank (h + 1) * q + j. Only the ranks of host 0 are members, and what they send to other hosts is
+// what they receive from other hosts.
+struct Rotation {
+  std::uint32_t hosts;
+  std::uint32_t ranks_per_host;
+  bool turns_chunks;
+
+  std::uint32_t turned(std::uint32_t number, std::uint32_t by) const {
+    const std::uint64_t host = (std::uint64_t{number} / ranks_per_host + by) % hosts;
+    return static_cast<std::uint32_t>(host * ranks_per_host + number % ranks_per_host);
+  }
+};
+
+struct PlanOptions {
+  std::uint32_t ranks;
+  std::vector<Cut> cuts;  // by chunk
+  std::uint64_t itemsize;
+  std::uint64_t widest_itemsize;  // of a partial
+  std::uint64_t onset;
+  std::int64_t priority;
+  bool reduces;  // what a rank sends of its own is partial
+  std::optional<Rotation> rotation;
+};
+
+class CompiledPlan {
+ public:
+  // Throws std::invalid_argument where a chunk is sent to a member that has no instruction about
+  // it.
+  CompiledPlan(PlanOptions options, const std::vector<std::vector<Instruction>>& programs);
+
+  const PlanOptions& options() const { return options_; }
+  std::uint32_t members() const { return static_cast<std::uint32_t>(programs_.size()); }
+  const Program& program(std::uint32_t member) const { return programs_[member]; }
+  const Cut& cut(const Strand& strand) const { return options_.cuts[strand.chunk]; }
+  std::uint64_t payload_bytes(std::uint64_t elements, bool partial) const {
+    return elements * (partial ? options_.widest_itemsize : options_.itemsize);
+  }
+  // Whether a peer is on another host than host 0, to which the members of a rotation belong.
+  bool leaves_host(std::uint32_t peer) const {
+    return options_.rotation && peer >= options_.rotation->ranks_per_host;
+  }
+  // Return the strand of a chunk at a member, kNone where it has none.
+  std::uint32_t strand_of(std::uint32_t member, std::uint32_t chunk) const;
+
+ private:
+  struct Receive {
+    std::uint32_t strand, peer, turn, step;
+  };
+
+  void lay_out(const std::vector<Instruction>& instructions);
+  void number_turns(std::vector<Step>& steps, const Strand& strand) const;
+  void match(std::uint32_t member, const std::vector<std::vector<Receive>>& receives);
+
+  PlanOptions options_;
+  std::vector<Program> programs_;
+  std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> strands_of_;  // sorted
+};
+
+}  // namespace slackline::sim

@@ -1,0 +1,167 @@
+// Frames on their way from host to host: ports in series, queues before them, and faults.
+//
+//   queue of the host    NIC sends       switch       NIC of the target receives
+//   |------ wait ------|--- size/rate ---|- latency -|--- size/rate ---|- latency -| arrived
+//
+// The switch forwards the head of a frame while the tail is still being sent, as far as the
+// fabric's `forwards_after_bytes` allows. A queue is ordered by priority, lower first, and then by
+// time.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "clock.h"
+#include "fabric.h"
+#include "pool.h"
+
+namespace slackline::sim {
+
+class Execution;
+
+// A NIC of a host and the host that it sends to. NIC i reaches NIC i.
+struct Path {
+  std::uint32_t source, target, nic;
+  bool operator==(const Path&) const = default;
+};
+
+struct PathHash {
+  std::size_t operator()(const Path& path) const {
+    const std::uint64_t hosts = static_cast<std::uint64_t>(path.source) << 32 | path.target;
+    return static_cast<std::size_t>((hosts * 0x9E3779B97F4A7C15u) ^ path.nic);
+  }
+};
+
+// The fate of some packets of one frame at the switch.
+struct Lot {
+  std::uint64_t lost = 0;      // packets that do not arrive
+  std::uint64_t doubled = 0;   // packets that arrive twice
+  Time late = 0;               // delay of all packets, by which those behind are held up, too
+  Time overtaken = 0;          // delay of packets that others overtake
+  std::uint64_t rate_bps = 0;  // rate of the path where a fault limits it, else 0
+};
+
+// The effects of faults on a path until the next change.
+struct PathState {
+  bool down = false;  // nothing passes
+  bool plain = true;  // packets pass without any effect
+  Time delay = 0;     // the delay in this direction
+};
+
+// The faults of a network, which the owner of the machine knows.
+class Faults {
+ public:
+  virtual ~Faults() = default;
+  virtual PathState state(const Path& path) = 0;
+  virtual Lot draw(const Path& path, std::uint64_t packets) = 0;
+};
+
+// A payload on its way, from a step of a member of an execution to one of another member.
+struct Frame {
+  Execution* execution;
+  std::uint64_t payload_bytes;
+  std::int64_t priority;
+  std::uint64_t packets;           // those that have not arrived yet
+  std::uint32_t source, target;    // hosts
+  std::uint32_t sender, receiver;  // members of the execution
+  std::uint32_t sent_step;         // the sender's step
+  std::uint32_t strand, step;      // the receiver's
+  std::uint32_t segment;
+  std::int32_t value;
+  bool crosses_network;
+  std::uint8_t ends;  // of 2 ends, at the sender and at the receiver, those that are still due
+};
+
+// What a machine does when frames reach an end.
+class FrameEnds {
+ public:
+  virtual ~FrameEnds() = default;
+  virtual void frame_sent(std::uint32_t frame) = 0;
+  virtual void frame_arrived(std::uint32_t frame) = 0;
+};
+
+class Wires {
+ public:
+  // `faults` is null where the network never has any.
+  Wires(Clock& clock, const Fabric& fabric, Faults* faults, FrameEnds& ends);
+
+  Pool<Frame> frames;
+
+  // Queue a frame at its host, or copy it where it stays on the host.
+  void send(std::uint32_t frame);
+  // Set the rate of a port from now on.
+  void set_rate(std::uint32_t host, std::uint32_t nic, std::uint64_t rate_bps);
+  // Lose what is under way on paths that are down from now on, and use those that are up.
+  void change();
+  void act(const Event& event);
+  // Return the source and the target of every frame that waits in a queue, host by host.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> waiting() const;
+
+  std::vector<std::uint64_t> sent_bytes, received_bytes;  // by host
+  std::uint64_t sent_frames = 0;
+  std::uint64_t resent_packets = 0;
+
+ private:
+  // Packets of a frame that travel together: all of them, or those that are sent again.
+  struct Piece {
+    std::uint64_t packets, wire_bytes, doubled;
+    std::uint32_t frame, nic;
+    std::uint32_t events;  // that refer to the piece, its place in a queue included
+    bool again, lost;
+  };
+  struct Waiting {
+    std::int64_t priority;
+    std::uint64_t number;
+    std::uint32_t piece;
+    static bool follows(const Waiting& a, const Waiting& b) {
+      return a.priority != b.priority ? a.priority > b.priority : a.number > b.number;
+    }
+  };
+
+  std::uint32_t piece_of(std::uint32_t frame, std::uint64_t packets, std::uint64_t wire_bytes,
+                         bool again);
+  void schedule(Time time, EventKind kind, std::uint32_t piece, std::int64_t argument = 0);
+  void drop(std::uint32_t piece);
+  Path path(const Piece& piece) const;
+  std::size_t port(std::uint32_t host, std::uint32_t nic) const { return host * nics_ + nic; }
+  void copy(std::uint32_t frame);
+  void queue(std::uint32_t piece);
+  bool has_idle(std::uint32_t host) const;
+  void start(std::uint32_t host);
+  void transmit(std::uint32_t piece);
+  void left(std::uint32_t piece);
+  void at_switch(std::uint32_t piece, Time tail);
+  void at_port(std::uint32_t piece, Time tail);
+  void arrived(std::uint32_t piece);
+  void lose(std::uint32_t piece, std::uint64_t lost, Time tail);
+  void forget_under_way(std::uint32_t piece);
+  const PathState& state(const Path& path);
+  std::uint64_t head_bytes(const Piece& piece) const {
+    return std::min(fabric_.forwards_after_bytes, piece.wire_bytes);
+  }
+
+  Clock& clock_;
+  const Fabric& fabric_;
+  Faults* faults_;
+  FrameEnds& ends_;
+  std::uint32_t nics_;
+  Pool<Piece> pieces_;
+  std::vector<std::vector<Waiting>> queues_;  // heaps, by host
+  std::vector<std::uint32_t> by_rate_;        // the NICs of each host, the fastest first
+  std::vector<char> idle_;                    // by port
+  std::vector<std::uint64_t> rates_bps_;      // by port, lowered by faults
+  std::vector<Time> receives_until_;          // by port
+  std::vector<Time> memory_until_;            // by host
+  std::vector<std::uint32_t> snapshot_;       // the NICs that were idle when `start` began
+  std::vector<Waiting> blocked_;
+  std::uint64_t queued_ = 0;
+  // With faults only: paths in the order of their first use, and the times at which they are free.
+  std::vector<std::pair<Path, std::vector<std::uint32_t>>> under_way_;
+  std::unordered_map<Path, std::size_t, PathHash> under_way_of_;
+  std::unordered_map<Path, PathState, PathHash> states_;
+  std::unordered_map<Path, Time, PathHash> latest_, limited_until_;
+};
+
+}  // namespace slackline::sim
