@@ -14,7 +14,7 @@ MAKERS_OF_ENVIRONMENTS = {"cli/doctor.py", "cli/run.py", "lab/_enter.py"}
 """The files that start processes and therefore build an environment for them."""
 TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", "slackline.lab")
 TORCH_FREE += ("slackline.faults", "slackline.health", "slackline.sim", "slackline.cli")
-TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit")
+TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit", "slackline.reproduce")
 
 
 def run(code: str) -> str:

@@ -8,6 +8,7 @@
     doctor.py     `slackline doctor`: check that a machine or a cluster is fit for a run
     aggregate.py  `slackline aggregate`: an aggregation node in software
     simulate.py   `slackline simulate`: simulate the experiment that a file describes
+    reproduce.py  `slackline reproduce`: published tables beside the simulator's figures
     circuit.py    `slackline circuit`: the circuits as Verilog, and the FPGA resources they need
     _agent.py     the process under `slackline run` that runs torchrun
     _launch.py    a job: its files, its ranks and its exit codes
@@ -28,7 +29,7 @@ from typing import Annotated
 import typer
 
 from slackline import __version__
-from slackline.cli import aggregate, circuit, doctor, lab, plan, run, simulate
+from slackline.cli import aggregate, circuit, doctor, lab, plan, reproduce, run, simulate
 from slackline.errors import UsageError
 
 __all__ = ["app", "main"]
@@ -48,6 +49,7 @@ app.add_typer(circuit.app, name="circuit")
 app.command(name="doctor")(doctor.doctor)
 app.command(name="aggregate")(aggregate.aggregate)
 app.command(name="simulate")(simulate.simulate)
+app.command(name="reproduce")(reproduce.reproduce)
 
 
 def _version(asked: bool) -> None:

@@ -12,6 +12,8 @@ from slackline.units import format_bytes
 
 __all__ = ["simulate"]
 
+_WIDTH = 200
+"""The columns of a terminal that a table may use: long names stay in one line."""
 _UNITS = (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3))
 
 
@@ -23,7 +25,7 @@ def simulate(
         bool, typer.Option("--json", help="Print one JSON object; times in picoseconds.")
     ] = False,
 ) -> int:
-    """Simulate collectives or training steps on hosts and a network that a file describes."""
+    """Simulate collectives, training, pipelines or an aggregation node that a file describes."""
     from slackline.sim import read_experiment
 
     try:
@@ -61,7 +63,7 @@ def _print(kind: str, rows: list[tuple[str, dict[str, Any]]]) -> None:
         table.add_column(name, justify="right")
     for name, figures in rows:
         table.add_row(name, *_ROWS[kind](figures))
-    Console(highlight=False, soft_wrap=True).print(table)
+    Console(highlight=False, soft_wrap=True, width=_WIDTH).print(table)
 
 
 def _collective_row(figures: dict[str, Any]) -> tuple[str, ...]:
@@ -79,12 +81,10 @@ def _collective_row(figures: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _training_row(figures: dict[str, Any]) -> tuple[str, ...]:
-    steps = figures["step_ps"]
-    exposed = [max(ranks) for ranks in figures["exposed_ps"]]
     return (
-        _time(sum(steps) // len(steps)),
+        _time(figures["mean_step_ps"]),
         _time(figures["compute_ps"]),
-        _time(sum(exposed) // len(exposed)),
+        _time(figures["mean_exposed_ps"]),
         format_bytes(max(figures["sent_bytes"])),
     )
 
@@ -96,6 +96,30 @@ def _pipeline_row(figures: dict[str, Any]) -> tuple[str, ...]:
         f"{max(figures['bubble_share']):.0%}",
         _time(max(figures["reduced_ps"])),
         format_bytes(max(figures["sent_bytes"])),
+    )
+
+
+def _iteration_row(figures: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        _time(figures["time_ps"]),
+        f"{figures['bubble_share']:.0%}",
+        _time(max(figures["blocked_ps"])),
+        f"{figures['most_activations']:g}",
+    )
+
+
+def _job_row(figures: dict[str, Any]) -> tuple[str, ...]:
+    names = ("time_ps", "healthy_ps", "slowest_ps", "restart_ps")
+    return tuple(_time(figures[name]) for name in names)
+
+
+def _node_row(figures: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        _time(figures["first_ps"]),
+        _time(figures["last_ps"]),
+        f"{figures['bits_per_second'] / 1e9:.4g} Gbit/s",
+        _time(figures["starved_ps"]),
+        str(figures["most_buffered"]),
     )
 
 
@@ -111,5 +135,15 @@ _COLUMNS = {
     "collective": ("plan", "time", "lower bound", "share", "most sent", "frames", "resent"),
     "training": ("plan, policy", "step", "computation", "exposed", "most sent"),
     "pipeline": ("schedule, plan", "time", "pipeline", "bubble", "reduced", "most sent"),
+    "iteration": ("runtime, network", "time", "bubble", "blocked", "activations"),
+    "job": ("runtime", "time", "healthy iteration", "slowest iteration", "restart"),
+    "node": ("message, onset, senders", "first sum", "last sum", "rate", "starved", "buffered"),
 }
-_ROWS = {"collective": _collective_row, "training": _training_row, "pipeline": _pipeline_row}
+_ROWS = {
+    "collective": _collective_row,
+    "training": _training_row,
+    "pipeline": _pipeline_row,
+    "iteration": _iteration_row,
+    "job": _job_row,
+    "node": _node_row,
+}

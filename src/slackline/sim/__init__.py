@@ -11,19 +11,22 @@ _collective.py  one collective on an idle fabric
 _alike.py       a collective on one host that stands for all; _rotation.py has the plans
 _flows.py       an all_reduce round a ring of hosts by flows in place of frames
 _training.py    training steps of data-parallel ranks
-_experiment.py  experiments as TOML files, read by _toml.py; _experiment_cases.py has their kinds
+_experiment.py  experiments as TOML files; _experiment_cases.py has their kinds, _case.py a case
+_experiment_links.py     one pipeline on links with given delays; _experiment_node.py a node
+_aggregation.py a model of an aggregation node whose workers send at their own pace
 _network.py     channels of a pipeline: latency, rate, a queue in order, changes over time
 _pipeline.py    pipeline plans run in their fixed order or as inputs become ready
 _hybrid.py      replicas of a pipeline on the same fabric
 """
 
+from slackline.sim._aggregation import Aggregation, AggregationRun, Senders, simulate_aggregation
 from slackline.sim._alike import simulate_alike
 from slackline.sim._bound import Bound, lower_bound
+from slackline.sim._case import Case, Figures
 from slackline.sim._collective import CollectiveRun, simulate_collective
 from slackline.sim._events import EventQueue
 from slackline.sim._execution import Arithmetic, SentFrame, Symbols
 from slackline.sim._experiment import Experiment, read_experiment
-from slackline.sim._experiment_cases import Case, Figures
 from slackline.sim._fabric import Fabric, Framing, Host
 from slackline.sim._flows import FlowRun, simulate_flows
 from slackline.sim._hybrid import HybridRun, simulate_hybrid
@@ -33,6 +36,8 @@ from slackline.sim._pipeline import Run, Span, simulate
 from slackline.sim._training import Layer, Policy, TrainingRun, form_groups, simulate_training
 
 __all__ = [
+    "Aggregation",
+    "AggregationRun",
     "Arithmetic",
     "Bound",
     "Case",
@@ -51,6 +56,7 @@ __all__ = [
     "Operation",
     "Policy",
     "Run",
+    "Senders",
     "SentFrame",
     "Span",
     "Symbols",
@@ -59,6 +65,7 @@ __all__ = [
     "lower_bound",
     "read_experiment",
     "simulate",
+    "simulate_aggregation",
     "simulate_alike",
     "simulate_collective",
     "simulate_flows",

@@ -15,11 +15,12 @@ size = "16MiB"
 from dataclasses import dataclass
 from typing import Any
 
+from slackline._toml import Table, duration_ps, integer, listed, one_of, rate, size
 from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
-from slackline.sim._experiment_cases import KINDS, Case
+from slackline.sim._case import Case
+from slackline.sim._experiment_cases import ALONE, KINDS
 from slackline.sim._fabric import Fabric, Framing, Host
-from slackline.sim._toml import Table, duration_ps, integer, listed, one_of, rate, size
 
 __all__ = ["Experiment", "read_experiment"]
 
@@ -32,10 +33,11 @@ _SWITCHES = {"cut-through": 0, "ethernet": 1538, "store-and-forward": None}
 class Experiment:
     """The contents of an experiment's file, ready to be simulated."""
 
-    fabric: Fabric
+    fabric: Fabric | None
+    """The hosts and the network; None where the experiment has links or ports of its own."""
     faults: Plan
     kind: str
-    """The table that says what is simulated: "collective", "training" or "pipeline"."""
+    """The name of the table to simulate, such as "collective" or "iteration"."""
     cases: tuple[Case, ...]
 
 
@@ -45,21 +47,26 @@ def read_experiment(text: str, name: str) -> Experiment:
     Raises UsageError that names the file, the table and the key of a wrong or missing value.
     """
     top = Table.parse(text, name)
-    faults = top.take("faults", _faults, Plan())
-    fabric = _fabric(top)
-    kinds = [kind for kind in KINDS if kind in top]
+    kinds = [kind for kind in (*KINDS, *ALONE) if kind in top]
+    alone = len(kinds) == 1 and kinds[0] in ALONE
+    faults = Plan() if alone else top.take("faults", _faults, Plan())
+    fabric = None if alone else _fabric(top)
     if len(kinds) != 1:
         given = " and ".join(f"[{kind}]" for kind in kinds) or "none"
-        wanted = ", ".join(f"[{kind}]" for kind in KINDS)
+        wanted = ", ".join(f"[{kind}]" for kind in (*KINDS, *ALONE))
         raise UsageError(f"{name}: one of {wanted} is needed, not {given}")
     table = top.table(kinds[0])
     top.end()
-    cases = KINDS[kinds[0]](table, fabric, faults)
-    table.end()
-    try:
-        faults.of_network.check(len(fabric.hosts), fabric.nics)
-    except UsageError as error:
-        raise UsageError(f"{name}: faults: {error}") from None
+    if fabric is None:
+        cases = ALONE[kinds[0]](table)
+        table.end()
+    else:
+        cases = KINDS[kinds[0]](table, fabric, faults)
+        table.end()
+        try:
+            faults.of_network.check(len(fabric.hosts), fabric.nics)
+        except UsageError as error:
+            raise UsageError(f"{name}: faults: {error}") from None
     return Experiment(fabric=fabric, faults=faults, kind=kinds[0], cases=tuple(cases))
 
 

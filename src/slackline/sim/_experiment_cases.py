@@ -6,34 +6,24 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, cast, get_args
 
+from slackline._toml import Table, boolean, duration_ps, integer, listed, one_of, size, text
 from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.plan import pipeline
 from slackline.plan.collective import Collective, CollectivePlan, generate, hierarchical
 from slackline.sim._alike import check_alike, simulate_alike
 from slackline.sim._bound import lower_bound
+from slackline.sim._case import Case, Figures, each_value
 from slackline.sim._collective import simulate_collective
+from slackline.sim._experiment_links import iteration_cases, job_cases
+from slackline.sim._experiment_node import node_cases
 from slackline.sim._fabric import Fabric
 from slackline.sim._flows import FlowRun, check_flows, simulate_flows
 from slackline.sim._hybrid import simulate_hybrid
 from slackline.sim._operation import Operation
-from slackline.sim._toml import Table, boolean, duration_ps, integer, listed, one_of, size, text
 from slackline.sim._training import Layer, Policy, simulate_training
 
-__all__ = ["KINDS", "Case", "Figures"]
-
-Figures = dict[str, Any]
-"""Results by name: times in picoseconds (`_ps`), sizes in bytes (`_bytes`), and counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A simulation of an experiment."""
-
-    name: str
-    """The plan or policy of the case."""
-    simulate: Callable[[], Figures]
-    """Run the simulation; raises what `simulate_collective` raises."""
+__all__ = ["ALONE", "KINDS"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +177,9 @@ def _training(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     ranks = _ranks(table, fabric)
     make, names = _operation(table, len(ranks.hosts), ranks.hierarchical)
     policies = table.take("policy", listed(one_of(*get_args(Policy))), ["overlap"])
-    group_bytes = table.take("group", size, 0)
+    groups = table.take("group", listed(_size), [("0B", 0)])
     steps = table.take("steps", integer, 3)
+    samples = table.take_if_there("samples", listed(integer)) or []
     layers = _layers(table)
     try:
         placements = {name: ranks.placement(make(name, 0).plan.helpers) for name in names}
@@ -199,7 +190,7 @@ def _training(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     if steps < 2:
         raise table.wrong(UsageError(f"steps must be at least 2, not {steps}"))
 
-    def simulate(name: str, policy: str) -> Figures:
+    def simulate(name: str, policy: str, group_bytes: int, layers: tuple[Layer, ...]) -> Figures:
         run = simulate_training(
             layers,
             fabric,
@@ -210,7 +201,10 @@ def _training(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
             placement=placements[name],
             faults=faults,
         )
+        exposed_ps = [max(ranks) for ranks in run.exposed_ps]
         return {
+            "mean_step_ps": sum(run.step_ps) // len(run.step_ps),
+            "mean_exposed_ps": sum(exposed_ps) // len(exposed_ps),
             "step_ps": run.step_ps,
             "exposed_ps": run.exposed_ps,
             "compute_ps": sum(layer.compute_ps for layer in layers),
@@ -219,11 +213,30 @@ def _training(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
             "events": run.events,
         }
 
+    batches = [(f", {count} samples", _repeated(layers, count)) for count in samples]
     return [
-        Case(f"{name}, {policy}", partial(simulate, name, policy))
+        Case(
+            f"{name}, {policy}{f', group {group}' * (len(groups) > 1)}{batch}",
+            partial(simulate, name, policy, group_bytes, of_batch),
+        )
         for name in names
         for policy in policies
+        for group, group_bytes in groups
+        for batch, of_batch in batches or [("", layers)]
     ]
+
+
+def _size(value: Any) -> tuple[str, int]:
+    """Return the text and the bytes of a size."""
+    return text(value), size(value)
+
+
+def _repeated(layers: Sequence[Layer], count: int) -> tuple[Layer, ...]:
+    """Return layers with the times of so many samples, where those of one are given."""
+    return tuple(
+        replace(layer, forward_ps=count * layer.forward_ps, backward_ps=count * layer.backward_ps)
+        for layer in layers
+    )
 
 
 def _layers(table: Table) -> tuple[Layer, ...]:
@@ -249,11 +262,11 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     order = table.take("order", one_of("fixed", "ready"), "fixed")
     cap = table.take_if_there("cap", integer)
     times = [
-        _each(table, key, stages, duration_ps)
+        each_value(table, key, stages, duration_ps)
         for key in ("forward", "backward_input", "backward_weight")
     ]
-    messages = _each(table, "activation", max(0, stages - 1), size)
-    gradients = _each(table, "gradient", stages, size)
+    messages = each_value(table, "activation", max(0, stages - 1), size)
+    gradients = each_value(table, "gradient", stages, size)
     ranks = _ranks(table, fabric)
     alike = table.take("alike", boolean, False)
     if alike and (faults or len(set(fabric.hosts)) > 1 or ranks.placed):
@@ -317,16 +330,12 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     ]
 
 
-def _each(table: Table, key: str, count: int, read: Callable[[Any], int]) -> tuple[int, ...]:
-    """Return one value for each stage or link; a single one stands for all."""
-    values = table.take(key, listed(read))
-    if len(values) not in (1, count):
-        message = f"{key} must have one value or {count}, not {len(values)}"
-        raise table.wrong(UsageError(message))
-    return tuple(values) * (count // len(values))
-
-
 KINDS: Mapping[str, Callable[[Table, Fabric, Plan], list[Case]]] = MappingProxyType(
     {"collective": _collective, "training": _training, "pipeline": _pipeline}
 )
 """The reader of each table that says what is simulated."""
+
+ALONE: Mapping[str, Callable[[Table], list[Case]]] = MappingProxyType(
+    {"iteration": iteration_cases, "job": job_cases, "node": node_cases}
+)
+"""The reader of each table whose experiment has neither hosts nor faults."""

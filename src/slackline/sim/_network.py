@@ -4,7 +4,9 @@
       |--- queue ---|--- size / rate ---|--- latency ---|
 
 A channel sends one message at a time and delivers messages in order: a message never arrives before
-one that was sent earlier, even where the latency has fallen in the meantime.
+one that was sent earlier, even where the latency has fallen in the meantime. On a serial network
+the next message leaves when the one before has arrived, as with sends that are kernels on one GPU
+stream.
 """
 
 from bisect import bisect_right
@@ -17,7 +19,7 @@ from slackline.errors import UsageError
 from slackline.faults import NOTHING, Effects, Plan
 from slackline.plan.pipeline import Scenario
 
-__all__ = ["Channel", "Direction", "Network"]
+__all__ = ["Channel", "ChannelState", "Direction", "Network", "Turn"]
 
 Direction = Literal["forward", "backward"]
 
@@ -77,9 +79,13 @@ class Network:
     """Whether a blocked send stops its rank's computations (head-of-line blocking).
 
     A rank then stands still while more than `queue_depth` of its messages in one direction are
-    under way.
+    under way; with 0 a rank waits for each of its sends.
     """
     queue_depth: int = 1
+    serial: bool = False
+    """Whether a message leaves only when the message before it has arrived."""
+    half_duplex: bool = False
+    """Whether messages of both directions of a link take turns."""
     seed: int = 0
     """The seed of jitter: the same seed gives the same trace."""
 
@@ -89,8 +95,8 @@ class Network:
             raise UsageError(f"{links} links need {links} channels back, not {len(self.backward)}")
         if self.message_bytes and len(self.message_bytes) != links:
             raise UsageError(f"{links} links need {links} sizes, not {len(self.message_bytes)}")
-        if self.queue_depth < 1:
-            raise UsageError(f"queue_depth must be a positive integer, not {self.queue_depth}")
+        if self.queue_depth < 0:
+            raise UsageError(f"queue_depth must not be negative, not {self.queue_depth}")
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
@@ -156,22 +162,34 @@ class Network:
         )
 
 
+@dataclass(slots=True)
+class Turn:
+    """The earliest departure of the next message, on a channel or on both directions of a link."""
+
+    free_ps: int = 0
+
+
 class ChannelState:
     """The state of a channel while a simulation runs."""
 
-    def __init__(self, channel: Channel, random: Random) -> None:
+    def __init__(
+        self, channel: Channel, random: Random, turn: Turn | None = None, *, serial: bool = False
+    ) -> None:
+        """Begin with nothing under way; channels that take turns have the same `turn`."""
         self.under_way = 0
         self._channel = channel
         self._random = random
-        self._free_ps = 0
+        self._turn = turn or Turn()
+        self._serial = serial
         self._last_ps = 0
 
     def send(self, now_ps: int, size_bytes: int) -> int:
         """Send a message now and return the time of its arrival in picoseconds."""
         channel = self._channel
-        self._free_ps = max(now_ps, self._free_ps) + channel.sending_ps(size_bytes)
+        left_ps = max(now_ps, self._turn.free_ps) + channel.sending_ps(size_bytes)
         jitter = self._random.randint(0, channel.jitter_ps) if channel.jitter_ps else 0
-        arrival = self._free_ps + channel.latency_at(self._free_ps) + jitter
+        arrival = left_ps + channel.latency_at(left_ps) + jitter
         self._last_ps = max(self._last_ps, arrival)
+        self._turn.free_ps = self._last_ps if self._serial else left_ps
         self.under_way += 1
         return self._last_ps

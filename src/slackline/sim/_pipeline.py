@@ -23,7 +23,7 @@ from slackline.plan.pipeline import (
     planned_waits_ps,
 )
 from slackline.sim._events import Clock, EventQueue
-from slackline.sim._network import ChannelState, Network
+from slackline.sim._network import Channel, ChannelState, Network, Turn
 
 __all__ = ["PipelineExecution", "Run", "Span", "simulate"]
 
@@ -252,8 +252,16 @@ class _Channels:
     def __init__(self, events: EventQueue, network: Network) -> None:
         self._events, self._network = events, network
         random = Random(network.seed)
-        self._down = [ChannelState(channel, random) for channel in network.forward]
-        self._up = [ChannelState(channel, random) for channel in network.backward]
+        down = [Turn() for _ in network.forward]
+        up = down if network.half_duplex else [Turn() for _ in network.backward]
+
+        def states(channels: tuple[Channel, ...], turns: list[Turn]) -> list[ChannelState]:
+            return [
+                ChannelState(channel, random, turn, serial=network.serial)
+                for channel, turn in zip(channels, turns, strict=True)
+            ]
+
+        self._down, self._up = states(network.forward, down), states(network.backward, up)
         self._behind: dict[int, ChannelState] = {}
 
     def transfer(self, rank: int, to: int, instruction: Instruction) -> None:

@@ -79,6 +79,25 @@ def test_training_has_a_case_for_each_plan_and_policy() -> None:
     assert figures["step_ps"][0] >= 9 * 10**9
 
 
+def test_times_of_one_sample_and_several_groups_are_cases_of_their_own() -> None:
+    text = (
+        f'{HOSTS}cores = 2\n{BARE}[training]\nplan = "ring"\npolicy = "after"\nsteps = 2\n'
+        f'samples = [1, 4]\ngroup = ["0B", "1MiB"]\n{LAYER}'
+    )
+    read = read_experiment(text, "a.toml")
+    assert [case.name for case in read.cases] == [
+        "ring, after, group 0B, 1 samples",
+        "ring, after, group 0B, 4 samples",
+        "ring, after, group 1MiB, 1 samples",
+        "ring, after, group 1MiB, 4 samples",
+    ]
+    figures = [case.simulate() for case in read.cases]
+    assert [each["compute_ps"] for each in figures] == [3 * 10**9, 12 * 10**9] * 2
+    # The layer has no gradient: a step is its computation.
+    assert [each["mean_step_ps"] for each in figures] == [3 * 10**9, 12 * 10**9] * 2
+    assert [each["mean_exposed_ps"] for each in figures] == [0] * 4
+
+
 PIPELINE = """
 [pipeline]
 schedule = ["1f1b", "gpipe"]
@@ -158,11 +177,15 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
             "a.toml: [wire] switch: must be one of cut-through, ethernet, store-and-forward, "
             "not 'wet'",
         ),
-        (HOSTS, "a.toml: one of [collective], [training], [pipeline] is needed, not none"),
+        (
+            HOSTS,
+            "a.toml: one of [collective], [training], [pipeline], [iteration], [job], [node] is "
+            "needed, not none",
+        ),
         (
             f"{HOSTS}{COLLECTIVE}[training]\n",
-            "a.toml: one of [collective], [training], [pipeline] is needed, not [collective] and "
-            "[training]",
+            "a.toml: one of [collective], [training], [pipeline], [iteration], [job], [node] is "
+            "needed, not [collective] and [training]",
         ),
         (
             f'{HOSTS}[collective]\nplan = "rink"\nsize = "1KiB"\n',

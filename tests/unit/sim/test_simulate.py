@@ -1,6 +1,7 @@
 """Tests of the simulator against manual calculations, the plan's own arithmetic and list
 scheduling."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -156,6 +157,44 @@ def test_behind_a_blocked_send_ready_work_waits() -> None:
     # F2 is due at 50, when the message of F1, sent at 20, has also arrived.
     assert [s.start_ps for s in run.spans[0]][:3] == [0, 10, 40]
     assert run.blocked_ps == (20, 0)
+
+
+def test_a_serial_channel_carries_one_message_at_a_time() -> None:
+    scenario = Scenario.uniform(2, 3, (10, 10, 10)).delayed(0, 30, 0)
+    network = Network.of(scenario)
+    run = simulate(gpipe(2, 3), scenario, network)
+    assert [s.start_ps for s in run.spans[1]][:3] == [40, 50, 60]
+    run = simulate(gpipe(2, 3), scenario, replace(network, serial=True))
+    # F0 leaves at 10; F1 and F2 each leave when the message before them has arrived.
+    assert [s.start_ps for s in run.spans[1]][:3] == [40, 70, 100]
+    assert run.blocked_ps == (0, 0)
+
+
+def test_directions_of_a_half_duplex_link_take_turns() -> None:
+    scenario = Scenario.uniform(2, 2, (10, 10, 10)).delayed(0, 30)
+    network = replace(Network.of(scenario), serial=True)
+    plan = one_f_one_b(2, 2)
+
+    def first_backward(network: Network) -> int:
+        spans = simulate(plan, scenario, network).spans[0]
+        return next(s.start_ps for s in spans if str(s.instruction) == "0B0")
+
+    # B0 of stage 1 ends at 60, while F1 is on the link from 40 to 70.
+    assert first_backward(network) == 90
+    assert first_backward(replace(network, half_duplex=True)) == 100
+
+
+def test_with_a_queue_of_0_a_rank_waits_for_each_of_its_sends() -> None:
+    scenario = Scenario.uniform(2, 2, (10, 10, 10)).delayed(0, 30, 0)
+    network = replace(Network.of(scenario), head_of_line=True, queue_depth=0)
+    run = simulate(gpipe(2, 2), scenario, network)
+    assert [s.start_ps for s in run.spans[0]][:2] == [0, 40]
+    assert run.blocked_ps == (60, 0)
+
+
+def test_a_negative_queue_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^queue_depth must not be negative, not -1$"):
+        replace(Network.of(Scenario.uniform(2, 2)), queue_depth=-1)
 
 
 def test_blocking_sends_make_1f1b_wait_longer() -> None:

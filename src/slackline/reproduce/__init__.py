@@ -1,0 +1,25 @@
+"""Published figures beside the simulator's for the same parameters.
+
+tables/        a TOML file for each table: published figures, with their source and unit
+experiments/   a TOML file for each experiment, as `slackline simulate` reads it
+_published.py  a table as data, read from its file
+_folder.py     the folder of tables and experiments: the packaged one, or a changed copy
+_compare.py    the comparison of a table's figures with those of its experiment
+_plot.py       a comparison as a figure (needs slackline[plot])
+"""
+
+from slackline.reproduce._compare import ComparedRow, Comparison, compare
+from slackline.reproduce._folder import Folder
+from slackline.reproduce._plot import draw
+from slackline.reproduce._published import PublishedRow, PublishedTable, read_table
+
+__all__ = [
+    "ComparedRow",
+    "Comparison",
+    "Folder",
+    "PublishedRow",
+    "PublishedTable",
+    "compare",
+    "draw",
+    "read_table",
+]

@@ -1,0 +1,144 @@
+"""`slackline reproduce` prints published tables beside the simulator's figures."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slackline.cli import main
+from slackline.reproduce import Folder
+
+JOB = """
+[job]
+iterations = 5
+crash = 4
+stages = 2
+microbatches = 1
+forward = "10ms"
+backward_input = "10ms"
+backward_weight = "10ms"
+[[job.runtime]]
+name = "one"
+schedule = "1f1b"
+restart = "1s"
+[[job.phase]]
+from = 1
+lasts = 1
+links = [0]
+delay = "30ms"
+"""
+ORDER = ["reproduce", "--only", "zero-bubble-order"]
+
+
+def test_a_table_has_parameters_figures_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(ORDER) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0].startswith("zero-bubble-order: A zero-bubble order replayed")
+    assert lines[1].startswith("published: arXiv 2504.19232")
+    assert lines[2] == "ours: simulated, slackline simulate zero_bubble_order.toml"
+    assert lines[3] == (
+        "iteration: stages 4, microbatches 12, forward 10ms, backward_input 10ms, "
+        "backward_weight 10ms"
+    )
+    assert "iteration.network: name first link, links 0, delay 0ms 10ms 20ms" in lines
+    assert "zero bubble, first link 20ms 440 ms 440 ms +0.0%" in lines
+    assert "auto within 8 activations, first link 20ms 410 ms" in lines
+
+
+def test_json_has_every_figure_and_every_parameter(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ORDER, "--only", "aggregation-circuit", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [table["name"] for table in said["tables"]] == [
+        "aggregation-circuit",
+        "zero-bubble-order",
+    ]
+    last = said["tables"][0]["rows"][-1]
+    assert (last["label"], last["unit"], last["published"]) == ("node, 1 MiB", "Gbit/s", 9.31)
+    assert round(last["ours"], 3) == 9.309
+    assert round(last["error"], 4) == -0.0001
+    assert last["parameters_given"]
+    assert not last["deviates"]
+    assert said["tables"][1]["parameters"]["iteration"]["microbatches"] == 12
+
+
+def test_names_are_listed_without_a_simulation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == list(Folder().names())
+
+
+def test_a_saved_experiment_runs_by_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "--save", str(tmp_path / "copy")]) == 0
+    count = sum(1 for _ in (tmp_path / "copy").rglob("*.toml"))
+    assert capsys.readouterr().out == f"{count} files in {tmp_path / 'copy'}\n"
+    experiment = tmp_path / "copy" / "experiments" / "zero_bubble_order.toml"
+    assert main(["simulate", str(experiment), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["kind"] == "iteration"
+    assert said["cases"][2]["figures"]["time_ps"] == 440 * 10**9
+    assert main([*ORDER, "--from", str(tmp_path / "copy")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "count"),
+    [
+        (
+            "aggregation_circuit",
+            "message, onset, senders first sum last sum rate starved buffered",
+            6,
+        ),
+        ("zero_bubble_order", "runtime, network time bubble blocked activations", 6),
+    ],
+)
+def test_simulate_shows_experiments_without_hosts(
+    name: str, head: str, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Folder().save(tmp_path)
+    assert main(["simulate", str(tmp_path / "experiments" / f"{name}.toml")]) == 0
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert " ".join(first.split()) == head
+    assert len(rows) == count
+
+
+def test_simulate_shows_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(JOB)
+    assert main(["simulate", str(path)]) == 0
+    head, row = (" ".join(line.split()) for line in capsys.readouterr().out.splitlines())
+    assert head == "runtime time healthy iteration slowest iteration restart"
+    # Four iterations of 50 ms, one of 110 ms, and the restart.
+    assert row == "one 1.31 s 50 ms 110 ms 1 s"
+
+
+def test_figures_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ORDER, "--plot", str(tmp_path)]) == 0
+    drawn = tmp_path / "zero-bubble-order.svg"
+    assert f"drawn: {drawn}" in capsys.readouterr().out.splitlines()
+    assert drawn.read_text().startswith("<?xml")
+
+
+def test_an_unknown_table_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--only", "nothing"]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith('slackline: there is no table "nothing"; tables are aggregation-')
+    assert said.out == ""
+
+
+def test_a_folder_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--from", "no/such"]) == 2
+    assert capsys.readouterr().err == "slackline: there is no folder no/such/tables\n"
+
+
+def test_a_simulation_that_cannot_end_is_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Folder().save(tmp_path)
+    experiment = tmp_path / "experiments" / "replicas_slow_gradients.toml"
+    experiment.write_text(experiment.read_text().replace("delay 30ms", "down"))
+    arguments = ["reproduce", "--from", str(tmp_path), "--only", "pipeline-replicas"]
+    assert main(arguments) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("slackline: pipeline-replicas: ")
