@@ -11,6 +11,7 @@
     reproduce.py  `slackline reproduce`: published tables beside the simulator's figures
     circuit.py    `slackline circuit`: the circuits as Verilog, and the FPGA resources they need
     _agent.py     the process under `slackline run` that runs torchrun
+    _hosts.py     the machines of a job that runs on several
     _launch.py    a job: its files, its ranks and its exit codes
     _orphans.py   cleanup of the processes that a killed torchrun leaves behind
     _screen.py    a job's output on a terminal or as plain lines

@@ -115,6 +115,10 @@ class Place:
     """The torchrun options by which its ranks find each other."""
     program: tuple[str, ...] = ()
     """The words before the script: a module that moves a rank to its host, and its arguments."""
+    first: int = 0
+    """The number of the first rank that runs here; the ranks before it run on other machines."""
+    world: int | None = None
+    """The number of ranks on all machines; None if all of them run here."""
 
 
 HERE = Place()
@@ -140,7 +144,8 @@ class Job:
         place: Place = HERE,
     ) -> None:
         self.directory = directory
-        self.ranks = ranks
+        self.ranks = range(place.first, place.first + ranks)
+        """The numbers of the ranks that this machine runs."""
         self._result = directory / "result.json"
         self._output = directory / "output"
         command = [*place.agent, sys.executable, "-m", "slackline.cli._agent"]
@@ -168,8 +173,13 @@ class Job:
         return self.directory / "torchrun.log"
 
     def output(self, rank: int, stream: str) -> Path | None:
-        """Return the file with a rank's "stdout" or "stderr"; None before the rank has started."""
-        return next(self._output.glob(f"*/attempt_0/{rank}/{stream}.log"), None)
+        """Return the file with a rank's "stdout" or "stderr".
+
+        Returns None before the rank has started, and for a rank of another machine.
+        """
+        if rank not in self.ranks:
+            return None
+        return next(self._output.glob(f"*/attempt_0/{rank - self.ranks.start}/{stream}.log"), None)
 
     def processes(self) -> dict[int, int]:
         """Return the process id of each rank that is running now, by rank."""

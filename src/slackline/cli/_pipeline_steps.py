@@ -38,8 +38,11 @@ def pace(recent: Iterable[PipelineTimes]) -> str:
     )
 
 
-def pipeline_table(ranks: Sequence[Sequence[PipelineTimes]]) -> Table | None:
-    """Return a table with a row for each rank; None if no rank was part of a pipeline."""
+def pipeline_table(ranks: Sequence[Sequence[PipelineTimes]], first: int = 0) -> Table | None:
+    """Return a table with a row for each rank, from number `first` on.
+
+    Returns None if no rank was part of a pipeline.
+    """
     if not any(ranks):
         return None
     table = Table(caption="of the median step; waiting: nothing that the plan allows was ready")
@@ -54,7 +57,7 @@ def pipeline_table(ranks: Sequence[Sequence[PipelineTimes]]) -> Table | None:
         "plan",
     ):
         table.add_column(column, justify="left" if column == "plan" else "right")
-    for number, steps in enumerate(ranks):
+    for number, steps in enumerate(ranks, first):
         if not steps:
             table.add_row(str(number), "0")
             continue

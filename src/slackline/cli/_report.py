@@ -93,10 +93,17 @@ class RankReport:
 class Report:
     """The telemetry that a job's ranks write into `directory`, read while it grows."""
 
-    def __init__(self, directory: Path, *, ranks: int) -> None:
+    def __init__(
+        self, directory: Path, *, ranks: int, first: int = 0, world: int | None = None
+    ) -> None:
+        """Read the files of `ranks` ranks from number `first` on, of `world` ranks in all.
+
+        Without `world` the job has no ranks elsewhere.
+        """
         self._start_s = monotonic()
-        self.ranks = [RankReport(file_of(directory, rank)) for rank in range(ranks)]
-        self._ledger = Ledger(ranks)
+        self._first = first
+        self.ranks = [RankReport(file_of(directory, rank)) for rank in range(first, first + ranks)]
+        self._ledger = Ledger(ranks if world is None else world)
 
     def update(self) -> None:
         """Read the records that the ranks have added since the last call."""
@@ -105,7 +112,7 @@ class Report:
 
     def opened(self) -> list[int]:
         """Return the ranks that have opened a group of slackline."""
-        return [number for number, rank in enumerate(self.ranks) if rank.opened]
+        return [number for number, rank in enumerate(self.ranks, self._first) if rank.opened]
 
     def news(self, *, ended: bool = False) -> list[str]:
         """Return new messages about links and ranks, one line each.
@@ -145,13 +152,13 @@ class Report:
         table = Table(caption="of the median step; exposed: the training thread stood still")
         for column in ("rank", "steps", "steps/s", "reduced", "exposed", "share", "rails"):
             table.add_column(column, justify="left" if column == "rails" else "right")
-        for number, rank in enumerate(self.ranks):
+        for number, rank in enumerate(self.ranks, self._first):
             table.add_row(str(number), *_row(rank))
         return table
 
     def pipelines(self) -> Table | None:
         """Return a table of pipeline steps, a row for each rank; None if there was no pipeline."""
-        return pipeline_table([rank.pipeline for rank in self.ranks])
+        return pipeline_table([rank.pipeline for rank in self.ranks], self._first)
 
     def links(self) -> Table | None:
         """Return a table with a row for each episode of trouble on a link; None without any."""

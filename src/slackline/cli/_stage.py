@@ -1,7 +1,7 @@
 """The hosts that a job of `slackline run` runs on, and the injection of faults there.
 
-The hosts are this machine, or the hosts of a lab (a virtual network on this machine). A stage is
-opened before the job starts and closed after it has ended.
+The hosts are this machine, alone or with others, or the hosts of a lab (a virtual network on this
+machine). A stage is opened before the job starts and closed after it has ended.
 """
 
 import uuid
@@ -41,23 +41,24 @@ class Stage:
     def watch(self, job: Job, opened: Collection[int], now_ns: int) -> str:
         """Start the clock of the faults once all ranks of `job` have opened a group.
 
-        `opened` are the ranks that have. If some of them have not, NO_GROUP after all processes
-        have started, the clock starts all the same. Returns a sentence that says so, else an empty
-        text. Call this periodically with the time of the monotonic clock.
+        The ranks are those of this machine, and `opened` are those that have. If some of them have
+        not, NO_GROUP after all processes have started, the clock starts all the same. Returns a
+        sentence that says so, else an empty text. Call this periodically with the time of the
+        monotonic clock.
         """
         self.job = job
         if self.injection is None or self.injection.started:
             return ""
-        if len(opened) == job.ranks:
+        if len(opened) == len(job.ranks):
             self.injection.start()
             return ""
-        if self._running_since_ns is None and len(job.processes()) == job.ranks:
+        if self._running_since_ns is None and len(job.processes()) == len(job.ranks):
             self._running_since_ns = now_ns
         since_ns = self._running_since_ns
         if since_ns is None or now_ns - since_ns < NO_GROUP // timedelta(microseconds=1) * 1000:
             return ""
         self.injection.start()
-        missing = sorted(set(range(job.ranks)) - set(opened))
+        missing = sorted(set(job.ranks) - set(opened))
         return (
             f"the faults count from now: {ranks_named(missing)} opened no group of slackline in "
             f"the {NO_GROUP.total_seconds():.0f} s since the processes have started"
@@ -79,16 +80,19 @@ class Stage:
 
 
 @contextmanager
-def open_stage(options: LabOptions | None, plan: Plan, ranks: int) -> Iterator[Stage]:
-    """Open a lab with these options and a rank on each host or, without options, this machine.
+def open_stage(
+    options: LabOptions | None, plan: Plan, ranks: int, place: Place = HERE
+) -> Iterator[Stage]:
+    """Open a lab with these options and a rank on each host or, without options, `place`.
 
     In a lab all faults act on real processes and packets. Without a lab, faults of ranks act on the
-    processes, and the engine simulates faults of links and NICs itself.
+    processes of this machine, and the engine simulates faults of links and NICs itself. `ranks` is
+    the number of ranks on all machines.
     """
     if options is None:
         plan.check(ranks, _ANY_NICS)
         settings = {"SLACKLINE_FAULTS": str(plan.of_network)} if plan else {}
-        stage = Stage(place=HERE, settings=settings)
+        stage = Stage(place=place, settings=settings)
         if not plan.of_ranks:
             yield stage
             return
@@ -126,28 +130,33 @@ def lab_options(
     *,
     lab: bool,
     ranks: int | None,
-    hosts: int | None,
+    hosts: str | None,
     nics: int | None,
     rate: int | None,
     switch: str | None,
 ) -> LabOptions | None:
     """Return the lab that the command's options describe; None without --lab.
 
+    `hosts` is a number here; without --lab it may be a list of names, which _hosts.py reads.
+
     Raises UsageError if an option about a lab is given without --lab, or if options contradict each
     other.
     """
-    given = {"hosts": hosts, "nics": nics, "rate": rate, "switch": switch}
+    given = {"nics": nics, "rate": rate, "switch": switch}
     if not lab:
         for name, value in given.items():
             if value is not None:
                 raise UsageError(f"--{name} is about a lab: add --lab")
         return None
-    if ranks is not None and hosts is not None and ranks != hosts:
-        raise UsageError(f"a lab has one rank on each host: --ranks {ranks} is not --hosts {hosts}")
-    if hosts is None:
-        hosts = 4 if ranks is None else ranks
+    if hosts is not None and not hosts.isdecimal():
+        raise UsageError(f"--hosts of a lab is a number of hosts, not {hosts!r}")
+    count = None if hosts is None else int(hosts)
+    if ranks is not None and count is not None and ranks != count:
+        raise UsageError(f"a lab has one rank on each host: --ranks {ranks} is not --hosts {count}")
+    if count is None:
+        count = 4 if ranks is None else ranks
     return LabOptions(
-        hosts=hosts, nics=1 if nics is None else nics, rate=rate, switch=switch or "auto"
+        hosts=count, nics=1 if nics is None else nics, rate=rate, switch=switch or "auto"
     )
 
 

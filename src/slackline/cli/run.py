@@ -1,7 +1,8 @@
 """The command `slackline run`: run a script on several ranks and print what communication cost.
 
-torchrun starts and watches the ranks. Rank 0's output is shown as it is written. The output of the
-other ranks is stored, and shown if they fail.
+The ranks run on this machine, on the hosts of a lab, or on several machines with the same command
+on each. torchrun starts and watches the ranks. Rank 0's output is shown as it is written. The
+output of the other ranks is stored, and shown if they fail.
 
 Exit codes: 0; 2 for a wrong argument; a failed rank's own code; 1 for a rank that a signal killed;
 128 + n if signal n ended the command itself (130 for Ctrl-C).
@@ -21,7 +22,8 @@ from typing import Annotated
 
 import typer
 
-from slackline.cli._launch import Ending, Job, Tail, how, ranks_named, usable_cores
+from slackline.cli._hosts import DEFAULT_PORT, Hosts, find_hosts
+from slackline.cli._launch import HERE, Ending, Job, Tail, how, ranks_named, usable_cores
 from slackline.cli._report import Report
 from slackline.cli._screen import Screen, open_screen
 from slackline.cli._stage import Stage, lab_options, open_stage
@@ -54,7 +56,7 @@ def run(
     ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option("--ranks", "-n", help="Start this many ranks on this machine. Default: 4."),
+        typer.Option("--ranks", "-n", help="Start this many ranks on each machine. Default: 4."),
     ] = None,
     timeout: Annotated[
         str | None,
@@ -107,7 +109,19 @@ def run(
         bool, typer.Option("--lab", help="Give each rank a host of its own in a lab (root).")
     ] = False,
     hosts: Annotated[
-        int | None, typer.Option(help="Give the lab this many hosts, one rank each. Default: 4.")
+        str | None,
+        typer.Option(
+            metavar="A,B|N",
+            help="Run on these machines, with this command on each: a,b,c. "
+            "Default: this machine. With --lab: on so many hosts, one rank each. Default: 4.",
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="Keep the store of a job of several machines at this port of the first one. "
+            "Default: 29500."
+        ),
     ] = None,
     nics: Annotated[
         int | None, typer.Option(help="Give each host of the lab this many NICs. Default: 1.")
@@ -126,7 +140,7 @@ def run(
         ),
     ] = None,
 ) -> int:
-    """Run SCRIPT on several ranks of this machine and print what communication cost.
+    """Run SCRIPT on several ranks of one or more machines and print what communication cost.
 
     Options of slackline precede the script; options of the script follow it.
     """
@@ -139,14 +153,21 @@ def run(
         switch=switch,
     )
     ranks = options.hosts if options is not None else 4 if ranks is None else ranks
-    _check(script, ranks, keep)
+    machines = _machines(hosts if options is None else None, port)
+    world = ranks if machines is None else ranks * len(machines.names)
+    _check(script, world, keep)
     engine = {"timeout": timeout, "nic": nic, "nic_check": nic_check, "circuit": circuit}
     asked = _asked(**engine, **{"as": serve})
     chosen = Environment.read({**os.environ, **asked})
     if nic_check is not None and chosen.nic != "twin":
         raise UsageError(f"--nic-check {nic_check}: only twins are checked; add --nic twin")
     plan = parse_all(faults or ())
-    with open_screen() as screen, _signals() as received, open_stage(options, plan, ranks) as stage:
+    place = HERE if machines is None else machines.place(ranks)
+    with (
+        open_screen() as screen,
+        _signals() as received,
+        open_stage(options, plan, world, place) as stage,
+    ):
         if chosen.nic is not None and chosen.nic != "software":
             from slackline.nic._circuit_nic import Devices
 
@@ -162,6 +183,8 @@ def run(
         settings = {**stage.settings, **asked, "SLACKLINE_TELEMETRY": str(telemetry)}
         cores = usable_cores()
         screen.note(f"{ranks} {'rank' if ranks == 1 else 'ranks'} of {script} on {cores} cores")
+        if machines is not None:
+            screen.note(machines.announcement(ranks))
         if "OMP_NUM_THREADS" not in os.environ:
             settings["OMP_NUM_THREADS"] = str(max(1, cores // ranks))
             if ranks > cores:
@@ -174,7 +197,7 @@ def run(
             environment={**os.environ, **settings},
             place=stage.place,
         )
-        report = Report(telemetry, ranks=ranks)
+        report = Report(telemetry, ranks=ranks, first=stage.place.first, world=stage.place.world)
         try:
             _follow(job, stage, report, screen, received)
         finally:
@@ -211,6 +234,15 @@ def _check(script: Path, ranks: int, keep: Path | None) -> None:
         raise UsageError(f"{str(script)!r} is not a script")
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise UsageError(f"{str(keep)!r} is not an empty directory")
+
+
+def _machines(hosts: str | None, port: int | None) -> Hosts | None:
+    """Return the machines of the job that the options name; None if there is only this one."""
+    if hosts is not None:
+        return find_hosts(hosts, DEFAULT_PORT if port is None else port)
+    if port is not None:
+        raise UsageError(f"--port {port} is about a job of several machines: add --hosts a,b")
+    return None
 
 
 def _asked(**options: str | None) -> dict[str, str]:

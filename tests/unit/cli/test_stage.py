@@ -35,19 +35,31 @@ def test_without_a_lab_the_engine_is_told_the_faults_of_links(
 
 
 def test_a_lab_has_a_host_for_each_rank() -> None:
-    def options(**given: int) -> LabOptions | None:
+    def options(**given: int | str) -> LabOptions | None:
         empty = dict.fromkeys(("ranks", "hosts", "nics", "rate", "switch"))
         return lab_options(lab=True, **(empty | given))  # type: ignore[arg-type]
 
     assert options() == LabOptions(hosts=4)
     assert options(ranks=3) == LabOptions(hosts=3)
-    assert options(hosts=2, nics=2, rate=10**9) == LabOptions(hosts=2, nics=2, rate=10**9)
+    assert options(hosts="2", nics=2, rate=10**9) == LabOptions(hosts=2, nics=2, rate=10**9)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--hosts", "2"), "--hosts is about a lab: add --lab"),
+        (
+            ("--hosts", "2"),
+            "--hosts 2 is about a lab: add --lab, or name the hosts: a,b,c",
+        ),
+        (("--lab", "--hosts", "a,b"), "--hosts of a lab is a number of hosts, not 'a,b'"),
+        (
+            ("--port", "29500"),
+            "--port 29500 is about a job of several machines: add --hosts a,b",
+        ),
+        (
+            ("--lab", "--hosts", "2", "--port", "29500"),
+            "--port 29500 is about a job of several machines: add --hosts a,b",
+        ),
         (("--rate", "1Gbit"), "--rate is about a lab: add --lab"),
         (
             ("--lab", "--hosts", "2", "--ranks", "3"),
@@ -81,7 +93,7 @@ def test_a_mistake_is_told_before_anything_starts(
 class Running:
     """A job of four ranks of which some processes run."""
 
-    ranks: int = 4
+    ranks: range = range(4)
     count: int = 4
 
     def processes(self) -> dict[int, int]:
