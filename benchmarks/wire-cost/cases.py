@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -97,6 +97,8 @@ class Contestant(StrEnum):
     """A library and its transport."""
 
     TCP = "slackline-tcp"
+    RANK_ORDER = "slackline-tcp-rank"
+    """TCP with every element summed in rank order; TCP alone sums in the order of the plan."""
     UDP = "slackline-udp"
     SHM = "slackline-shm"
     GLOO = "gloo"
@@ -107,7 +109,15 @@ class Contestant(StrEnum):
     @property
     def rails(self) -> str | None:
         """The value of SLACKLINE_RAILS; None for other libraries."""
-        return self.removeprefix("slackline-") if self.startswith("slackline-") else None
+        return self.split("-")[1] if self.startswith("slackline-") else None
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables that choose slackline's rails and order; empty for other libraries."""
+        if self.rails is None:
+            return {}
+        order = {"SLACKLINE_ORDER": "rank"} if self is Contestant.RANK_ORDER else {}
+        return {"SLACKLINE_RAILS": self.rails, **order}
 
 
 QUICK_LAB = (Contestant.TCP, Contestant.GLOO, Contestant.RING)
@@ -115,8 +125,15 @@ QUICK_LAB = (Contestant.TCP, Contestant.GLOO, Contestant.RING)
 
 
 def available_on(network: Network) -> list[Contestant]:
-    """Return the contestants on a network; shared memory only connects ranks of one host."""
-    return [each for each in Contestant if network.one_host or each is not Contestant.SHM]
+    """Return the contestants on a network.
+
+    Shared memory only connects ranks of one host. The order of a sum matters between hosts, and
+    from three ranks on: two contributions have the same sum in both orders.
+    """
+    absent = {Contestant.RANK_ORDER} if network.one_host else {Contestant.SHM}
+    if network.ranks == 2:
+        absent.add(Contestant.RANK_ORDER)
+    return [each for each in Contestant if each not in absent]
 
 
 def left_out(

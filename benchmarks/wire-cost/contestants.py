@@ -138,8 +138,7 @@ def crews_on(network: Network, who: Sequence[Contestant]) -> Iterator[Mapping[Co
 
 def _torch_ranks(contestant: Contestant, network: Network, lab: Lab | None) -> Ranks | LabRanks:
     environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo" if lab is None else "eth0"}
-    if contestant.rails is not None:
-        environment["SLACKLINE_RAILS"] = contestant.rails
+    environment |= contestant.environment
     start = partial(start_rank, "gloo" if contestant.rails is None else "slackline")
     if lab is None:
         return Ranks(start, network.ranks, environment=environment)

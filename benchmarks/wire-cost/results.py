@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from _harness.report import Row, Scalar
 from _harness.summary import percentile
 from _harness.usage import Usage
-from cases import Cell, Contestant, Network
+from cases import CELLS, Cell, Contestant, Network
 from rich.table import Table
 
 
@@ -96,7 +96,24 @@ class Results:
     def rows(self) -> list[Row]:
         """Return a row for each contestant with each size on each network, measured or skipped."""
         measured = [Row(labels=_labels(*key), values=self._values(*key)) for key in self.ordered()]
-        return [*measured, *self.skipped]
+        return [*measured, *self.skipped, *self._order_row()]
+
+    def order_ratios(self) -> list[float]:
+        """Return the time of sums in rank order over those in any order, of each measured cell."""
+        found = (
+            ratio(self.seconds(cell, Contestant.RANK_ORDER), self.seconds(cell, Contestant.TCP))
+            for cell in CELLS
+        )
+        return [each for each in found if each is not None]
+
+    def _order_row(self) -> list[Row]:
+        """Return a row with the price of rank order between hosts; none if it was not measured."""
+        ratios = self.order_ratios()
+        if not ratios:
+            return []
+        values = {"cells": len(ratios), "time_over_any_order": round(percentile(ratios, 50), 3)}
+        labels = {"network": "all labs", "size": "all", "contestant": str(Contestant.RANK_ORDER)}
+        return [Row(labels=labels, values=values)]
 
     def tables(self) -> list[Table]:
         """Return the rows as two tables: the times, and the costs of an operation."""
@@ -129,6 +146,11 @@ class Results:
             f"{network.name} {100 * self.idle_softirq(network):.2f} %" for network in self.idle
         ]
         notes = [f"soft interrupts without work, of one core: {', '.join(baselines)}"]
+        if ratios := self.order_ratios():
+            notes.append(
+                f"rank order between hosts: {percentile(ratios, 50):.2f} times the time of any "
+                f"order, the median of {len(ratios)} cells"
+            )
         reasons: dict[str, list[str]] = {}
         for row in self.skipped:
             name = f"{row.labels['network']}/{row.labels['size']} {row.labels['contestant']}"

@@ -162,12 +162,12 @@ def test_what_is_left_out_says_why(benchmark: ModuleType) -> None:
             if cases.left_out(cell, each, part, only, quick=quick) is None
         ]
 
-    assert len(measured(None)) == 8 * 6 + 24 * 5
+    assert len(measured(None)) == 8 * 6 + 24 * 5 + 12
     assert measured("loopback-2/1MiB", "gloo", "ring") == [
         "loopback-2/1MiB gloo",
         "loopback-2/1MiB ring",
     ]
-    assert len(measured("lab-5g-4")) == 4 * 5
+    assert len(measured("lab-5g-4")) == 4 * 6
     assert measured("lab-5g-4/100MB", "openmpi", quick=True) == ["lab-5g-4/100MB openmpi"]
     assert len(measured(None, quick=True)) == 2 * 6 + 3
     cell = cell_of(benchmark, "lab-1g-2/1MiB")
@@ -200,3 +200,30 @@ def test_a_turn_lasts_as_long_as_it_should_within_bounds(benchmark: ModuleType) 
     small = cell_of(benchmark, "lab-5g-2/64KiB")
     assert cases.warm_up_count(small) == small.size.count
     assert cases.warm_up_count(cell_of(benchmark, "loopback-4/100MB")) == 1 << 20
+
+
+def test_the_price_of_rank_order_is_the_median_over_the_labs_with_several_hosts(
+    benchmark: ModuleType,
+) -> None:
+    rank_order = benchmark.cases.Contestant.RANK_ORDER
+    assert rank_order.environment == {"SLACKLINE_RAILS": "tcp", "SLACKLINE_ORDER": "rank"}
+    networks = [
+        n.name for n in benchmark.cases.NETWORKS if rank_order in benchmark.cases.available_on(n)
+    ]
+    assert networks == ["lab-200m-4", "lab-1g-4", "lab-5g-4"]
+    results = benchmark.results.Results()
+    assert results.rows() == []
+    for size, seconds in {"1MiB": 1.5, "16MiB": 1.1, "100MB": 0.9}.items():
+        times = {"slackline-tcp": [1.0], "slackline-tcp-rank": [9.0, seconds, seconds]}
+        record(benchmark, results, cell_of(benchmark, f"lab-1g-4/{size}"), times)
+    last = results.rows()[-1]
+    assert last.labels == {
+        "network": "all labs",
+        "size": "all",
+        "contestant": "slackline-tcp-rank",
+    }
+    assert last.values == {"cells": 3, "time_over_any_order": 1.1}
+    assert (
+        "rank order between hosts: 1.10 times the time of any order, the median of 3 cells"
+        in results.notes()
+    )
