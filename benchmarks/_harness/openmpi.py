@@ -1,4 +1,4 @@
-"""OpenMPI as a contestant: mpi_allreduce.c under mpirun, on this host or on the hosts of a lab."""
+"""OpenMPI as a contestant: a C program under mpirun, on this host or on the hosts of a lab."""
 
 from __future__ import annotations
 
@@ -26,8 +26,12 @@ def missing() -> str | None:
 
 
 @contextmanager
-def on_this_host(size: int, rails: str, *, polite: bool = False) -> Iterator[Programs]:
-    """Start `size` OpenMPI ranks on this host; call `greet` first. `rails` is "tcp" or "shm".
+def on_this_host(
+    size: int, rails: str, *, polite: bool = False, source: Path = SOURCE
+) -> Iterator[Programs]:
+    """Start `size` OpenMPI ranks of the program `source` on this host; call `greet` first.
+
+    `rails` is "tcp" or "shm".
 
     OpenMPI waits by polling. `polite` ranks yield their cores while they wait. Other ranks only do
     so if OpenMPI finds more ranks than cores.
@@ -35,7 +39,7 @@ def on_this_host(size: int, rails: str, *, polite: bool = False) -> Iterator[Pro
     with Programs("mpirun", size) as programs:
         options = ["--oversubscribe", "--mca", "btl_tcp_if_include", "lo"]
         options += POLITE if polite else []
-        programs.start(_mpirun(programs.folder, size, rails, options))
+        programs.start(_mpirun(programs.folder, size, rails, options, source))
         yield programs
 
 
@@ -55,13 +59,13 @@ def on_hosts(lab: Lab) -> Iterator[Programs]:
         options += ["--mca", "plm_rsh_agent", str(agent), *POLITE]
         for layer in ("oob", "btl"):
             options += ["--mca", f"{layer}_tcp_if_include", "eth0"]
-        programs.start(lab.command(0, _mpirun(programs.folder, size, "tcp", options)))
+        programs.start(lab.command(0, _mpirun(programs.folder, size, "tcp", options, SOURCE)))
         yield programs
 
 
-def _mpirun(folder: Path, size: int, rails: str, options: list[str]) -> list[str]:
-    program = folder / "mpi_allreduce"
-    compile_program(["mpicc", "-O2"], SOURCE, program)
+def _mpirun(folder: Path, size: int, rails: str, options: list[str], source: Path) -> list[str]:
+    program = folder / source.stem
+    compile_program(["mpicc", "-O2"], source, program)
     return [
         *("mpirun", "--allow-run-as-root", "--bind-to", "none"),
         *("--mca", "btl", BYTE_TRANSFER[rails], *options),

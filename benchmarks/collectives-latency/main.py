@@ -1,101 +1,108 @@
-"""Measure the collectives and a round trip of a message: slackline beside gloo, in turns."""
+"""Measure the collectives and a round trip of a message: slackline, gloo and OpenMPI, in turns."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from _harness import openmpi
 from _harness.machine import describe_machine
 from _harness.options import parse
+from _harness.programs import Programs
 from _harness.ranks import Ranks
-from _harness.report import Report, Row, Scalar, Target
-from _harness.summary import Summary
+from _harness.report import Report
+from _harness.rounds import in_turns
+from cases import PARTS, QUICK_PARTS, Case, Part, cases
 from operations import OPERATIONS
 from performer import Performer
-from rich.table import Table
+from results import Cell, Results
 
-RANKS = 2
-BACKENDS = ("slackline", "gloo")
-GLOO_OVER_OURS = 1.0
-"""The smallest allowed ratio of gloo's time to slackline's: no operation is slower than gloo's."""
-ROUNDS, QUICK_ROUNDS = 41, 3
-QUICK_CASE_SECONDS = 1.5
-"""The time after which a quick run starts no further round: a busy machine gets fewer rounds."""
+SOURCE = Path(__file__).with_name("mpi_collectives.c")
+ROUNDS, CELL_SECONDS, LEAST_ROUNDS = 21, 6.0, 3
+QUICK_ROUNDS, QUICK_CELL_SECONDS = 3, 0.4
+"""A cell gets this many rounds. After the seconds no further round begins, unless there are fewer
+than `LEAST_ROUNDS` in a whole run."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A collective operation, or a round trip of a message, at one size."""
-
-    operation: str
-    nbytes: int
-    calls: int
-    warm_up: int
-
-    @property
-    def name(self) -> str:
-        size = {0: "", 4096: ", 4 KiB", 1 << 20: ", 1 MiB"}[self.nbytes]
-        return self.operation + size
+Turn = Callable[[Case], float]
+"""A function that measures a case: the seconds of a call, at the slowest rank."""
 
 
-def cases() -> list[Case]:
-    """Return the cases: each operation at 4 KiB and 1 MiB; a barrier has no size."""
-    sizes = {4096: 100, 1 << 20: 10}
-    return [
-        Case(operation=operation, nbytes=nbytes, calls=calls, warm_up=4)
-        for operation in OPERATIONS
-        for nbytes, calls in ({0: 100} if operation == "barrier" else sizes).items()
-    ]
+def measure(results: Results, part: Part, *, quick: bool) -> None:
+    """Measure every case of one part by all contestants that are there."""
+    environment = {
+        "SLACKLINE_RAILS": part.rails,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    without_mpi = openmpi.missing()
+    with ExitStack() as stack:
+        group = stack.enter_context(Ranks(Performer, part.ranks, environment=environment))
+        mpi = None
+        if without_mpi is None:
+            mpi = stack.enter_context(openmpi.on_this_host(part.ranks, part.rails, source=SOURCE))
+            mpi.greet()
+        turns = _turns(group, mpi)
+        for case in cases(quick=quick):
+            group.ask("prepare", case.operation, case.count)
+            samples = _play(case, turns, quick=quick)
+            results.record(Cell(part=part, case=case), samples, without_mpi)
+        group.ask("close")
 
 
-def play(group: Ranks, case: Case, *, quick: bool) -> dict[str, Summary]:
-    """Measure one operation at one size by both backends, in reversed order every other round."""
-    group.ask("prepare", case.operation, case.nbytes // 4)
-    samples: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
+def _turns(group: Ranks, mpi: Programs | None) -> dict[str, Turn]:
+    """Return the turns of all contestants, by name."""
+
+    def by_ranks(backend: str) -> Turn:
+        return lambda case: float(max(group.ask("turn", backend, case.calls, case.warm_up)))
+
+    def by_mpi(mpi: Programs) -> Turn:
+        numbers = {name: number for number, name in enumerate(OPERATIONS)}
+
+        def turn(case: Case) -> float:
+            used = mpi.turn(case.count, case.calls, case.warm_up, numbers[case.operation])
+            return max(usage.seconds for usage in used)
+
+        return turn
+
+    turns = {backend: by_ranks(backend) for backend in ("slackline", "gloo")}
+    return turns if mpi is None else {**turns, "openmpi": by_mpi(mpi)}
+
+
+def _play(case: Case, turns: dict[str, Turn], *, quick: bool) -> dict[str, list[float]]:
+    """Run the rounds of a case, the turns reversed in every other one; return the seconds."""
+    rounds, seconds, least = ROUNDS, CELL_SECONDS, LEAST_ROUNDS
+    if quick:
+        rounds, seconds, least = QUICK_ROUNDS, QUICK_CELL_SECONDS, 1
+    samples: dict[str, list[float]] = {name: [] for name in turns}
     started = time.monotonic()
-    for number in range(QUICK_ROUNDS if quick else ROUNDS):
-        if quick and number > 0 and time.monotonic() - started > QUICK_CASE_SECONDS:
+    for number in range(rounds):
+        if number >= least and time.monotonic() - started > seconds:
             break
-        for backend in BACKENDS if number % 2 == 0 else reversed(BACKENDS):
-            samples[backend].append(max(group.ask("turn", backend, case.calls, case.warm_up)))
-    return {backend: Summary.of_seconds(sample) for backend, sample in samples.items()}
-
-
-def ratio(times: Mapping[str, Summary]) -> float:
-    """Return gloo's median time over slackline's."""
-    return round(times["gloo"].median_us / times["slackline"].median_us, 2)
+        for name in in_turns(list(turns), number):
+            samples[name].append(turns[name](case))
+    return samples
 
 
 def main() -> None:
-    options = parse("latency of the collectives: slackline and gloo")
+    options = parse(
+        "latency of the collectives: slackline, gloo and OpenMPI",
+        parts=[part.name for part in PARTS],
+    )
     machine = describe_machine()
-    times: dict[Case, dict[str, Summary]] = {}
-    environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    with Ranks(Performer, RANKS, environment=environment) as group:
-        for case in cases():
-            times[case] = play(group, case, quick=options.quick)
-        group.ask("close")
-
-    rows, targets = [], []
-    table = Table("operation", *BACKENDS, "gloo / slackline", title=f"{RANKS} ranks, time a call")
-    for case, found in times.items():
-        for backend, time_a_call in found.items():
-            labels: dict[str, Scalar] = {
-                "operation": case.operation,
-                "ranks": RANKS,
-                "bytes": case.nbytes,
-                "contestant": backend,
-            }
-            rows.append(Row(labels=labels, values=time_a_call.values()))
-        name = f"{RANKS} ranks, {case.name}: gloo over slackline"
-        targets.append(Target(name=name, target=GLOO_OVER_OURS, measured=ratio(found)))
-        table.add_row(case.name, *(str(found[b]) for b in BACKENDS), f"{ratio(found):.1f}x")
-    Report(machine=machine, rows=rows, targets=targets).print([table], options)
+    results = Results()
+    if options.part is not None:
+        parts = [part for part in PARTS if part.name == options.part]
+    else:
+        parts = list(QUICK_PARTS if options.quick else PARTS)
+    for part in parts:
+        measure(results, part, quick=options.quick)
+    report = Report(machine=machine, rows=results.rows(), targets=results.targets())
+    report.print(results.tables(), options, notes=results.notes())
 
 
 if __name__ == "__main__":

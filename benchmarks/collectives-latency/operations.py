@@ -1,7 +1,7 @@
 """The operations that are measured: one builder for each, the same for every backend.
 
 Each operation may be called any number of times in a row and leaves the same values after every
-call. The one in place therefore reduces with MAX. `count` is the number of elements of the whole
+call. The ones in place therefore reduce with MAX. `count` is the number of elements of the whole
 tensor at one rank, and a part has `count // size` of them. Rank 0 is the root.
 """
 
@@ -26,123 +26,162 @@ ROOT = 0
 class Operation:
     """An operation at one rank, with its tensors."""
 
-    call: Callable[[], object]
+    call: Callable[[Group], object]
+    """A function that calls the operation in a group of the backend that is measured."""
     output: torch.Tensor
     """The tensor that the operation writes, overwritten with `start` before each turn.
 
     Empty at a rank that receives nothing.
     """
     start: torch.Tensor
+    """The values before the turn; a single one stands for all."""
     expected: torch.Tensor
     """The values that `output` has after every call."""
 
 
-def _values(rank: int, count: int) -> torch.Tensor:
-    """Return small integers that differ from rank to rank; their sums are exact."""
-    return (torch.arange(count) % 1021 + 1024 * (rank + 1)).float()
+def _values(rank: int, start: int, end: int) -> torch.Tensor:
+    """Return the elements from `start` to `end` of a rank's tensor, small integers.
+
+    They differ from rank to rank, and their sums are exact.
+    """
+    found = torch.arange(start, end, dtype=torch.int32)
+    return found.remainder_(1021).add_(1024 * (rank + 1)).float()
 
 
-def _all_values(group: Group, count: int) -> torch.Tensor:
-    return torch.stack([_values(rank, count) for rank in range(group.size())])
+def _sums(size: int, start: int, end: int) -> torch.Tensor:
+    """Return the elements from `start` to `end` of the sum of all ranks' tensors."""
+    found = _values(0, start, end)
+    for rank in range(1, size):
+        found += _values(rank, start, end)
+    return found
 
 
-def _into(output: torch.Tensor, expected: torch.Tensor, call: Callable[[], object]) -> Operation:
+def _all_parts(size: int, part: int) -> torch.Tensor:
+    """Return the first `part` elements of every rank's tensor, in the order of ranks."""
+    return torch.cat([_values(rank, 0, part) for rank in range(size)])
+
+
+def _into(
+    output: torch.Tensor, expected: torch.Tensor, call: Callable[[Group], object]
+) -> Operation:
     """Return an operation that only writes `output`."""
-    return Operation(call=call, output=output, start=torch.full_like(output, -1), expected=expected)
+    return Operation(call=call, output=output, start=torch.tensor(-1.0), expected=expected)
 
 
 def _nothing() -> torch.Tensor:
     return torch.empty(0)
 
 
-def _reduce_scatter(group: Group, count: int) -> Operation:
-    source, output = _values(group.rank(), count), torch.empty(count // group.size())
-    expected = _all_values(group, count).sum(0).chunk(group.size())[group.rank()]
-    return _into(output, expected, lambda: _REDUCE_SCATTER(output, source, group=group))
-
-
-def _all_gather(group: Group, count: int) -> Operation:
-    part = count // group.size()
-    source, output = _values(group.rank(), part), torch.empty(count)
-    expected = _all_values(group, part).flatten()
-    return _into(output, expected, lambda: _ALL_GATHER(output, source, group=group))
-
-
-def _broadcast(group: Group, count: int) -> Operation:
-    buffer, expected = torch.empty(count), _values(ROOT, count)
-    start = expected if group.rank() == ROOT else torch.full_like(buffer, -1)
+def _all_reduce(rank: int, size: int, count: int) -> Operation:
+    buffer = torch.empty(count)
     return Operation(
-        call=lambda: dist.broadcast(buffer, ROOT, group=group),
+        call=lambda group: dist.all_reduce(buffer, dist.ReduceOp.MAX, group=group),
         output=buffer,
-        start=start,
+        start=_values(rank, 0, count),
+        expected=_values(size - 1, 0, count),
+    )
+
+
+def _reduce_scatter(rank: int, size: int, count: int) -> Operation:
+    part = count // size
+    source, output = _values(rank, 0, count), torch.empty(part)
+    expected = _sums(size, rank * part, (rank + 1) * part)
+    return _into(output, expected, lambda group: _REDUCE_SCATTER(output, source, group=group))
+
+
+def _all_gather(rank: int, size: int, count: int) -> Operation:
+    part = count // size
+    source, output = _values(rank, 0, part), torch.empty(count)
+    return _into(
+        output, _all_parts(size, part), lambda group: _ALL_GATHER(output, source, group=group)
+    )
+
+
+def _broadcast(rank: int, size: int, count: int) -> Operation:
+    buffer, expected = torch.empty(count), _values(ROOT, 0, count)
+    return Operation(
+        call=lambda group: dist.broadcast(buffer, ROOT, group=group),
+        output=buffer,
+        start=expected if rank == ROOT else torch.tensor(-1.0),
         expected=expected,
     )
 
 
-def _reduce(group: Group, count: int) -> Operation:
-    buffer = _values(group.rank(), count)
-    is_root = group.rank() == ROOT
+def _reduce(rank: int, size: int, count: int) -> Operation:
+    buffer = _values(rank, 0, count)
     # Torch does not define the other ranks' buffers afterwards, so only the root's is checked.
     return Operation(
-        call=lambda: dist.reduce(buffer, ROOT, dist.ReduceOp.MAX, group=group),
-        output=buffer if is_root else _nothing(),
-        start=_values(ROOT, count) if is_root else _nothing(),
-        expected=_all_values(group, count).amax(0) if is_root else _nothing(),
+        call=lambda group: dist.reduce(buffer, ROOT, dist.ReduceOp.MAX, group=group),
+        output=buffer if rank == ROOT else _nothing(),
+        start=_values(ROOT, 0, count) if rank == ROOT else _nothing(),
+        expected=_values(size - 1, 0, count) if rank == ROOT else _nothing(),
     )
 
 
-def _gather(group: Group, count: int) -> Operation:
-    part = count // group.size()
-    source = _values(group.rank(), part)
-    if group.rank() != ROOT:
-        return _into(_nothing(), _nothing(), lambda: dist.gather(source, dst=ROOT, group=group))
+def _gather(rank: int, size: int, count: int) -> Operation:
+    part = count // size
+    source = _values(rank, 0, part)
+    if rank != ROOT:
+        return _into(
+            _nothing(), _nothing(), lambda group: dist.gather(source, dst=ROOT, group=group)
+        )
     output = torch.empty(count)
-    parts = list(output.chunk(group.size()))
-    expected = _all_values(group, part).flatten()
-    return _into(output, expected, lambda: dist.gather(source, parts, dst=ROOT, group=group))
-
-
-def _scatter(group: Group, count: int) -> Operation:
-    output = torch.empty(count // group.size())
-    parts = list(_values(ROOT, count).chunk(group.size()))
-    given = parts if group.rank() == ROOT else None
+    parts = list(output.chunk(size))
     return _into(
-        output, parts[group.rank()], lambda: dist.scatter(output, given, src=ROOT, group=group)
+        output,
+        _all_parts(size, part),
+        lambda group: dist.gather(source, parts, dst=ROOT, group=group),
     )
 
 
-def _all_to_all(group: Group, count: int) -> Operation:
-    source, output = _values(group.rank(), count), torch.empty(count)
-    sent = [_values(rank, count).chunk(group.size()) for rank in range(group.size())]
-    expected = torch.cat([parts[group.rank()] for parts in sent])
-    return _into(output, expected, lambda: dist.all_to_all_single(output, source, group=group))
+def _scatter(rank: int, size: int, count: int) -> Operation:
+    part = count // size
+    output = torch.empty(part)
+    given = list(_values(ROOT, 0, count).chunk(size)) if rank == ROOT else None
+    return _into(
+        output,
+        _values(ROOT, rank * part, (rank + 1) * part),
+        lambda group: dist.scatter(output, given, src=ROOT, group=group),
+    )
 
 
-def _barrier(group: Group, count: int) -> Operation:
-    return _into(_nothing(), _nothing(), lambda: dist.barrier(group=group))
+def _all_to_all(rank: int, size: int, count: int) -> Operation:
+    part = count // size
+    source, output = _values(rank, 0, count), torch.empty(count)
+    mine = [_values(other, rank * part, (rank + 1) * part) for other in range(size)]
+    return _into(
+        output,
+        torch.cat(mine),
+        lambda group: dist.all_to_all_single(output, source, group=group),
+    )
 
 
-def _ping_pong(group: Group, count: int) -> Operation:
+def _barrier(rank: int, size: int, count: int) -> Operation:
+    return _into(_nothing(), _nothing(), lambda group: dist.barrier(group=group))
+
+
+def _ping_pong(rank: int, size: int, count: int) -> Operation:
     """Return an operation that sends a message to the other rank of a pair, and one back.
 
     A rank without a partner does nothing.
     """
-    peer, output, source = group.rank() ^ 1, torch.empty(count), _values(group.rank(), count)
+    peer, output, source = rank ^ 1, torch.empty(count), _values(rank, 0, count)
 
-    def ask() -> None:
+    def ask(group: Group) -> None:
         dist.send(source, peer, group=group)
         dist.recv(output, peer, group=group)
 
-    def answer() -> None:
+    def answer(group: Group) -> None:
         dist.recv(output, peer, group=group)
         dist.send(source, peer, group=group)
 
-    if peer >= group.size():
-        return _into(_nothing(), _nothing(), lambda: None)
-    return _into(output, _values(peer, count), ask if group.rank() < peer else answer)
+    if peer >= size:
+        return _into(_nothing(), _nothing(), lambda group: None)
+    return _into(output, _values(peer, 0, count), ask if rank < peer else answer)
 
 
-OPERATIONS: Mapping[str, Callable[[Group, int], Operation]] = {
+OPERATIONS: Mapping[str, Callable[[int, int, int], Operation]] = {
+    "all_reduce": _all_reduce,
     "reduce_scatter": _reduce_scatter,
     "all_gather": _all_gather,
     "broadcast": _broadcast,
@@ -153,3 +192,7 @@ OPERATIONS: Mapping[str, Callable[[Group, int], Operation]] = {
     "barrier": _barrier,
     "send and back": _ping_pong,
 }
+"""The builders by name: each takes the rank, the number of ranks and `count`.
+
+mpi_collectives.c numbers the operations in the same order.
+"""

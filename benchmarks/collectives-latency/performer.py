@@ -24,27 +24,28 @@ class Performer:
             "slackline": join(place, TIMEOUT),
             "gloo": dist.new_group(backend="gloo", timeout=TIMEOUT),
         }
-        self._operations: dict[str, Operation] = {}
+        self._place = place
+        self._operation: Operation | None = None
 
     def prepare(self, name: str, count: int) -> None:
-        """Build operation `name` for each backend."""
-        self._operations = {
-            backend: OPERATIONS[name](group, count) for backend, group in self._groups.items()
-        }
+        """Build operation `name`, whose tensors all backends use in turn."""
+        self._operation = None  # The tensors of the operation before are freed first.
+        self._operation = OPERATIONS[name](self._place.rank, self._place.size, count)
 
     def turn(self, backend: str, calls: int, warm_up: int) -> float:
         """Return the seconds of one call, averaged over `calls` calls.
 
         Raises ArithmeticError if the output is wrong.
         """
-        operation, group = self._operations[backend], self._groups[backend]
+        operation, group = self._operation, self._groups[backend]
+        assert operation is not None
         operation.output.copy_(operation.start)
         for _ in range(warm_up):
-            operation.call()
+            operation.call(group)
         dist.barrier(group=group)
         started = time.perf_counter()
         for _ in range(calls):
-            operation.call()
+            operation.call(group)
         seconds = time.perf_counter() - started
         # All ranks wait here, so that no check takes processor time while another rank is still
         # timed.
@@ -55,5 +56,5 @@ class Performer:
 
     def close(self) -> None:
         """Leave both process groups."""
-        self._operations.clear()
+        self._operation = None
         dist.destroy_process_group()

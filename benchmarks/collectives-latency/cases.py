@@ -1,0 +1,88 @@
+"""The cells of the table: operations, sizes, numbers of ranks and rails; and the targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from operations import OPERATIONS
+
+ITEM_BYTES = 4
+"""The size of an element: float32."""
+
+CONTESTANTS = ("slackline", "gloo", "openmpi")
+
+SIZES = {
+    64: "64 B",
+    4096: "4 KiB",
+    64 << 10: "64 KiB",
+    1 << 20: "1 MiB",
+    16 << 20: "16 MiB",
+    100_000_000: "100 MB",
+}
+"""The bytes of the whole tensor at one rank, with their names."""
+
+QUICK_SIZES = (64, 64 << 10, 1 << 20)
+
+CALLS = {64: 100, 4096: 100, 64 << 10: 30, 1 << 20: 10, 16 << 20: 2, 100_000_000: 1}
+"""The calls of a timed turn, by size."""
+
+GLOO_OVER_OURS = 1.0
+"""The smallest allowed ratio of gloo's time to slackline's, in every cell."""
+AHEAD_OF_OPENMPI = 0.9
+"""The smallest allowed share of the cells in which slackline is ahead of OpenMPI."""
+OURS_OVER_OPENMPI = 1.2
+"""The largest allowed ratio of slackline's time to OpenMPI's, in every cell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A number of ranks of one machine, and the rails between them."""
+
+    rails: str
+    """The kind of rails, and OpenMPI's transport: "shm" or "tcp"."""
+    ranks: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.rails}-{self.ranks}"
+
+
+PARTS = tuple(Part(rails=rails, ranks=ranks) for rails in ("shm", "tcp") for ranks in (2, 4, 8))
+QUICK_PARTS = tuple(part for part in PARTS if part.ranks == 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """An operation at one size. A barrier has no size."""
+
+    operation: str
+    nbytes: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation}, {SIZES[self.nbytes]}" if self.nbytes else self.operation
+
+    @property
+    def count(self) -> int:
+        """The number of elements of the whole tensor at one rank."""
+        return self.nbytes // ITEM_BYTES
+
+    @property
+    def calls(self) -> int:
+        """The number of calls in a timed turn."""
+        return CALLS.get(self.nbytes, 100)
+
+    @property
+    def warm_up(self) -> int:
+        """The number of calls before the timed ones."""
+        return min(4, self.calls)
+
+
+def cases(*, quick: bool) -> tuple[Case, ...]:
+    """Return the cases of every part: each operation at each size."""
+    sizes = QUICK_SIZES if quick else tuple(SIZES)
+    return tuple(
+        Case(operation=operation, nbytes=nbytes)
+        for operation in OPERATIONS
+        for nbytes in ((0,) if operation == "barrier" else sizes)
+    )
