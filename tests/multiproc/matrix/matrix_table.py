@@ -54,7 +54,10 @@ RAILS = {
     "two-tcp-nics": Rails(kinds=("tcp",), nics=2),
     "two-udp-nics": Rails(kinds=("udp",), nics=2),
 }
-LAB_RAILS = RAILS | {"two-tls-nics": Rails(kinds=("tcp",), nics=2, tls="require")}
+LAB_RAILS = RAILS | {
+    "tls": Rails(kinds=("tcp",), tls="require"),
+    "two-tls-nics": Rails(kinds=("tcp",), nics=2, tls="require"),
+}
 """The rails of labs. The engine's injector acts before TLS, where no data can be lost, so TLS is
 only tested in labs."""
 
@@ -77,6 +80,7 @@ FAULTS = {
     ),
     "down-for-a-while": ("link 0-1 down for 400ms", _ANY_RAIL),
     "down-one-way-for-a-while": ("link 1>0 down for 400ms", _ANY_RAIL),
+    "silent-for-long": ("nic 0.0 down for 3s", ("tcp",)),
     "nic-down": ("nic 0.1 down", _TWO_NICS),
     "nic-down-for-a-while": ("nic 0.0 down for 400ms", _WIRES),
     "nic-flaps": ("nic 1.0 flap 150ms for 900ms", _WIRES),
@@ -132,6 +136,7 @@ _QUICK = {
     "all-at-once": ("udp", "two-tcp-nics"),
     "down-for-a-while": ("shm", "tcp"),
     "down-one-way-for-a-while": ("udp",),
+    "silent-for-long": (),
     "nic-down": ("two-tcp-nics", "two-udp-nics"),
     "nic-down-for-a-while": ("two-tcp-nics",),
     "nic-flaps": ("tcp", "udp"),

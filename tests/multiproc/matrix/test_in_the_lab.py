@@ -106,12 +106,17 @@ SIGNS = {
     "all-at-once": "corrupted",
     "down-for-a-while": "unplugged",
     "down-one-way-for-a-while": "unplugged",
+    "silent-for-long": "unplugged",
 }
 """The counters of the switch that must have increased, as proof that the fault was active."""
 
 LAB_CELLS = [
     *(cell for cell in CELLS if cell.rail != "shm"),
     Cell(fault="nic-down", rail="two-tls-nics"),
+    *(
+        Cell(fault=fault, rail="tls")
+        for fault in ("down-for-a-while", "down-one-way-for-a-while", "silent-for-long")
+    ),
 ]
 _QUICK = {
     ("loss", "udp"),
@@ -120,7 +125,10 @@ _QUICK = {
     ("delay", "tcp"),
     ("nic-down", "two-tcp-nics"),
     ("nic-down", "two-tls-nics"),
+    ("silent-for-long", "tls"),
 }
+REMADE = (Cell(fault="silent-for-long", rail="tls"),)
+"""The cells in which connections end and are made again while the operations wait."""
 QUICK = [cell for cell in LAB_CELLS if (cell.fault, cell.rail) in _QUICK]
 
 
@@ -128,8 +136,10 @@ def check(jobs: Jobs, cell: Cell) -> None:
     job = jobs(cell)
     before = job.switch_counted()
     with job.lab.inject(parse_all(cell.text)):
-        job.work()
+        counters = job.work()
         after = job.switch_counted()
+    if cell in REMADE:
+        assert sum(each["rails_lost"] for each in counters) > 0
     sign = SIGNS.get(cell.fault)
     assert sign is None or after[sign] > before[sign], f"the fault was not there: {after}"
 
