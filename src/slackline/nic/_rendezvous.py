@@ -19,6 +19,15 @@ __all__ = ["Meeting", "Record", "host_identity", "meet", "read_key", "to_record"
 
 _PROTOCOL = 4
 _SHORTEST_KEY = 16
+_TYPES = {
+    "engine": str,
+    "host": str,
+    "chosen": bool,
+    "options": dict,
+    "device_bytes": int,
+    "aggregates": bool,
+}
+"""The types of a descriptor's fields. The interfaces are checked when they are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +48,12 @@ class Record:
     aggregates: bool = False
     """Whether the engine is an aggregator's and not a rank's."""
     protocol: int = _PROTOCOL
+
+    def __post_init__(self) -> None:
+        """Raise TypeError for a field of another type: descriptors are read from JSON."""
+        for name, kind in _TYPES.items():
+            if type(value := getattr(self, name)) is not kind:
+                raise TypeError(f"{name} must be of type {kind.__name__}, not {value!r}")
 
     @property
     def network(self) -> str:
@@ -92,7 +107,7 @@ def meet(store: Store, rank: int, size: int, record: Record, key: bytes = b"") -
 
     The group's secret is made of a random number that rank 0 stores, and of `key`, which is never
     stored. Blocks until all ranks have published, limited by the store's own timeout. Raises
-    UsageError that names the rank and the option that differs.
+    UsageError that names the rank and the option that differs, or the descriptor that is wrong.
     """
     if rank == 0:
         store.set("slackline/secret", secrets.token_hex(32))
@@ -101,7 +116,13 @@ def meet(store: Store, rank: int, size: int, record: Record, key: bytes = b"") -
     secret = hmac.new(key, given, hashlib.sha256).digest()
     records = []
     for peer in range(size):
-        told = json.loads(store.get(f"slackline/rank/{peer}"))
+        stored = store.get(f"slackline/rank/{peer}")
+        try:
+            told = json.loads(stored)
+            if not isinstance(told, dict):
+                raise TypeError(f"an object was expected, not {told!r}")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _wrong(rank, peer, error) from error
         if told.get("protocol") != _PROTOCOL:
             raise UsageError(
                 f"rank {peer} speaks protocol {told.get('protocol')}, rank {rank} speaks "
@@ -109,7 +130,10 @@ def meet(store: Store, rank: int, size: int, record: Record, key: bytes = b"") -
                 rank=rank,
                 peer=peer,
             )
-        records.append(to_record(told))
+        try:
+            records.append(to_record(told))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _wrong(rank, peer, error) from error
     for name, mine in record.options.items():
         for peer, other in enumerate(records):
             if other.options.get(name) != mine:
@@ -120,6 +144,14 @@ def meet(store: Store, rank: int, size: int, record: Record, key: bytes = b"") -
                     peer=peer,
                 )
     return Meeting(secret=secret, records=tuple(records))
+
+
+def _wrong(rank: int, peer: int, error: Exception) -> UsageError:
+    return UsageError(
+        f"the descriptor of rank {peer} in the rendezvous store is wrong: {error}",
+        rank=rank,
+        peer=peer,
+    )
 
 
 def to_record(told: dict[str, Any]) -> Record:
