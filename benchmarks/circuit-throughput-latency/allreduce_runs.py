@@ -19,7 +19,7 @@ from slackline.circuit import (
     RingOperation,
     RingOptions,
     Simulation,
-    kept_ring,
+    cached_ring,
     rotated,
 )
 from slackline.wire import DType
@@ -52,7 +52,7 @@ class AllReduceBench:
     def __init__(self, options: RingOptions) -> None:
         self.options = options
         self._stack = ExitStack()
-        verilog = kept_ring(options)
+        verilog = cached_ring(options)
         self._nics = [self._stack.enter_context(Simulation(verilog)) for _ in range(RANKS)]
 
     def __enter__(self) -> Self:

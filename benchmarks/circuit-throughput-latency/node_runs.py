@@ -12,7 +12,7 @@ from slackline.circuit import (
     NodeOptions,
     NodeTwin,
     Simulation,
-    kept_node,
+    cached_node,
     node_registers,
 )
 from slackline.wire import Collective, DType, FrameKind, Header, ReduceOp, encode
@@ -49,7 +49,7 @@ class NodeBench:
 
     def __init__(self, options: NodeOptions) -> None:
         self.options = options
-        self._simulation = Simulation(kept_node(options))
+        self._simulation = Simulation(cached_node(options))
         self._registers = {each.name: each.address for each in node_registers(options)}
 
     def __enter__(self) -> Self:

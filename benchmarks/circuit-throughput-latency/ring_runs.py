@@ -18,7 +18,7 @@ from slackline.circuit import (
     RingPlace,
     RingTwin,
     Simulation,
-    kept_ring,
+    cached_ring,
 )
 from slackline.wire import HEADER_BYTES, DType, FrameFlag, FrameKind, Header, decode, encode
 
@@ -45,7 +45,7 @@ class RingBench:
 
     def __init__(self, options: RingOptions) -> None:
         self.options = options
-        self._verilog = kept_ring(options)
+        self._verilog = cached_ring(options)
         self._simulation = Simulation(self._verilog)
 
     def __enter__(self) -> Self:

@@ -37,9 +37,9 @@ STREAMS = {
 
 def desk(options: RingOptions) -> Any:
     """Return RingQueues with the NIC's registers and the interrupt's level on the same bus."""
-    from slackline.circuit._bank import Bank
-    from slackline.circuit._ring_queues import RingQueues
-    from slackline.circuit._ring_registers import nic_registers
+    from slackline.circuit.bus import Bank
+    from slackline.circuit.registers import nic_registers
+    from slackline.circuit.ring.queue import RingQueues
 
     queues = RingQueues(options)
     inner = ("interrupt", "enabled", "ranks")
@@ -232,7 +232,7 @@ class Office:
 
 def _opened(values: dict[str, int]) -> bytes:
     """Return a descriptor's bits as the NIC gets them."""
-    from slackline.circuit._ring_layouts import Descriptor
+    from slackline.circuit.ring._layouts import Descriptor
 
     layout = Descriptor()
     packed = sum(values[name] << field.offset for name, field in layout)

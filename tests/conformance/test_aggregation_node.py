@@ -11,7 +11,7 @@ from circuit_driving import Node, Sender
 from conformance_vectors import Case, same_bits
 
 from slackline import circuit
-from slackline.circuit import NodeOptions, NodeTwin, kept_node
+from slackline.circuit import NodeOptions, NodeTwin, cached_node
 from slackline.testing.reference import Array
 from slackline.wire import HEADER_BYTES
 
@@ -58,7 +58,7 @@ def test_the_twin_has_the_bits_of_the_reference(ports: int) -> None:
     params=[pytest.param(NARROW, id="3x1"), pytest.param(WIDE, id="2x16", marks=pytest.mark.slow)]
 )
 def node(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with circuit.Simulation(kept_node(request.param)) as simulation:
+    with circuit.Simulation(cached_node(request.param)) as simulation:
         yield Node(simulation, request.param)
 
 

@@ -8,7 +8,7 @@ from conformance_vectors import Case, same_bits
 from ring_driving import Ring, Tensors, longest_frame
 
 from slackline import circuit
-from slackline.circuit import RingOptions, kept_ring
+from slackline.circuit import RingOptions, cached_ring
 
 PLANS = ("reduce-broadcast", "ring")
 NARROW = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=8)
@@ -36,7 +36,7 @@ def test_twins_have_the_bits_of_the_reference(ranks: int, plan: str) -> None:
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
 def test_circuits_have_the_bits_of_the_reference() -> None:
-    verilog = kept_ring(NARROW)
+    verilog = cached_ring(NARROW)
     ring = Ring(["circuit"] * 3, NARROW, lambda: circuit.Simulation(verilog))
     check(ring, SUMS, "reduce-broadcast")
     check(ring, SUMS[::4], "ring")

@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from slackline.circuit._axi import AxiBlock
-from slackline.circuit._convert import convert
-from slackline.circuit._ethernet import EthernetPort
-from slackline.circuit._lanes import Lanes
-from slackline.circuit._node import AggregationNode
-from slackline.circuit._options import NodeOptions
-from slackline.circuit._registers import c_header, node_registers, register_table
-from slackline.circuit._ring_device import RingOptions
-from slackline.circuit._ring_queued import QueuedRingNic
-from slackline.circuit._ring_queues_entries import (
+from slackline.circuit.bus import AxiBlock, EthernetPort
+from slackline.circuit.datapath import Lanes
+from slackline.circuit.node import AggregationNode
+from slackline.circuit.options import NodeOptions, RingOptions
+from slackline.circuit.registers import (
     COMPLETION,
     DESCRIPTOR,
     c_entries,
+    c_header,
     entry_tables,
+    node_registers,
+    register_table,
+    ring_registers,
 )
-from slackline.circuit._ring_registers import ring_registers
+from slackline.circuit.ring import QueuedRingNic
+from slackline.circuit.simulate import convert
 
 __all__ = ["export"]
 

@@ -112,12 +112,12 @@ class Devices:
         """Return the checker of twins by a circuit; None if they are not checked."""
         if check == 0:
             return None
-        from slackline.circuit import Checks, RingPlace, built, kept_already, missing_tools
+        from slackline.circuit import Checks, RingPlace, built, cached_verilog, missing_tools
 
         options = self._circuit_options
         if check is None:
             # The check is optional here, so it must not cost a compilation of minutes.
-            verilog = kept_already("ring", options)
+            verilog = cached_verilog("ring", options)
             if verilog is None or not built(verilog):
                 _log.info("twins are not checked: no circuit has been compiled on this machine")
                 return None
@@ -163,9 +163,9 @@ class Nodes:
         options = NodeOptions(ports=workers, **self._sizes)
         if self.kind == "twin":
             return _Twin(options, epoch)
-        from slackline.circuit import kept_node
+        from slackline.circuit import cached_node
 
-        return _Circuit(kept_node(options), options, epoch)
+        return _Circuit(cached_node(options), options, epoch)
 
 
 class _Twin:

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from slackline.nic._device import Answer, Key, Post
 from slackline.wire import FIELDS
 
-__all__ = ["RingHost", "RingNic"]
+__all__ = ["RingHost", "ScheduledNic"]
 
 _TAG, _CHUNK = (
     next(slice(each.offset, each.offset + each.width) for each in FIELDS if each.name == name)
@@ -22,7 +22,7 @@ _TAG, _CHUNK = (
 )
 
 
-class RingNic(Protocol):
+class ScheduledNic(Protocol):
     """The methods of a ring NIC that RingHost calls; see slackline.circuit.RingDevice."""
 
     def receive(self, frame: bytes) -> None: ...
@@ -32,7 +32,7 @@ class RingNic(Protocol):
     def close(self) -> None: ...
 
 
-_Nic = TypeVar("_Nic", bound=RingNic)
+_Nic = TypeVar("_Nic", bound=ScheduledNic)
 
 
 @dataclass(eq=False)

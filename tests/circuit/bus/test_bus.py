@@ -35,19 +35,19 @@ def test_a_node_behind_axi_passes_every_check_of_its_buses(tmp_path: Path) -> No
 
 BROKEN = {
     "a response is withdrawn": (
-        "_axi_lite",
+        "bus._axi_lite",
         "with m.If(i.bready):",
         "with m.If(1):",
         "registers_read_what_was_written",
     ),
     "bytes beyond the end are kept": (
-        "_axi_stream",
+        "bus._axi_stream",
         "(over == 0) | (over > k)",
         "(over == 0) | (over >= k)",
         "sums_at_full_pace_are_those_of_the_twin",
     ),
     "a gap is taken for whole": (
-        "_axi_stream",
+        "bus._axi_stream",
         "return gaps | (",
         "return (",
         "damaged_packets_are_counted_and_what_follows_is_summed",
@@ -65,7 +65,7 @@ def test_a_broken_boundary_fails_a_check(
 ) -> None:
     module, right, wrong, check = BROKEN[name]
     changed = broken(module, right, wrong)
-    user = importlib.import_module("slackline.circuit._axi")
+    user = importlib.import_module("slackline.circuit.bus._block")
     for each in changed.__all__:
         # The signature AXI_LITE is the same in the mutant, so only the logic behind it is replaced.
         if hasattr(user, each) and each != "AXI_LITE":

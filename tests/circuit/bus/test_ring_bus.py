@@ -40,7 +40,7 @@ def test_a_ring_nic_behind_axi_passes_every_check(tmp_path: Path) -> None:
 
 BROKEN = {
     "a request is changed while it waits": (
-        "_ring_queues_dma",
+        "ring.queue._sharing",
         "user.eq(Mux(waits, held, other.valid))",
         "user.eq(other.valid)",
         "the_last_rank_sums_what_its_queue_says_whatever_pauses",
@@ -56,7 +56,7 @@ def test_a_broken_ring_nic_fails_a_check(
 ) -> None:
     module, right, wrong, check = BROKEN[name]
     changed = broken(module, right, wrong)
-    user = importlib.import_module("slackline.circuit._ring_queues")
+    user = importlib.import_module("slackline.circuit.ring.queue._queues")
     for each in changed.__all__:
         monkeypatch.setattr(user, each, getattr(changed, each))
     found = checked(verilog(), tmp_path, only=check, **RING)

@@ -9,8 +9,8 @@ from amaranth.hdl import Assert, Assume, Cat, Const, Module, Shape, Signal, Valu
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from slackline.circuit import AggregationNode, _frame_reader
-from slackline.circuit._frames import Beat
+from slackline.circuit import AggregationNode
+from slackline.circuit.frame import Beat, _reader
 
 _COMPUTING = ("Adder", "Widen", "Narrow", "Rounder", "Crc")
 
@@ -29,8 +29,8 @@ def gateware(home: Any, right: str = "", wrong: str = "") -> Any:
     for name in _COMPUTING:
         if hasattr(changed, name):
             setattr(changed, name, anything(getattr(changed, name)))
-    if hasattr(changed, "FrameReader") and home is not _frame_reader:
-        changed.FrameReader = gateware(_frame_reader).FrameReader
+    if hasattr(changed, "FrameReader") and home is not _reader:
+        changed.FrameReader = gateware(_reader).FrameReader
     return changed
 
 
@@ -153,16 +153,16 @@ def frees(m: Module, *inputs: Any) -> None:
 
 
 class Outlet(wiring.Component):
-    """The replay buffer (retainer) and the broadcast behind it, which drive a node's outputs."""
+    """The replay buffer and the broadcast behind it, which drive a node's outputs."""
 
-    def __init__(self, retainer: Any) -> None:
-        self.retainer, self.options = retainer, retainer.options
-        options = retainer.options
+    def __init__(self, replay_buffer: Any) -> None:
+        self.replay_buffer, self.options = replay_buffer, replay_buffer.options
+        options = replay_buffer.options
         super().__init__({"tx": Out(stream.Signature(Beat(options.lanes))).array(options.ports)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.retainer = sums = self.retainer
+        m.submodules.replay_buffer = sums = self.replay_buffer
         frees(m, sums.begin, sums.sequence, sums.i.valid)
         m.d.comb += sums.i.payload.eq(AnySeq(sums.i.payload.as_value().shape()))
         for again in sums.again:
@@ -197,23 +197,23 @@ class AnyQueue(wiring.Component):
         return m
 
 
-def small_retainer(home: Any) -> Any:
+def small_replay_buffer(home: Any) -> Any:
     """Return a replay buffer for frames of up to 4 beats, with arbitrary numbers and requests."""
     home.SyncFIFO = AnyQueue
     small = types.SimpleNamespace(ports=2, lanes=1, slots=2, header_beats=1, slot_beats=2)
-    return home.Retainer(small, ahead=2)
+    return home.ReplayBuffer(small, ahead=2)
 
 
 class Keeper(wiring.Component):
     """A replay buffer whose sums and requests are arbitrary."""
 
     def __init__(self, home: Any) -> None:
-        self.retainer = small_retainer(home)
+        self.replay_buffer = small_replay_buffer(home)
         super().__init__({})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.retainer = sums = self.retainer
+        m.submodules.replay_buffer = sums = self.replay_buffer
         frees(m, sums.begin, sums.sequence, sums.i.valid, sums.o.ready)
         m.d.comb += sums.i.payload.eq(AnySeq(sums.i.payload.as_value().shape()))
         for again in sums.again:

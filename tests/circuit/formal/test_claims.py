@@ -19,13 +19,13 @@ from formal_circuits import (
     Registers,
     anything,
     gateware,
-    small_retainer,
+    small_replay_buffer,
 )
 from formal_claims import Claim
 from formal_proving import Verdict
 
 from slackline.circuit import NodeOptions
-from slackline.circuit._claims import assume, claim
+from slackline.circuit.proof import assume, claim
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -41,7 +41,7 @@ THREE = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
 
 
 def datapath(reducer: Any, options: NodeOptions) -> Any:
-    issuer = gateware(importlib.import_module("slackline.circuit._issuer"))
+    issuer = gateware(importlib.import_module("slackline.circuit.node._issuer"))
     return Datapath(issuer.Issuer(options), reducer.Reducer(options))
 
 
@@ -51,11 +51,11 @@ def parts(node: Any, options: NodeOptions, needs: Callable[..., None]) -> Any:
     `needs` is called in place of `assume` in the ports, with the conditions that a port needs.
     """
     for name in ("receiver", "matcher", "issuer", "reducer"):
-        home = gateware(importlib.import_module(f"slackline.circuit._{name}"))
+        home = gateware(importlib.import_module(f"slackline.circuit.node._{name}"))
         if name == "receiver":
             home.assume = needs
         setattr(node, name.capitalize(), getattr(home, name.capitalize()))
-    node.Retainer = anything(node.Retainer)
+    node.ReplayBuffer = anything(node.ReplayBuffer)
     return Node(node.AggregationNode(options))
 
 
@@ -87,43 +87,43 @@ PROVED = {
         wrong=BUFFERED_FULL[1],
     ),
     "lanes take a pair only with room for its sum": Claim(
-        home="slackline.circuit._lanes",
+        home="slackline.circuit.datapath._lanes",
         make=lambda home: home.Lanes(1),
         steps=4,
         right="room - issue + done",
         wrong="room - issue + self.o.ready",
     ),
     "the datapath begins a beat only with room for it behind the adders": Claim(
-        home="slackline.circuit._reducer",
+        home="slackline.circuit.node._reducer",
         make=lambda home: datapath(home, THREE),
         steps=4,
         right="(self.o.valid & self.o.ready))\n        m.d.comb += self.room",
         wrong="self.o.ready)\n        m.d.comb += self.room",
     ),
     "a port takes a frame only into a slot that is free": Claim(
-        home="slackline.circuit._receiver",
+        home="slackline.circuit.node._receiver",
         make=lambda home: home.Receiver(WIDE, 0),
         steps=9,
         right="(used + reader.closing < options.slots)",
         wrong="(used < options.slots)",
     ),
     "a port's slots are right with headers of many beats": Claim(
-        home="slackline.circuit._receiver",
+        home="slackline.circuit.node._receiver",
         make=lambda home: home.Receiver(NARROW, 0),
         steps=4,
         right="self.finals + (self.events.accepted & final)",
         wrong="self.finals + final",
     ),
     "what leaves a node is never withdrawn or changed": Claim(
-        home="slackline.circuit._retainer",
-        make=lambda home: Outlet(small_retainer(home)),
+        home="slackline.circuit.node._replay_buffer",
+        make=lambda home: Outlet(small_replay_buffer(home)),
         steps=8,
         memories="*",
         right="(~self.i.valid & (beat == 0))",
         wrong="(beat == 0)",
     ),
     "what is given again as a frame is, beat for beat, what passed as that frame": Claim(
-        home="slackline.circuit._retainer",
+        home="slackline.circuit.node._replay_buffer",
         make=Keeper,
         steps=18,
         memories="*",
@@ -131,7 +131,7 @@ PROVED = {
         wrong="1",
     ),
     "a kept sum is not read while it is written": Claim(
-        home="slackline.circuit._retainer",
+        home="slackline.circuit.node._replay_buffer",
         make=Keeper,
         steps=18,
         memories="*",
@@ -139,7 +139,7 @@ PROVED = {
         wrong="~self.i.valid",
     ),
     "a node's parts keep the order of frames, and headers are there when they are due": Claim(
-        home="slackline.circuit._node",
+        home="slackline.circuit.node._aggregation",
         make=lambda home: parts(home, WIDE_THREE, order_of_frames),
         steps=12,
         slow=True,
@@ -147,7 +147,7 @@ PROVED = {
         wrong="writer.begin.eq(issuer.begun)",
     ),
     "AXI4-Lite answers each request once, and an answer stays": Claim(
-        home="slackline.circuit._axi_lite",
+        home="slackline.circuit.bus._axi_lite",
         make=lambda home: Registers(home.FromAxiLite()),
         steps=8,
         right="addressed & filled & (~i.bvalid | i.bready)",
@@ -176,7 +176,7 @@ BOUNDED = {
         wrong="do_inner_read  = inner_r_rdy",
     ),
     "a node's ports know how many messages end in their buffers": Claim(
-        home="slackline.circuit._node",
+        home="slackline.circuit.node._aggregation",
         make=lambda home: parts(home, WIDE, claim),
         steps=12,
         bounded=True,

@@ -23,14 +23,14 @@ NARROW = RingOptions(lanes=1, slots=2, payload_bytes=128, operations=2)
 
 PROVED = {
     "the descriptor queue is never overrun, nor the room for what is fetched": Claim(
-        home="slackline.circuit._ring_queues_descriptors",
+        home="slackline.circuit.ring.queue._descriptors",
         make=lambda home: Queue(home.DescriptorQueue(NARROW), (), ("requests", "descriptors")),
         steps=4,
         right="(told > entries) | ",
         wrong="",
     ),
     "the completion queue is never overrun, whatever the host says it has taken": Claim(
-        home="slackline.circuit._ring_queues_completions",
+        home="slackline.circuit.ring.queue._completions",
         make=lambda home: Queue(
             home.CompletionQueue(NARROW), ("done", "refusals"), ("requests", "o")
         ),
@@ -39,14 +39,14 @@ PROVED = {
         wrong="room.eq(here <= entries)",
     ),
     "requests of two users stay until they are taken": Claim(
-        home="slackline.circuit._ring_queues_dma",
+        home="slackline.circuit.ring.queue._sharing",
         make=lambda home: Shared(home.SharedReads(1, 4), ("asked",), ("requests",)),
         steps=4,
         right="user.eq(Mux(waits, held, other.valid))",
         wrong="user.eq(other.valid)",
     ),
     "data of two users stay until they are taken": Claim(
-        home="slackline.circuit._ring_queues_dma",
+        home="slackline.circuit.ring.queue._sharing",
         make=lambda home: Shared(home.SharedWrites(1, 2), ("asked", "beats"), ("requests", "o")),
         steps=8,
         memories="*",

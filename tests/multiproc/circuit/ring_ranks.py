@@ -188,7 +188,7 @@ def broken(rank, size, path):
     """Break the device of rank 1 in the middle of the second tensor."""
     joined(rank, size, path)
     if rank == 1:
-        from slackline.circuit._ring_twin import RingTwin
+        from slackline.circuit.device import RingTwin
 
         receive, seen = RingTwin.receive, []
 

@@ -1,0 +1,22 @@
+"""Buses around a circuit: its registers, AXI for vendors' tools, and Ethernet.
+
+_bank           the register bank
+_axi_lite       a bridge from AXI4-Lite to the register bank
+_axi_stream     bridges between AXI4-Stream and streams of Beat
+_block          any circuit behind AXI
+_ethernet       frames as packets of a MAC
+"""
+
+from slackline.circuit.bus._bank import BUS, Bank
+from slackline.circuit.bus._block import AxiBlock
+from slackline.circuit.bus._ethernet import ETHERTYPE, EthernetPort, frame_of, packet_of
+
+__all__ = [
+    "BUS",
+    "ETHERTYPE",
+    "AxiBlock",
+    "Bank",
+    "EthernetPort",
+    "frame_of",
+    "packet_of",
+]

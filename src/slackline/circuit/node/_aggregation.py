@@ -1,0 +1,264 @@
+"""The aggregation node: a circuit that adds what the ranks in a star around it send."""
+
+from amaranth.hdl import Cat, Const, Module, ResetInserter, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from slackline.circuit.bus import BUS, Bank
+from slackline.circuit.frame import ALL_REDUCE_SUM, HEADER, Beat, Crc, Frame
+from slackline.circuit.node._issuer import STALLS, Issuer
+from slackline.circuit.node._matcher import Matcher
+from slackline.circuit.node._receiver import EVENTS, Receiver
+from slackline.circuit.node._reducer import Reducer
+from slackline.circuit.node._replay_buffer import ReplayBuffer
+from slackline.circuit.options import NodeOptions
+from slackline.circuit.proof import claim, ones
+from slackline.circuit.registers import node_registers
+from slackline.wire import MAGIC, VERSION, FrameKind
+
+__all__ = ["AggregationNode", "HeaderWriter"]
+
+
+class AggregationNode(wiring.Component):
+    """A circuit that adds frames of `ports` ranks in rank order and sends every sum to all of them.
+
+    rx[k]  stream of Beat from rank k; always ready within a frame
+    tx[k]  stream of Beat to rank k; the same frames for all ranks, in order
+    bus    the registers of `node_registers`: see docs/circuits/node.md
+
+    The node gives a beat of sums a cycle for fp32 and int32, and one every other cycle for 16-bit
+    types. A frame is reduced when every port has it whole, so a frame of b beats comes out b +
+    latency cycles after it began to come in. The slowest reader sets the pace of all. The node
+    keeps its last `slots` sums and sends one again when a rank sends its contribution again.
+
+    The twin (bit-exact Python model) is slackline.circuit.NodeTwin.
+    """
+
+    def __init__(self, options: NodeOptions) -> None:
+        self.options = options
+        beats = stream.Signature(Beat(options.lanes))
+        super().__init__(
+            {
+                "rx": In(beats).array(options.ports),
+                "tx": Out(beats).array(options.ports),
+                "bus": In(BUS),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.bank = bank = Bank(node_registers(self.options))
+        wiring.connect(m, wiring.flipped(self.bus), bank.bus)
+        enable = bank.settings["control"][0]
+        core = Module()
+        m.submodules.core = ResetInserter(~enable)(core)
+
+        core.submodules.matcher = matcher = Matcher(self.options.ports)
+        core.submodules.issuer = issuer = Issuer(self.options)
+        core.submodules.reducer = reducer = Reducer(self.options)
+        core.submodules.writer = writer = HeaderWriter(self.options, reducer.latency)
+        core.submodules.replay_buffer = replay_buffer = ReplayBuffer(self.options, reducer.depth)
+        receivers = [
+            self._port(core, port, bank, matcher, issuer, reducer)
+            for port in range(self.options.ports)
+        ]
+        for receiver, again in zip(receivers, replay_buffer.again, strict=True):
+            wiring.connect(core, receiver.again, again)
+        m.d.comb += [
+            getattr(writer, name).eq(bank.settings[name]) for name in ("job", "epoch", "source")
+        ]
+        wiring.connect(core, matcher.o, issuer.frames)
+        wiring.connect(core, writer.o, reducer.headers)
+        wiring.connect(core, reducer.o, replay_buffer.i)
+        m.d.comb += [
+            issuer.agreed.eq(matcher.agreed),
+            issuer.comparing.eq(matcher.comparing),
+            issuer.threshold.eq(bank.settings["threshold"]),
+            issuer.local_ports.eq(bank.settings["local_ports"]),
+            issuer.room.eq(reducer.room),
+            reducer.token.eq(issuer.token),
+            reducer.uses_room.eq(issuer.uses_room),
+            writer.frame.eq(issuer.begun_frame),
+            writer.begin.eq(issuer.reduced),
+            bank.counts["frames"].eq(issuer.reduced),
+            bank.counts["busy"].eq(issuer.uses_room),
+            bank.counts["mismatched"].eq(issuer.token.skip),
+            replay_buffer.begin.eq(issuer.reduced),
+            replay_buffer.sequence.eq(issuer.begun_frame.sequence),
+            bank.counts["resent"].eq(replay_buffer.resent),
+            bank.counts["forced"].eq(issuer.forced),
+        ]
+        m.d.comb += [bank.counts[name].eq(issuer.stalls[name] & enable) for name in STALLS]
+        self._broadcast(core, replay_buffer)
+        self._claims(core, platform, receivers, matcher, issuer, reducer, writer)
+        return m
+
+    def _claims(
+        self,
+        m: Module,
+        platform: object,
+        receivers: list[Receiver],
+        matcher: Matcher,
+        issuer: Issuer,
+        reducer: Reducer,
+        writer: "HeaderWriter",
+    ) -> None:
+        """Add the invariants that the node's parts require of each other, for formal proofs."""
+        for receiver, delay in zip(receivers, reducer.delays, strict=True):
+            leaving = (
+                (each.payload & each.step & each.last) | each.skip
+                for each in reducer.tokens[:delay]
+            )
+            claim(
+                m,
+                platform,
+                receiver.matched == matcher.o.valid,
+                # A slot is in use until the token of the frame's last beat, or of its dropping,
+                # reaches the port.
+                receiver.used == receiver.fill + issuer.active + sum(leaving, Const(0)),
+            )
+        beats = self.options.header_beats
+        tokens = Cat(each.header for each in reducer.tokens)
+        waiting = beats * (writer.begun + writer.summed + writer.headers.level) - writer.at
+        claim(
+            m,
+            platform,
+            issuer.active | (issuer.headers == 0),
+            # Each header beat that was made has a token, in flight or not begun yet. No token has
+            # overtaken a header beat that is not in the queue yet.
+            waiting == issuer.headers + ones(tokens),
+            ~writer.begun | (issuer.active & (issuer.headers == beats)),
+            ~writer.summed | (issuer.headers + reducer.tokens[0].header == beats),
+            ~writer.at.any() | writer.o.valid,
+            ~writer.o.ready | writer.o.valid,
+            ~writer.headers.w_en | writer.headers.w_rdy,
+        )
+
+    def _port(
+        self,
+        m: Module,
+        port: int,
+        bank: Bank,
+        matcher: Matcher,
+        issuer: Issuer,
+        reducer: Reducer,
+    ) -> Receiver:
+        options = self.options
+        m.submodules[f"receiver_{port}"] = receiver = Receiver(options, port)
+        wiring.connect(m, wiring.flipped(self.rx[port]), receiver.i)
+        wiring.connect(m, receiver.heads, matcher.heads[port])
+        now = reducer.now[port]
+        slot = Signal(range(options.slots), name=f"slot_{port}")
+        beat = Signal(range(options.slot_beats), name=f"beat_{port}")
+        ends = Signal(name=f"ends_{port}")
+        m.d.comb += ends.eq(now.payload & now.step & now.last)
+        with m.If(now.payload & now.step):
+            m.d.sync += beat.eq(beat + 1)
+        with m.If(ends):
+            m.d.sync += beat.eq(0)
+        with m.If(ends | now.skip):
+            m.d.sync += slot.eq(slot + 1)
+        m.d.comb += [
+            receiver.enable.eq(bank.settings["control"][0]),
+            receiver.job.eq(bank.settings["job"]),
+            receiver.epoch.eq(bank.settings["epoch"]),
+            receiver.begun.eq(issuer.begun),
+            receiver.begun_final.eq(issuer.begun & matcher.finals[port]),
+            receiver.released.eq(ends | now.skip),
+            receiver.address.eq(Cat(beat[: ceil_log2(options.slot_beats)], slot)),
+            reducer.words[port].eq(receiver.word),
+            issuer.fills[port].eq(receiver.fill),
+            issuer.finals[port].eq(receiver.finals),
+            bank.counts[f"port{port}_starved"].eq(issuer.starved[port]),
+        ]
+        m.d.comb += [bank.counts[f"port{port}_{name}"].eq(receiver.events[name]) for name in EVENTS]
+        return receiver
+
+    def _broadcast(self, m: Module, sums: ReplayBuffer) -> None:
+        """Offer each beat to every port; the beat leaves when the last port has taken it."""
+        taken = Signal(self.options.ports)
+        taking = Signal(self.options.ports)
+        for port, out in enumerate(self.tx):
+            m.d.comb += [
+                out.payload.eq(sums.o.payload),
+                out.valid.eq(sums.o.valid & ~taken[port]),
+                taking[port].eq(taken[port] | (out.valid & out.ready)),
+            ]
+        m.d.comb += sums.o.ready.eq(taking.all())
+        with m.If(sums.o.valid):
+            m.d.sync += taken.eq(taking)
+            with m.If(taking.all()):
+                m.d.sync += taken.eq(0)
+
+
+class HeaderWriter(wiring.Component):
+    """A generator of the headers of reduced frames; its output `o` gives each header in beats.
+
+    The first beat comes three cycles after `begin` at the earliest. A reduced frame's header
+    repeats the fields of its parts, names `source` as the sender, and acknowledges the parts. The
+    header has no checksum of the payload, because the sum is not known when the header leaves.
+    """
+
+    def __init__(self, options: NodeOptions, ahead: int) -> None:
+        """Size the queue for headers that begin up to `ahead` cycles before they are taken."""
+        self.options = options
+        self.headers = SyncFIFO(width=HEADER.size, depth=1 << (ahead + 4).bit_length())
+        self.begun, self.summed = Signal(), Signal()
+        self.at = Signal(range(options.header_beats))
+        """Beats of the queue's first header that were taken."""
+        super().__init__(
+            {
+                "begin": In(1),
+                "frame": In(Frame()),
+                "job": In(32),
+                "epoch": In(32),
+                "source": In(16),
+                "o": Out(stream.Signature(32 * options.lanes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        options = self.options
+        header = Signal(HEADER)
+        checked = HEADER["header_checksum"].offset
+        m.submodules.crc = crc = Crc(checked // 8)
+        m.submodules.headers = headers = self.headers
+        begun, summed, at = self.begun, self.summed, self.at
+        m.d.sync += [
+            begun.eq(self.begin),
+            summed.eq(begun),
+            header.magic.eq(MAGIC),
+            header.version.eq(VERSION),
+            header.kind.eq(FrameKind.DATA),
+            header.job.eq(self.job),
+            header.epoch.eq(self.epoch),
+            header.source.eq(self.source),
+            header.op.eq(ALL_REDUCE_SUM),
+            header.acknowledge.eq(self.frame.sequence + 1),
+        ]
+        same = ("dtype", "tag", "sequence", "offset", "total", "length", "flags")
+        m.d.sync += [header[name].eq(self.frame[name]) for name in same]
+        held = Signal(checked)
+        m.d.sync += held.eq(header.as_value()[:checked])
+        m.d.comb += [
+            crc.start.eq(begun),
+            crc.valid.eq(begun),
+            crc.data.eq(header.as_value()[:checked]),
+            headers.w_en.eq(summed),
+            headers.w_data.eq(Cat(held, crc.crc)),
+        ]
+        beat_bits = 32 * options.lanes
+        final = Const(options.header_beats - 1)
+        m.d.comb += [
+            self.o.valid.eq(headers.r_rdy),
+            self.o.payload.eq(headers.r_data.word_select(at, beat_bits)),
+            headers.r_en.eq(self.o.ready & (at == final)),
+        ]
+        with m.If(self.o.ready):
+            m.d.sync += at.eq(at + 1)
+            with m.If(at == final):
+                m.d.sync += at.eq(0)
+        return m

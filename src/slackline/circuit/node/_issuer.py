@@ -1,0 +1,179 @@
+"""The aggregation node's scheduler, which starts messages' reductions and begins a beat a cycle."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from slackline.circuit.frame import Frame, element_of
+from slackline.circuit.options import Element, NodeOptions
+
+__all__ = ["STALLS", "Issuer", "Token"]
+
+STALLS = ("adder", "no_credit", "no_local_data", "no_peer_data", "onset")
+"""Reasons why a cycle begins no beat although there is work; exactly one applies at a time."""
+
+
+class Token(data.StructLayout):
+    """Control bits that travel through the adders beside a beat.
+
+    header, payload  the beat is one of the header, or of the payload, or neither
+    element          the Element of the payload
+    second           the token is for the second half of a 16-bit type's beat
+    step             the token ends its beat
+    last             the beat is the last one of its frame
+    skip             the frame at every port's head is dropped
+    """
+
+    def __init__(self) -> None:
+        bits = ("header", "payload", "second", "step", "last", "skip")
+        super().__init__({**dict.fromkeys(bits, 1), "element": 2})
+
+
+class Issuer(wiring.Component):
+    """The aggregation node's scheduler: it begins a beat whenever it has data, room and a lane.
+
+    A message starts once every port has `threshold` frames of it or its last frame, or once a
+    port's buffer is full without the last frame (`forced`). Threshold 0 is store-and-forward: only
+    the message's last frame counts. Within a message each frame begins as soon as every port has
+    it.
+
+    frames, agreed      from the Matcher; a frame is taken when it begins
+    fills, finals       frames in each port's buffer, and how many of them end a message
+    room                a beat may begin: the output buffer has a place for its result
+    token               the Token of this cycle; with `uses_room`, its beat takes a place in the
+                        output buffer
+    begun, begun_frame  a frame begins or is dropped, and its header fields
+    reduced             a frame begins and is not dropped
+    stalls              a bit for each of STALLS
+    starved             a bit for each port whose lack of data is the reason
+    """
+
+    def __init__(self, options: NodeOptions) -> None:
+        self.options = options
+        count = range(options.slots + 1)
+        self.active = Signal()
+        """A frame has begun, and its last beat has not."""
+        self.headers = Signal(range(options.header_beats + 1))
+        """Beats of the current frame's header that have not begun."""
+        super().__init__(
+            {
+                "threshold": In(32),
+                "local_ports": In(options.ports),
+                "frames": In(stream.Signature(Frame())),
+                "agreed": In(1),
+                "comparing": In(1),
+                "fills": In(count).array(options.ports),
+                "finals": In(count).array(options.ports),
+                "room": In(1),
+                "token": Out(Token()),
+                "uses_room": Out(1),
+                "begun": Out(1),
+                "reduced": Out(1),
+                "begun_frame": Out(Frame()),
+                "forced": Out(1),
+                "stalls": Out(data.StructLayout(dict.fromkeys(STALLS, 1))),
+                "starved": Out(options.ports),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        options = self.options
+        frame = self.frames.payload
+        active, started, headers = self.active, Signal(), self.headers
+        beats = Signal(range(options.slot_beats + 1))
+        element = Signal(2)
+        second = Signal()
+        onset, forced = self._onset(m)
+
+        half = element >= Element.BFLOAT16
+        go, ends = Signal(), Signal()
+        step = second | ~half
+        m.d.comb += [
+            go.eq(active & (second | self.room)),
+            ends.eq(go & ~headers.any() & step & (beats == 1)),
+            self.token.header.eq(go & headers.any()),
+            self.token.payload.eq(go & ~headers.any()),
+            self.token.second.eq(second),
+            self.token.step.eq(step),
+            self.token.last.eq(beats == 1),
+            self.token.element.eq(element),
+            self.uses_room.eq(go & ~second),
+        ]
+        with m.If(self.token.header):
+            m.d.sync += headers.eq(headers - 1)
+        with m.If(self.token.payload):
+            m.d.sync += second.eq(half & ~second)
+            with m.If(step):
+                m.d.sync += beats.eq(beats - 1)
+        with m.If(ends):
+            m.d.sync += active.eq(0)
+
+        # The next frame begins in the same cycle as the last beat of the frame before.
+        may = self.frames.valid & (started | onset | forced)
+        m.d.comb += [
+            self.begun.eq(may & Mux(self.agreed, ends | ~active, ~active)),
+            self.reduced.eq(self.begun & self.agreed),
+            self.begun_frame.eq(frame),
+            self.frames.ready.eq(self.begun),
+            self.forced.eq(self.begun & ~started & ~onset),
+            self.token.skip.eq(self.begun & ~self.agreed),
+        ]
+        with m.If(self.begun):
+            m.d.sync += started.eq(~frame.final)
+        with m.If(self.reduced):
+            m.d.sync += [
+                active.eq(1),
+                second.eq(0),
+                headers.eq(options.header_beats),
+                beats.eq(
+                    (frame.length + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes)
+                ),
+                element.eq(element_of(frame.dtype)),
+            ]
+        self._count(m, active, go, second, started)
+        return m
+
+    def _onset(self, m: Module) -> tuple[Signal, Signal]:
+        """Return two signals: all ports reached the onset threshold; a full buffer forces a start.
+
+        Both signals describe the cycle before, which is safe because fills only grow until the
+        start.
+        """
+        options = self.options
+        onset, forced = Signal(), Signal()
+        ready, stuck = [], []
+        for fill, finals in zip(self.fills, self.finals, strict=True):
+            reached = self.threshold.any() & (fill >= self.threshold)
+            ready.append(reached | finals.any())
+            stuck.append((fill == options.slots) & ~finals.any())
+        m.d.sync += [
+            onset.eq(Cat(*ready).all() & ~self.begun),
+            forced.eq(Cat(*stuck).any() & ~self.begun),
+        ]
+        return onset, forced
+
+    def _count(
+        self, m: Module, active: Signal, go: Signal, second: Signal, started: Signal
+    ) -> None:
+        empty = Cat(*(fill == 0 for fill in self.fills))
+        stalls = self.stalls
+        with m.If(active):
+            m.d.comb += [
+                stalls.adder.eq(go & second),
+                stalls.no_credit.eq(~go),
+            ]
+        with m.Elif(~self.begun):
+            with m.If(self.comparing):
+                m.d.comb += stalls.adder.eq(1)
+            with m.Elif(started):
+                m.d.comb += self.starved.eq(empty)
+                with m.If((empty & ~self.local_ports).any()):
+                    m.d.comb += stalls.no_peer_data.eq(1)
+                with m.Elif(empty.any()):
+                    m.d.comb += stalls.no_local_data.eq(1)
+                with m.Else():
+                    m.d.comb += stalls.adder.eq(1)
+            with m.Elif(~empty.all()):
+                m.d.comb += stalls.onset.eq(1)

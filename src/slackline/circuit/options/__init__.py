@@ -1,0 +1,24 @@
+"""Parameters and number formats, which circuits, their twins and their hosts share.
+
+_beats      widths of a beat, and checks of sizes
+_formats    element types of the lanes
+_node       the aggregation node
+_ring       the ring NIC
+"""
+
+from slackline.circuit.options._beats import LANES, BeatSizes, check_lanes
+from slackline.circuit.options._formats import CANONICAL_NAN, ELEMENTS, Element
+from slackline.circuit.options._node import NodeOptions
+from slackline.circuit.options._ring import RingOptions, sum_bytes
+
+__all__ = [
+    "CANONICAL_NAN",
+    "ELEMENTS",
+    "LANES",
+    "BeatSizes",
+    "Element",
+    "NodeOptions",
+    "RingOptions",
+    "check_lanes",
+    "sum_bytes",
+]

@@ -1,0 +1,23 @@
+"""The ring NIC: a circuit that adds its host's data to sums that travel round a ring.
+
+_place, _layouts    records that its parts exchange
+_receiver           the way in: frames kept in slots by number
+_scheduler          operations, grants, the choice of the next frame
+  _issuer             a job of each frame
+_datapath           the sums
+_transmitter        the way out: frames kept until they are acknowledged
+  _window             one virtual channel's send window
+_flow_control       ACKs and GRANTs, both ways
+_dma                reads and writes of the host's memory
+_nic                the NIC, put together from these
+queue               its queues in the host's memory
+_queued             the whole ring NIC: NIC and queues
+"""
+
+from slackline.circuit.ring._nic import RingNic
+from slackline.circuit.ring._queued import QueuedRingNic
+
+__all__ = [
+    "QueuedRingNic",
+    "RingNic",
+]

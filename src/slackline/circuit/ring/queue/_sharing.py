@@ -1,0 +1,129 @@
+"""Sharing of one DMA stream by two users: the order of requests, and the owner of each answer."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from slackline.circuit.frame import Beat
+from slackline.circuit.ring._layouts import DmaRequest
+
+__all__ = ["SharedReads", "SharedWrites"]
+
+_REQUESTS = stream.Signature(DmaRequest())
+
+
+class _Turns(wiring.Component):
+    """An arbiter that merges two users' requests into one stream at once; user 1 goes first.
+
+    asked        streams of DmaRequest of both users
+    o            stream of DmaRequest; a request that is offered stays
+    known, user  there is a request whose data have not all passed; the user of the oldest one
+    ended        the last beat of that request passes
+    """
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        super().__init__(
+            {
+                "asked": In(_REQUESTS).array(2),
+                "o": Out(_REQUESTS),
+                "known": Out(1),
+                "user": Out(1),
+                "ended": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.order = order = SyncFIFO(width=1, depth=self.depth)
+        first, other = self.asked
+        waits, held, user = Signal(), Signal(), Signal()
+        # A request that is offered must not change, so a later one of the other user waits.
+        m.d.comb += [
+            user.eq(Mux(waits, held, other.valid)),
+            self.o.valid.eq(Mux(user, other.valid, first.valid) & order.w_rdy),
+            self.o.payload.eq(Mux(user, other.payload.as_value(), first.payload.as_value())),
+            first.ready.eq(~user & self.o.ready & order.w_rdy),
+            other.ready.eq(user & self.o.ready & order.w_rdy),
+            order.w_data.eq(user),
+            order.w_en.eq(self.o.valid & self.o.ready),
+            self.known.eq(order.r_rdy),
+            self.user.eq(order.r_data),
+            order.r_en.eq(self.ended),
+        ]
+        m.d.sync += [waits.eq(self.o.valid & ~self.o.ready), held.eq(user)]
+        return m
+
+
+class SharedReads(wiring.Component):
+    """The reads of two users by one pair of streams, whose answers come in order.
+
+    asked     streams of DmaRequest of both users
+    beats     streams of Beat for both users, always ready
+    requests  stream of DmaRequest
+    i         stream of Beat, `last` at the end of each request
+    """
+
+    def __init__(self, lanes: int, depth: int) -> None:
+        self.lanes, self.depth = lanes, depth
+        beats = stream.Signature(Beat(lanes))
+        super().__init__(
+            {
+                "asked": In(_REQUESTS).array(2),
+                "beats": Out(beats).array(2),
+                "requests": Out(_REQUESTS),
+                "i": In(beats),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.turns = turns = _Turns(self.depth)
+        for mine, inner in zip(self.asked, turns.asked, strict=True):
+            wiring.connect(m, wiring.flipped(mine), inner)
+        wiring.connect(m, turns.o, wiring.flipped(self.requests))
+        i = self.i
+        m.d.comb += [i.ready.eq(1), turns.ended.eq(i.valid & i.payload.last)]
+        for user, out in enumerate(self.beats):
+            m.d.comb += [out.payload.eq(i.payload), out.valid.eq(i.valid & (turns.user == user))]
+        return m
+
+
+class SharedWrites(wiring.Component):
+    """The writes of two users by one pair of streams, where data go in the order of the requests.
+
+    asked     streams of DmaRequest of both users
+    beats     streams of Beat of both users
+    requests  stream of DmaRequest
+    o         stream of Beat
+    """
+
+    def __init__(self, lanes: int, depth: int) -> None:
+        self.lanes, self.depth = lanes, depth
+        beats = stream.Signature(Beat(lanes))
+        super().__init__(
+            {
+                "asked": In(_REQUESTS).array(2),
+                "beats": In(beats).array(2),
+                "requests": Out(_REQUESTS),
+                "o": Out(beats),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.turns = turns = _Turns(self.depth)
+        for mine, inner in zip(self.asked, turns.asked, strict=True):
+            wiring.connect(m, wiring.flipped(mine), inner)
+        wiring.connect(m, turns.o, wiring.flipped(self.requests))
+        o, (first, other) = self.o, self.beats
+        user = turns.user
+        m.d.comb += [
+            o.valid.eq(turns.known & Mux(user, other.valid, first.valid)),
+            o.payload.eq(Mux(user, other.payload.as_value(), first.payload.as_value())),
+            first.ready.eq(turns.known & ~user & o.ready),
+            other.ready.eq(turns.known & user & o.ready),
+            turns.ended.eq(o.valid & o.ready & o.payload.last),
+        ]
+        return m

@@ -1,0 +1,211 @@
+"""A Verilated circuit driven from Python: frames and beats in, cycles run, frames and beats out."""
+
+import ctypes
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from slackline.circuit.simulate._build import build, stream_payloads
+from slackline.circuit.simulate._verilog import Verilog
+from slackline.errors import InternalError, TimeoutError, UsageError
+from slackline.wire import HEADER_BYTES, decode
+
+__all__ = ["Beats", "Simulation"]
+
+Beats = npt.NDArray[np.uint8]
+"""An array of beats, a row of bytes for each."""
+
+_U8 = ctypes.POINTER(ctypes.c_uint8)
+_U64 = ctypes.POINTER(ctypes.c_uint64)
+_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "open": (ctypes.c_void_p, []),
+    "close": (None, [ctypes.c_void_p]),
+    "push": (None, [ctypes.c_void_p, ctypes.c_uint32, _U8, ctypes.c_size_t]),
+    "send_frame": (
+        None,
+        [
+            ctypes.c_void_p,
+            ctypes.c_uint32,
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+            ctypes.c_uint64,
+            ctypes.c_int,
+        ],
+    ),
+    "waiting": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_uint32]),
+    "pull": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_uint32, _U8, _U64, ctypes.c_size_t]),
+    "ready": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_uint32]),
+    "stall": (
+        None,
+        [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64],
+    ),
+    "step": (ctypes.c_uint64, [ctypes.c_void_p, ctypes.c_uint64]),
+    "run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_uint64]),
+    "settle": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64]),
+    "lend": (None, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]),
+    "take_back": (None, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]),
+    "latency": (None, [ctypes.c_void_p, ctypes.c_uint64]),
+    "faults": (ctypes.c_uint64, [ctypes.c_void_p, _U64]),
+    "read": (ctypes.c_uint32, [ctypes.c_void_p, ctypes.c_uint32]),
+    "write": (None, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]),
+}
+
+
+class Simulation:
+    """A simulation of one circuit, which starts after the circuit's reset and must be closed.
+
+    The first simulation of a circuit compiles it, for seconds to minutes: see `build`. Streams are
+    numbered in the order of the circuit's signature, inputs and outputs separately. A simulation is
+    not thread-safe.
+    """
+
+    def __init__(self, verilog: Verilog) -> None:
+        library = ctypes.CDLL(str(build(verilog)))
+        self._calls: dict[str, Any] = {}
+        for name, (result, arguments) in _PROTOTYPES.items():
+            call = getattr(library, f"slackline_circuit_{name}")
+            call.restype, call.argtypes = result, arguments
+            self._calls[name] = call
+        self._in_bytes, self._out_bytes = (
+            [-(-port.width // 8) for port in stream_payloads(verilog, inward)]
+            for inward in (True, False)
+        )
+        self._has_bus = any(port.name == "bus__address" for port in verilog.ports)
+        self._begun: dict[int, tuple[Beats, npt.NDArray[np.uint64]]] = {}
+        self._handle: int | None = self._calls["open"]()
+
+    def close(self) -> None:
+        """Free the model; calling it again does nothing."""
+        if self._handle is not None:
+            self._calls["close"](self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def push(self, stream: int, beats: Beats) -> None:
+        """Append beats to the queue of an input; a row has the bytes of the input's payload."""
+        self._check(stream)
+        width = self._in_bytes[stream]
+        if beats.ndim != 2 or beats.shape[1] != width:
+            raise UsageError(f"a beat of input {stream} has {width} bytes, not {beats.shape[1:]}")
+        flat = np.ascontiguousarray(beats)
+        self._call("push", stream, flat.ctypes.data_as(_U8), len(flat))
+
+    def send(self, stream: int, frame: bytes, *, not_before: int = 0, bad: bool = False) -> None:
+        """Append a whole frame to the queue of an input, to be offered from cycle `not_before` on.
+
+        With `bad`, the frame is marked as damaged, as a MAC would.
+        """
+        self._check(stream)
+        self._call("send_frame", stream, frame, len(frame), not_before, bad)
+
+    def waiting(self, stream: int) -> int:
+        """Return the number of queued beats that an input has not taken yet."""
+        self._check(stream)
+        return int(self._call("waiting", stream))
+
+    def pull(self, stream: int) -> tuple[Beats, npt.NDArray[np.uint64]]:
+        """Return the beats that an output has given since the last call, and the cycle of each."""
+        self._check(stream, output=True)
+        count = int(self._call("ready", stream))
+        beats = np.empty((count, self._out_bytes[stream]), np.uint8)
+        cycles = np.empty(count, np.uint64)
+        self._call("pull", stream, beats.ctypes.data_as(_U8), cycles.ctypes.data_as(_U64), count)
+        return beats, cycles
+
+    def frames(self, stream: int) -> list[tuple[bytes, int, int]]:
+        """Return the whole frames that an output has given, with first and last beat's cycles.
+
+        The beats of an incomplete frame are kept for the next call.
+        """
+        beats, cycles = self.pull(stream)
+        if stream in self._begun:
+            before = self._begun.pop(stream)
+            beats, cycles = np.concatenate([before[0], beats]), np.concatenate([before[1], cycles])
+        found, start = [], 0
+        for end in np.flatnonzero(beats[:, -1] & 1):
+            data = beats[start : end + 1, :-1].tobytes()
+            length = HEADER_BYTES + decode(data).length
+            found.append((data[:length], int(cycles[start]), int(cycles[end])))
+            start = int(end) + 1
+        if start < len(beats):
+            self._begun[stream] = beats[start:], cycles[start:]
+        return found
+
+    def stall(self, stream: int, share: float, seed: int, *, output: bool = False) -> None:
+        """Withhold valid of an input, or ready of an output, in a random share of all cycles."""
+        self._check(stream, output=output)
+        if not 0 <= share < 1:
+            raise UsageError(f"a share must be at least 0 and less than 1, not {share}")
+        self._call("stall", output, stream, round(share * 65536), seed)
+
+    def step(self, cycles: int) -> int:
+        """Run a number of cycles; return the number of the cycle after them."""
+        return int(self._call("step", cycles))
+
+    def run(self, count: int, *, cycles: int, frames: bool = False) -> None:
+        """Run until every output has `count` beats to pull; with `frames`, whole frames.
+
+        Raises TimeoutError if that takes more than `cycles` cycles.
+        """
+        if not self._call("run", count, frames, cycles):
+            what = "frames" if frames else "beats"
+            raise TimeoutError(f"the circuit did not give {count} {what} in {cycles} cycles")
+
+    def settle(self, *, quiet: int, cycles: int) -> None:
+        """Run until nothing has moved on any stream for `quiet` cycles.
+
+        Raises TimeoutError if that takes more than `cycles` cycles, and InternalError when the
+        circuit used memory that was not lent to it.
+        """
+        settled = self._call("settle", quiet, cycles)
+        address = ctypes.c_uint64()
+        if faults := int(self._call("faults", ctypes.byref(address))):
+            raise InternalError(
+                f"the circuit went {faults} times beyond the memory it was lent, "
+                f"first at 0x{address.value:X}"
+            )
+        if not settled:
+            raise TimeoutError(f"the circuit was not quiet after {cycles} cycles")
+
+    def lend(self, address: int, size: int, *, writable: bool) -> None:
+        """Let the circuit's DMA streams read memory of this process, and write it if `writable`."""
+        self._call("lend", address, size, writable)
+
+    def take_back(self, address: int, size: int, *, writable: bool) -> None:
+        """End a loan of memory that `lend` began with the same arguments."""
+        self._call("take_back", address, size, writable)
+
+    def memory_latency(self, cycles: int) -> None:
+        """Set the cycles from a request to read memory to its first beat; they are 0 at first."""
+        self._call("latency", cycles)
+
+    def read(self, address: int) -> int:
+        """Read the register at a byte address; takes two cycles."""
+        self._check_bus()
+        return int(self._call("read", address))
+
+    def write(self, address: int, value: int) -> None:
+        """Write the register at a byte address; takes two cycles."""
+        self._check_bus()
+        self._call("write", address, value)
+
+    def _check(self, stream: int, *, output: bool = False) -> None:
+        count = len(self._out_bytes if output else self._in_bytes)
+        if not 0 <= stream < count:
+            what = "output" if output else "input"
+            raise UsageError(f"there is no {what} {stream}, only 0 to {count - 1}")
+
+    def _check_bus(self) -> None:
+        if not self._has_bus:
+            raise UsageError("this circuit has no registers")
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        if self._handle is None:
+            raise UsageError("the simulation is closed")
+        return self._calls[name](self._handle, *arguments)

@@ -1,0 +1,20 @@
+"""Twins of circuits: models in NumPy that are equal to the last bit.
+
+    _lanes      lanes and the conversions of 16-bit floats
+    _node       the aggregation node
+
+The ring NIC's twin is a ring device: see slackline.circuit.device.
+"""
+
+from slackline.circuit.twins._lanes import Words, add, lanes, narrow, reduce_in_rank_order, widen
+from slackline.circuit.twins._node import NodeTwin
+
+__all__ = [
+    "NodeTwin",
+    "Words",
+    "add",
+    "lanes",
+    "narrow",
+    "reduce_in_rank_order",
+    "widen",
+]

@@ -1,0 +1,46 @@
+"""Tests of the cache of generated Verilog."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import slackline
+from slackline.circuit import NodeOptions, Verilog
+from slackline.circuit.simulate import _cache
+
+HOME = Path(slackline.__file__).parent
+SMALL = NodeOptions(ports=2, lanes=1, slots=2, payload_bytes=64)
+VERILOG = Verilog(name="node", text="module node; endmodule", ports=())
+
+
+def test_a_change_of_any_source_makes_cached_verilog_invalid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for room in ("circuit", "wire"):
+        shutil.copytree(HOME / room, tmp_path / room, ignore=shutil.ignore_patterns("*.pyc"))
+    monkeypatch.setattr(_cache, "_HOME", tmp_path)
+    assert _cache._cached("node", SMALL, lambda: VERILOG) == VERILOG
+    sources = [path for room in ("circuit", "wire") for path in (tmp_path / room).rglob("*.py")]
+    assert tmp_path / "circuit" / "ring" / "queue" / "_queues.py" in sources
+    for path in sources:
+        text = path.read_text()
+        path.write_text(text + "# another line\n")
+        assert _cache.cached_verilog("node", SMALL) is None, path
+        path.write_text(text)
+        assert _cache.cached_verilog("node", SMALL) == VERILOG, path
+
+
+def test_a_process_that_runs_cached_verilog_does_not_load_amaranth() -> None:
+    code = """
+import sys
+from slackline.circuit import CheckedRing, NodeTwin, QueueDriver, RingCircuit, RingTwin, Simulation
+from slackline.circuit import cached_node, cached_ring, cached_verilog, convert, resources
+print("amaranth" in sys.modules)
+"""
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=110)
+    assert done.stdout == "False\n"

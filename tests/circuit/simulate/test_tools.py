@@ -1,0 +1,145 @@
+"""Tests of Verilog, register tables and simulations, and of the errors when a tool is missing."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slackline import circuit, cli
+from slackline.circuit import NodeOptions, Verilog, c_header, cached_node, node_registers
+from slackline.errors import TimeoutError, UsageError
+
+# The limit leaves time to compile a circuit on a busy machine.
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_the_command_writes_verilog_and_registers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+    out = tmp_path / "made"
+    asked = ["--lanes", "1", "--ports", "2", "--slots", "2", "--payload", "64B"]
+    asked += ["--out", str(out)]
+    assert cli.main(["circuit", "verilog", *asked]) == 0
+    described = [f"slackline_{name}.{end}" for name in ("node", "ring") for end in ("v", "h", "md")]
+    names = [*described, "slackline_lanes.v", "slackline_ethernet.v"]
+    assert capsys.readouterr().out.splitlines() == [str(out / name) for name in names]
+    for name in ("node", "ring", "lanes", "ethernet"):
+        assert f"module slackline_{name}(" in (out / f"slackline_{name}.v").read_text()
+    header = (out / names[4]).read_text()
+    assert "#define SLACKLINE_RING_TIMEOUT_RESET 0x4000u\n" in header
+    assert "#define SLACKLINE_RING_DESCRIPTOR_TAIL 0x10Cu\n" in header
+    assert "struct slackline_ring_descriptor {\n" in header
+    assert cli.main(["circuit", "verilog", *asked, "--ahead", "31"]) == 2
+    said = "slackline: ahead_beats must be 0 or at least 32, not 31"
+    assert capsys.readouterr().err.strip() == said
+
+
+def test_the_same_circuit_is_the_same_verilog() -> None:
+    pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+    one, other = (circuit.convert("lanes", circuit.Lanes(2)) for _ in range(2))
+    assert one.key == other.key
+
+
+def test_registers_have_addresses_of_their_own() -> None:
+    registers = node_registers(NodeOptions(ports=16))
+    addresses = [each.address for each in registers]
+    assert addresses == sorted(set(addresses))
+    assert all(address % 4 == 0 for address in addresses)
+
+
+def test_the_c_header_has_every_register() -> None:
+    text = c_header(node_registers(NodeOptions(ports=2)))
+    assert "#define SLACKLINE_NODE_THRESHOLD 0x024u\n" in text
+    assert "#define SLACKLINE_NODE_THRESHOLD_RESET 0x1u\n" in text
+    assert "#define SLACKLINE_NODE_PORT1_ACCEPTED 0x120u\n" in text
+
+
+@pytest.mark.simulates
+def test_registers_read_what_was_written_and_constants_stay() -> None:
+    options = NodeOptions(ports=3, lanes=1, slots=4, payload_bytes=64)
+    with circuit.Simulation(cached_node(options)) as simulation:
+        for each in node_registers(options):
+            assert simulation.read(each.address) == each.value
+        for each in node_registers(options):
+            if each.name != "control":
+                simulation.write(each.address, 0x12345678)
+        for each in node_registers(options):
+            kept = each.kind != "setting" or each.name == "control"
+            assert simulation.read(each.address) == (each.value if kept else 0x12345678)
+        assert simulation.read(0xFFC) == 0
+
+
+def test_without_verilator_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    verilog = Verilog(name="empty", text="module empty; endmodule", ports=())
+    with pytest.raises(UsageError) as caught:
+        circuit.Simulation(verilog)
+    assert str(caught.value) == (
+        "circuits cannot be simulated here: "
+        "Verilator is not installed (Debian: apt install verilator)"
+    )
+
+
+def test_without_a_compiler_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "verilator").write_text("#!/bin/sh\n")
+    (tmp_path / "verilator").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert circuit.missing_tools() == "there is no C++ compiler (Debian: apt install g++)"
+
+
+@pytest.mark.simulates
+def test_verilog_that_verilator_refuses_is_an_error_that_quotes_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    verilog = Verilog(name="broken", text="module broken; wire", ports=())
+    with pytest.raises(UsageError, match=r"(?s)^verilator ended with code 1:\n.*syntax error"):
+        circuit.Simulation(verilog)
+
+
+@pytest.mark.simulates
+def test_compilers_do_not_outlive_who_started_them(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    endless = tmp_path / "c++"
+    endless.write_text(f"#!/bin/sh\necho $$ > {started}\nexec sleep 1000\n")
+    endless.chmod(0o755)
+    empty = "Verilog(name='empty', text='module empty(input clk); endmodule', ports=())"
+    build = f"from slackline.circuit import Simulation, Verilog; Simulation({empty})"
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": path}
+    with subprocess.Popen(
+        [sys.executable, "-c", build], env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        compiler = int(started.read_text().split()[0])
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=110)
+    assert errors.splitlines()[-1] == "KeyboardInterrupt"
+    with pytest.raises(ProcessLookupError):
+        os.kill(compiler, 0)
+
+
+@pytest.mark.simulates
+def test_a_simulation_says_what_was_wrong() -> None:
+    with circuit.Simulation(circuit.convert("lanes", circuit.Lanes(1))) as simulation:
+        with pytest.raises(UsageError, match=r"^a beat of input 0 has 9 bytes, not \(8,\)$"):
+            simulation.push(0, np.zeros((1, 8), np.uint8))
+        with pytest.raises(UsageError, match=r"^there is no input 1, only 0 to 0$"):
+            simulation.waiting(1)
+        with pytest.raises(UsageError, match=r"^this circuit has no registers$"):
+            simulation.read(0)
+        with pytest.raises(UsageError, match=r"^a share must be at least 0 and .* not 1$"):
+            simulation.stall(0, 1, 1)
+        with pytest.raises(TimeoutError, match=r"^the circuit did not give 1 beats in 5 cycles$"):
+            simulation.run(1, cycles=5)
+    with pytest.raises(UsageError, match=r"^the simulation is closed$"):
+        simulation.step(1)
