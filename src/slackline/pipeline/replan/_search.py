@@ -14,7 +14,7 @@ __all__ = ["PlanSearch"]
 
 _log = logging.getLogger("slackline.pipeline")
 
-_COMMAND = (sys.executable, "-m", "slackline.plan.pipeline._search_process")
+_COMMAND = (sys.executable, "-m", "slackline.plan.pipeline.search_process")
 
 
 class PlanSearch:

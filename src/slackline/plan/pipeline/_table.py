@@ -5,15 +5,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from slackline.errors import UsageError
-from slackline.plan.pipeline._adaptra import adaptra_plan
-from slackline.plan.pipeline._auto import auto, ready_plan
-from slackline.plan.pipeline._fixed import gpipe, interleaved_1f1b, one_f_one_b
 from slackline.plan.pipeline._plan import PipelinePlan, one_each
 from slackline.plan.pipeline._scenario import Scenario
-from slackline.plan.pipeline._shared import shared_auto, shared_ready
-from slackline.plan.pipeline._slack import slack_plan
 from slackline.plan.pipeline._validate import validate
-from slackline.plan.pipeline._zero_bubble import zb_h1, zb_h2, zb_v, zero_bubble
+from slackline.plan.pipeline.orders import (
+    adaptra_plan,
+    gpipe,
+    interleaved_1f1b,
+    one_f_one_b,
+    slack_plan,
+    zb_h1,
+    zb_h2,
+    zb_v,
+    zero_bubble,
+)
+from slackline.plan.pipeline.search import auto, ready_plan, shared_auto, shared_ready
 
 __all__ = ["SCHEDULES", "Options", "Schedule", "generate", "names"]
 

@@ -18,16 +18,25 @@ from dataclasses import dataclass
 from random import Random
 
 from slackline.errors import UsageError
-from slackline.plan.pipeline._adaptra import adaptra_plan
-from slackline.plan.pipeline._anneal import anneal, timed
-from slackline.plan.pipeline._bound import lower_bound_ps
-from slackline.plan.pipeline._fixed import gpipe, one_f_one_b
-from slackline.plan.pipeline._list import KINDS, Knobs, Orders, Work, list_schedule
 from slackline.plan.pipeline._plan import PipelinePlan, plan_of_orders
 from slackline.plan.pipeline._scenario import PS_PER_MS, Scenario
-from slackline.plan.pipeline._search import Found, descend, settings
-from slackline.plan.pipeline._slack import slack_plan
-from slackline.plan.pipeline._zero_bubble import zb_h1, zb_h2, zero_bubble
+from slackline.plan.pipeline.orders import (
+    KINDS,
+    Knobs,
+    Orders,
+    Work,
+    adaptra_plan,
+    gpipe,
+    list_schedule,
+    lower_bound_ps,
+    one_f_one_b,
+    slack_plan,
+    zb_h1,
+    zb_h2,
+    zero_bubble,
+)
+from slackline.plan.pipeline.search._anneal import anneal, timed
+from slackline.plan.pipeline.search._descent import Found, descend, settings
 
 __all__ = ["AutoPlan", "auto", "ready_plan"]
 

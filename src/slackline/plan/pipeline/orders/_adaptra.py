@@ -2,8 +2,8 @@
 
 from slackline.plan.pipeline._plan import PipelinePlan
 from slackline.plan.pipeline._scenario import Scenario
-from slackline.plan.pipeline._slack import slack_needed, slacks
-from slackline.plan.pipeline._zero_bubble import greedy
+from slackline.plan.pipeline.orders._slack import slack_needed, slacks
+from slackline.plan.pipeline.orders._zero_bubble import greedy
 
 __all__ = ["adaptra_adapted", "adaptra_initial", "adaptra_plan"]
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
-from slackline.plan.pipeline._bound import trips
-from slackline.plan.pipeline._list import MANY, Knobs, Orders, Work, list_schedule
 from slackline.plan.pipeline._scenario import Scenario
+from slackline.plan.pipeline.orders import MANY, Knobs, Orders, Work, list_schedule, trips
 
 __all__ = ["Found", "descend", "settings"]
 

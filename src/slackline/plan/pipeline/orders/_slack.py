@@ -23,10 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slackline.errors import UsageError
-from slackline.plan.pipeline._bound import trips
-from slackline.plan.pipeline._list import KINDS, Knobs, Work, list_schedule
 from slackline.plan.pipeline._plan import PipelinePlan, plan_of_orders
 from slackline.plan.pipeline._scenario import Scenario
+from slackline.plan.pipeline.orders._bound import trips
+from slackline.plan.pipeline.orders._list import KINDS, Knobs, Work, list_schedule
 
 __all__ = [
     "LinkSlack",

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from slackline.errors import UsageError
 from slackline.plan.pipeline._instruction import Instruction, Kind
-from slackline.plan.pipeline._list import KINDS, Knobs, Work, list_schedule
 from slackline.plan.pipeline._plan import PipelinePlan, plan_of_orders, vee
 from slackline.plan.pipeline._scenario import Scenario
+from slackline.plan.pipeline.orders._list import KINDS, Knobs, Work, list_schedule
 
 __all__ = ["zb_h1", "zb_h2", "zb_v", "zero_bubble"]
 

@@ -1,8 +1,8 @@
 """A process that searches for pipeline plans beside a training process.
 
-    python -m slackline.plan.pipeline._search_process
+    python -m slackline.plan.pipeline.search_process
 
-Requests and answers are blocks of `_blocks`. A request on standard input is a JSON object: the
+Requests and answers are blocks of `formats`. A request on standard input is a JSON object: the
 schedule's name, the effort, the placement, the scenario and the reason. The answer on standard
 output is "+" and an encoded PlanUpdate, or "-" and the text of the error if the scenario has no
 such plan. The process ends when standard input closes, and ends its search when its parent process
@@ -14,9 +14,13 @@ import os
 import sys
 
 from slackline.errors import UsageError
-from slackline.plan.pipeline._blocks import read_block, write_block
 from slackline.plan.pipeline._table import Options, generate
-from slackline.plan.pipeline._update import PlanUpdate, scenario_from_numbers
+from slackline.plan.pipeline.formats import (
+    PlanUpdate,
+    read_block,
+    scenario_from_numbers,
+    write_block,
+)
 
 __all__ = ["main"]
 

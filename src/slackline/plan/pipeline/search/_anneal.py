@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from slackline.plan.pipeline._list import B, F, Orders, W, Work
+from slackline.plan.pipeline.orders import B, F, Orders, W, Work
 
 HEAT = (0.006, 0.0003)
 __all__ = ["Timed", "anneal", "timed"]

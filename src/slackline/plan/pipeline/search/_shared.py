@@ -14,15 +14,23 @@ from heapq import heappop, heappush
 from random import Random
 
 from slackline.errors import UsageError
-from slackline.plan.pipeline._bound import lower_bound_ps, trips
-from slackline.plan.pipeline._fixed import interleaved_1f1b
 from slackline.plan.pipeline._instruction import Instruction
-from slackline.plan.pipeline._list import KINDS, MANY, B, F, W, Work
 from slackline.plan.pipeline._plan import PipelinePlan
 from slackline.plan.pipeline._replay import walk
 from slackline.plan.pipeline._scenario import Scenario
 from slackline.plan.pipeline._validate import check
-from slackline.plan.pipeline._zero_bubble import zb_v
+from slackline.plan.pipeline.orders import (
+    KINDS,
+    MANY,
+    B,
+    F,
+    W,
+    Work,
+    interleaved_1f1b,
+    lower_bound_ps,
+    trips,
+    zb_v,
+)
 
 __all__ = ["shared_auto", "shared_ready"]
 

@@ -14,7 +14,7 @@ from heapq import heappop, heappush, heapreplace
 from slackline.plan.pipeline._instruction import Kind
 from slackline.plan.pipeline._scenario import Scenario
 
-__all__ = ["B", "F", "KINDS", "Knobs", "Orders", "W", "Work", "list_schedule"]
+__all__ = ["KINDS", "B", "F", "Knobs", "Orders", "W", "Work", "list_schedule"]
 
 F, B, W = 0, 1, 2
 KINDS = (Kind.F, Kind.B, Kind.W)
