@@ -6,26 +6,17 @@ _split.py         the rule that cuts a buffer into chunks, evenly or by weights
 _segments.py      the rule that cuts a chunk into segments
 _shares.py        the weights of a mesh's chunks where the ranks' ports are uneven
 _plan.py          a plan: the programs of all ranks, and one member's part of it
-_straight.py _ring.py _chain.py _halving.py _torus.py _star.py _dissemination.py
-                  the algorithms
-_hierarchical.py  an all_reduce within hosts and between them, made as it is asked for
+algorithms/       ring, chain, torus, halving-doubling, hierarchical, ...
 _table.py         the table of plans: a variant is a row
 _trace.py         an order in which a plan can run, receives matched to sends
 _validate.py      the check that a plan computes its collective, or the first fault in it
 _grid.py          a plan printed as a grid
-_cost.py _choose.py     a plan's estimated cost, and the choice of the cheapest
-_formula.py       the same costs of all-reduce plans by formulas, for many ranks
-_measured.py      the choice among plans whose times were measured
+choice/           estimated and measured times of plans, and the choice of the cheapest
 """
 
-from slackline.plan.collective._choose import Choice, Order, choose
 from slackline.plan.collective._collective import Collective
-from slackline.plan.collective._cost import CostParameters, Estimate, estimate
-from slackline.plan.collective._formula import expected_ns
 from slackline.plan.collective._grid import grid
-from slackline.plan.collective._hierarchical import hierarchical
 from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
-from slackline.plan.collective._measured import Timing, fastest
 from slackline.plan.collective._plan import CollectivePlan, Part, Program
 from slackline.plan.collective._segments import Cutting, cutting
 from slackline.plan.collective._shares import WHOLE, equal_shares, port_time, shares
@@ -33,6 +24,18 @@ from slackline.plan.collective._split import LINE_BYTES, split
 from slackline.plan.collective._table import PLANS, Generator, generate, names, part
 from slackline.plan.collective._trace import Cell, Event, Trace, trace
 from slackline.plan.collective._validate import Fault, Verdict, check, validate
+from slackline.plan.collective.algorithms.hierarchical import hierarchical
+from slackline.plan.collective.choice import (
+    Choice,
+    CostParameters,
+    Estimate,
+    Order,
+    Timing,
+    choose,
+    estimate,
+    expected_ns,
+    fastest,
+)
 
 __all__ = [
     "LINE_BYTES",

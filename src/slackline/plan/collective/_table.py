@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from slackline.errors import UsageError
-from slackline.plan.collective import (
-    _chain,
-    _dissemination,
-    _halving,
-    _hierarchical,
-    _ring,
-    _star,
-    _straight,
-    _torus,
-)
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._instruction import Instruction
 from slackline.plan.collective._plan import CollectivePlan, LazyPrograms, Part, check_ranks
+from slackline.plan.collective.algorithms import (
+    chain,
+    dissemination,
+    halving,
+    hierarchical,
+    ring,
+    star,
+    straight,
+    torus,
+)
 
 __all__ = ["PLANS", "Generator", "generate", "names", "part"]
 
@@ -66,40 +66,40 @@ def _pairs(ranks: int) -> int:
 PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
     {
         (Collective.ALL_REDUCE, "direct"): Generator(
-            program=_straight.all_reduce_direct, chunks=_one
+            program=straight.all_reduce_direct, chunks=_one
         ),
         (Collective.ALL_REDUCE, "mesh"): Generator(
-            program=_straight.all_reduce_mesh, chunks=_each, forwards_from=2
+            program=straight.all_reduce_mesh, chunks=_each, forwards_from=2
         ),
         (Collective.ALL_REDUCE, "ring"): Generator(
-            program=_ring.all_reduce_ring,
+            program=ring.all_reduce_ring,
             chunks=_each,
             rank_ordered=False,
             forwards_from=2,
             adds=True,
         ),
         (Collective.ALL_REDUCE, "reduce-broadcast"): Generator(
-            program=_chain.all_reduce_chain, chunks=_one, forwards_from=2, adds=True
+            program=chain.all_reduce_chain, chunks=_one, forwards_from=2, adds=True
         ),
         (Collective.ALL_REDUCE, "halving-doubling"): Generator(
-            program=_halving.all_reduce_halving_doubling,
-            chunks=_halving.halving_chunks,
+            program=halving.all_reduce_halving_doubling,
+            chunks=halving.halving_chunks,
             rank_ordered=False,
             forwards_from=2,
             adds=True,
         ),
         (Collective.ALL_REDUCE, "torus"): Generator(
-            program=_torus.all_reduce_torus,
+            program=torus.all_reduce_torus,
             chunks=_each,
             rank_ordered=False,
             forwards_from=2,
             adds=True,
         ),
         (Collective.ALL_REDUCE, "star"): Generator(
-            program=_star.all_reduce_star, chunks=_one, helpers=1, forwards_from=2
+            program=star.all_reduce_star, chunks=_one, helpers=1, forwards_from=2
         ),
         (Collective.ALL_REDUCE, "hierarchical"): Generator(
-            program=_hierarchical.all_reduce_hierarchical,
+            program=hierarchical.all_reduce_hierarchical,
             chunks=_each,
             rank_ordered=False,
             forwards_from=2,
@@ -107,43 +107,41 @@ PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
             by_host=True,
         ),
         (Collective.REDUCE_SCATTER, "mesh"): Generator(
-            program=_straight.reduce_scatter_mesh, chunks=_each
+            program=straight.reduce_scatter_mesh, chunks=_each
         ),
         (Collective.REDUCE_SCATTER, "ring"): Generator(
-            program=_ring.reduce_scatter_ring,
+            program=ring.reduce_scatter_ring,
             chunks=_each,
             rank_ordered=False,
             forwards_from=3,
             adds=True,
         ),
-        (Collective.ALL_GATHER, "mesh"): Generator(program=_straight.all_gather_mesh, chunks=_each),
+        (Collective.ALL_GATHER, "mesh"): Generator(program=straight.all_gather_mesh, chunks=_each),
         (Collective.ALL_GATHER, "ring"): Generator(
-            program=_ring.all_gather_ring, chunks=_each, forwards_from=3
+            program=ring.all_gather_ring, chunks=_each, forwards_from=3
         ),
-        (Collective.BROADCAST, "direct"): Generator(
-            program=_straight.broadcast_direct, chunks=_one
-        ),
+        (Collective.BROADCAST, "direct"): Generator(program=straight.broadcast_direct, chunks=_one),
         (Collective.BROADCAST, "chain"): Generator(
-            program=_chain.broadcast_chain, chunks=_one, forwards_from=3
+            program=chain.broadcast_chain, chunks=_one, forwards_from=3
         ),
-        (Collective.REDUCE, "direct"): Generator(program=_straight.reduce_direct, chunks=_one),
+        (Collective.REDUCE, "direct"): Generator(program=straight.reduce_direct, chunks=_one),
         (Collective.REDUCE, "chain"): Generator(
-            program=_chain.reduce_chain, chunks=_one, forwards_from=2, adds=True
+            program=chain.reduce_chain, chunks=_one, forwards_from=2, adds=True
         ),
-        (Collective.GATHER, "direct"): Generator(program=_straight.gather_direct, chunks=_each),
-        (Collective.SCATTER, "direct"): Generator(program=_straight.scatter_direct, chunks=_each),
+        (Collective.GATHER, "direct"): Generator(program=straight.gather_direct, chunks=_each),
+        (Collective.SCATTER, "direct"): Generator(program=straight.scatter_direct, chunks=_each),
         (Collective.ALL_TO_ALL, "direct"): Generator(
-            program=_straight.all_to_all_direct, chunks=_pairs
+            program=straight.all_to_all_direct, chunks=_pairs
         ),
-        (Collective.BARRIER, "direct"): Generator(program=_straight.all_reduce_direct, chunks=_one),
+        (Collective.BARRIER, "direct"): Generator(program=straight.all_reduce_direct, chunks=_one),
         (Collective.BARRIER, "dissemination"): Generator(
-            program=_dissemination.barrier_dissemination,
+            program=dissemination.barrier_dissemination,
             chunks=_one,
             forwards_from=3,
             adds=True,
         ),
         (Collective.POINT_TO_POINT, "direct"): Generator(
-            program=_straight.point_to_point_direct, chunks=_one
+            program=straight.point_to_point_direct, chunks=_one
         ),
     }
 )

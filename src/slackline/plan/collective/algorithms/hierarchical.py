@@ -22,7 +22,7 @@ from slackline.errors import UsageError
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._instruction import Instruction
 from slackline.plan.collective._plan import CollectivePlan, LazyPrograms
-from slackline.plan.collective._torus import torus_program
+from slackline.plan.collective.algorithms.torus import torus_program
 
 __all__ = ["all_reduce_hierarchical", "hierarchical"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slackline.errors import UsageError
-from slackline.plan.collective._choose import Choice
+from slackline.plan.collective.choice._choose import Choice
 from slackline.units import format_bytes
 
 __all__ = ["Timing", "fastest"]

@@ -5,8 +5,8 @@ from typing import Literal
 
 from slackline.errors import UsageError
 from slackline.plan.collective._collective import Collective
-from slackline.plan.collective._cost import CostParameters, estimate
 from slackline.plan.collective._table import generate, names
+from slackline.plan.collective.choice._cost import CostParameters, estimate
 from slackline.units import format_bytes
 
 __all__ = ["Choice", "Order", "choose"]

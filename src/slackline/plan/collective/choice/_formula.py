@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from slackline.errors import UsageError
-from slackline.plan.collective._cost import CostParameters
-from slackline.plan.collective._halving import halving_chunks
-from slackline.plan.collective._torus import torus_shape
+from slackline.plan.collective.algorithms.halving import halving_chunks
+from slackline.plan.collective.algorithms.torus import torus_shape
+from slackline.plan.collective.choice._cost import CostParameters
 
 __all__ = ["expected_ns"]
 
