@@ -14,8 +14,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from slackline.overlap._lazy_parameters import LazyParameters
-from slackline.overlap._read_tracker import ReadTracker
+from slackline.overlap.reduction import LazyParameters, ReadTracker
 
 __all__ = ["attach", "compiled_parameters", "detach"]
 

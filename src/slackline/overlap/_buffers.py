@@ -6,8 +6,7 @@ All buffers travel in one message before each training forward.
 import torch
 from torch import Tensor, nn
 
-from slackline.overlap._exchange import Exchange
-from slackline.overlap._layout import layout
+from slackline.overlap.exchange import Exchange, layout
 
 __all__ = ["Buffers"]
 

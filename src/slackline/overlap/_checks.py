@@ -7,10 +7,9 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from slackline.errors import UsageError
-from slackline.overlap._exchange import wire_type
-from slackline.overlap._layout import is_dense
-from slackline.overlap._lazy_parameters import LazyGroup, LazyParameters
 from slackline.overlap._partial_step import raw_groups
+from slackline.overlap.exchange import is_dense, wire_type
+from slackline.overlap.reduction import LazyGroup, LazyParameters
 
 __all__ = ["check"]
 

@@ -16,9 +16,9 @@ from slackline.overlap._attach import compiled_parameters
 from slackline.overlap._buffers import Buffers
 from slackline.overlap._checks import check
 from slackline.overlap._model_gradients import ModelGradients, agree_and_copy
-from slackline.overlap._open import open_exchange
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._report import Report
+from slackline.overlap.exchange import open_exchange
 from slackline.telemetry import RunSummary, StepSummary
 
 if TYPE_CHECKING:

@@ -9,14 +9,17 @@ from torch.optim import Optimizer
 from slackline.errors import MismatchError, UsageError
 from slackline.overlap import _manifest
 from slackline.overlap._attach import attach, detach
-from slackline.overlap._exchange import Exchange
-from slackline.overlap._gradient_reducer import GradientReducer
-from slackline.overlap._layout import is_dense
 from slackline.overlap._optimizer_patch import OptimizerPatch
-from slackline.overlap._parameter_state import ParameterState, clear_grad, flat_request
 from slackline.overlap._partial_step import raw_groups
-from slackline.overlap._read_tracker import ReadTracker
 from slackline.overlap._recorder import Recorder
+from slackline.overlap.exchange import Exchange, is_dense
+from slackline.overlap.reduction import (
+    GradientReducer,
+    ParameterState,
+    ReadTracker,
+    clear_grad,
+    flat_request,
+)
 
 __all__ = ["ModelGradients", "agree_and_copy"]
 

@@ -16,11 +16,8 @@ from torch.utils.hooks import RemovableHandle
 
 from slackline.errors import UsageError
 from slackline.overlap._choice import Choice, StepFacts, choose, steps_alone
-from slackline.overlap._gradient_reducer import GradientReducer
-from slackline.overlap._lazy_parameters import LazyGroup
-from slackline.overlap._parameter_state import Clear, clear_grad
 from slackline.overlap._partial_step import raw_groups
-from slackline.overlap._read_tracker import ReadTracker
+from slackline.overlap.reduction import Clear, GradientReducer, LazyGroup, ReadTracker, clear_grad
 
 __all__ = ["OptimizerPatch"]
 

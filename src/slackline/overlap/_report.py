@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from slackline.errors import SlacklineError
-from slackline.overlap._exchange import Exchange
+from slackline.overlap.exchange import Exchange
 from slackline.telemetry import RunSummary, StepSummary, Totals, Writer
 
 __all__ = ["Report"]

@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn, optim
 
-from slackline.overlap import DataParallel, _parameter_state
-from slackline.overlap._arrivals import STEADY_STEPS
+from slackline.overlap import DataParallel
+from slackline.overlap.reduction import _parameter_state
+from slackline.overlap.reduction._arrivals import STEADY_STEPS
 
 
 class Branches(nn.Module):

@@ -9,8 +9,8 @@ from torch import nn, optim
 
 from slackline.errors import UsageError
 from slackline.overlap import DataParallel
-from slackline.overlap._drift import IN_A_ROW, LATER, WINDOW, Drift
 from slackline.overlap._recorder import Recorder
+from slackline.overlap.reduction.tuning._drift import IN_A_ROW, LATER, WINDOW, Drift
 
 EVERYTHING = 3 * (65 + 9) * 4
 
@@ -97,8 +97,8 @@ def tried_again(caplog):
 def test_groups_are_tried_again_when_a_step_has_changed(manual_group, monkeypatch, caplog):
     clock = Clock()
     monkeypatch.setitem(Recorder.__init__.__kwdefaults__, "clock", clock)
-    monkeypatch.setattr("slackline.overlap._tuning._REST", 1)
-    monkeypatch.setattr("slackline.overlap._drift.WINDOW", 16)
+    monkeypatch.setattr("slackline.overlap.reduction.tuning._tuning._REST", 1)
+    monkeypatch.setattr("slackline.overlap.reduction.tuning._drift.WINDOW", 16)
     caplog.set_level("INFO", "slackline.overlap")
     model, optimizer = make(manual_group(size=3))
     costs = {0: 10_000_000, EVERYTHING: 20_000_000}

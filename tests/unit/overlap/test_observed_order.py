@@ -6,7 +6,7 @@ import torch
 from torch import nn, optim
 
 from slackline.overlap import DataParallel
-from slackline.overlap._observed_order import ObservedOrder
+from slackline.overlap.reduction._observed_order import ObservedOrder
 
 PAIR = 2 * (64 + 8 + 2) * 4
 """The bytes of the gradients of two layers, each parameter with an element that states its

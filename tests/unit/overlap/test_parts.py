@@ -8,10 +8,9 @@ from torch import nn, optim
 
 from slackline.errors import UsageError
 from slackline.overlap import DataParallel
-from slackline.overlap._layout import is_dense, layout
 from slackline.overlap._manifest import decode, difference, encode, manifest
-from slackline.overlap._order import InOrder
 from slackline.overlap._recorder import Recorder
+from slackline.overlap.exchange import InOrder, is_dense, layout
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1))

@@ -5,7 +5,7 @@ import torch
 from torch import nn, optim
 
 from slackline.overlap import DataParallel
-from slackline.overlap._trial import LATER, TURN, TURNS, WARM_UP, Candidate, Trial
+from slackline.overlap.reduction.tuning._trial import LATER, TURN, TURNS, WARM_UP, Candidate, Trial
 
 FIRST = 1 << 20
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from torch import Tensor
 from torch.optim import Optimizer
 
-from slackline.overlap._gradient_group import GradientGroup
-from slackline.overlap._parameter_state import Clear, ParameterState, Phase
 from slackline.overlap._partial_step import Settings, partial_step, settings_of
+from slackline.overlap.reduction._gradient_group import GradientGroup
+from slackline.overlap.reduction._parameter_state import Clear, ParameterState, Phase
 
 __all__ = ["DeferredSteps"]
 

@@ -9,7 +9,7 @@ The average of each later window is compared with that of the first window.
 import statistics
 from collections.abc import Callable
 
-from slackline.overlap._rank_averages import Average
+from slackline.overlap.exchange import Average
 
 __all__ = ["Drift"]
 

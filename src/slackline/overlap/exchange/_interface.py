@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from slackline.errors import UsageError
-from slackline.overlap._layout import layout
+from slackline.overlap.exchange._layout import layout
 from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ of gradients in the first step.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from slackline.overlap._parameter_state import ParameterState
-from slackline.overlap._rank_averages import Average
+from slackline.overlap.exchange import Average
+from slackline.overlap.reduction._parameter_state import ParameterState
 
 __all__ = ["ObservedOrder"]
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from slackline.errors import UsageError
-from slackline.overlap._exchange import Exchange, Pending
-from slackline.overlap._parameter_state import ParameterState, Use
+from slackline.overlap.exchange import Exchange, Pending
+from slackline.overlap.reduction._parameter_state import ParameterState, Use
 
 __all__ = ["GradientGroup", "count_groups", "cut"]
 

@@ -5,14 +5,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from slackline.overlap._exchange import Exchange
-from slackline.overlap._gradient_group import GradientGroup, cut
-from slackline.overlap._observed_order import ObservedOrder
-from slackline.overlap._order import InOrder
-from slackline.overlap._parameter_state import ParameterState, Use
-from slackline.overlap._rank_averages import RankAverages
 from slackline.overlap._recorder import Clock
-from slackline.overlap._tuning import Tuning
+from slackline.overlap.exchange import Exchange, InOrder, RankAverages
+from slackline.overlap.reduction._gradient_group import GradientGroup, cut
+from slackline.overlap.reduction._observed_order import ObservedOrder
+from slackline.overlap.reduction._parameter_state import ParameterState, Use
+from slackline.overlap.reduction.tuning import Tuning
 
 __all__ = ["Grouping"]
 

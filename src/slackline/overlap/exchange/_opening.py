@@ -7,8 +7,8 @@ from torch import distributed as dist
 from torch import nn
 
 from slackline.errors import UsageError
-from slackline.overlap._exchange import Exchange, NicExchange
-from slackline.overlap._process_group import ProcessGroupExchange
+from slackline.overlap.exchange._interface import Exchange, NicExchange
+from slackline.overlap.exchange._process_group import ProcessGroupExchange
 
 if TYPE_CHECKING:
     from slackline.nic import Group

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slackline.overlap._rank_averages import Average
+from slackline.overlap.exchange import Average
 
 __all__ = ["Candidate", "Outcome", "Trial"]
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from slackline.overlap._lazy_parameters import LazyParameters
-from slackline.overlap._parameter_state import ParameterState
+from slackline.overlap.reduction._lazy_parameters import LazyParameters
+from slackline.overlap.reduction._parameter_state import ParameterState
 
 if TYPE_CHECKING:
-    from slackline.overlap._gradient_reducer import GradientReducer
+    from slackline.overlap.reduction._gradient_reducer import GradientReducer
 
 __all__ = ["ReadTracker"]
 

@@ -22,9 +22,9 @@ from torch import Tensor
 from slackline.errors import UsageError
 
 if TYPE_CHECKING:
-    from slackline.overlap._gradient_group import GradientGroup
+    from slackline.overlap.reduction._gradient_group import GradientGroup
 
-__all__ = ["Clear", "Phase", "ParameterState", "Use", "clear_grad", "flat_request"]
+__all__ = ["Clear", "ParameterState", "Phase", "Use", "clear_grad", "flat_request"]
 
 
 class Phase(Enum):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from slackline.overlap._exchange import Pending
-from slackline.overlap._layout import layout
+from slackline.overlap.exchange._interface import Pending
+from slackline.overlap.exchange._layout import layout
 
 __all__ = ["ProcessGroupExchange"]
 

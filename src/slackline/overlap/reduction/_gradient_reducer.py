@@ -20,14 +20,14 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from slackline.overlap._arrivals import Arrivals
-from slackline.overlap._deferred import DeferredSteps
-from slackline.overlap._exchange import Exchange
-from slackline.overlap._gradient_group import GradientGroup
-from slackline.overlap._grouping import Grouping
-from slackline.overlap._parameter_state import Clear, ParameterState, Phase
-from slackline.overlap._read_tracker import ReadTracker
 from slackline.overlap._recorder import Recorder
+from slackline.overlap.exchange import Exchange
+from slackline.overlap.reduction._arrivals import Arrivals
+from slackline.overlap.reduction._deferred import DeferredSteps
+from slackline.overlap.reduction._gradient_group import GradientGroup
+from slackline.overlap.reduction._grouping import Grouping
+from slackline.overlap.reduction._parameter_state import Clear, ParameterState, Phase
+from slackline.overlap.reduction._read_tracker import ReadTracker
 
 __all__ = ["GradientReducer"]
 

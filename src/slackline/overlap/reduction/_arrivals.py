@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from slackline.overlap._gradient_group import GradientGroup
-from slackline.overlap._hooks import ParameterHooks
-from slackline.overlap._parameter_state import ParameterState, Phase
+from slackline.overlap.reduction._gradient_group import GradientGroup
+from slackline.overlap.reduction._hooks import ParameterHooks
+from slackline.overlap.reduction._parameter_state import ParameterState, Phase
 
 __all__ = ["STEADY_STEPS", "Arrivals"]
 

@@ -8,13 +8,12 @@ and saved in the optimizer's state, so that training from a checkpoint does not 
 import logging
 from collections.abc import Sequence
 
-from slackline.overlap._drift import Drift
-from slackline.overlap._exchange import Exchange
-from slackline.overlap._gradient_group import count_groups
-from slackline.overlap._parameter_state import ParameterState
-from slackline.overlap._rank_averages import Average
 from slackline.overlap._recorder import Clock
-from slackline.overlap._trial import Candidate, Trial
+from slackline.overlap.exchange import Average, Exchange
+from slackline.overlap.reduction._gradient_group import count_groups
+from slackline.overlap.reduction._parameter_state import ParameterState
+from slackline.overlap.reduction.tuning._drift import Drift
+from slackline.overlap.reduction.tuning._trial import Candidate, Trial
 
 __all__ = ["Tuning"]
 

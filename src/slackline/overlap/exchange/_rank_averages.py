@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from slackline.overlap._exchange import Exchange, Pending
+from slackline.overlap.exchange._interface import Exchange, Pending
 
 __all__ = ["Average", "RankAverages"]
 

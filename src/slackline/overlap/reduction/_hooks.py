@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from slackline.overlap._parameter_state import ParameterState, Phase
+from slackline.overlap.reduction._parameter_state import ParameterState, Phase
 
 __all__ = ["ParameterHooks"]
 
