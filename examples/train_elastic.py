@@ -27,7 +27,7 @@ from torch.optim import AdamW, Optimizer
 from train_digits import TIMEOUT, Batch, Digits, digest, resnet
 
 import slackline
-from slackline.backend import ElasticState
+from slackline.elastic import ElasticState
 
 
 class Steps:

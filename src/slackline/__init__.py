@@ -11,6 +11,7 @@
     staging                   host memory between tensors and the engine, for CPUs and CUDA
     backend                   torch.distributed's backend "slackline"
     pipeline                  pipeline plans run on torch's stages as inputs become ready
+    elastic                   training that continues after the loss of ranks
     overlap                   training that reduces each gradient as soon as it is ready
     testing, cli              public fakes, and the `slackline` command
 
@@ -30,7 +31,7 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "errors", "register"]
 
 _ROOMS = frozenset({"backend", "faults", "lab", "nic", "overlap", "plan", "telemetry", "testing"})
-_ROOMS |= {"circuit", "health", "pipeline", "sim", "units", "wire"}
+_ROOMS |= {"circuit", "elastic", "health", "pipeline", "sim", "units", "wire"}
 
 if "torch" in sys.modules:
     register()

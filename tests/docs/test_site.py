@@ -83,7 +83,7 @@ def test_every_page_is_on_the_site_and_can_be_searched(site: Path) -> None:
     [
         ("overlap", "slackline.overlap.DataParallel"),
         ("pipeline", "slackline.pipeline.Schedule.step"),
-        ("backend", "slackline.backend.shrink"),
+        ("elastic", "slackline.elastic.shrink"),
         ("errors", "slackline.errors.PeerError"),
         ("nic", "slackline.nic.NicOptions.timeout"),
     ],

@@ -251,7 +251,7 @@ def lost(rank, size, path):
     tensor = torch.ones(1)
     with pytest.raises(slackline.errors.PeerError):
         dist.all_reduce(tensor)
-    assert slackline.backend.shrink().lost == (1,)
+    assert slackline.elastic.shrink().lost == (1,)
     assert (dist.get_backend(), dist.group.WORLD.name()) == ("gloo", "slackline")
     tensor = torch.ones(1)
     dist.all_reduce(tensor)

@@ -11,27 +11,26 @@
     _life       a fresh key prefix in the store, where restarted ranks find no old values
     _served     groups under the name of another backend, beside other devices' backends
     _memory     tensors in registered memory; the nic's group under a torch group
-    _shrink     replacement of the default group after the loss of ranks
-    _membership agreement of the survivors, through the store, on the members of a new group
+    _membership the members of a group through losses of ranks; slackline.elastic decides on them
+    _replacement   replacement of the default group by one of those members
     _failures   recovery of slackline's errors from errors of torch
-    _elastic    training state that survives the loss of a rank, saved in files (_step_files)
 
 `register()` registers the backend's name; torch calls it through the package's entry point.
 """
 
 from slackline._registration import register
 from slackline.backend._context import Context, create
-from slackline.backend._elastic import ElasticState
 from slackline.backend._failures import failure_of
 from slackline.backend._group import SlacklineGroup
+from slackline.backend._membership import Membership, Shared
 from slackline.backend._memory import counters, empty, group_of, slackline_group, zeros
+from slackline.backend._replacement import replace_default_group
 from slackline.backend._served import create_served
-from slackline.backend._shrink import Shrunk, shrink
 
 __all__ = [
     "Context",
-    "ElasticState",
-    "Shrunk",
+    "Membership",
+    "Shared",
     "SlacklineGroup",
     "counters",
     "create",
@@ -40,7 +39,7 @@ __all__ = [
     "failure_of",
     "group_of",
     "register",
-    "shrink",
+    "replace_default_group",
     "slackline_group",
     "zeros",
 ]

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._life import begin_life
-from slackline.backend._membership import first_agreement
+from slackline.backend._membership import first_membership
 from slackline.backend._torch import BackendOptions, PrefixStore, Store
 from slackline.env import Environment
 from slackline.errors import UsageError
@@ -71,7 +71,7 @@ class Context:
         store = PrefixStore(life, opts.store)
         group = self._open(store, opts, options)
         made = self._make(make, group, opts.store)
-        made.agreement = first_agreement(group, store)
+        made.membership = first_membership(group, store)
         return made
 
     def reopen(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from slackline.backend._identity import NAME
-from slackline.backend._membership import Agreement
+from slackline.backend._membership import Membership
 from slackline.backend._moves import Moves
 from slackline.backend._point_to_point import PointToPoint
 from slackline.backend._posting import DeviceOf
@@ -41,7 +41,7 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
         super().__init__(nic, store, device_of)
         self._on_end = on_end
         self._ended = False
-        self.agreement: Agreement | None = None
+        self.membership: Membership | None = None
         """The members that can shrink the group, and their store; None if torch did not make it."""
 
     @property

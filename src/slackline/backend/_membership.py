@@ -1,34 +1,12 @@
-"""Agreement of the survivors of a lost rank on the members of the next group.
+"""The members of a group in each of its generations: a loss of ranks begins a new generation."""
 
-The survivors agree through the store at which they first met:
-
-    generation 1    here/0   here/2   here/3        rank 1 is lost: its link has ended
-                    decision: members 0, 2, 3       the first decision written counts for all
-                    meet/...                        the members open a group
-    generation 2    ...                             if a member is lost before that: once more
-
-Ranks keep the numbers that they had in the first group. The store alone decides: a decision is
-written once, by compare-and-set, and a rank that it does not list is out, even if it is alive. So
-the ranks never split into two groups, whatever each of them can see of the links.
-"""
-
-import json
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from slackline.errors import LinkError, PeerError, SlacklineError, TimeoutError
 from slackline.nic import Group
 
-__all__ = ["Agreement", "MeetingPlace", "Shared", "agree", "first_agreement"]
-
-_POLL_S = 0.005
-_PATIENCE_NS = 2_000_000_000
-"""The wait for missing survivors before their operations are aborted. A missing survivor may be
-blocked on a rank that has come already. Over TCP a survivor may need a second to detect a loss by
-itself, and its own error says more."""
+__all__ = ["Membership", "Shared", "first_membership"]
 
 
 class Shared(Protocol):
@@ -41,7 +19,7 @@ class Shared(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
+class Membership:
     """The members of one generation of a group, as the survivors of lost ranks have agreed."""
 
     store: Shared
@@ -57,123 +35,17 @@ class Agreement:
         """The prefix, in the store, of the keys of this generation of the group."""
         return f"slackline/generation/{self.generation}"
 
-    def next(self) -> "Agreement":
+    def next(self) -> "Membership":
         """Return the next generation of the group, still with the same members."""
         return replace(self, generation=self.generation + 1)
 
 
-def first_agreement(group: Group, store: Shared) -> Agreement:
-    """Return the first agreement on a new group, whose members are all its ranks."""
-    return Agreement(
+def first_membership(group: Group, store: Shared) -> Membership:
+    """Return the membership of a new group, whose members are all its ranks."""
+    return Membership(
         store=store,
         generation=0,
         me=group.rank,
         members=tuple(range(group.size)),
         lost=group.lost,
     )
-
-
-def agree(
-    before: Agreement, *, least: int, deadline_ns: int, call: Callable[[], None]
-) -> tuple[Agreement, SlacklineError | None]:
-    """Agree with the survivors on the group's next generation; return it, and an error or None.
-
-    Blocks until every member of `before` has called this function or is lost. If members are
-    missing after two seconds, `call` runs once; it should abort operations that block them
-    elsewhere. The returned error says why the group cannot go on. TimeoutError, on all survivors,
-    names the members that are missing at `deadline_ns` (of time.monotonic_ns()). PeerError means
-    that fewer than `least` members are left, or that the others go on without this rank. Raises
-    LinkError if the store does not answer.
-    """
-    after = before.next()
-    store, place = before.store, after.place
-    call_ns: int | None = time.monotonic_ns() + _PATIENCE_NS
-    with _answering(before.me):
-        store.set(f"{place}/begun", "")
-        store.set(f"{place}/here/{before.me}", "")
-        here: set[int] = set()
-        while not store.check([f"{place}/decision"]):
-            lost = before.lost()
-            here |= {r for r in before.members if store.check([f"{place}/here/{r}"])}
-            late = [r for r in before.members if r not in here and r not in lost]
-            if not late:
-                _write(store, place, {"members": sorted(here - lost), "least": least})
-            elif time.monotonic_ns() >= deadline_ns:
-                _write(store, place, {"late": late})
-            else:
-                if call_ns is not None and time.monotonic_ns() >= call_ns:
-                    call_ns = None
-                    call()
-                time.sleep(_POLL_S)
-        decision = json.loads(store.get(f"{place}/decision"))
-    if late := decision.get("late"):
-        names = ", ".join(map(str, late))
-        text = f"shrink Timed out: ranks that are not lost and did not come: {names}"
-        return after, TimeoutError(text, rank=before.me, peer=late[0])
-    members = tuple(decision["members"])
-    if len(members) < decision["least"]:
-        text = f"only ranks {members} are left, of at least {decision['least']} that were asked for"
-        return after, PeerError(text, rank=before.me)
-    after = replace(after, members=members)
-    if before.me not in members:
-        text = f"ranks {members} have closed ranks without rank {before.me}, which they had lost"
-        return after, PeerError(text, rank=before.me)
-    return after, None
-
-
-class MeetingPlace:
-    """A key-value store for the members of one generation, who open a group through it.
-
-    A wait for a key ends with PeerError if a member is lost.
-    """
-
-    def __init__(self, agreement: Agreement, deadline_ns: int) -> None:
-        self._agreement = agreement
-        self._deadline_ns = deadline_ns
-
-    def set(self, key: str, value: str, /) -> None:
-        with _answering(self._agreement.me):
-            self._agreement.store.set(f"{self._agreement.place}/{key}", value)
-
-    def get(self, key: str, /) -> bytes:
-        agreement = self._agreement
-        name = f"{agreement.place}/{key}"
-        with _answering(agreement.me):
-            while not agreement.store.check([name]):
-                self.check()
-                if time.monotonic_ns() >= self._deadline_ns:
-                    raise TimeoutError(
-                        f"shrink Timed out: the ranks {agreement.members} did not all open their "
-                        "group",
-                        rank=agreement.me,
-                    )
-                time.sleep(_POLL_S)
-            return agreement.store.get(name)
-
-    def check(self) -> None:
-        """Raise PeerError if a member is lost, or has begun the next generation of the group."""
-        agreement = self._agreement
-        gone = sorted(agreement.lost() & set(agreement.members))
-        if gone:
-            raise PeerError(f"rank {gone[0]} was lost too", rank=agreement.me, peer=gone[0])
-        if agreement.store.check([f"{agreement.next().place}/begun"]):
-            raise PeerError("another rank was lost meanwhile", rank=agreement.me)
-
-
-def _write(store: Shared, place: str, decision: dict[str, int | Sequence[int]]) -> None:
-    store.compare_set(f"{place}/decision", "", json.dumps(decision))
-
-
-@contextmanager
-def _answering(me: int) -> Iterator[None]:
-    """Raise LinkError for any error of the key-value store: ranks cannot agree without it."""
-    try:
-        yield
-    except SlacklineError:
-        raise
-    except (RuntimeError, OSError) as error:
-        raise LinkError(
-            "the store where the ranks meet does not answer; it has to outlive every rank, as "
-            f"torchrun's does: {error}",
-            rank=me,
-        ) from error

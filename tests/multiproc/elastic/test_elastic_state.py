@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import slackline
-from slackline.backend import ElasticState
+from slackline.elastic import ElasticState
 from slackline.errors import PeerError, UsageError
 
 STEPS = 12

@@ -14,7 +14,7 @@ import pytest
 from example_ranks import EXAMPLES, asked, example
 from torch import distributed as dist
 
-from slackline.backend import ElasticState
+from slackline.elastic import ElasticState
 
 EXAMPLE = EXAMPLES / "train_elastic.py"
 STEPS, VICTIM, AT = 33, 1, 12

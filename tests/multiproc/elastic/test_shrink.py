@@ -13,8 +13,8 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import slackline
-from slackline import backend
-from slackline.backend import _membership
+from slackline import backend, elastic
+from slackline.elastic import _agreement
 from slackline.errors import PeerError, TimeoutError, UsageError
 
 RAILS = ("shm", "tcp")
@@ -85,7 +85,7 @@ def lose_rank_1(rank, size):
     if way != "ddp":  # torch's C++ code passes on only the text
         assert error is caught.value
         assert (error.rank, error.peer) == (rank, 1)
-    shrunk = backend.shrink()
+    shrunk = elastic.shrink()
     assert (shrunk.ranks, shrunk.lost) == ({0: 0, 2: 1, 3: 2}, (1,))
 
 
@@ -125,8 +125,8 @@ def go_on(rank, size):
     sums(5)
     die_if(rank == 0)
     until_a_rank_is_lost()
-    shrunk = backend.shrink()
-    assert shrunk == backend.Shrunk(
+    shrunk = elastic.shrink()
+    assert shrunk == elastic.Shrunk(
         rank=rank - 1, size=4, ranks={1: 0, 2: 1, 3: 2, 4: 3}, lost=(0,)
     )
     assert (dist.get_rank(), dist.get_world_size()) == (shrunk.rank, 4)
@@ -137,7 +137,7 @@ def go_on(rank, size):
         dist.barrier(half)
     die_if(rank == 4)
     until_a_rank_is_lost()
-    shrunk = backend.shrink()
+    shrunk = elastic.shrink()
     assert (shrunk.ranks, shrunk.lost) == ({0: 0, 1: 1, 2: 2}, (3,))
     sums(3)
     assert backend.counters()["operations"] > before, "it is the same engine"
@@ -152,7 +152,7 @@ def two_at_once(rank, size):
     dist.barrier()
     die_if(rank in (1, 2))
     until_a_rank_is_lost()
-    assert backend.shrink().ranks == {0: 0, 3: 1}
+    assert elastic.shrink().ranks == {0: 0, 3: 1}
     sums(2)
 
 
@@ -165,14 +165,14 @@ def in_the_agreement(rank, size):
     die_if(rank == 3)
     until_a_rank_is_lost()
     if rank == 1:  # this rank agrees, then dies before the others have opened their group
-        _membership.agree(
-            dist.group.WORLD.agreement,
+        _agreement.agree(
+            dist.group.WORLD.membership,
             least=1,
             deadline_ns=time.monotonic_ns() + 20_000_000_000,
             call=lambda: None,
         )
         die()
-    shrunk = backend.shrink()
+    shrunk = elastic.shrink()
     assert (shrunk.ranks, shrunk.lost) == ({0: 0, 2: 1}, (1, 3))
     sums(2)
 
@@ -189,13 +189,13 @@ def held_up(rank, size):
     if rank == 1:
         store.wait(["gave up"])
         with pytest.raises(TimeoutError, match=r"did not come: 1$"):
-            backend.shrink()
+            elastic.shrink()
     else:
         until_a_rank_is_lost()
         with pytest.raises(TimeoutError, match=r"did not come: 1$"):
-            backend.shrink(timeout=timedelta(milliseconds=300))
+            elastic.shrink(timeout=timedelta(milliseconds=300))
         store.set("gave up", "")
-    assert backend.shrink().ranks == {0: 0, 1: 1}
+    assert elastic.shrink().ranks == {0: 0, 1: 1}
     sums(2)
 
 
@@ -209,7 +209,7 @@ def wait_for_a_third(rank, size):
     with pytest.raises(PeerError) as caught:
         dist.recv(torch.ones(1), {0: 2, 2: 1}[rank])
     assert "rank 1" in str(caught.value)
-    assert backend.shrink().ranks == {0: 0, 2: 1}
+    assert elastic.shrink().ranks == {0: 0, 2: 1}
     sums(2)
 
 
@@ -223,12 +223,12 @@ def too_few(rank, size):
     die_if(rank == 2)
     until_a_rank_is_lost()
     with pytest.raises(PeerError, match=r"^only ranks \(0, 1\) are left, of at least 3"):
-        backend.shrink(min_ranks=3)
+        elastic.shrink(min_ranks=3)
     start = time.monotonic()
     dist.destroy_process_group()
     assert time.monotonic() - start < QUICKLY_S
     with pytest.raises(UsageError, match="there is no default process group"):
-        backend.shrink()
+        elastic.shrink()
     dist.init_process_group(
         "slackline", init_method=f"file://{os.environ['SECOND']}", rank=rank, world_size=2
     )
@@ -241,10 +241,10 @@ def test_a_broken_group_is_destroyed_at_once_and_init_works_again(job, tmp_path)
 
 def without_a_loss(rank, size):
     with pytest.raises(UsageError, match=r"^timeout must be positive, not 0:00:00$"):
-        backend.shrink(timeout=timedelta())
+        elastic.shrink(timeout=timedelta())
     with pytest.raises(UsageError, match=r"^min_ranks must be positive, not 0$"):
-        backend.shrink(min_ranks=0)
-    assert backend.shrink().ranks == {0: 0, 1: 1}
+        elastic.shrink(min_ranks=0)
+    assert elastic.shrink().ranks == {0: 0, 1: 1}
     sums(2)
 
 

@@ -8,8 +8,9 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from slackline.backend import ElasticState, SlacklineGroup
+from slackline.backend import SlacklineGroup
 from slackline.backend import _context as context
+from slackline.elastic import ElasticState
 from slackline.errors import ClosedError, PeerError, TimeoutError, UsageError
 from slackline.testing import LoopbackFabric
 from slackline.testing.thread_device import ThreadDevice

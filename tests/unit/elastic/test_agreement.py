@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from torch import distributed as dist
 
-from slackline.backend._membership import Agreement, MeetingPlace, agree
+from slackline.backend import Membership
+from slackline.elastic._agreement import MeetingPlace, agree
 from slackline.errors import LinkError, PeerError, SlacklineError, TimeoutError
 
 LONG_NS = 20_000_000_000
 
-Outcome = tuple[Agreement, SlacklineError | None]
+Outcome = tuple[Membership, SlacklineError | None]
 
 
 def soon(ns: int = LONG_NS) -> int:
@@ -23,8 +24,8 @@ def soon(ns: int = LONG_NS) -> int:
 
 def seen_by(
     me: int, lost: Collection[int] | Callable[[], Collection[int]], size: int, store: Any
-) -> Agreement:
-    return Agreement(
+) -> Membership:
+    return Membership(
         store=store,
         generation=0,
         me=me,
@@ -33,7 +34,9 @@ def seen_by(
     )
 
 
-def all_agree(sights: list[Agreement], *, least: int = 1, limit_ns: int = LONG_NS) -> list[Outcome]:
+def all_agree(
+    sights: list[Membership], *, least: int = 1, limit_ns: int = LONG_NS
+) -> list[Outcome]:
     found: list[Outcome | None] = [None] * len(sights)
 
     def one(index: int) -> None:
@@ -124,8 +127,8 @@ def test_too_few_are_an_error_on_all() -> None:
 
 def test_whoever_waits_for_the_others_to_open_learns_of_a_loss() -> None:
     lost: set[int] = set()
-    agreement = seen_by(0, lambda: lost, 3, dist.HashStore())
-    place = MeetingPlace(agreement, soon())
+    membership = seen_by(0, lambda: lost, 3, dist.HashStore())
+    place = MeetingPlace(membership, soon())
     waiting = threading.Timer(0.05, lost.add, (2,))
     waiting.start()
     with pytest.raises(PeerError, match=r"^rank 2 was lost too$") as caught:
@@ -136,10 +139,10 @@ def test_whoever_waits_for_the_others_to_open_learns_of_a_loss() -> None:
 
 def test_whoever_waits_for_the_others_to_open_follows_those_who_have_gone_on() -> None:
     store = dist.HashStore()
-    agreement = seen_by(0, (), 3, store)
+    membership = seen_by(0, (), 3, store)
     store.set("slackline/generation/1/begun", "")
     with pytest.raises(PeerError, match=r"^another rank was lost meanwhile$"):
-        MeetingPlace(agreement, soon()).get("key")
+        MeetingPlace(membership, soon()).get("key")
 
 
 def test_whoever_waits_for_the_others_to_open_waits_no_longer_than_agreed() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from slackline.backend import ElasticState
+from slackline.elastic import ElasticState
 from slackline.errors import UsageError
 
 

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from torch import distributed as dist
-
-from slackline.backend._context import create
-from slackline.backend._group import SlacklineGroup
-from slackline.backend._membership import Agreement, MeetingPlace, agree
-from slackline.backend._memory import slackline_group
-from slackline.backend._torch import PrefixStore, Store
+from slackline.backend import (
+    Membership,
+    SlacklineGroup,
+    create,
+    replace_default_group,
+    slackline_group,
+)
+from slackline.elastic._agreement import MeetingPlace, agree
 from slackline.errors import LinkError, PeerError, UsageError
 from slackline.nic import Group
 
@@ -51,11 +52,11 @@ def shrink(*, timeout: timedelta = timedelta(seconds=30), min_ranks: int = 1) ->
     if min_ranks < 1:
         raise UsageError(f"min_ranks must be positive, not {min_ranks}")
     group = slackline_group(None)
-    before = group.agreement
+    before = group.membership
     assert before is not None  # Context sets it for each torch group
     deadline_ns = time.monotonic_ns() + timeout // timedelta(microseconds=1) * 1000
     after, opened = _meet_again(group, before, deadline_ns, min_ranks)
-    _replace(group, after, opened)
+    replace_default_group(group, after, opened)
     survivors = [before.members.index(member) for member in after.members]
     return Shrunk(
         rank=opened.rank,
@@ -66,13 +67,13 @@ def shrink(*, timeout: timedelta = timedelta(seconds=30), min_ranks: int = 1) ->
 
 
 def _meet_again(
-    group: SlacklineGroup, before: Agreement, deadline_ns: int, min_ranks: int
-) -> tuple[Agreement, Group]:
-    """Agree on the survivors until all of them have opened a group; return agreement and group.
+    group: SlacklineGroup, before: Membership, deadline_ns: int, min_ranks: int
+) -> tuple[Membership, Group]:
+    """Agree on the survivors until all of them have opened a group; return members and group.
 
     If a member is lost before its group is open, the others agree again.
     """
-    agreement = before
+    membership = before
 
     def call() -> None:
         gone = [r for r, member in enumerate(before.members) if member in before.lost()]
@@ -80,39 +81,22 @@ def _meet_again(
         create.abort(f"lost: {names}; the others are to call shrink")
 
     while True:
-        agreement, error = agree(agreement, least=min_ranks, deadline_ns=deadline_ns, call=call)
-        group.agreement = agreement  # A later call continues from this generation.
+        membership, error = agree(membership, least=min_ranks, deadline_ns=deadline_ns, call=call)
+        group.membership = membership  # A later call continues from this generation.
         if error is not None:
             raise error
-        place = MeetingPlace(agreement, deadline_ns)
+        place = MeetingPlace(membership, deadline_ns)
         left_us = max(1, (deadline_ns - time.monotonic_ns()) // 1000)
         try:
             place.check()
             # After this meeting, no rank's engine accesses memory of the old groups any more.
-            return agreement, create.reopen(
+            return membership, create.reopen(
                 place,
-                agreement.members.index(agreement.me),
-                len(agreement.members),
+                membership.members.index(membership.me),
+                len(membership.members),
                 timeout=group.default_timeout,
                 opening=timedelta(microseconds=left_us),
             )
         except (PeerError, LinkError):
             if time.monotonic_ns() >= deadline_ns:
                 raise
-
-
-def _replace(group: SlacklineGroup, agreement: Agreement, opened: Group) -> None:
-    """Make `opened` torch's default group, and destroy all other process groups."""
-    store = agreement.store
-    assert isinstance(store, Store)
-    backend = dist.get_backend()
-    with create.handing_over(opened):
-        dist.destroy_process_group()
-        dist.init_process_group(
-            backend,
-            store=PrefixStore(f"{agreement.place}/torch", store),
-            rank=opened.rank,
-            world_size=opened.size,
-            timeout=group.default_timeout,
-        )
-    slackline_group(None).agreement = agreement

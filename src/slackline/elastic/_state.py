@@ -23,11 +23,9 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.optim import Optimizer
 
-from slackline.backend._context import create
-from slackline.backend._failures import failure_of
-from slackline.backend._group import SlacklineGroup
-from slackline.backend._shrink import shrink
-from slackline.backend._step_files import saved_steps, write_step
+from slackline.backend import SlacklineGroup, create, failure_of
+from slackline.elastic._shrink import shrink
+from slackline.elastic._step_files import saved_steps, write_step
 from slackline.errors import LinkError, PeerError, UsageError
 
 __all__ = ["ElasticState", "Stateful"]
@@ -110,7 +108,7 @@ class ElasticState:
 
         `train` must wrap the model, continue from `step` and commit each step. Wrap the model by
         `with slackline.overlap.DataParallel(...)`, since the wrapper must not outlive the call of
-        `train`. `timeout`, `min_ranks` and the errors are those of `slackline.backend.shrink`.
+        `train`. `timeout`, `min_ranks` and the errors are those of `slackline.elastic.shrink`.
         """
         while True:
             try:
