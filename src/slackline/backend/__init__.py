@@ -1,19 +1,16 @@
 """The torch.distributed backend "slackline".
 
-    torch call ─ _group: Reductions, Moves, PointToPoint ─ _posting ─ nic.Group
-                   │            │                            │
-                 _codes       _arguments                  _work (results)
-                                                            └ _staging: slackline.staging (copies)
+    torch call ─ _group ─ operations/ ─ nic.Group
 
     _identity   names, devices and abilities that torch asks a group for
-    _profile    events of operations in torch's profiles
     _context    one engine for all groups of the process
     _life       a fresh key prefix in the store, where restarted ranks find no old values
     _served     groups under the name of another backend, beside other devices' backends
     _memory     tensors in registered memory; the nic's group under a torch group
     _membership the members of a group through losses of ranks; slackline.elastic decides on them
-    _replacement   replacement of the default group by one of those members
+    _replacement    replacement of the default group by one of those members
     _failures   recovery of slackline's errors from errors of torch
+    _torch      the adapter to torch's untyped interfaces
 
 `register()` registers the backend's name; torch calls it through the package's entry point.
 """

@@ -5,11 +5,8 @@ from datetime import timedelta
 
 from slackline.backend._identity import NAME
 from slackline.backend._membership import Membership
-from slackline.backend._moves import Moves
-from slackline.backend._point_to_point import PointToPoint
-from slackline.backend._posting import DeviceOf
-from slackline.backend._reductions import Reductions
 from slackline.backend._torch import Store, left_alone_by_compile
+from slackline.backend.operations import DeviceOf, Moves, PointToPoint, Reductions
 from slackline.nic import Group
 from slackline.staging import device_of
 

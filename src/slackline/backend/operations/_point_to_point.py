@@ -7,12 +7,12 @@ from functools import partial
 import torch
 from torch import distributed as dist
 
-from slackline.backend._arguments import only_tensor
-from slackline.backend._codes import moved_as
-from slackline.backend._posting import Poster
-from slackline.backend._profile import Facts
-from slackline.backend._staging import Order
 from slackline.backend._torch import left_alone_by_compile
+from slackline.backend.operations._arguments import only_tensor
+from slackline.backend.operations._codes import moved_as
+from slackline.backend.operations._posting import Poster
+from slackline.backend.operations._profile import Facts
+from slackline.backend.operations._staging import Order
 from slackline.errors import TimeoutError, UsageError
 from slackline.staging import HostBuffers
 from slackline.wire import DType

@@ -9,12 +9,12 @@ import torch
 from torch import distributed as dist
 from torch.autograd import profiler  # `allreduce` reads its flag directly, which is fast
 
-from slackline.backend._arguments import check_alike, first_of, only_list, only_tensor
-from slackline.backend._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
-from slackline.backend._posting import Poster, Posting, together
-from slackline.backend._sparse import add_sparse
 from slackline.backend._torch import AllreduceOptions, left_alone_by_compile, reduction_number
-from slackline.backend._work import EndedWork, TransferWork
+from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
+from slackline.backend.operations._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
+from slackline.backend.operations._posting import Poster, Posting, together
+from slackline.backend.operations._sparse import add_sparse
+from slackline.backend.operations._work import EndedWork, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Transfer
 from slackline.staging import PIECE_BYTES, Buffers, Device, HostBuffers

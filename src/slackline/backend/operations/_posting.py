@@ -9,10 +9,10 @@ import torch
 from torch import distributed as dist
 
 from slackline.backend._identity import Identity
-from slackline.backend._profile import Facts, profiling, recorded
-from slackline.backend._staging import GroupStaging, Order
 from slackline.backend._torch import Store, left_alone_by_compile
-from slackline.backend._work import CoalescedWork, DoneWork, StagedWork, TransferWork
+from slackline.backend.operations._profile import Facts, profiling, recorded
+from slackline.backend.operations._staging import GroupStaging, Order
+from slackline.backend.operations._work import CoalescedWork, DoneWork, StagedWork, TransferWork
 from slackline.nic import Group, Transfer
 from slackline.staging import (
     AllOf,

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from slackline.backend._arguments import check_alike, first_of, only_list, only_tensor
-from slackline.backend._codes import moved_as
-from slackline.backend._posting import Poster, Posting, together
 from slackline.backend._torch import left_alone_by_compile
+from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
+from slackline.backend.operations._codes import moved_as
+from slackline.backend.operations._posting import Poster, Posting, together
 from slackline.errors import UsageError
 from slackline.staging import Buffers, HostBuffers
 
