@@ -54,7 +54,9 @@ def test_the_pods_of_the_job_find_each_other(objects: dict[str, dict[str, Any]])
     hosts = container["args"][container["args"].index("--hosts") + 1].split(",")
     assert hosts == [f"{name}-{pod}.{template['subdomain']}" for pod in range(pods)]
     (waiting,) = template["initContainers"]
-    assert f"getent hosts {hosts[0]};" in waiting["command"][-1]
+    assert waiting["command"][:4] == ["timeout", "300", "sh", "-c"]
+    assert f"getent hosts {hosts[0]};" in waiting["command"][4]
+    assert waiting["image"] == container["image"]
 
 
 def test_the_container_has_options_of_the_command(
