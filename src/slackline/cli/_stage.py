@@ -8,19 +8,19 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from slackline.cli._launch import HERE, Job, Place, ranks_named
 from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.lab import Executor, Injection, Lab, LabOptions
 
-__all__ = ["NO_GROUP", "Stage", "lab_options", "open_stage"]
+__all__ = ["NO_GROUP_NS", "Stage", "lab_options", "open_stage"]
 
-NO_GROUP = timedelta(seconds=30)
-"""The time after the start of all ranks' processes at which the faults' clock starts in any case.
+NO_GROUP_NS = 30 * 10**9
+"""The default time, in nanoseconds, from the start of all ranks' processes to the start of the
+faults' clock if some rank opens no group of slackline.
 
-A script that opens no group of slackline can thus be run with faults too.
+A script that opens no such group can thus be run with faults too.
 """
 
 _ANY_NICS = 1 << 20
@@ -35,6 +35,8 @@ class Stage:
     settings: Mapping[str, str] = field(default_factory=dict)
     """Variables for the environment of the ranks."""
     injection: Injection | None = None
+    no_group_ns: int = NO_GROUP_NS
+    """The longest time from the start of all ranks' processes to the start of the faults' clock."""
     job: Job | None = None
     _running_since_ns: int | None = None
 
@@ -42,8 +44,8 @@ class Stage:
         """Start the clock of the faults once all ranks of `job` have opened a group.
 
         The ranks are those of this machine, and `opened` are those that have. If some of them have
-        not, NO_GROUP after all processes have started, the clock starts all the same. Returns a
-        sentence that says so, else an empty text. Call this periodically with the time of the
+        not, `no_group_ns` after all processes have started, the clock starts all the same. Returns
+        a sentence that says so, else an empty text. Call this periodically with the time of the
         monotonic clock.
         """
         self.job = job
@@ -55,13 +57,13 @@ class Stage:
         if self._running_since_ns is None and len(job.processes()) == len(job.ranks):
             self._running_since_ns = now_ns
         since_ns = self._running_since_ns
-        if since_ns is None or now_ns - since_ns < NO_GROUP // timedelta(microseconds=1) * 1000:
+        if since_ns is None or now_ns - since_ns < self.no_group_ns:
             return ""
         self.injection.start()
         missing = sorted(set(job.ranks) - set(opened))
         return (
             f"the faults count from now: {ranks_named(missing)} opened no group of slackline in "
-            f"the {NO_GROUP.total_seconds():.0f} s since the processes have started"
+            f"the {self.no_group_ns / 1e9:g} s since the processes have started"
         )
 
     def unused(self) -> str:
@@ -81,9 +83,17 @@ class Stage:
 
 @contextmanager
 def open_stage(
-    options: LabOptions | None, plan: Plan, ranks: int, place: Place = HERE
+    options: LabOptions | None,
+    plan: Plan,
+    ranks: int,
+    place: Place = HERE,
+    *,
+    no_group_ns: int = NO_GROUP_NS,
 ) -> Iterator[Stage]:
     """Open a lab with these options and a rank on each host or, without options, `place`.
+
+    The faults' clock starts when all ranks have opened a group of slackline, but at most
+    `no_group_ns` nanoseconds after all of their processes have started.
 
     In a lab all faults act on real processes and packets. Without a lab, faults of ranks act on the
     processes of this machine, and the engine simulates faults of links and NICs itself. `ranks` is
@@ -92,7 +102,7 @@ def open_stage(
     if options is None:
         plan.check(ranks, _ANY_NICS)
         settings = {"SLACKLINE_FAULTS": str(plan.of_network)} if plan else {}
-        stage = Stage(place=place, settings=settings)
+        stage = Stage(place=place, settings=settings, no_group_ns=no_group_ns)
         if not plan.of_ranks:
             yield stage
             return
@@ -119,7 +129,7 @@ def open_stage(
             ),
             program=("--module", "slackline.lab._enter", lab.name),
         )
-        stage = Stage(place=place, settings=_interfaces(lab))
+        stage = Stage(place=place, settings=_interfaces(lab), no_group_ns=no_group_ns)
         if plan:
             stage.injection = lab.inject(plan, processes=stage._processes, started=False)
             stage.settings = {**stage.settings, "SLACKLINE_FAULTS": ""}

@@ -26,11 +26,11 @@ from slackline.cli._hosts import DEFAULT_PORT, Hosts, find_hosts
 from slackline.cli._launch import HERE, Ending, Job, Tail, how, ranks_named, usable_cores
 from slackline.cli._report import Report
 from slackline.cli._screen import Screen, open_screen
-from slackline.cli._stage import Stage, lab_options, open_stage
+from slackline.cli._stage import NO_GROUP_NS, Stage, lab_options, open_stage
 from slackline.env import Environment
 from slackline.errors import UsageError
-from slackline.faults import parse_all
-from slackline.units import parse_rate
+from slackline.faults import Plan, parse_all
+from slackline.units import parse_duration_ns, parse_rate
 
 __all__ = ["SETTINGS", "run"]
 
@@ -105,6 +105,14 @@ def run(
             help='Inject this fault: "rank 2 stop from 5s for 1s". May be repeated. Default: none.',
         ),
     ] = None,
+    fault_wait: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Count the faults' times from this long after the ranks' start if a rank has "
+            "opened no group of slackline by then. Default: 30s.",
+        ),
+    ] = None,
     lab: Annotated[
         bool, typer.Option("--lab", help="Give each rank a host of its own in a lab (root).")
     ] = False,
@@ -162,11 +170,13 @@ def run(
     if nic_check is not None and chosen.nic != "twin":
         raise UsageError(f"--nic-check {nic_check}: only twins are checked; add --nic twin")
     plan = parse_all(faults or ())
+    timed = plan if lab else plan.of_ranks  # the engine counts the times of the others itself
+    fault_wait_ns = _fault_wait_ns(fault_wait, timed)
     place = HERE if machines is None else machines.place(ranks)
     with (
         open_screen() as screen,
         _signals() as received,
-        open_stage(options, plan, world, place) as stage,
+        open_stage(options, plan, world, place, no_group_ns=fault_wait_ns) as stage,
     ):
         if chosen.nic is not None and chosen.nic != "software":
             from slackline.nic._circuit_nic import Devices
@@ -243,6 +253,22 @@ def _machines(hosts: str | None, port: int | None) -> Hosts | None:
     if port is not None:
         raise UsageError(f"--port {port} is about a job of several machines: add --hosts a,b")
     return None
+
+
+def _fault_wait_ns(given: str | None, plan: Plan) -> int:
+    """Return the value of --fault-wait in nanoseconds, or its default.
+
+    `plan` has the faults whose times the command counts. Raises UsageError for text that is no
+    duration, and if none of these faults has a time.
+    """
+    if given is None:
+        return NO_GROUP_NS
+    if plan.next_change(0) is None:
+        raise UsageError(f"--fault-wait {given}: no fault of a rank or of a lab has a time")
+    try:
+        return parse_duration_ns(given)
+    except UsageError as error:
+        raise UsageError(f"--fault-wait {given}: {error}") from None
 
 
 def _asked(**options: str | None) -> dict[str, str]:

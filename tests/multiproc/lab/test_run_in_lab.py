@@ -102,7 +102,9 @@ def test_ctrl_c_ends_the_ranks_and_the_lab(script: Callable[[str], Path]) -> Non
 
 
 def test_a_rank_is_killed_by_its_fault_without_a_lab_too(script: Callable[[str], Path]) -> None:
-    process = start(script(_SLEEP), "--ranks", "2", "--fault", "rank 1 kill from 10ms")
+    fault = ("--fault", "rank 1 kill from 10ms", "--fault-wait", "100ms")
+    process = start(script(_SLEEP), "--ranks", "2", *fault)
     _, err = process.communicate(timeout=110)
     assert process.returncode == 1
+    assert "the faults count from now: ranks 0, 1 opened no group of slackline in the 0.1 s " in err
     assert "rank 1 was killed by SIGKILL\n" in err

@@ -73,6 +73,23 @@ def test_a_lab_has_a_host_for_each_rank() -> None:
             ("--ranks", "2", "--fault", "rank 2 kill"),
             "there is no rank 2 for 'rank 2 kill': there are 2",
         ),
+        *(
+            (
+                ("--fault-wait", "1s", *faults),
+                "--fault-wait 1s: no fault of a rank or of a lab has a time",
+            )
+            for faults in (
+                (),
+                ("--fault", "rank 1 slow 2x"),
+                ("--fault", "link 0-1 delay 2ms from 1s"),
+                ("--lab", "--fault", "link 0-1 delay 2ms"),
+            )
+        ),
+        (
+            ("--fault-wait", "soon", "--fault", "rank 1 kill from 1s"),
+            "--fault-wait soon: a duration must be a number and one of ns, us, ms, s, min, h, not "
+            "'soon'",
+        ),
         (
             ("--lab", "--switch", "kernel", "--fault", "link 0-1 delay 1ms"),
             "the kernel switch cannot do 'link 0-1 delay 1ms': it takes NICs down and sets their "
@@ -131,6 +148,19 @@ def test_without_groups_the_faults_clock_starts_after_the_processes_and_says_so(
         )
         assert stage.injection.started
         assert stage.watch(job, [2], 131 * S) == ""
+
+
+def test_the_wait_for_groups_may_be_shorter_or_longer() -> None:
+    plan = parse_all("rank 1 slow 2x from 1h")
+    for wait_ns, told in ((S // 4, "0.25 s"), (90 * S, "90 s")):
+        with open_stage(None, plan, ranks=4, no_group_ns=wait_ns) as stage:
+            job = cast(Job, Running())
+            assert stage.watch(job, [], 0) == ""
+            assert stage.watch(job, [0, 1, 2], wait_ns - 1) == ""
+            assert stage.watch(job, [0, 1, 2], wait_ns) == (
+                f"the faults count from now: rank 3 opened no group of slackline in the {told} "
+                "since the processes have started"
+            )
 
 
 def test_faults_without_a_time_need_no_clock() -> None:
