@@ -10,16 +10,19 @@ import runpy
 import sys
 from pathlib import Path
 
+import pytest
 from torch import distributed as dist
 
-__all__ = ["EXAMPLES", "asked", "example", "prepare"]
+__all__ = ["EXAMPLES", "asked", "example", "prepare", "refusal"]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def prepare() -> None:
-    """Import the modules that examples import."""
+    """Import the modules that examples import, scikit-learn among them."""
+    sys.path.insert(0, str(EXAMPLES))
     import torch.distributed.pipelining  # noqa: F401
+    import train_digits  # noqa: F401
 
 
 def asked(store: dist.TCPStore, name: str, *arguments: object) -> dict[str, str]:
@@ -37,13 +40,27 @@ def example(rank: int, size: int, _: str) -> tuple[str, str]:
     """Run the example as a rank started by torchrun would. Return its output and the message of its
     exit."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    path = EXAMPLES / os.environ["EXAMPLE"]
-    sys.argv = [str(path), *os.environ["ARGUMENTS"].split()]
-    sys.path.insert(0, str(path.parent))
     output, message = io.StringIO(), ""
     with contextlib.redirect_stdout(output):
         try:
-            runpy.run_path(str(path), run_name="__main__")
+            run_example()
         except SystemExit as end:
             message = str(end.code or "")
     return output.getvalue(), message
+
+
+def refusal(rank: int, size: int, _: str) -> tuple[int, str]:
+    """Run the example as a process of its own would, outside any job, and return the exit code and
+    the error output of its refusal."""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as end:
+        run_example()
+    return end.value.code, errors.getvalue()
+
+
+def run_example() -> None:
+    """Run the example of the environment as a program."""
+    path = EXAMPLES / os.environ["EXAMPLE"]
+    sys.argv = [str(path), *os.environ["ARGUMENTS"].split()]
+    sys.path.insert(0, str(path.parent))
+    runpy.run_path(str(path), run_name="__main__")

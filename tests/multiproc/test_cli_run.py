@@ -92,7 +92,8 @@ def _sleeping(script: Path, ranks: int = 3) -> Iterator[tuple[subprocess.Popen[s
 
 @dataclass(frozen=True)
 class Ended:
-    """A job with one rank more than there are cores, which ended well and kept its output."""
+    """A job with one rank more than there are cores, which ended well before its fault and kept its
+    output."""
 
     ranks: int
     code: int
@@ -108,7 +109,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     path.write_text(
         _HEAD + "print(rank, sys.argv[1:], os.environ['WORLD_SIZE'], os.environ['OMP_NUM_THREADS'])"
     )
-    asked = ("--keep", kept, path, "--ranks", "9", "-x")
+    asked = ("--fault", "rank 1 kill from 1h", "--keep", kept, path, "--ranks", "9", "-x")
     return Ended(ranks, *_run(*asked, directory=folder, ranks=ranks), kept)
 
 
@@ -127,6 +128,13 @@ def test_everything_is_kept_on_request(ended: Ended) -> None:
     texts = {file.read_text() for file in ended.kept.rglob("stdout.log")}
     said = f"['--ranks', '9', '-x'] {ended.ranks} 1\n"
     assert texts == {f"{rank} {said}" for rank in range(ended.ranks)}
+
+
+def test_faults_of_a_job_that_opens_no_group_are_told_not_to_have_occurred(ended: Ended) -> None:
+    assert (
+        "slackline run: the job ended before its ranks had opened a group: no fault with a time "
+        "occurred\n"
+    ) in ended.err
 
 
 @pytest.mark.parametrize(
@@ -164,8 +172,10 @@ def test_a_killed_rank_is_named_and_nobody_outlives_it(script: Callable[[str], P
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
-def test_a_signal_ends_all_ranks(script: Callable[[str], Path], number: signal.Signals) -> None:
-    path = script(_SLEEPER)
+def test_a_signal_ends_all_ranks_and_one_that_ignores_it_is_killed(
+    script: Callable[[str], Path], number: signal.Signals
+) -> None:
+    path = script("if rank == 1:\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + _SLEEPER)
     with _sleeping(path) as (process, _):
         process.send_signal(number)
         out, err = process.communicate(timeout=110)
@@ -174,14 +184,6 @@ def test_a_signal_ends_all_ranks(script: Callable[[str], Path], number: signal.S
         assert f"ended by {number.name}; all ranks have left\n" in err
         assert "Traceback" not in err
     assert not list(path.parent.glob("slackline-run-*"))
-
-
-def test_a_rank_that_ignores_the_signal_is_killed(script: Callable[[str], Path]) -> None:
-    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + _SLEEPER
-    with _sleeping(script(deaf)) as (process, _):
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=110)
-        assert process.returncode == 130
 
 
 def test_ranks_leave_when_the_command_is_killed(script: Callable[[str], Path]) -> None:
@@ -194,36 +196,31 @@ def _torchrun_of(pids: list[int]) -> int:
     return parents.pop() if len(parents) == 1 else pytest.fail(f"{parents} are torchrun")
 
 
-def test_ranks_and_what_they_have_started_leave_when_torchrun_is_killed(
+def test_ranks_and_their_processes_leave_when_torchrun_is_killed(
     script: Callable[[str], Path],
 ) -> None:
-    child = (
+    """Check ranks 0 and 1, which ignore SIGTERM, of which rank 0 also stands still, and ranks 2 and
+    3, which have started a process each, rank 2 in a session of its own."""
+    path = script(
         "import subprocess\n"
-        "if rank > 0:\n"
+        "if rank < 2:\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "else:\n"
         "    sleeper = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
-        "    child = subprocess.Popen(sleeper, start_new_session=rank == 1)\n"
+        "    child = subprocess.Popen(sleeper, start_new_session=rank == 2)\n"
         "    open(f'child-{child.pid}', 'w').close()\n"
+        "if rank == 0:\n"
+        "    open(f'still-{os.getpid()}', 'w').close()\n" + _SLEEPER
     )
-    path = script(child + _SLEEPER)
-    with _sleeping(path) as (process, pids):
+    with _sleeping(path, ranks=4) as (process, pids):
+        (still,) = _pids(path.parent, "still")
+        os.kill(still, signal.SIGSTOP)
         os.kill(_torchrun_of(pids), signal.SIGKILL)
         _, err = process.communicate(timeout=110)
         started = _pids(path.parent, "child")
         assert len(started) == 2
         assert [pid for pid in pids + started if _alive(pid)] == []
         assert "slackline run: torchrun was killed by SIGKILL; its ranks have been ended\n" in err
-        assert process.returncode == 1
-
-
-def test_ranks_that_ignore_signals_or_stand_still_do_not_outlive_torchrun(
-    script: Callable[[str], Path],
-) -> None:
-    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + _SLEEPER
-    with _sleeping(script(deaf)) as (process, pids):
-        os.kill(pids[0], signal.SIGSTOP)
-        os.kill(_torchrun_of(pids), signal.SIGKILL)
-        process.communicate(timeout=110)
-        assert [pid for pid in pids if _alive(pid)] == []
         assert process.returncode == 1
 
 
@@ -271,15 +268,3 @@ dist.destroy_process_group()
     assert code == 0, err
     said = {file.read_text() for file in (path.parent / "kept").rglob("1/stdout.log")}
     assert said == {"True\n"}
-
-
-def test_faults_of_a_job_that_opens_no_group_are_told_not_to_have_occurred(
-    script: Callable[[str], Path],
-) -> None:
-    path = script("print(rank)")
-    code, out, err = _run("--fault", "rank 1 kill from 5s", path, directory=path.parent, ranks=2)
-    assert (code, out) == (0, "0\n")
-    assert (
-        "slackline run: the job ended before its ranks had opened a group: no fault with a time "
-        "occurred\n"
-    ) in err

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from example_ranks import EXAMPLES, asked, example
+from example_ranks import EXAMPLES, asked, example, refusal
 
 EXAMPLE = EXAMPLES / "train_digits.py"
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
@@ -144,12 +144,12 @@ def test_both_contestants_learn_the_digits_in_one_run() -> None:
         ),
     ],
 )
-def test_a_mistake_in_the_arguments_is_code_2(arguments: list[str], message: str) -> None:
-    command = [sys.executable, str(EXAMPLE), *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-    assert result.returncode == 2
-    assert result.stderr.count(message) == 1
-    assert "Traceback" not in result.stderr
+def test_a_mistake_in_the_arguments_is_code_2(job, store, arguments, message) -> None:
+    settings = asked(store, EXAMPLE.name, *arguments)
+    ((code, errors),) = job(1, refusal, bare=True, environment=settings)
+    assert code == 2
+    assert errors.count(message) == 1
+    assert "Traceback" not in errors
 
 
 def test_a_batch_that_cannot_be_dealt_out_evenly_is_refused(job, store) -> None:
