@@ -1,13 +1,17 @@
-"""Tests of the rendezvous: descriptors in the store that are no descriptors."""
+"""Tests of the rendezvous: what all ranks learn, accesses to the store, and wrong descriptors."""
 
 import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from slackline.errors import UsageError
 from slackline.nic import NicOptions
-from slackline.nic._rendezvous import Record, host_identity, meet
+from slackline.nic._rendezvous import Meeting, Record, host_identity, meet
 from slackline.testing import MemoryStore
 
 MINE = Record(
@@ -19,8 +23,88 @@ MINE = Record(
 )
 
 
+class CountingStore(MemoryStore):
+    """A store that counts the accesses of each thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accesses: Counter[str] = Counter()
+
+    def set(self, key: str, value: str, /) -> None:
+        self.accesses[threading.current_thread().name] += 1
+        super().set(key, value)
+
+    def get(self, key: str, /) -> bytes:
+        self.accesses[threading.current_thread().name] += 1
+        return super().get(key)
+
+
 def changed(**fields: Any) -> str:
     return json.dumps(MINE.told() | fields)
+
+
+def record(rank: int) -> Record:
+    return replace(MINE, engine=f"engine {rank}")
+
+
+def run(size: int, body: Callable[[int], Any]) -> None:
+    """Call `body` with each rank, in threads that are named after their ranks."""
+    threads = [threading.Thread(target=body, args=(rank,), name=str(rank)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize(("size", "of_rank_0", "of_another"), [(4, 7, 6), (5, 9, 3), (40, 44, 3)])
+def test_accesses_to_the_store_grow_in_proportion_to_the_ranks(
+    size: int, of_rank_0: int, of_another: int
+) -> None:
+    store = CountingStore()
+    found: dict[int, Meeting] = {}
+
+    def join(rank: int) -> None:
+        found[rank] = meet(store, rank, size, record(rank))
+
+    run(size, join)
+    assert store.accesses == {str(rank): of_another if rank else of_rank_0 for rank in range(size)}
+    assert [found[rank] for rank in range(size)] == [found[0]] * size
+    assert found[0].records == tuple(map(record, range(size)))
+
+
+@pytest.mark.parametrize("stored", ["{", changed(engine=7), "\x00\u00e9"])
+def test_every_rank_of_a_large_group_names_a_wrong_descriptor(stored: str) -> None:
+    store = MemoryStore()
+    store.set("slackline/rank/4", stored)
+    found: dict[int, UsageError] = {}
+
+    def join(rank: int) -> None:
+        with pytest.raises(UsageError, match="descriptor of rank 4 in the rendezvous") as error:
+            meet(store, rank, 5, record(rank))
+        found[rank] = error.value
+
+    run(4, join)
+    assert {(rank, error.rank, error.peer) for rank, error in found.items()} == {
+        (rank, rank, 4) for rank in range(4)
+    }
+    assert len({str(error) for error in found.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("together", "why"),
+    [
+        ("[", "Expecting value: line 1 column 2 (char 1)"),
+        ('["{}"]', "a list of 5 descriptors was expected, not ['{}']"),
+        ("[1, 2, 3, 4, 5]", "'int' object has no attribute 'encode'"),
+    ],
+)
+def test_a_list_of_descriptors_that_is_none_is_an_error(together: str, why: str) -> None:
+    store = MemoryStore()
+    store.set("slackline/secret", "00" * 32)
+    store.set("slackline/ranks", together)
+    with pytest.raises(UsageError) as error:
+        meet(store, 1, 5, MINE)
+    assert str(error.value) == f"the list of descriptors in the rendezvous store is wrong: {why}"
 
 
 @pytest.mark.parametrize(
