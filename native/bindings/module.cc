@@ -240,11 +240,12 @@ NB_MODULE(_native, m) {
            "Free a ring that no rail has and no peer writes to; False when there is no ring.")
       .def(
           "add_link",
-          [](Engine& e, std::string name, bool redial) {
-            return e.add_link(std::move(name), redial);
+          [](Engine& e, std::string name, bool redial, bool shared) {
+            return e.add_link(std::move(name), redial, 1, shared);
           },
-          "name"_a, "redial"_a = false, nb::call_guard<nb::gil_scoped_release>(),
-          "With `redial` the link outlives its rails, and operations wait for a new one.")
+          "name"_a, "redial"_a = false, "shared"_a = false,
+          nb::call_guard<nb::gil_scoped_release>(),
+          "`redial`: it outlives its rails. `shared`: by shared memory.")
       .def(
           "add_rail",
           [](Engine& e, int link, int rail, const std::string& kind, int fd, std::uint32_t job,
@@ -265,9 +266,11 @@ NB_MODULE(_native, m) {
       .def("unreachable", &Engine::unreachable, "link"_a, "reason"_a,
            nb::call_guard<nb::gil_scoped_release>(),
            "The peer's process is known to be gone: the link goes down.")
+      .def("hindered", &Engine::hindered, "link"_a, "why"_a,
+           nb::call_guard<nb::gil_scoped_release>(), "Tell why a link has no first rail yet.")
       .def("set_fault", &Engine::set_fault, "link"_a, "rail"_a, "state"_a.none(),
            nb::call_guard<nb::gil_scoped_release>(),
-           "Inflict faults on what this end sends over a rail, -1: over all that the link has now.")
+           "Inflict faults on what this end sends over a rail (-1: all).")
       .def("next_event", &Engine::next_event, nb::call_guard<nb::gil_scoped_release>(),
            "Block until a rail changes; None once the engine is closed.")
       .def("rails", &Engine::rails, nb::call_guard<nb::gil_scoped_release>(),

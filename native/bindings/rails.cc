@@ -37,7 +37,8 @@ void bind_rails(nb::module_& m) {
   nb::class_<RailEvent>(m, "RailEvent", "A change of a rail.")
       .def_ro("link", &RailEvent::link)
       .def_ro("rail", &RailEvent::rail, "Index in the link; -1: the link as a whole.")
-      .def_ro("what", &RailEvent::what, "\"up\", \"suspect\", \"lost\" or \"down\".")
+      .def_ro("what", &RailEvent::what,
+              "\"up\", \"suspect\", \"lost\", \"down\" or \"wanted\" (has no rail yet).")
       .def_ro("reason", &RailEvent::reason)
       .def_ro("time_ns", &RailEvent::time_ns, "Of the monotonic clock.");
   nb::class_<RailStatus>(m, "RailStatus", "What is known of a rail. Counts are since it began.")

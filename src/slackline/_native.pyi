@@ -337,7 +337,7 @@ class RailEvent:
 
     @property
     def what(self) -> str:
-        """"up", "suspect", "lost" or "down"."""
+        """"up", "suspect", "lost", "down" or "wanted" (has no rail yet)."""
 
     @property
     def reason(self) -> str: ...
@@ -448,10 +448,8 @@ class Engine:
         Free a ring that no rail has and no peer writes to; False when there is no ring.
         """
 
-    def add_link(self, name: str, redial: bool = False) -> int:
-        """
-        With `redial` the link outlives its rails, and operations wait for a new one.
-        """
+    def add_link(self, name: str, redial: bool = False, shared: bool = False) -> int:
+        """`redial`: it outlives its rails. `shared`: by shared memory."""
 
     def add_rail(self, link: int, rail: int, kind: str, fd: int, job: int, checksums: bool = True, name: str = '', most_packet_bytes: int = 65535) -> None:
         """
@@ -466,10 +464,11 @@ class Engine:
     def unreachable(self, link: int, reason: str) -> None:
         """The peer's process is known to be gone: the link goes down."""
 
+    def hindered(self, link: int, why: str) -> None:
+        """Tell why a link has no first rail yet."""
+
     def set_fault(self, link: int, rail: int, state: FaultState | None) -> None:
-        """
-        Inflict faults on what this end sends over a rail, -1: over all that the link has now.
-        """
+        """Inflict faults on what this end sends over a rail (-1: all)."""
 
     def next_event(self) -> RailEvent | None:
         """Block until a rail changes; None once the engine is closed."""

@@ -194,8 +194,8 @@ bool Engine::progress() try {
   } else if (ask_which) {
     any = poll_sockets() || any;
   }
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    Link& link = *links_[i];
+  for (std::size_t i = 0; i < made_.size(); ++i) {
+    Link& link = *made_[i];
     if (link.down) continue;
     if (ShmRail* shm = link.shm()) {
       any = shm->poll(link, *this) || any;
@@ -242,14 +242,14 @@ std::int64_t Engine::next_timer(const Link& link, std::int64_t now) const {
 
 std::int64_t Engine::next_timer(std::int64_t now) const {
   std::int64_t next = kForever;
-  for (const auto& link : links_) next = std::min(next, next_timer(*link, now));
+  for (const Link* link : made_) next = std::min(next, next_timer(*link, now));
   return next;
 }
 
 void Engine::watch_links(std::int64_t now) {
   last_watch_ = now;
   const bool asking = probing();
-  for (auto& link : links_) {
+  for (Link* link : made_) {
     link->watch(now, asking);
     if (link->reap()) link_lost(*link);
   }
@@ -262,7 +262,7 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   doorbell->sleeping.store(1, std::memory_order_seq_cst);
   store_before_load();
   bool pending = !to_start_.empty() || !dirty_.empty() || stopped_;
-  for (auto& link : links_) {
+  for (Link* link : made_) {
     pending = pending || (!link->down && link->shm() != nullptr &&
                           (link->shm()->pending() || link->shm()->room_again()));
     watch_room(*link);

@@ -59,10 +59,10 @@ Engine::Lock Engine::lock_for_post() {
   return lock;
 }
 
-int Engine::add_link(std::string name, bool redial, std::uint32_t first_sequence) {
+int Engine::add_link(std::string name, bool redial, std::uint32_t first_sequence, bool shared) {
   const Lock lock = lock_for_post();
   links_.push_back(std::make_unique<Link>(*this, static_cast<int>(links_.size()), std::move(name),
-                                          redial, first_sequence));
+                                          redial, first_sequence, shared));
   return static_cast<int>(links_.size()) - 1;
 }
 
@@ -283,6 +283,7 @@ void Engine::close(std::int64_t timeout_ns) {
   }
   last_counters_ = count();
   for (const auto& [epoch, group] : groups_) group->closed = true;  // the links are destroyed next
+  made_.clear();
   links_.clear();
 }
 

@@ -62,10 +62,10 @@ class Engine final : public FrameSink {
   // Free a ring that no rail has and no peer writes to. Return false when there is no ring at
   // `offset`.
   bool free_ring(std::uint64_t offset);
-  // Add a link to one peer. With `redial` the link outlives its rails, and operations wait for a
-  // new rail. `first_sequence` is the number of the first frame in each direction; both ends must
-  // agree.
-  int add_link(std::string name, bool redial = false, std::uint32_t first_sequence = 1);
+  // Add a link to one peer, without a rail as yet. The first operation that needs the peer causes
+  // the event "wanted" and waits for a rail. The other parameters are those of Link.
+  int add_link(std::string name, bool redial = false, std::uint32_t first_sequence = 1,
+               bool shared = false);
   // Add a rail to a link and take ownership of `fd`. `rail` is the rail's index, the same at both
   // ends; an existing rail with that index is replaced. `job` is the job code that every frame
   // carries. `most_packet_bytes` limits the payload of a UDP packet to what the peer's NIC takes.
@@ -73,6 +73,7 @@ class Engine final : public FrameSink {
                 std::string name = {}, std::size_t most_packet_bytes = 65'535);
   void drop_rail(int link, int rail, const std::string& reason);
   void unreachable(int link, const std::string& reason);
+  void hindered(int link, const std::string& why);  // why there is no first rail yet
   void set_fault(int link, int rail, const std::optional<FaultState>& state);
   // Block until a rail changes state. Return nothing once the engine is closed.
   std::optional<RailEvent> next_event();
@@ -171,6 +172,8 @@ class Engine final : public FrameSink {
   // Mark a link as having frames to send, for the next drain_dirty().
   void mark_dirty(Link& link);
   void rail_removed(const WireRail& wire);
+  void link_made(Link& link) { made_.push_back(&link); }
+  std::int64_t probe_pause_ns() const;  // between two probes of a rail
   // Queue an event about a rail, or about the link if `rail` is -1, for next_event().
   void announce(const Link& link, int rail, const char* what, std::string reason);
 
@@ -190,11 +193,6 @@ class Engine final : public FrameSink {
   static constexpr std::uint64_t kLinkMask = (std::uint64_t{1} << kRailShift) - 1;
 
  private:
-  struct Unexpected {
-    Link* link;
-    wire::Header header;
-    std::vector<std::byte> payload;
-  };
   using Lock = std::unique_lock<std::mutex>;
 
   // post.cc
@@ -277,6 +275,9 @@ class Engine final : public FrameSink {
   void watch_links(std::int64_t now);
   void break_group(Group& group, const Failure& failure);
   void abort_over(Link& link, const Group& group, const Failure& failure);
+  // link_wanted.cc
+  static bool sparse(const Group& group);
+  void pass_on(const Group& group, int culprit);
   // describe.cc
   Failure stray(const Group& group, const wire::Header& header) const;
   std::optional<Key> posted_instead(const Job& job, int rank) const;
@@ -367,6 +368,7 @@ class Engine final : public FrameSink {
   std::int64_t last_watch_ = 0;
 
   std::vector<std::unique_ptr<Link>> links_;
+  std::vector<Link*> made_;  // links that have or had a rail
   int wire_rails_ = 0;
   int far_rails_ = 0;
   std::vector<epoll_event> woken_by_;

@@ -131,7 +131,7 @@ void Engine::fail(Job& job, Failure failure, bool tell_peers) {
     const bool concerned = job.key.role == kRoleCollective ||
                            job.key.role == role_receive(static_cast<int>(rank)) ||
                            job.key.role == role_send(static_cast<int>(rank));
-    if (!tell_peers || !concerned || !bound || link->down) continue;
+    if (!tell_peers || !concerned || !bound || link->down || !link->wanted()) continue;
     wire::Header header = header_for(job, wire::FrameKind::kAbort);
     if (job.key.role == role_receive(static_cast<int>(rank))) header.flags |= wire::kFlagToSender;
     header.offset = static_cast<std::uint64_t>(job.failure.fault);
@@ -158,7 +158,7 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
     return;
   }
   if (const std::shared_ptr<Job> job = find(key)) {
-    fail(*job, std::move(failure), false);
+    fail(*job, std::move(failure), sparse(*job->group));
   } else if (const auto group = finished_in(key); group && failure.fault == Fault::kMismatch) {
     failure.rank = group->rank;
     // The operation is finished here, but the ranks disagree about the order.
@@ -292,6 +292,7 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
     group.left.emplace(rank, std::move(reason));
   } else if (!group.broken) {
     group.broken = std::move(reason);
+    pass_on(group, rank);
   }
   std::vector<std::shared_ptr<Job>> victims;
   const auto concerned = [&](const Job& job) {

@@ -60,6 +60,13 @@ struct Stash {
   bool answered = false;
 };
 
+// A frame of an operation that has not been posted here.
+struct Unexpected {
+  Link* link;
+  wire::Header header;
+  std::vector<std::byte> payload;
+};
+
 struct Segment {
   Stash* first = nullptr;
   std::int32_t slot = -1;       // own staging slot that peers read, -1 for none

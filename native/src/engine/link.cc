@@ -25,6 +25,7 @@ Link::~Link() {
 }
 
 bool Link::idle() const {
+  if (!made_) return true;
   return retained_.empty() && control_.empty() && !(shm_ != nullptr && shm_->holds_back()) &&
          std::ranges::all_of(ready_, [](const auto& entry) { return entry.second.empty(); });
 }
@@ -50,7 +51,7 @@ void Link::unpark(Job& job, int peer) {
 }
 
 void Link::pump() {
-  if (down) return;
+  if (down || !made_) return;
   while (!control_.empty()) {
     auto& [header, text] = control_.front();
     if (shm_ == nullptr) {
@@ -239,6 +240,10 @@ void Link::control(wire::Header header, const std::string& text) {
   if (down) return;
   const auto length = static_cast<std::uint32_t>(std::min<std::size_t>(text.size(), 4096));
   header.length = length;
+  if (!made_) {
+    control_.emplace_back(header, text.substr(0, length));
+    return;
+  }
   if (shm_) {
     if (!control_.empty() || !shm_->push(header, text.data(), length))
       control_.emplace_back(header, text.substr(0, length));

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,12 +42,15 @@ struct LinkCounters {
 
 class Link {
  public:
-  // With `redial` the link outlives its rails, and operations wait for a new rail.
+  // With `redial` the link outlives its rails, and operations wait for a new rail. `shared` says
+  // that the rail will be shared memory. `first_sequence` is the number of the first frame in each
+  // direction; both ends must agree.
   Link(Engine& engine, int index, std::string name, bool redial = false,
-       std::uint32_t first_sequence = 1)
+       std::uint32_t first_sequence = 1, bool shared = false)
       : engine_(engine),
         index_(index),
         name_(std::move(name)),
+        shared_(shared),
         redial_(redial),
         next_sequence_(first_sequence),
         expected_(first_sequence) {}
@@ -57,14 +61,20 @@ class Link {
   int index() const { return index_; }
   const std::string& name() const { return name_; }
   bool shared_memory() const { return shared_; }
+  // Ask for the link's first rail, unless the link has or had one: announce that an operation waits
+  // for the peer. Frames wait until the rail is there.
+  void want();
+  // Return whether the link has or had a rail.
+  bool made() const { return made_; }
+  // Return whether the link has or had a rail, or an operation has asked for one.
+  bool wanted() const { return made_ || wanted_; }
+  // Set the reason why the first rail could not be made yet, for the error message of an operation.
+  void hindered(std::string why) { obstacle_ = std::move(why); }
   ShmRail* shm() { return shm_.get(); }  // null once its peer has gone and nothing reads it
   const ShmRail* shm() const { return shm_.get(); }
   std::vector<std::unique_ptr<LinkRail>>& rails() { return rails_; }
   const std::vector<std::unique_ptr<LinkRail>>& rails() const { return rails_; }
-  void set_shm(std::unique_ptr<ShmRail> rail) {
-    shm_ = std::move(rail);
-    shared_ = true;
-  }
+  void set_shm(std::unique_ptr<ShmRail> rail);
   // Remove the shared-memory rail of a link that is down, and return the rail.
   std::unique_ptr<ShmRail> take_shm();
   // Return the state of every rail that has not been removed.
@@ -132,7 +142,7 @@ class Link {
   std::string condition(std::int64_t now_ns) const;
   // Return the time at which watch() should be called next, kNever when nothing is expected.
   std::int64_t watch_due_ns(std::int64_t now_ns, bool probing) const;
-  bool without_rail() const { return !shared_ && rails_.empty(); }
+  bool without_rail() const { return !made_ || (!shared_ && rails_.empty()); }
 
   // Return whether nothing is left to send and, on a wire, nothing is left to be acknowledged.
   bool idle() const;
@@ -191,6 +201,7 @@ class Link {
   RailStatus status_of(const ShmRail& shm) const;
   RailStatus status_of(const LinkRail& rail) const;
   void note_end(RailStatus ended);
+  void note_made();
   double typical_rate() const;
   LinkRail* any_rail();  // for frames that must not wait for room
   void resend(Retained& frame, LinkRail& rail);
@@ -212,19 +223,22 @@ class Link {
   const int index_;
   const std::string name_;
   std::unique_ptr<ShmRail> shm_;
-  bool shared_ = false;
+  bool shared_;
+  bool made_ = false;
+  bool wanted_ = false;
+  std::string obstacle_;
   const bool redial_;
   std::vector<std::unique_ptr<LinkRail>> rails_;
   std::map<int, RailStatus> ended_;
   std::uint64_t picks_ = 0;
   std::int64_t bare_since_ns_ = 0;  // when the last rail was lost
   std::map<int, std::deque<SendItem>> ready_;
-  std::deque<std::pair<wire::Header, std::string>> control_;
+  std::list<std::pair<wire::Header, std::string>> control_;
   std::deque<Retained> retained_;
   std::uint32_t next_sequence_;
   std::uint32_t expected_;
   std::set<std::uint32_t> early_;
-  std::deque<wire::Header> byes_;
+  std::list<wire::Header> byes_;
   std::uint32_t unacknowledged_frames_ = 0;
   std::uint64_t unacknowledged_bytes_ = 0;
   bool acknowledgement_owed_ = false;
@@ -236,8 +250,8 @@ class Link {
   std::uint64_t eager_reported_ = 0;
   std::uint64_t held_ = 0;
   std::size_t asked_ = 0;
-  std::deque<std::pair<std::weak_ptr<Job>, int>> unasked_;  // with the peer's rank in its group
-  std::string condemned_;                                   // the limit that the peer has exceeded
+  std::list<std::pair<std::weak_ptr<Job>, int>> unasked_;  // with the peer's rank in its group
+  std::string condemned_;                                  // the limit that the peer has exceeded
 };
 
 }  // namespace slackline

@@ -30,7 +30,6 @@ constexpr std::int64_t kLostRoundTrips = 20;
 constexpr std::int64_t kWatchNs = 10 * kMs;
 constexpr std::int64_t kMeasureNs = 5 * kMs;
 constexpr double kNewShare = 0.3;  // weight of a new measurement in the mean
-constexpr std::int64_t kProbeNs = 50 * kMs;
 // Bytes that a restored rail may have in flight. The allowance doubles each time that many bytes
 // have been confirmed.
 constexpr std::uint64_t kFirstAllowance = 128u << 10;
@@ -80,7 +79,7 @@ void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire)
   }
   if (bare && counters.rails_lost > 0) move_frames(nullptr);
   engine_.announce(*this, rail.index, "up", rail.name);
-  engine_.mark_dirty(*this);
+  note_made();
 }
 
 // Return whether a rail may take more frames. A rail that has come back has a small allowance until
@@ -266,7 +265,8 @@ std::int64_t Link::watch_due_ns(std::int64_t now_ns, bool probing) const {
   const bool waiting = probing || !retained_.empty();
   std::int64_t due = WireRail::kNever;
   for (const auto& rail : rails_) {
-    if (rail->state == RailState::kSuspect || waiting) due = std::min(due, now_ns + kProbeNs);
+    if (rail->state == RailState::kSuspect || waiting)
+      due = std::min(due, now_ns + engine_.probe_pause_ns());
     if (rails_.size() > 1 && rail->last.in_flight) due = std::min(due, now_ns + kWatchNs);
   }
   return due;
@@ -285,7 +285,7 @@ void Link::probe(LinkRail& rail, std::int64_t now_ns) {
   header.chunk = static_cast<std::uint16_t>(rail.index);
   header.offset = static_cast<std::uint64_t>(now_ns);
   rail.probe_sent_ns = now_ns;
-  rail.next_probe_ns = now_ns + kProbeNs;
+  rail.next_probe_ns = now_ns + engine_.probe_pause_ns();
   send_unnumbered(rail, header);
 }
 
@@ -369,6 +369,8 @@ bool Link::reap() {
 }
 
 std::string Link::condition(std::int64_t now_ns) const {
+  if (!made_ && !down)
+    return "no connection to it has been made" + (obstacle_.empty() ? "" : " (" + obstacle_ + ")");
   if (shared_) return down ? "its process has ended" : "its process lives";
   if (rails_.empty())
     return "no rail to it is left since " + seconds(now_ns - bare_since_ns_) +

@@ -205,7 +205,9 @@ void Engine::promise(Job& job) {
   std::vector<std::uint64_t> incoming(job.lanes.size(), 0);
   for (const Chunk& chunk : job.chunks) {
     for (const Step& step : chunk.chain->steps) {
-      if (step.verb == Verb::kSend || step.verb == Verb::kFold) continue;
+      if (step.verb == Verb::kFold) continue;
+      if (Link* link = job.group->links[step.peer]) link->want();
+      if (step.verb == Verb::kSend) continue;
       incoming[step.peer] +=
           chunk.count * (step.verb == Verb::kAdd && job.wide ? sizeof(float) : job.item_size);
       if (step.verb == Verb::kHold) job.lanes[step.peer].windowed = true;
@@ -245,7 +247,7 @@ void Engine::start(const std::shared_ptr<Job>& job) {
   job->active = true;
   if (const auto it = aborted_.find(job->key); it != aborted_.end()) {
     Failure failure = it->second;
-    fail(*job, std::move(failure), false);
+    fail(*job, std::move(failure), sparse(*job->group));
     return;
   }
   if (job->group->fallback) begin_keeping(*job);

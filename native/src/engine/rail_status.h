@@ -12,7 +12,7 @@ namespace slackline {
 struct RailEvent {
   int link;
   int rail;          // -1: the link as a whole
-  std::string what;  // "up", "suspect", "lost", "down"
+  std::string what;  // "up", "suspect", "lost", "down"; "wanted" for a link without a first rail
   std::string reason;
   std::int64_t time_ns;
 };

@@ -76,6 +76,10 @@ void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int d
     throw;
   }
   ::close(arena_fd);
+  if (links_.empty() || links_.at(static_cast<std::size_t>(link))->down) {
+    for (const int fd : {doorbell_fd, control_fd}) ::close(fd);
+    return;
+  }
   links_.at(static_cast<std::size_t>(link))
       ->set_shm(std::make_unique<ShmRail>(arena_, std::move(peer), doorbell_fd, control_fd,
                                           receive_ring, send_ring));
@@ -164,6 +168,7 @@ std::vector<RailStatus> Engine::rails() {
   const Lock lock = lock_for_post();
   std::vector<RailStatus> all;
   for (const auto& link : links_) {
+    if (!link->made()) continue;
     std::ranges::move(link->rails_in_use(), std::back_inserter(all));
     if (!link->down) continue;
     for (const auto& [index, status] : link->ended()) all.push_back(status);
@@ -187,7 +192,7 @@ std::map<std::string, std::uint64_t> Engine::count() {
                                          {"arena_bytes", arena_.used() - ring_bytes},
                                          {"ring_bytes", ring_bytes},
                                          {"slots", slots_.size()}};
-  for (auto& link : links_) {
+  for (const Link* link : made_) {
     c["frames_resent"] += link->counters.frames_resent;
     c["duplicates_dropped"] += link->counters.duplicates_dropped;
     c["rails_lost"] += link->counters.rails_lost;

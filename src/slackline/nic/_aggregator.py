@@ -283,7 +283,8 @@ class Service:
         carrier: Carrier | None = None
         try:
             deadline = time.monotonic() + _MEETING_S
-            links, _ = self._network.connect(meeting, self._size, deadline)
+            workers = range(self._size)
+            links, _ = self._network.connect(meeting, self._size, workers, deadline)
             group = self._engine.open_group(meeting.epoch, self._size, links, True)
             mine = part(Collective.ALL_REDUCE, STAR, self._size, self._size)
             if self._nodes is not None:

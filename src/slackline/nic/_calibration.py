@@ -13,14 +13,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from slackline.plan.collective import CostParameters, Timing, split
+from slackline.plan.collective import CostParameters, Timing, expected_ns, split
 from slackline.wire import DType
 
-__all__ = ["LARGE_BYTES", "SHORT_BYTES", "measure", "mesh_terms", "parameters_from", "timings_from"]
+__all__ = [
+    "LARGE_BYTES",
+    "SHORT_BYTES",
+    "chain_parameters",
+    "expected_timings",
+    "measure",
+    "mesh_terms",
+    "parameters_from",
+    "timings_from",
+]
 
 SHORT_BYTES = 64
 LARGE_BYTES = 512 << 10
-_ROUNDS = ((SHORT_BYTES, 12), (LARGE_BYTES, 6))
+_ROUNDS = {SHORT_BYTES: 12, LARGE_BYTES: 6}
+_FEW_ROUNDS = {SHORT_BYTES: 1, LARGE_BYTES: 0}
+"""The rounds after the first where only the parameters of the cost model are wanted, not a
+comparison of plans."""
 _BUDGET_NS = 100_000_000
 """The time limit for the rounds at one size: slow links get fewer rounds."""
 _MOST_DIRECT = 8
@@ -42,8 +54,11 @@ class Run(Protocol):
     ) -> None: ...
 
 
-def measure(names: Sequence[str], run: Run, ranks: int) -> list[int]:
+def measure(names: Sequence[str], run: Run, ranks: int, agree: str = "direct") -> list[int]:
     """Time each all_reduce plan at each size; return the nanoseconds of the slowest rank.
+
+    The ranks agree on the times by the plan `agree`. If that is not "direct", most links are to be
+    made later, and one or two rounds are enough: the times only fit the cost model.
 
     The result is the same on all ranks. The plans take turns, so that a burst of noise does not
     fall on one of them alone. The first round only warms up, unless the links are so slow that
@@ -68,9 +83,11 @@ def measure(names: Sequence[str], run: Run, ranks: int) -> list[int]:
         LARGE_BYTES: [name for name in names if not (many and name == "direct")],
     }
     best: list[dict[str, int]] = []
-    for nbytes, most_rounds in _ROUNDS:
+    for nbytes, most_rounds in (_ROUNDS if agree == "direct" else _FEW_ROUNDS).items():
         first = one_round(nbytes)
-        rounds = min(most_rounds, _BUDGET_NS // _largest([sum(first)], run)[0])
+        rounds = most_rounds
+        if agree == "direct":
+            rounds = min(most_rounds, _BUDGET_NS // _largest([sum(first)], run, agree)[0])
         several = [one_round(nbytes) for _ in range(rounds)]
         times = [min(each) for each in zip(*several, strict=True)] or first
         best.append(dict(zip(timed[nbytes], times, strict=True)))
@@ -79,13 +96,13 @@ def measure(names: Sequence[str], run: Run, ranks: int) -> list[int]:
         # The mesh sends 2 (n - 1) / n buffers, "direct" n - 1.
         more = max(0, at_large["mesh"] - at_short["mesh"])
         at_large["direct"] = at_short["direct"] + more * ranks // 2
-    return _largest([each[name] for name in names for each in best], run)
+    return _largest([each[name] for name in names for each in best], run, agree)
 
 
-def _largest(values: Sequence[int], run: Run) -> list[int]:
+def _largest(values: Sequence[int], run: Run, plan: str) -> list[int]:
     """Return the maximum over all ranks of each value."""
     agreed = (ctypes.c_int64 * len(values))(*values)
-    run("direct", ctypes.addressof(agreed), ctypes.sizeof(agreed), DType.INT64)
+    run(plan, ctypes.addressof(agreed), ctypes.sizeof(agreed), DType.INT64)
     return list(agreed)
 
 
@@ -126,6 +143,43 @@ def parameters_from(
         reduce_bytes_per_second=_REDUCE_BYTES_PER_SECOND,
         per_message_overhead_ns=overhead_ns,
         shared_memory=shared_memory,
+    )
+
+
+def chain_parameters(timing: Timing, ranks: int, *, shared_memory: bool) -> CostParameters:
+    """Return the cost model fitted to the timing of "reduce-broadcast" in four ranks or more.
+
+    The plan takes 2 (n - 1) steps. Its busiest rank handles 4 messages, and sends or copies the
+    buffer twice.
+    """
+    steps, messages = 2 * (ranks - 1), 4
+    latency_ns = max(1, round(timing.short_ns / (steps + messages * _OVERHEAD_SHARE)))
+    overhead_ns = round(latency_ns * _OVERHEAD_SHARE)
+    reduced_ns = timing.large_bytes * 1e9 / _REDUCE_BYTES_PER_SECOND
+    fixed_ns = steps * latency_ns + messages * overhead_ns + reduced_ns
+    port_ns = 2 * timing.large_bytes * 1e9
+    return CostParameters(
+        latency_ns=latency_ns,
+        bytes_per_second=port_ns / max(timing.large_ns - fixed_ns, port_ns / _FASTEST),
+        reduce_bytes_per_second=_REDUCE_BYTES_PER_SECOND,
+        per_message_overhead_ns=overhead_ns,
+        shared_memory=shared_memory,
+    )
+
+
+def expected_timings(
+    names: Sequence[str], ranks: int, parameters: CostParameters
+) -> tuple[Timing, ...]:
+    """Return the times that the cost model expects of all_reduce plans, at both sizes."""
+    return tuple(
+        Timing(
+            name=name,
+            short_bytes=SHORT_BYTES,
+            short_ns=expected_ns(name, ranks, SHORT_BYTES, parameters),
+            large_bytes=LARGE_BYTES,
+            large_ns=expected_ns(name, ranks, LARGE_BYTES, parameters),
+        )
+        for name in names
     )
 
 

@@ -12,9 +12,10 @@ from slackline.health import Judgement
 from slackline.nic._calibration import measure
 from slackline.nic._checks import check_reduction, check_tag
 from slackline.nic._completion_queue import NativeCompletionQueue
+from slackline.nic._first_links import CHAIN
 from slackline.nic._interface import Transfer
 from slackline.nic._operations import Operations
-from slackline.nic._plans import STAR, PlanBook, Selected
+from slackline.nic._plans import DIRECT, STAR, PlanBook, Selected
 from slackline.nic._posting import nanoseconds
 from slackline.nic._shares import Sharing
 from slackline.nic._star import Star
@@ -27,6 +28,7 @@ __all__ = ["NativeGroup"]
 
 _CACHED_SHAPES = 4096
 Run = Callable[..., _native.Job | Transfer | None]
+Prepared = dict[tuple[int, int, int], tuple[Run, _native.Program, int]]
 
 
 class NativeGroup(Operations):
@@ -44,8 +46,9 @@ class NativeGroup(Operations):
         lost: Callable[[], frozenset[int]],
         health: Callable[[], list[Judgement]],
         counters: Callable[[], Mapping[str, int]],
+        prepare: Callable[[], None],
     ) -> None:
-        super().__init__(native, book, completions, nanoseconds(timeout))
+        super().__init__(native, book, completions, nanoseconds(timeout), prepare)
         self._engine = engine
         self.timeout = timeout
         self._on_close = on_close
@@ -53,7 +56,9 @@ class NativeGroup(Operations):
         self._run = native.run
         self._star: Star | None = None
         self._sharing: Sharing | None = None
-        self._all_reduces: dict[tuple[int, int, int], tuple[Run, _native.Program, int]] = {}
+        self._all_reduces: Prepared = {}
+        self._early_all_reduces: Prepared = {}
+        self._connects_later = book.connects_later
         self.tag_allocator = TagAllocator()
         self.rank_ordered = book.order == "rank"
 
@@ -70,7 +75,7 @@ class NativeGroup(Operations):
 
     def agree(self, address: int, count: int) -> None:
         """Replace each of `count` 64-bit integers by its maximum over all ranks; blocks."""
-        self._timed("direct", address, count * DType.INT64.itemsize, DType.INT64)
+        self._timed(self._agreeing, address, count * DType.INT64.itemsize, DType.INT64)
 
     def use(self, star: Star) -> None:
         """Allow all_reduces to go through the aggregator of `star` from now on."""
@@ -83,7 +88,8 @@ class NativeGroup(Operations):
         With `links`, the shares of long all_reduces follow the ports' rates; see `Sharing`.
         """
         if self.size > 1:
-            self._book.learn(measure(self._book.candidates(), self._timed, self.size))
+            measured = measure(self._book.timed(), self._timed, self.size, self._agreeing)
+            (self._book.learn_few if self._connects_later else self._book.learn)(measured)
             self._all_reduces.clear()
         if links is not None:
             self._sharing = Sharing(
@@ -101,6 +107,11 @@ class NativeGroup(Operations):
         The weights are None, and the reason is empty, while all have the plan of `plan_for`.
         """
         return (None, "") if self._sharing is None else self._sharing.state(tag)
+
+    @property
+    def _agreeing(self) -> str:
+        """The plan by which the ranks agree on numbers, over the group's first links."""
+        return CHAIN if self._connects_later else DIRECT
 
     def _timed(self, name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32) -> None:
         """Run one blocking all_reduce to the maximum, in place, by the plan called `name`."""
@@ -127,9 +138,11 @@ class NativeGroup(Operations):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        known = self._all_reduces.get((count, dtype, op))
+        early = self._connects_later and self._is_early(Collective.ALL_REDUCE, tag)
+        plans = self._early_all_reduces if early else self._all_reduces
+        known = plans.get((count, dtype, op))
         if known is None:
-            known = self._prepare_all_reduce(count, dtype, op)
+            known = self._prepare_all_reduce(plans, count, dtype, op)
         job = known[0](
             known[1],
             source,
@@ -143,23 +156,26 @@ class NativeGroup(Operations):
             self._timeout_ns if timeout is None else nanoseconds(timeout),
             blocking,
         )
+        if early:
+            self._count(Collective.ALL_REDUCE, tag, known[2], dtype)
         return DONE if job is None else self._transfer(job, blocking)
 
     def _prepare_all_reduce(
-        self, count: int, dtype: DType, op: ReduceOp
+        self, plans: Prepared, count: int, dtype: DType, op: ReduceOp
     ) -> tuple[Run, _native.Program, int]:
         self._require_open()
         total = check_reduction(self.rank, count, dtype, op)
-        if len(self._all_reduces) >= _CACHED_SHAPES:
-            self._all_reduces.clear()
+        if len(plans) >= _CACHED_SHAPES:
+            plans.clear()
         sharing, longest = self._sharing, total
         if sharing is not None and total >= sharing.least_bytes:
             longest = sharing.slice_of(total)
-        chosen = self._book.all_reduce(longest, dtype, op)
+        early = plans is self._early_all_reduces
+        chosen = self._book.all_reduce(longest, dtype, op, early=early)
         run = self._runner(chosen.name)
         if sharing is not None and total >= sharing.least_bytes:
             run = sharing.run
-        known = self._all_reduces[count, dtype, op] = (run, chosen.program, total)
+        known = plans[count, dtype, op] = (run, chosen.program, total)
         return known
 
     def completion_queue(self) -> NativeCompletionQueue:
@@ -182,6 +198,7 @@ class NativeGroup(Operations):
             return
         self._closed = True
         self._all_reduces.clear()
+        self._early_all_reduces.clear()
         limit = self._timeout_ns if timeout is None else nanoseconds(timeout)
         if self._star is not None:
             self._star.close(limit)

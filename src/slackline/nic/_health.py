@@ -111,12 +111,13 @@ class Monitor:
         members: Sequence[int] | None = None,
         write: Callable[[LinkVerdict], None] | None = None,
         options: HealthOptions | None = None,
+        grows: bool = False,
     ) -> None:
         """Create a monitor that does not run yet.
 
         `links[i]` is the engine's number of the link to rank i, -1 for `rank` itself. `members[i]`
         is the rank in the job of rank i, which verdicts name; None: the same. `write` receives each
-        verdict as a telemetry record.
+        verdict as a telemetry record. `grows` says that links may get their first wire later.
         """
         self._engine = engine
         names = range(len(links)) if members is None else members
@@ -125,12 +126,15 @@ class Monitor:
         self._start_ns = time.monotonic_ns()
         self._board = Board(self._start_ns, options)
         self._seen_ns: dict[tuple[int, int], int] = {}
+        self._made = set[int]()
+        """The links that have or had a rail; only these can have ended."""
         self._frames = 0
         self._stillness: _Stillness | None = None
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._write = write
+        self._grows = grows
 
     @property
     def links(self) -> frozenset[int]:
@@ -138,8 +142,8 @@ class Monitor:
         return frozenset(self._peers)
 
     def start(self) -> None:
-        """Start the monitor's thread; do nothing if no link has a wire."""
-        if not any(self._wires()):
+        """Start the monitor's thread; do nothing if no link has a wire or can get one."""
+        if not (any(self._wires()) or (self._grows and self._peers)):
             return
         self._thread = threading.Thread(
             target=self._watch, name=f"slackline-health-{self._rank}", daemon=True
@@ -163,7 +167,7 @@ class Monitor:
         `now_ns` is CLOCK_MONOTONIC.
         """
         wires = list(self._wires())
-        ended = [peer for link, peer in self._peers.items() if not self._engine.link_alive(link)]
+        ended = [self._peers[x] for x in sorted(self._made) if not self._engine.link_alive(x)]
         before, self._stillness = self._stillness, _stillness(wires, ended)
         if before is not None and before == self._stillness:
             return False  # Without activity the detectors learn nothing, so idle time is cheap.
@@ -187,6 +191,8 @@ class Monitor:
         """Yield (peer, status) of every rail that is a wire and has not ended."""
         for status in self._engine.rails():
             peer = self._peers.get(status.link)
+            if peer is not None:
+                self._made.add(status.link)
             if peer is not None and status.kind != "shm" and status.state != "ended":
                 yield peer, status
 
@@ -224,7 +230,13 @@ class Monitors:
         self._records = records
 
     def watch(
-        self, engine: Rails, links: Sequence[int], rank: int, members: Sequence[int] | None
+        self,
+        engine: Rails,
+        links: Sequence[int],
+        rank: int,
+        members: Sequence[int] | None,
+        *,
+        grows: bool,
     ) -> Monitor:
         """Start and return a monitor of those links that no other monitor watches yet.
 
@@ -232,7 +244,9 @@ class Monitors:
         """
         known = {link for monitor in self._open for link in monitor.links}
         mine = [-1 if link in known else link for link in links]
-        monitor = Monitor(engine, mine, rank, members=members, write=self._records.write)
+        monitor = Monitor(
+            engine, mine, rank, members=members, write=self._records.write, grows=grows
+        )
         self._open.append(monitor)
         monitor.start()
         return monitor

@@ -1,7 +1,10 @@
 """The links of an engine to its peers: making those of a new group, and handling their events.
 
-A link outlives the group that made it. In the group that makes the link, the lower rank of the pair
-dials and the higher one listens, and the roles stay so as long as the link lives.
+A group has a link to every rank. When a large group opens, it connects only a ring of them. Any
+other link is connected when an operation needs it ("wanted"), on the event loop's thread; the
+operation waits in the engine meanwhile. A link outlives the group that made it. In the group that
+makes the link, the lower rank of the pair dials and the higher one listens, and the roles stay so
+as long as the link lives.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import asyncio
 import builtins
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import slackline._native as _native
@@ -46,15 +49,28 @@ class Links:
         self._by_link: dict[int, Peer] = {}
         self._met: dict[tuple[int, str], Peer] = {}
 
-    def connect(self, meeting: Meeting, rank: int, deadline: float) -> tuple[list[int], bool]:
-        """Make the missing links to all ranks; return the links and whether all are shared memory.
+    def connect(
+        self, meeting: Meeting, rank: int, needed: Collection[int], deadline: float
+    ) -> tuple[list[int], bool]:
+        """Add links to all ranks, and connect those to the ranks `needed`.
 
-        The links are the engine's numbers, in the order of ranks, with -1 for `rank` itself. Blocks
-        until `deadline` of time.monotonic() at most, and must not be called on the event loop's
-        thread. Raises PeerError if a rank ends meanwhile, TimeoutError if one does not connect in
-        time, and LinkError if no rail can lead to a rank.
+        Returns the links, and whether all of them are shared memory. The links are the engine's
+        numbers, in the order of ranks, with -1 for `rank` itself. Blocks until `deadline` of
+        time.monotonic() at most, and must not be called on the event loop's thread. Raises
+        PeerError if a needed rank ends meanwhile, TimeoutError if one does not connect in time, and
+        LinkError if no rail can lead to a rank.
         """
-        return self._site.keeper.run(self._connect(meeting, rank, deadline))
+        return self._site.keeper.run(self._connect(meeting, rank, needed, deadline))
+
+    def prepare(self, links: Iterable[int]) -> None:
+        """Begin to connect these links of the engine, where this end dials; -1 stands for none.
+
+        Must be called on the event loop's thread.
+        """
+        for link in links:
+            peer = self._by_link.get(link)
+            if peer is not None and peer.calls:
+                peer.start()
 
     def start(self) -> None:
         """Begin to accept connections. Must be called on the event loop's thread."""
@@ -78,14 +94,16 @@ class Links:
             return
         if event.what == "lost":
             peer.lost(event.rail, event.reason)
+        elif event.what == "wanted":
+            peer.start(asks=True)
         elif event.what == "down":
             _log.info("link to rank %d: down: %s", peer.rank, event.reason)
             self._drop(peer, event.reason)
 
     async def _connect(
-        self, meeting: Meeting, rank: int, deadline: float
+        self, meeting: Meeting, rank: int, needed: Collection[int], deadline: float
     ) -> tuple[list[int], bool]:
-        mine, made = meeting.records[rank], list[Peer]()
+        mine, added, awaited = meeting.records[rank], list[Peer](), dict[int, Peer]()
         links, shared = [-1] * len(meeting.records), True
         try:
             for other, record in enumerate(meeting.records):
@@ -96,14 +114,17 @@ class Links:
                     if peer is not None:
                         self._drop(peer, "a new one was made")
                     peer = self._add(meeting, mine, other, record, calls=other > rank)
-                    made.append(peer)
+                    added.append(peer)
+                if other in needed and not peer.first.done():
+                    peer.start()
+                    awaited[other] = peer
                 links[other] = peer.link
                 shared = shared and peer.shared
             self._door.announce()
-            await self._wait(made, rank, deadline)
+            await self._wait(awaited, rank, deadline)
             self._injector.begin(rank, meeting.records)
         except BaseException as error:
-            for peer in made:
+            for peer in added:
                 self._drop(peer, f"the rendezvous failed: {error}")
                 self._site.engine.unreachable(peer.link, "the rendezvous failed")
             raise
@@ -112,7 +133,7 @@ class Links:
     def _add(
         self, meeting: Meeting, mine: Record, other: int, record: Record, *, calls: bool
     ) -> Peer:
-        """Create the link to a peer and start connecting its rails."""
+        """Create the link to a peer, whose rails are not connected yet."""
         plans = self._plans(mine, record) if calls else self._plans(record, mine)
         if not plans:
             raise LinkError(f"no rail leads to rank {other}: {self._why(mine, record)}", peer=other)
@@ -127,7 +148,9 @@ class Links:
 
         lasting = not shared and not (mine.aggregates or record.aggregates)
         what = "aggregator" if record.aggregates else "engine"
-        link = self._site.engine.add_link(f"{what} {record.engine[:8]}", redial=lasting)
+        link = self._site.engine.add_link(
+            f"{what} {record.engine[:8]}", redial=lasting, shared=shared
+        )
         peer = Peer(
             self._site,
             link,
@@ -137,15 +160,13 @@ class Links:
             meeting.code,
             plans,
             replan,
+            told=mine.interfaces,
             calls=calls,
             checksums=self._checksums(record),
             on_rail=lambda plan: self._injector.rail_is_up(_way(peer, plan)),
         )
         self._peers[record.engine] = self._by_link[link] = peer
         self._met[meeting.code, record.engine] = peer
-        peer.start()
-        if self._door.interfaces != self._door.published:  # A NIC has come since the rendezvous.
-            peer.addresses_changed()
         return peer
 
     def _plans(self, caller: Record, listener: Record) -> tuple[RailPlan, ...]:
@@ -177,18 +198,23 @@ class Links:
             return record.host != self._host and self._options.tls == "off"
         return self._options.checksums == "all"
 
-    async def _wait(self, peers: list[Peer], rank: int, deadline: float) -> None:
-        """Wait until each peer has one rail, and for a short time for the other rails."""
-        waits = [asyncio.ensure_future(self._settle(peer)) for peer in peers]
+    async def _wait(self, peers: Mapping[int, Peer], rank: int, deadline: float) -> None:
+        """Wait until each peer has one rail, and for a short time for the other rails.
+
+        `peers` are given by their ranks in the new group.
+        """
+        waits = [asyncio.ensure_future(self._settle(peer)) for peer in peers.values()]
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await asyncio.gather(*waits)
         except builtins.TimeoutError:
-            late = [peer for peer in peers if not peer.has_rail]
+            late = {other: peer for other, peer in peers.items() if not peer.has_rail}
             if late:
-                names = ", ".join(f"rank {peer.rank} ({peer.missing()})" for peer in late)
+                names = ", ".join(
+                    f"rank {other} ({peer.missing()})" for other, peer in late.items()
+                )
                 raise TimeoutError(
-                    f"the rendezvous Timed out waiting for {names}", rank=rank, peer=late[0].rank
+                    f"the rendezvous Timed out waiting for {names}", rank=rank, peer=min(late)
                 ) from None
         finally:
             for wait in waits:

@@ -17,6 +17,7 @@ from slackline.env import Environment
 from slackline.errors import ClosedError, UsageError
 from slackline.nic._circuit_nic import Devices
 from slackline.nic._device import Carrier
+from slackline.nic._first_links import first_peers
 from slackline.nic._group import NativeGroup
 from slackline.nic._health import Monitor, Monitors
 from slackline.nic._interface import Store
@@ -88,7 +89,8 @@ class NativeNic:
             meeting = meet(store, rank, size, record, self._network.key)
             engine = self._start(meeting)
             deadline = time.monotonic() + limit.total_seconds()
-            links, shared = self._network.connect(meeting, rank, deadline)
+            needed = first_peers(rank, size)
+            links, shared = self._network.connect(meeting, rank, needed, deadline)
             host_of = [record.host for record in meeting.records]
             hosts = len(set(host_of))
             book = PlanBook(
@@ -104,7 +106,7 @@ class NativeNic:
             carrier = self._attach(native, meeting, book.device_plan) if size > 1 else None
             assert self._completions is not None
             self._records.opened(rank if members is None else members[rank], size)
-            monitor = self._monitors.watch(engine, links, rank, members)
+            monitor = self._monitors.watch(engine, links, rank, members, grows=not shared)
             group = NativeGroup(
                 engine,
                 native,
@@ -115,6 +117,7 @@ class NativeNic:
                 lost=partial(_lost, engine, links),
                 health=monitor.judgements,
                 counters=partial(_counters, engine, self._devices),
+                prepare=partial(self._network.prepare, links),
             )
             self._groups.add(group)
         try:

@@ -14,7 +14,7 @@ import errno
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import slackline._native as _native
 from slackline.errors import UsageError
@@ -114,10 +114,17 @@ class Network:
         )
         self._events.start()
 
-    def connect(self, meeting: Meeting, rank: int, deadline: float) -> tuple[list[int], bool]:
-        """Make the missing links to all ranks and wait for them; see Links.connect."""
+    def connect(
+        self, meeting: Meeting, rank: int, needed: Collection[int], deadline: float
+    ) -> tuple[list[int], bool]:
+        """Add links to all ranks, connect the needed ones and wait for them; see Links.connect."""
         assert self._links is not None
-        return self._links.connect(meeting, rank, deadline)
+        return self._links.connect(meeting, rank, needed, deadline)
+
+    def prepare(self, links: Sequence[int]) -> None:
+        """Begin to connect these links of the engine, if this end dials them; never blocks."""
+        assert self._links is not None
+        self._keeper.post(self._links.prepare, links)
 
     def close(self) -> None:
         """Close all connections and end their threads; the engine must be closed."""

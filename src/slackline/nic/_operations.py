@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 import slackline._native as _native
@@ -17,7 +17,7 @@ from slackline.nic._checks import (
 from slackline.nic._chunks import Chunk, all_to_all, each_to_own, own_to_each
 from slackline.nic._failures import to_error
 from slackline.nic._interface import Transfer
-from slackline.nic._plans import PlanBook
+from slackline.nic._plans import DIRECT, MESH, PlanBook
 from slackline.nic._posting import MessagePosting, Posting, limit_ns, tag_of
 from slackline.nic._transfer import DONE, Completions, NativeTransfer
 from slackline.plan.collective import Collective
@@ -25,18 +25,35 @@ from slackline.wire import DType, ReduceOp
 
 __all__ = ["Operations"]
 
+_EARLY = 16
+"""The number of collectives of one kind with one tag, or without a tag, that a large group runs
+over the links that it is opened with. Every rank counts alike, so all choose the same plan."""
+_PREPARED = 8
+"""The number of them after which the links of the later plan begin to be made, if that plan needs a
+link to every rank."""
+
 
 class Operations:
     """Collectives and messages of a group; slackline.nic.Group states the contract of each."""
 
     def __init__(
-        self, native: _native.Group, book: PlanBook, completions: Completions, timeout_ns: int
+        self,
+        native: _native.Group,
+        book: PlanBook,
+        completions: Completions,
+        timeout_ns: int,
+        prepare: Callable[[], None],
     ) -> None:
-        """Post operations on `native` by the plans of `book`, with `timeout_ns` by default."""
+        """Post operations on `native` by the plans of `book`, with `timeout_ns` by default.
+
+        `prepare` begins to make all links of the group.
+        """
         self._native = native
         self._book = book
         self._completions = completions
         self._timeout_ns = timeout_ns
+        self._prepare = prepare
+        self._posted: dict[tuple[Collective, int | None], int] = {}
         self._closed = False
         self.rank = native.rank
         self.size = native.size
@@ -207,8 +224,10 @@ class Operations:
         check_root(self.rank, self.size, root)
         total = count * dtype.itemsize
         blocking = posting.get("blocking", False)
+        tag = posting.get("tag")
+        early = self._is_early(collective, tag)
         job = self._native.run(
-            self._book.select(collective, total, dtype, root).program,
+            self._book.select(collective, total, dtype, root, early=early).program,
             source,
             target,
             count,
@@ -220,6 +239,8 @@ class Operations:
             limit_ns(posting, self._timeout_ns),
             blocking,
         )
+        if early:
+            self._count(collective, tag, total, dtype, root)
         return DONE if job is None else self._transfer(job, blocking)
 
     def _chunks(
@@ -236,8 +257,10 @@ class Operations:
         check_root(self.rank, self.size, root)
         total = sum(counts) * dtype.itemsize
         blocking = posting.get("blocking", False)
+        tag = posting.get("tag")
+        early = self._is_early(collective, tag)
         job = self._native.run_chunks(
-            self._book.select(collective, total, dtype, root).program,
+            self._book.select(collective, total, dtype, root, early=early).program,
             chunks,
             dtype,
             op,
@@ -247,7 +270,29 @@ class Operations:
             limit_ns(posting, self._timeout_ns),
             blocking,
         )
+        if early:
+            self._count(collective, tag, total, dtype, root)
         return DONE if job is None else self._transfer(job, blocking)
+
+    def _is_early(self, collective: Collective, tag: int | None) -> bool:
+        """Return whether the next collective of this kind and tag uses only the first links."""
+        later = self._book.connects_later
+        return later and self._posted.get((collective, tag), 0) < _EARLY
+
+    def _count(
+        self,
+        collective: Collective,
+        tag: int | None,
+        nbytes: int,
+        dtype: DType,
+        root: int | None = None,
+    ) -> None:
+        """Count an early collective, which has been posted."""
+        number = self._posted[collective, tag] = self._posted.get((collective, tag), 0) + 1
+        if number == _PREPARED:
+            later = self._book.select(collective, nbytes, dtype, root).name
+            if root is None and later in (DIRECT, MESH):
+                self._prepare()
 
     def _transfer(self, job: _native.Job | Transfer, blocking: bool) -> Transfer:
         if not isinstance(job, _native.Job):

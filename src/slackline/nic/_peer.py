@@ -3,9 +3,13 @@
     missing ──dial, handshake────> up ──"lost"──> missing      the caller's side, a task per rail
     missing ──accept, handshake──> up ──"lost"──> missing      the listener's side waits
 
-The caller redials a lost rail every 200 ms while the link lives. Meanwhile the listening side makes
-liveness connects to the caller's own listener ("knocks"). A connection that is refused where a
-connect succeeded before means that the peer's process has ended, and the engine is told so.
+Nothing is dialled before `start`: a link that no operation needs has no rails and costs nothing. A
+listening side whose operation needs the link connects to the caller's own listener (a "knock"), and
+the caller then dials. So the lower rank always dials, whichever of the two wants the link.
+
+The caller redials a lost rail every 200 ms while the link lives. Meanwhile the listening side
+knocks, to learn whether the caller lives. A connection that is refused where a connect succeeded
+before means that the peer's process has ended, and the engine is told so.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from slackline.nic._line import Line, answer_from, converse, dial, ends_of
 from slackline.nic._messages import Answer, Hello, Terms
 from slackline.nic._news import exchange, read_news
 from slackline.nic._paths import RailPlan, adopted, pair_of
-from slackline.nic._rail_set import RailSet, RailState
+from slackline.nic._rail_set import AGAIN_S, MOST_CONNECT_S, RailSet, RailState
 from slackline.nic._rendezvous import Record
 from slackline.nic._tls import secure
 
@@ -35,20 +39,8 @@ __all__ = ["Peer"]
 
 _log = logging.getLogger("slackline.nic")
 
-_AGAIN_S = 0.2
-_FIRST_AGAIN_S = 0.02
-_CONNECT_S = 0.3
-_MOST_CONNECT_S = 1.0
 _TALK_S = 3.0
 _REASON_LETTERS = 500
-_SETTLED_S = 0.5
-"""The time after which a peer that was never reached and refuses connections counts as dead."""
-_UNPROVEN_S = 3.0
-"""The same limit for a peer that has connected to this rank: a firewall may refuse connections in
-the other direction."""
-
-_SEARCH_AGAIN_S = 10.0
-"""The longest pause between two searches of a path that no subnet promises."""
 _MOST_RAILS = 1024
 
 Replan = Callable[[Sequence[Interface], Sequence[Interface]], tuple[RailPlan, ...]]
@@ -58,8 +50,8 @@ Replan = Callable[[Sequence[Interface], Sequence[Interface]], tuple[RailPlan, ..
 class Peer:
     """A peer engine: its rails, and the tasks that connect and reconnect them.
 
-    `calls` says that this end dials and the peer listens. All methods must be called on the event
-    loop's thread (Keeper).
+    `calls` says that this end dials and the peer listens. `told` are the addresses of this end
+    that the peer knows. All methods must be called on the event loop's thread (Keeper).
     """
 
     def __init__(
@@ -73,6 +65,7 @@ class Peer:
         plans: tuple[RailPlan, ...],
         replan: Replan,
         *,
+        told: tuple[Interface, ...],
         calls: bool,
         checksums: bool,
         on_rail: Callable[[RailPlan], None],
@@ -81,7 +74,8 @@ class Peer:
         self._site, self._key, self._checksums, self._on_rail = site, key, checksums, on_rail
         self.rails = RailSet(plans, calls=calls)
         self._shared = plans[0].kind == "shm"
-        self._replan = replan
+        self._replan, self._told = replan, told
+        self._started = self._asks = False
         self._tasks: list[asyncio.Task[None]] = []
         self._untold = False
         """Whether the peer does not know this end's present addresses."""
@@ -103,16 +97,29 @@ class Peer:
         """Whether at least one rail to the peer is up."""
         return self.rails.any_up
 
-    def start(self) -> None:
-        """Start the tasks that dial the peer, or that check its liveness while waiting."""
+    def start(self, *, asks: bool = False) -> None:
+        """Start the tasks that dial the peer, or that check its liveness while waiting.
+
+        With `asks`, an end that listens asks the peer at once to dial. Only the first call does
+        anything.
+        """
+        if self._started or self._gone:
+            return
+        self._started, self._asks = True, asks
         for rail in self.rails:
             rail.missing.set()
-            if self.calls or not (self.shared or rail.plan.trial):
+            rail.lost_at = time.monotonic()
+            if self.calls or asks or not (self.shared or rail.plan.trial):
                 self._watch_over(rail)
+        if self._site.interfaces() != self._told:  # A NIC has come since the rendezvous.
+            self.addresses_changed()
 
     def addresses_changed(self) -> None:
-        """Handle a change of this end's addresses: tell the peer, and plan the rails anew."""
-        if self.shared:
+        """Handle a change of this end's addresses: tell the peer, and plan the rails anew.
+
+        Before `start` nothing needs to be done.
+        """
+        if self.shared or not self._started:
             return
         self._untold = True
         self._plan_anew()
@@ -171,6 +178,7 @@ class Peer:
         with TermsMaker(self._site, hello.kind, line.sock) as terms:
             talk = listen(first, hello, ours, self._key, self._refuse if self._gone else terms.make)
             session = await converse(line, talk, self.code)
+            self.start()  # An operation of the peer needs the link.
             if self._gone or talks_only:
                 line.close()
                 if hello.kind == "news" and not self._gone:
@@ -229,7 +237,7 @@ class Peer:
             except (OSError, SlacklineError) as error:
                 _log.info("link to rank %d: not told of new addresses: %s", self.rank, error)
                 self._untold = True
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
 
     def _watch_over(self, rail: RailState) -> None:
         """Start the task that connects a rail, or that checks the peer's liveness meanwhile."""
@@ -256,14 +264,11 @@ class Peer:
                 rail.why = str(error) or "no answer in time"
                 rail.refused = isinstance(error, ConnectionRefusedError)
                 self._check_complete()
-                self._judge()
-                await asyncio.sleep(self._pause(rail))
-
-    def _pause(self, rail: RailState) -> float:
-        """Return the time in seconds until a rail is dialled again."""
-        if rail.plan.trial and not rail.added and self.has_rail:
-            return min(_SEARCH_AGAIN_S, _AGAIN_S * 2.0 ** min(rail.tries, 8))
-        return min(_AGAIN_S, _FIRST_AGAIN_S * 2.0 ** min(rail.tries, 8))
+                if not self.has_rail:
+                    self._site.engine.hindered(self.link, self.missing())
+                if self.rails.peer_has_ended(time.monotonic()):
+                    self._give_up(f"its process has ended ({self.missing()})")
+                await asyncio.sleep(self.rails.pause_s(rail))
 
     async def _prove(self, rail: RailState) -> None:
         """Connect once to the peer's listener, to learn that the network allows such connects.
@@ -272,13 +277,13 @@ class Peer:
         """
         begin = time.monotonic()
         with contextlib.suppress(OSError, LinkError):
-            (await dial(self.rails.attempts(rail), _MOST_CONNECT_S)).close()
+            (await dial(self.rails.attempts(rail), MOST_CONNECT_S)).close()
             rail.proven_s = time.monotonic() - begin
 
     async def _knock(self, rail: RailState) -> None:
-        """Check by a connect that the peer lives, while waiting for the peer to dial."""
-        if not rail.added:
-            await asyncio.sleep(_AGAIN_S)  # The peer may only be starting to dial.
+        """Ask the peer to dial, and check that it lives, while waiting for it."""
+        if not (rail.added or self._asks):
+            await asyncio.sleep(AGAIN_S)  # The peer may only be starting to dial.
         if rail.missing.is_set():
             async with self._talk(rail, "knock"):
                 raise LinkError("it did not call")
@@ -316,7 +321,7 @@ class Peer:
         )
         where = unix_name(self.record.engine) if plan.kind == "shm" else self.rails.attempts(rail)
         begin = time.monotonic()
-        line = Line(await dial(where, self._patience(rail)))
+        line = Line(await dial(where, rail.patience_s))
         took = time.monotonic() - begin
         try:
             async with asyncio.timeout(None if plan.kind == "shm" else _TALK_S):
@@ -331,12 +336,6 @@ class Peer:
             raise LinkError("the handshake was not answered in time") from None
         finally:
             line.close()
-
-    def _patience(self, rail: RailState) -> float:
-        """Return the time limit of a connect; it is short after a quick connect succeeded."""
-        if rail.proven_s is not None:
-            return max(_CONNECT_S, 4 * rail.proven_s)
-        return min(_MOST_CONNECT_S, _CONNECT_S * 2.0 ** min(rail.tries, 8))
 
     def _carry(
         self, rail: RailState, sock: socket.socket, session: Session, terms: TermsMaker
@@ -371,23 +370,6 @@ class Peer:
         """Set `complete` when no further rail can be expected soon."""
         if self.rails.all_tried:
             self.complete.set()
-
-    def _judge(self) -> None:
-        """Report the link as down if failed attempts show that the peer's process has ended."""
-        rails = self.rails.telling
-        if any(rail.carrier is not None or rail.tries == 0 for rail in rails):
-            return
-        known = [rail for rail in rails if rail.proven_s is not None]
-        if known:
-            gone = any(rail.refused for rail in known)
-        else:
-            patience = _UNPROVEN_S if any(rail.added for rail in rails) else _SETTLED_S
-            since = max(rail.lost_at for rail in rails)
-            gone = all(rail.refused for rail in rails)
-            gone = gone and time.monotonic() - since > patience
-        if not gone:
-            return
-        self._give_up(f"its process has ended ({self.missing()})")
 
     def _give_up(self, reason: str) -> None:
         """Fail the waiters for this peer and have the engine close the link."""

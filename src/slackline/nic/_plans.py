@@ -10,8 +10,16 @@ from typing import Literal
 
 import slackline._native as _native
 from slackline.errors import UsageError
-from slackline.nic._calibration import LARGE_BYTES, mesh_terms, parameters_from, timings_from
+from slackline.nic._calibration import (
+    LARGE_BYTES,
+    chain_parameters,
+    expected_timings,
+    mesh_terms,
+    parameters_from,
+    timings_from,
+)
 from slackline.nic._chunks import chunk_between
+from slackline.nic._first_links import CHAIN, EARLY, connects_later
 from slackline.nic._options import NicOptions
 from slackline.plan.collective import (
     PLANS,
@@ -33,6 +41,8 @@ from slackline.plan.collective import (
 from slackline.wire import DType, ReduceOp
 
 __all__ = [
+    "DIRECT",
+    "MESH",
     "RING",
     "STAR",
     "PlanBook",
@@ -59,10 +69,12 @@ _DIRECT_BARRIER = 8
 """The largest group whose barrier is "direct", where every rank sends to every other. The cost
 model finds no faster plan at this size, and the barrier names a missing rank at once."""
 _MODELLED = 64
-"""The largest group for which the cost model helps to choose an all_reduce. Larger groups choose by
-measured times alone."""
+"""The largest group for which the cost model helps to choose an all_reduce among timed plans.
+Larger groups choose by measured times alone."""
 _SMALLEST_CLASS = 1 << 10
 _BY_HOST = {name for (_, name), row in PLANS.items() if row.by_host}
+DIRECT, MESH = "direct", "mesh"
+"""The plans in which every rank sends to every other."""
 STAR = "star"
 """The plan in which an aggregator (a node that adds for all ranks) reduces."""
 RING, ROTATING_RING = "reduce-broadcast", "ring"
@@ -124,6 +136,8 @@ class PlanBook:
         # With a power of two, a frame of any type consists of whole lines of 64 bytes.
         self._device_bytes = 1 << longest.bit_length() - 1 if longest else 0
         self._offloaded: Selected | None = None
+        self.connects_later = connects_later(ranks)
+        """Whether most links of the group are made only when an operation needs them."""
         self._asked = "auto" if options.plan == STAR else options.plan
         self._wants_star = options.plan == STAR
         self._star_limit = 0
@@ -133,9 +147,11 @@ class PlanBook:
         self._preferred: Literal["mesh", "ring"] = "mesh" if one_host else "ring"
         self._timings: tuple[Timing, ...] = ()
         self._parameters: CostParameters | None = None
+        self._modelled = False
+        """Whether the cost model gives the times of most plans."""
         self._plans: dict[tuple[Collective, str, int | None], CollectivePlan] = {}
         self._programs: dict[tuple[Collective, str, int | None], _native.Program] = {}
-        self._selected: dict[tuple[Collective, int, bool, int | None], Selected] = {}
+        self._selected: dict[tuple[Collective, int, bool, int | None, bool], Selected] = {}
 
     def reach_star(self, most_bytes: int) -> None:
         """Allow the aggregator for operations of up to `most_bytes` from now on."""
@@ -179,11 +195,39 @@ class PlanBook:
         )
         self._selected.clear()
 
-    def all_reduce(self, nbytes: int, dtype: DType, op: ReduceOp) -> Selected:
-        """Return the plan of an all_reduce over `nbytes`, on devices where they can add."""
+    def timed(self) -> tuple[str, ...]:
+        """Return the all_reduce plans to time when the group opens.
+
+        These are all candidates, or where most links come later, those that need few links.
+        """
+        every = self.candidates()
+        return tuple(n for n in every if n in (CHAIN, STAR)) if self.connects_later else every
+
+    def learn_few(self, measured: Sequence[int]) -> None:
+        """Choose plans by the cost model from now on, fitted to the measured time of CHAIN.
+
+        `measured` has the times of the plans of `timed`, which must be equal on all ranks. The
+        other plans count with the times that the model expects.
+        """
+        tried = {timing.name: timing for timing in timings_from(self.timed(), measured)}
+        self._parameters = chain_parameters(
+            tried[CHAIN], self.ranks, shared_memory=self._all_shared
+        )
+        expected = expected_timings(self.candidates(), self.ranks, self._parameters)
+        self._timings = tuple(tried.get(each.name, each) for each in expected)
+        self._modelled = True
+        self._selected.clear()
+
+    def all_reduce(
+        self, nbytes: int, dtype: DType, op: ReduceOp, *, early: bool = False
+    ) -> Selected:
+        """Return the plan of an all_reduce over `nbytes`, on devices where they can add.
+
+        With `early` the plan needs only the links that a large group is opened with.
+        """
         narrow = dtype in _HALF_TYPES and self.order != "rank"
         if not self._device_bytes or not nbytes or narrow or dtype not in _OFFLOADED.get(op, ()):
-            return self.select(Collective.ALL_REDUCE, nbytes, dtype)
+            return self.select(Collective.ALL_REDUCE, nbytes, dtype, early=early)
         if self._offloaded is None:
             plan = self._plan(Collective.ALL_REDUCE, self.device_plan, None)
             program = compile_program(
@@ -196,15 +240,25 @@ class PlanBook:
         return self._offloaded
 
     def select(
-        self, collective: Collective, nbytes: int, dtype: DType, root: int | None = None
+        self,
+        collective: Collective,
+        nbytes: int,
+        dtype: DType,
+        root: int | None = None,
+        *,
+        early: bool = False,
     ) -> Selected:
-        """Return the plan of an operation over `nbytes`, rounded up to a power of two."""
+        """Return the plan of an operation over `nbytes`, rounded up to a power of two.
+
+        With `early` the plan needs only the links that a large group is opened with, if there is
+        such a plan.
+        """
         size_class = max(_SMALLEST_CLASS, 1 << (nbytes - 1).bit_length()) if nbytes > 0 else 0
         wide = dtype in _HALF_TYPES and self.order == "rank"
-        key = collective, size_class, wide, root
+        key = collective, size_class, wide, root, early
         selected = self._selected.get(key)
         if selected is None:
-            choice = self._choose(collective, size_class, wide, root)
+            choice = self._choose(collective, size_class, wide, root, early=early)
             program = self.program(collective, choice.name, root)
             selected = self._selected[key] = Selected(choice.name, choice.reason, program)
             _log.debug("%s of %d bytes: %s", collective.label, size_class, choice.reason)
@@ -221,8 +275,12 @@ class PlanBook:
             self._programs[key] = compile_program(mine)
         return self._programs[key]
 
-    def _choose(self, collective: Collective, nbytes: int, wide: bool, root: int | None) -> Choice:
+    def _choose(
+        self, collective: Collective, nbytes: int, wide: bool, root: int | None, *, early: bool
+    ) -> Choice:
         """Return the plan of an operation by options, group size and measured cost."""
+        if early and collective in EARLY and collective is not Collective.ALL_REDUCE:
+            return Choice(EARLY[collective][0], "over the first links")
         if collective in _FIXED:
             return Choice(_FIXED[collective], "the only one")
         if collective is Collective.BARRIER:
@@ -241,13 +299,16 @@ class PlanBook:
             if nbytes > self._star_limit:
                 left_out.add(STAR)
             timings = [t for t in self._timings if t.name not in left_out]
+            if early:
+                timings = [t for t in self._timings if t.name in EARLY[collective]]
             expected = None
-            if self.ranks <= _MODELLED:
+            if self._modelled or self.ranks <= _MODELLED:
                 expected = {
                     t.name: expected_ns(t.name, self.ranks, nbytes, self._parameters)
                     for t in timings
                 }
-            return fastest(timings, nbytes, expected, preferred=self._preferred)
+            how = "as the cost model expects" if self._modelled else "as tried"
+            return fastest(timings, nbytes, expected, preferred=self._preferred, how=how)
         return choose(
             collective,
             self.ranks,

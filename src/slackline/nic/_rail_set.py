@@ -10,7 +10,19 @@ from dataclasses import dataclass, field, replace
 from slackline.nic._carrier import Carrier
 from slackline.nic._paths import Attempt, RailPlan, extend_rails
 
-__all__ = ["RailSet", "RailState"]
+__all__ = ["AGAIN_S", "MOST_CONNECT_S", "RailSet", "RailState"]
+
+AGAIN_S = 0.2
+_FIRST_AGAIN_S = 0.02
+_SEARCH_AGAIN_S = 10.0
+"""The longest pause between two searches of a path that no subnet promises."""
+_CONNECT_S = 0.3
+MOST_CONNECT_S = 1.0
+_SETTLED_S = 0.5
+"""The time after which a peer that was never reached and refuses connections counts as dead."""
+_UNPROVEN_S = 3.0
+"""The same limit for a peer that has connected to this rank: a firewall may refuse connections in
+the other direction."""
 
 
 @dataclass(eq=False)
@@ -40,6 +52,13 @@ class RailState:
     """Whether the present addresses still give this rail; if not, it ends with its connection."""
     task: asyncio.Task[None] | None = None
     """The task that connects the rail or checks the peer's liveness; None without one."""
+
+    @property
+    def patience_s(self) -> float:
+        """The time limit of a connect in seconds; it is short after a quick connect succeeded."""
+        if self.proven_s is not None:
+            return max(_CONNECT_S, 4 * self.proven_s)
+        return min(MOST_CONNECT_S, _CONNECT_S * 2.0 ** min(self.tries, 8))
 
 
 class RailSet:
@@ -91,6 +110,26 @@ class RailSet:
     def telling(self) -> list[RailState]:
         """The rails whose failure says something about the peer: no searches without success."""
         return [rail for rail in self if rail.added or not rail.plan.trial] or list(self)
+
+    def pause_s(self, rail: RailState) -> float:
+        """Return the time in seconds until a rail is dialled again."""
+        if rail.plan.trial and not rail.added and self.any_up:
+            return min(_SEARCH_AGAIN_S, AGAIN_S * 2.0 ** min(rail.tries, 8))
+        return min(AGAIN_S, _FIRST_AGAIN_S * 2.0 ** min(rail.tries, 8))
+
+    def peer_has_ended(self, now_s: float) -> bool:
+        """Return whether failed attempts show that the peer's process has ended.
+
+        `now_s` is the time of time.monotonic().
+        """
+        rails = self.telling
+        if any(rail.carrier is not None or rail.tries == 0 for rail in rails):
+            return False
+        if known := [rail for rail in rails if rail.proven_s is not None]:
+            return any(rail.refused for rail in known)
+        patience_s = _UNPROVEN_S if any(rail.added for rail in rails) else _SETTLED_S
+        waited_s = now_s - max(rail.lost_at for rail in rails)
+        return all(rail.refused for rail in rails) and waited_s > patience_s
 
     def missing(self) -> str:
         """Return a text that lists the missing rails, each with the reason."""

@@ -158,7 +158,8 @@ def _open(
 ) -> Star:
     """Connect to the aggregator, and open its group and the fallback group."""
     star = meeting_of(network.key, offer, meeting.records)
-    all_links, _ = network.connect(star, rank, time.monotonic() + _REACH_S)
+    aggregator = len(meeting.records)
+    all_links, _ = network.connect(star, rank, (aggregator,), time.monotonic() + _REACH_S)
     group = engine.open_group(star.epoch, rank, all_links, True)
     fallback = engine.open_group(meeting.fallback_epoch, rank, links, True)
     group.fall_back(fallback, book.program(Collective.ALL_REDUCE, _FALLBACK))

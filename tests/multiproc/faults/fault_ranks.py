@@ -84,6 +84,26 @@ def lose_a_rank(
         line.get("die")
 
 
+def lose_one_of_many(line: Line, group: Group, rank: int, size: int, victim: int) -> None:
+    """Report the failure of an operation that needs all ranks, and who is lost at this rank."""
+    if rank == victim:
+        line.tell("ready")
+        line.get("die")
+    data = np.ones(1000, np.float32)
+    transfer = all_reduce(group, data, tag=7)
+    start = time.monotonic()
+    line.tell("waiting")
+    told: dict[str, Any] = {"type": None}
+    try:
+        transfer.wait()
+    except SlacklineError as error:
+        told = {"type": type(error).__name__, "text": str(error), "peer": error.peer}
+    while group.lost() != {victim} and time.monotonic() < start + TIMEOUT.total_seconds():
+        time.sleep(0.01)
+    line.tell("error", {**told, "lost": sorted(group.lost())})
+    line.get("leave")
+
+
 def idle(line: Line, group: Group, rank: int, size: int, seconds: float) -> None:
     """Report the processor time that the process uses while nothing is posted."""
     group.barrier(blocking=True)

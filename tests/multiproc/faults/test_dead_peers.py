@@ -72,6 +72,24 @@ def test_a_rank_that_dies_while_others_wait_for_it_is_named(
     assert job.ends((0, 1)) == [0, 0]
 
 
+@pytest.mark.parametrize("rail", ["shm", pytest.param("tcp", marks=pytest.mark.slow)])
+def test_ranks_without_a_link_to_a_dead_one_learn_of_its_death(job: Job, rail: str) -> None:
+    """Check a group of 10, of which ranks 0 and 5 exchange nothing in a barrier."""
+    job.start("lose_one_of_many", 10, victim=5, rails=[rail])
+    job.told(5, "ready")
+    others = [rank for rank in range(10) if rank != 5]
+    for rank in others:
+        job.told(rank, "waiting")
+    job.kill(5)
+    for rank in others:
+        error = job.told(rank, "error")
+        assert (error["type"], error["peer"]) == ("PeerError", 5), error
+        assert "the link to rank 5 (engine " in error["text"]
+        assert error["lost"] == [5]
+    job.tell("leave")
+    assert job.ends(tuple(others)) == [0] * 9
+
+
 @pytest.mark.parametrize("rail", ["shm", "tcp"])
 def test_a_rank_that_died_before_an_operation_fails_it(job: Job, rail: str) -> None:
     job.start("lose_a_rank", 2, victim=0, when="late", blocking=True, rails=[rail])

@@ -7,8 +7,9 @@ import pytest
 from slackline.errors import UsageError
 from slackline.nic import NicOptions
 from slackline.nic._circuit_nic import Devices
+from slackline.nic._first_links import first_peers
 from slackline.nic._plans import PlanBook, ranks_per_host, starts
-from slackline.plan.collective import Collective, CostParameters, estimate, generate, names
+from slackline.plan.collective import Collective, CostParameters, estimate, generate, names, part
 from slackline.wire import DType, ReduceOp
 
 FP32, BF16, SUM = DType.FLOAT32, DType.BFLOAT16, ReduceOp.SUM
@@ -88,6 +89,50 @@ def test_64_ranks_choose_by_measurement_and_model_without_making_a_plan(
     monkeypatch.setattr("slackline.nic._plans.generate", refuse)
     assert many.all_reduce(4096, FP32, SUM).name == "mesh"
     assert many.all_reduce(64 << 20, FP32, SUM).name == "ring"
+
+
+@pytest.mark.parametrize("ranks", [5, 8, 9, 64, 1000])
+def test_early_plans_need_only_the_links_that_a_group_is_opened_with(ranks: int) -> None:
+    many = PlanBook(3, ranks, NicOptions(), all_shared=False, one_host=False)
+    many.learn_few([10_000_000, 20_000_000])
+    chosen = {
+        (collective, many.select(collective, nbytes, FP32, root, early=True).name, root)
+        for nbytes in (0, 64, 64 << 20)
+        for collective, root in (
+            (Collective.ALL_REDUCE, None),
+            (Collective.ALL_GATHER, None),
+            (Collective.BROADCAST, 0),
+            (Collective.BROADCAST, 4),
+            (Collective.BARRIER, None),
+        )
+    }
+    for collective, name, root in chosen:
+        for rank in range(ranks):
+            program = part(collective, name, ranks, rank, root).program
+            assert {each.peer for each in program} <= first_peers(rank, ranks)
+
+
+@pytest.mark.parametrize(
+    ("order", "nbytes", "early", "later"),
+    [
+        ("rank", 64, "reduce-broadcast", "direct"),
+        ("rank", 16 << 20, "reduce-broadcast", "mesh"),
+        ("any", 64, "reduce-broadcast", "direct"),
+        ("any", 64 << 20, "ring", "ring"),
+    ],
+)
+def test_many_ranks_choose_by_the_cost_model_fitted_to_one_plan(
+    order: str, nbytes: int, early: str, later: str
+) -> None:
+    """Check with a latency of 10 us and 1 GB/s."""
+    many = PlanBook(3, 64, NicOptions(order=order), all_shared=order == "rank", one_host=False)
+    assert many.timed() == ("reduce-broadcast",)
+    short_ns = 127 * 10_000
+    many.learn_few([short_ns, short_ns + 2 * (512 << 10) + 26_214])
+    chosen = many.all_reduce(nbytes, FP32, SUM)
+    assert chosen.name == later
+    assert ", as the cost model expects; " in chosen.reason
+    assert many.all_reduce(nbytes, FP32, SUM, early=True).name == early
 
 
 def test_devices_add_in_rank_order_unless_the_rotating_ring_is_asked_for() -> None:

@@ -140,6 +140,9 @@ PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
             forwards_from=3,
             adds=True,
         ),
+        (Collective.BARRIER, "chain"): Generator(
+            program=chain.all_reduce_chain, chunks=_one, forwards_from=2, adds=True
+        ),
         (Collective.POINT_TO_POINT, "direct"): Generator(
             program=straight.point_to_point_direct, chunks=_one
         ),

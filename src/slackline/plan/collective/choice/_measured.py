@@ -49,6 +49,7 @@ def fastest(
     expected_ns: Mapping[str, float] | None,
     *,
     preferred: Literal["mesh", "ring"] = "mesh",
+    how: str = "as tried",
 ) -> Choice:
     """Choose a plan: the measured time on this network, weighted by the cost model, decides.
 
@@ -58,8 +59,8 @@ def fastest(
     `expected_ns` has the cost model's time of each plan for `nbytes`; with None the measured times
     alone decide. The plan `preferred` is chosen where it is not much slower than the best. On one
     host that is "mesh", which copies least and so loses least when processors are busy. Over a wire
-    that is "ring", in which no rank receives from several ranks at once. Raises UsageError for no
-    timings.
+    that is "ring", in which no rank receives from several ranks at once. `how` ends the reason's
+    first part. Raises UsageError for no timings.
     """
     if not timings:
         raise UsageError("a choice needs at least one timing, not 0")
@@ -74,7 +75,7 @@ def fastest(
     )
     told = [f"{timing.name} {_microseconds(timing.at(nbytes))}" for timing in ranked]
     best, *others = told
-    reason = f"{best} for {format_bytes(nbytes)}, as tried"
+    reason = f"{best} for {format_bytes(nbytes)}, {how}"
     if others:
         reason += "; " + ", ".join(others)
     return Choice(ranked[0].name, reason)

@@ -1,0 +1,71 @@
+// Engines with many peers: links that are made when an operation needs them, news of a lost rank in
+// a group whose ranks are not all connected to each other, and the number of probes.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "engine_impl.h"
+
+namespace slackline {
+namespace {
+
+constexpr std::int64_t kProbeNs = 50'000'000;
+constexpr std::int64_t kSlowestProbeNs = 500'000'000;
+constexpr int kProbedRails = 8;
+
+}  // namespace
+
+// Return the time between two probes of a rail. An engine with many rails probes each less often,
+// so that the number of probes does not grow with the ranks.
+std::int64_t Engine::probe_pause_ns() const {
+  return std::clamp(kProbeNs * wire_rails_ / kProbedRails, kProbeNs, kSlowestProbeNs);
+}
+
+void Link::want() {
+  if (made_ || wanted_ || down) return;
+  wanted_ = true;
+  engine_.announce(*this, -1, "wanted", "an operation needs the peer");
+}
+
+void Link::note_made() {
+  if (!made_) engine_.link_made(*this);
+  made_ = true;
+  engine_.mark_dirty(*this);
+}
+
+void Link::set_shm(std::unique_ptr<ShmRail> rail) {
+  shm_ = std::move(rail);
+  shared_ = true;
+  note_made();
+}
+
+void Engine::hindered(int link, const std::string& why) {
+  const Lock lock = lock_for_post();
+  if (links_.empty()) return;  // the engine is closed
+  links_.at(static_cast<std::size_t>(link))->hindered(why);
+}
+
+// Return whether this rank is not connected to some members of the group. Such a member does not
+// see the end of this rank's operations by itself.
+bool Engine::sparse(const Group& group) {
+  return std::ranges::any_of(group.links, [](const Link* link) {
+    return link != nullptr && !link->down && !link->made();
+  });
+}
+
+// Tell the connected members that the group has failed because of `culprit`, which they may not be
+// connected to. Each member that learns of the failure first this way passes the news on. A member
+// without a link to the culprit asks for one, to find out whether the culprit's process has ended.
+void Engine::pass_on(const Group& group, int culprit) {
+  if (!sparse(group)) return;
+  for (std::size_t rank = 0; rank < group.links.size(); ++rank) {
+    Link* link = group.links[rank];
+    if (link == nullptr || link->down) continue;
+    if (static_cast<int>(rank) == culprit)
+      link->want();
+    else if (link->made())
+      abort_over(*link, group, group.broken);
+  }
+}
+
+}  // namespace slackline

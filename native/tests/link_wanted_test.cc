@@ -1,0 +1,219 @@
+// Tests of links that get their first rail when an operation needs it.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ranks.h"
+
+namespace slackline::test {
+namespace {
+
+// Engines that have a link to each other, of which `join` connects some.
+class Loose {
+ public:
+  explicit Loose(int size, Kind kind)
+      : kind_(kind),
+        links_(static_cast<std::size_t>(size),
+               std::vector<int>(static_cast<std::size_t>(size), -1)) {
+    for (int rank = 0; rank < size; ++rank) {
+      engines_.push_back(std::make_unique<Engine>(small_engine()));
+      for (int peer = 0; peer < size; ++peer) {
+        if (peer == rank) continue;
+        link(rank, peer) =
+            engine(rank).add_link("rank " + std::to_string(peer), false, 1, kind == Kind::kShared);
+      }
+      groups_.push_back(
+          engine(rank).open_group(1, rank, links_[static_cast<std::size_t>(rank)], true));
+    }
+  }
+  ~Loose() {
+    groups_.clear();
+    on_every_rank(size(), [&](int rank) { engines_[static_cast<std::size_t>(rank)].reset(); });
+  }
+  Loose(const Loose&) = delete;
+  Loose& operator=(const Loose&) = delete;
+
+  int size() const { return static_cast<int>(engines_.size()); }
+  Engine& engine(int rank) { return *engines_[static_cast<std::size_t>(rank)]; }
+  Group& group(int rank) { return *groups_[static_cast<std::size_t>(rank)]; }
+  int& link(int from, int to) {
+    return links_[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+  }
+  std::shared_ptr<Job> post(int rank, const Operation& operation) {
+    return engine(rank).post(group(rank), operation, false);
+  }
+
+  void join(int low, int high) {
+    Engine& a = engine(low);
+    Engine& b = engine(high);
+    const auto [x, y] = socket_pair();
+    if (kind_ == Kind::kStream) {
+      a.add_rail(link(low, high), 0, RailKind::kTcp, x, kJobCode);
+      b.add_rail(link(high, low), 0, RailKind::kTcp, y, kJobCode);
+      return;
+    }
+    const std::uint64_t into_a = a.new_ring();
+    const std::uint64_t into_b = b.new_ring();
+    a.add_shm_rail(link(low, high), ::dup(b.arena().fd()), b.arena().capacity(),
+                   ::dup(b.doorbell_fd()), x, into_a, into_b);
+    b.add_shm_rail(link(high, low), ::dup(a.arena().fd()), a.arena().capacity(),
+                   ::dup(a.doorbell_fd()), y, into_b, into_a);
+  }
+
+  // Return the link that the next event of this kind names; other events are dropped.
+  int next(int rank, const std::string& what) {
+    for (;;) {
+      const std::optional<RailEvent> event = engine(rank).next_event();
+      if (event && event->what == what) return event->link;
+    }
+  }
+
+ private:
+  const Kind kind_;
+  std::vector<std::unique_ptr<Engine>> engines_;
+  std::vector<std::shared_ptr<Group>> groups_;
+  std::vector<std::vector<int>> links_;
+};
+
+bool says(const std::shared_ptr<Job>& job, const char* words) {
+  return job->failure.message.find(words) != std::string::npos;
+}
+
+TEST("an operation waits for the first rail of its link, which it asks for") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{100}, std::size_t{3'000'000}}) {
+      Loose ranks(3, kind);
+      const std::vector<char> sent(bytes, 'x');
+      std::vector<char> received(bytes);
+      const auto sending = ranks.post(0, send_to(1, sent.data(), bytes));
+      CHECK(ranks.next(0, "wanted") == ranks.link(0, 1));
+      const auto receiving = ranks.post(1, receive_from(0, received.data(), bytes));
+      CHECK(ranks.next(1, "wanted") == ranks.link(1, 0));
+      CHECK(!sending->finished() && !receiving->finished());
+      ranks.join(0, 1);
+      finish(ranks.engine(0), sending);
+      finish(ranks.engine(1), receiving);
+      CHECK(received == sent);
+      CHECK(ranks.engine(0).rails().size() == 1);
+    }
+  }
+}
+
+TEST("several operations ask for a link once, and keep their order when it is there") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    Loose ranks(2, kind);
+    std::vector<int> sent(50), received(50);
+    std::vector<std::shared_ptr<Job>> jobs;
+    for (int i = 0; i < 50; ++i) {
+      sent[static_cast<std::size_t>(i)] = i;
+      jobs.push_back(ranks.post(1, send_to(0, &sent[static_cast<std::size_t>(i)], sizeof(int))));
+    }
+    CHECK(ranks.next(1, "wanted") == ranks.link(1, 0));
+    ranks.join(0, 1);
+    // The rail is announced next: nothing has asked for the link again.
+    const std::optional<RailEvent> event =
+        kind == Kind::kStream ? ranks.engine(1).next_event() : std::nullopt;
+    CHECK(kind == Kind::kShared || (event && event->what == "up"));
+    for (int i = 0; i < 50; ++i)
+      finish(ranks.engine(0),
+             ranks.post(0, receive_from(1, &received[static_cast<std::size_t>(i)], sizeof(int))));
+    for (const auto& job : jobs) finish(ranks.engine(1), job);
+    CHECK(received == sent);
+  }
+}
+
+TEST("an operation whose link is not made ends at its deadline with the reason") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    Loose ranks(2, kind);
+    ranks.engine(0).hindered(ranks.link(0, 1), "tcp any>10.0.0.2: no route to host");
+    int value = 0;
+    Operation operation = receive_from(1, &value, sizeof value);
+    operation.timeout_ns = kSecond / 10;
+    const auto job = ranks.post(0, operation);
+    CHECK(ranks.engine(0).wait(*job, 10 * kSecond));
+    CHECK(job->failure.fault == Fault::kLink);
+    CHECK(says(job, "of rank 1: no connection to it has been made"));
+    CHECK(says(job, "(tcp any>10.0.0.2: no route to host)"));
+  }
+}
+
+TEST("a link that is made late tells that the peer has closed the group") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    Loose ranks(2, kind);
+    ranks.engine(0).close_group(ranks.group(0), 0);
+    int value = 0;
+    const auto job = ranks.post(1, receive_from(0, &value, sizeof value));
+    CHECK(!job->finished());
+    ranks.join(0, 1);
+    CHECK(ranks.engine(1).wait(*job, 10 * kSecond));
+    CHECK(job->failure.fault == Fault::kPeer && says(job, "rank 0 closed the group"));
+  }
+}
+
+TEST("an engine with links that were never made closes without waiting for them") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    Loose ranks(3, kind);
+    ranks.join(0, 1);
+    const auto start = std::chrono::steady_clock::now();
+    ranks.engine(0).close(60 * kSecond);
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
+  }
+}
+
+TEST("ranks that have no link to a lost rank learn of the loss from the others") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    Loose ranks(4, kind);
+    for (int low = 0; low < 3; ++low) ranks.join(low, low + 1);
+    std::vector<float> values(4);
+    const auto job = ranks.post(3, reduction(ring(4, 3), values.data(), values.data(), 4));
+    ranks.engine(1).unreachable(ranks.link(1, 0), "its process has ended");
+    CHECK(ranks.engine(3).wait(*job, 10 * kSecond));
+    CHECK(job->failure.fault == Fault::kPeer && job->failure.peer == 0);
+    CHECK(says(job, "the link to rank 0 (rank 0) closed unexpectedly: its process has ended"));
+    // A rank looks for the lost one itself, as its process may live.
+    CHECK(ranks.next(2, "wanted") == ranks.link(2, 0));
+  }
+}
+
+TEST("an operation that fails at one rank fails at all, also at those that it has no link to") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    Loose ranks(5, kind);
+    for (int low = 0; low < 4; ++low) ranks.join(low, low + 1);
+    ranks.join(0, 4);
+    std::vector<std::vector<float>> values(5, std::vector<float>(5));
+    std::vector<std::shared_ptr<Job>> jobs;
+    for (const int rank : {1, 2, 3, 0}) {  // rank 4 posts nothing
+      float* own = values[static_cast<std::size_t>(rank)].data();
+      Operation operation = reduction(ring(5, rank), own, own, 5);
+      if (rank == 0) operation.timeout_ns = kSecond / 5;
+      jobs.push_back(ranks.post(rank, operation));
+    }
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      CHECK(ranks.engine(i < 3 ? static_cast<int>(i) + 1 : 0).wait(*jobs[i], 10 * kSecond));
+      CHECK(jobs[i]->failure.fault == Fault::kTimeout);
+    }
+  }
+}
+
+TEST("an engine with many rails probes each of them less often") {
+  for (const auto& [rails, pause_ms] : {std::pair{1, 50}, {8, 50}, {16, 100}, {200, 500}}) {
+    Engine engine(one_thread(std::size_t{64} << 20));
+    Engine other(one_thread(std::size_t{64} << 20));
+    std::vector<int> links{-1};
+    for (int i = 0; i < rails; ++i) {
+      const auto [x, y] = socket_pair();
+      links.push_back(engine.add_link("rank"));
+      engine.add_rail(links.back(), 0, RailKind::kTcp, x, kJobCode);
+      other.add_rail(other.add_link("rank"), 0, RailKind::kTcp, y, kJobCode);
+    }
+    const auto group = engine.open_group(1, 0, links, false);
+    constexpr std::int64_t kNow = 7 * kSecond;
+    for (std::size_t i = 1; i < links.size(); ++i) {
+      group->links[i]->watch(kNow, true);
+      CHECK(group->links[i]->rail(0)->next_probe_ns == kNow + pause_ms * (kSecond / 1000));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace slackline::test

@@ -1,0 +1,200 @@
+"""Tests of links that a group makes when an operation needs them: ranks as threads over real
+engines."""
+
+import itertools
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from slackline.errors import PeerError
+from slackline.nic import Group, NicOptions
+from slackline.nic._first_links import first_peers
+from slackline.testing import MemoryStore, run_ranks
+from slackline.wire import DType, ReduceOp
+
+RANKS = 12
+LOW, HIGH = 0, 6
+"""Two ranks that are not next to each other in the ring of a new group."""
+SMALL = 64 << 20
+TAG = 5
+
+
+def options(rail: str) -> NicOptions:
+    return NicOptions(rails=(rail,), arena_bytes=SMALL)
+
+
+def run(body: Callable[[Group], Any], rail: str) -> list[Any]:
+    patience = timedelta(seconds=40)
+    return run_ranks(RANKS, body, options=options(rail), timeout=patience)
+
+
+def links_of(group: Group, rail: str) -> int:
+    """Return the number of links of the rank's engine that have a rail."""
+    return group.counters()["shm_links" if rail == "shm" else f"{rail}_rails"]
+
+
+def links_at_the_end(group: Group, rail: str) -> int:
+    """Return `links_of` when all ranks are done; no rank closes its group before all counted."""
+    group.barrier(blocking=True)
+    found = links_of(group, rail)
+    group.barrier(blocking=True)
+    return found
+
+
+def message(group: Group, peer: int, values: Any, *, receives: bool) -> None:
+    act = group.recv if receives else group.send
+    act(values.ctypes.data, values.size, DType.INT32, peer, TAG, blocking=True)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 5, 8, 12, 31, 64, 1000])
+def test_first_links_join_each_rank_to_two_others_and_all_even_without_one(ranks: int) -> None:
+    peers = [first_peers(rank, ranks) for rank in range(ranks)]
+    assert all(rank in peers[other] for rank in range(ranks) for other in peers[rank])
+    assert {len(each) for each in peers} == {ranks - 1 if ranks <= 4 else 2}
+    for lost in range(min(ranks, 20)):
+        reached, fresh = {lost}, {(lost + 1) % ranks}
+        while fresh:
+            reached |= fresh
+            fresh = set(itertools.chain.from_iterable(peers[rank] for rank in fresh)) - reached
+        assert reached == set(range(ranks))
+
+
+@pytest.mark.parametrize("rail", ["shm", pytest.param("tcp", marks=pytest.mark.slow)])
+def test_a_new_group_connects_a_ring_and_its_first_collectives_need_no_more(rail: str) -> None:
+    def body(group: Group) -> int:
+        group.barrier(blocking=True)
+        data = np.ones(1000, np.float32)
+        at = data.ctypes.data
+        group.all_reduce(at, at, data.size, DType.FLOAT32, ReduceOp.SUM, blocking=True)
+        assert (data == RANKS).all()
+        group.broadcast(at, data.size, DType.FLOAT32, 7, blocking=True)
+        gathered = np.zeros(RANKS, np.int32)
+        own = np.array([group.rank * 7], np.int32)
+        targets = [gathered.ctypes.data + 4 * rank for rank in range(RANKS)]
+        group.all_gather(own.ctypes.data, targets, [1] * RANKS, DType.INT32, blocking=True)
+        assert (gathered == np.arange(RANKS) * 7).all()
+        return links_at_the_end(group, rail)
+
+    assert run(body, rail) == [2] * RANKS
+
+
+@pytest.mark.parametrize("rail", ["tcp", pytest.param("shm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("sender", "receiver"), [(LOW, HIGH), (HIGH, LOW)])
+def test_a_message_makes_the_link_that_it_needs_before_the_peer_receives(
+    rail: str, sender: int, receiver: int
+) -> None:
+    sent = threading.Event()
+
+    def body(group: Group) -> int:
+        before = links_of(group, rail)
+        if group.rank == sender:
+            message(group, receiver, np.arange(10, dtype=np.int32), receives=False)
+            sent.set()
+        elif group.rank == receiver:
+            assert sent.wait(40)
+            values = np.zeros(10, np.int32)
+            message(group, sender, values, receives=True)
+            assert (values == np.arange(10)).all()
+        return links_at_the_end(group, rail) - before
+
+    assert HIGH not in first_peers(LOW, RANKS)
+    assert run(body, rail) == [int(rank in (LOW, HIGH)) for rank in range(RANKS)]
+
+
+@pytest.mark.parametrize("rail", ["shm", pytest.param("tcp", marks=pytest.mark.slow)])
+def test_two_ranks_that_want_a_link_at_once_make_one(rail: str) -> None:
+    together = threading.Barrier(2)
+
+    def body(group: Group) -> int:
+        before = links_of(group, rail)
+        if group.rank in (LOW, HIGH):
+            peer = LOW + HIGH - group.rank
+            values = np.full(10, group.rank, np.int32)
+            found = np.zeros(10, np.int32)
+            together.wait()
+            receiving = group.recv(found.ctypes.data, 10, DType.INT32, peer, TAG)
+            message(group, peer, values, receives=False)
+            receiving.wait()
+            assert (found == peer).all()
+        return links_at_the_end(group, rail) - before
+
+    assert run(body, rail) == [int(rank in (LOW, HIGH)) for rank in range(RANKS)]
+
+
+@pytest.mark.parametrize("rail", ["shm", pytest.param("tcp", marks=pytest.mark.slow)])
+def test_later_plans_use_all_links_and_give_the_same_bits(rail: str) -> None:
+    """Check sums whose bits depend on the order of additions; in shared memory it is rank order."""
+
+    def body(group: Group) -> tuple[set[bytes], int]:
+        results = set()
+        for _ in range(20):
+            data = np.full(5000, 0.1 * (group.rank + 1), np.float32)
+            at = data.ctypes.data
+            group.all_reduce(at, at, data.size, DType.FLOAT32, ReduceOp.SUM, blocking=True)
+            results.add(data.tobytes())
+        for turn in range(20):
+            gathered = np.zeros(RANKS, np.int32)
+            own = np.array([group.rank * 7 + turn], np.int32)
+            targets = [gathered.ctypes.data + 4 * rank for rank in range(RANKS)]
+            group.all_gather(own.ctypes.data, targets, [1] * RANKS, DType.INT32, blocking=True)
+            assert (gathered == np.arange(RANKS) * 7 + turn).all()
+        return results, links_at_the_end(group, rail)
+
+    found = run(body, rail)
+    assert {links for _, links in found} == {RANKS - 1}
+    assert all(results == found[0][0] for results, _ in found)
+    if rail == "shm":
+        assert len(found[0][0]) == 1
+
+
+def test_a_second_group_uses_the_links_of_the_first_and_makes_those_that_it_needs() -> None:
+    """Check a group of 3 ranks of which two had no connection, beside the group of 12."""
+    members = (LOW, 2, HIGH)
+    store = MemoryStore(timeout=timedelta(seconds=40))
+
+    def body(group: Group) -> tuple[int, int]:
+        before = links_of(group, "shm")
+        if group.rank in members:
+            nic = cast(Any, group)._on_close.func.__self__
+            second = nic.open_group(
+                store, members.index(group.rank), 3, timeout=timedelta(seconds=40), members=members
+            )
+            data = np.ones(100, np.float32)
+            at = data.ctypes.data
+            second.all_reduce(at, at, data.size, DType.FLOAT32, ReduceOp.SUM, blocking=True)
+            assert (data == 3).all()
+            second.close()
+        return before, links_at_the_end(group, "shm")
+
+    found = run(body, "shm")
+    for rank, (before, after) in enumerate(found):
+        fresh = set(members) - {rank} - first_peers(rank, RANKS) if rank in members else set()
+        assert after == before + len(fresh)
+
+
+@pytest.mark.parametrize("rail", ["shm", "tcp"])
+def test_a_rank_that_has_ended_is_reported_though_no_link_led_to_it(rail: str) -> None:
+    """Check an engine that has closed before another rank's first message to it."""
+    gone = threading.Event()
+    aside = MemoryStore(timeout=timedelta(seconds=40))
+
+    def body(group: Group) -> str:
+        if group.rank == LOW:
+            nic = cast(Any, group)._on_close.func.__self__
+            group.close()
+            nic.close()
+            gone.set()
+        elif group.rank == HIGH:
+            assert gone.wait(40)
+            with pytest.raises(PeerError, match=f"rank {LOW}|its process has ended") as caught:
+                message(group, LOW, np.zeros(10, np.int32), receives=True)
+            aside.set("seen", "")
+            return str(caught.value)
+        aside.get("seen")
+        return ""
+
+    assert run(body, rail)[HIGH]
