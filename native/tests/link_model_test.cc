@@ -17,7 +17,9 @@ constexpr std::uint64_t kMostStates = ~std::uint64_t{0};
 
 void explore_all(int failures, int suspicions) {
   for (Setting setting : settings()) {
-    const bool large = setting.kind == RailKind::kUdp && setting.work != Work::kSegments;
+    const bool large = setting.kind == RailKind::kUdp
+                           ? setting.work != Work::kSegments
+                           : setting.late && setting.work == Work::kShares;
     if (large && failures + suspicions > 0) continue;
     setting.failures = failures;
     setting.suspicions = suspicions;

@@ -15,6 +15,16 @@ inline std::vector<Setting> settings() {
       {"messages over datagrams", Work::kMessages, RailKind::kUdp},
       {"segments over datagrams", Work::kSegments, RailKind::kUdp},
       {"sums over datagrams", Work::kSums, RailKind::kUdp},
+      {"uneven shares over streams", Work::kShares, RailKind::kTcp},
+      {"uneven shares over datagrams", Work::kShares, RailKind::kUdp},
+      {.name = "messages over rails made late",
+       .work = Work::kMessages,
+       .kind = RailKind::kTcp,
+       .late = true},
+      {.name = "uneven shares over rails made late",
+       .work = Work::kShares,
+       .kind = RailKind::kTcp,
+       .late = true},
   };
 }
 

@@ -15,8 +15,8 @@ constexpr std::size_t kBorrowed = (64u << 10) + 64;  // longer than a link copie
 constexpr int kIdleTag = 4000;
 
 const char* name_of(What what) {
-  constexpr std::array<const char*, 8> kNames = {"deliver", "begin", "fail",   "notice",
-                                                 "suspect", "dial",  "answer", "prefer"};
+  constexpr std::array<const char*, 9> kNames = {"deliver", "begin",  "fail",   "notice", "suspect",
+                                                 "dial",    "answer", "settle", "prefer"};
   return kNames[static_cast<std::size_t>(what)];
 }
 
@@ -33,14 +33,18 @@ const std::vector<std::byte>& words(std::size_t bytes, unsigned seed) {
 }
 
 constexpr std::size_t kSummed = kBorrowed / sizeof(float);
+// The larger share has a payload that is borrowed, and the smaller one has a payload that is
+// copied.
+constexpr std::size_t kDivided = 2 * kSummed;
+constexpr std::array<std::uint32_t, 2> kWeights = {3, 1};
 
-std::vector<std::byte> values(const std::vector<int>& ranks) {
-  std::vector<float> sum(kSummed);
+std::vector<std::byte> values(const std::vector<int>& ranks, std::size_t count) {
+  std::vector<float> sum(count);
   for (const int rank : ranks) {
-    for (std::size_t i = 0; i < kSummed; ++i) sum[i] += test::contribution(rank, i);
+    for (std::size_t i = 0; i < count; ++i) sum[i] += test::contribution(rank, i);
   }
-  std::vector<std::byte> bytes(kBorrowed);
-  std::memcpy(bytes.data(), sum.data(), kBorrowed);
+  std::vector<std::byte> bytes(count * sizeof(float));
+  std::memcpy(bytes.data(), sum.data(), bytes.size());
   return bytes;
 }
 
@@ -49,7 +53,7 @@ std::vector<std::byte> values(const std::vector<int>& ranks) {
 std::string Event::text() const {
   std::string text = name_of(what);
   text += end == 0 ? " A" : " B";
-  text += what == What::kPrefer ? "" : " rail " + std::to_string(rail);
+  if (what != What::kPrefer && what != What::kSettle) text += " rail " + std::to_string(rail);
   if (what == What::kDeliver || what == What::kBegin) text += " frame " + std::to_string(frame);
   return text;
 }
@@ -67,7 +71,7 @@ World::World(const Setting& setting) : setting_(setting) {
     end.group = end.engine->open_group(1, e, links, false);
     end.link = end.group->links[static_cast<std::size_t>(1 - e)];
   }
-  for (int r = 0; r < kRails; ++r) {
+  for (int r = 0; r < (setting.late ? 0 : kRails); ++r) {
     const auto there = std::make_shared<Pipe>();
     const auto back = std::make_shared<Pipe>();
     add_rail(0, r, there, back);
@@ -123,8 +127,9 @@ void World::post_sum(int end, int first) {
   if (end != first) program->append(Verb::kAdd, first, 0, true);
   program->append(Verb::kSend, 1 - end, 0, false);
   if (end == first) program->append(Verb::kCopy, 1 - end, 0, false);
-  static const std::array<std::vector<std::byte>, 2> own = {values({0}), values({1})};
-  static const std::vector<std::byte> sum = values({0, 1});
+  static const std::array<std::vector<std::byte>, 2> own = {values({0}, kSummed),
+                                                            values({1}, kSummed)};
+  static const std::vector<std::byte> sum = values({0, 1}, kSummed);
   at.receives.push_back(std::make_unique<Memory>());
   Memory& memory = *at.receives.back();
   memory.bytes = own[static_cast<std::size_t>(end)];
@@ -132,6 +137,31 @@ void World::post_sum(int end, int first) {
   auto* at_values = reinterpret_cast<float*>(memory.bytes.data());
   memory.job = at.engine->post(
       *at.group, test::reduction(program, at_values, at_values, kSummed, first), false);
+}
+
+// Post an all_reduce in place of which each end owns a share. The shares are not known yet.
+void World::post_divided(int end) {
+  End& at = ends_[static_cast<std::size_t>(end)];
+  const int other = 1 - end;
+  auto program = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{4}, 2, end, 2,
+                                           true, false, true);
+  program->append(Verb::kAdd, other, end, true);
+  program->append(Verb::kSend, other, end, false);
+  program->append(Verb::kSend, other, other, false);
+  program->append(Verb::kCopy, other, other, false);
+  static const std::array<std::vector<std::byte>, 2> own = {values({0}, kDivided),
+                                                            values({1}, kDivided)};
+  static const std::vector<std::byte> sum = values({0, 1}, kDivided);
+  at.receives.push_back(std::make_unique<Memory>());
+  Memory& memory = *at.receives.back();
+  memory.bytes = own[static_cast<std::size_t>(end)];
+  memory.wanted = &sum;
+  auto* at_values = reinterpret_cast<float*>(memory.bytes.data());
+  Operation operation = test::reduction(program, at_values, at_values, kDivided);
+  at.shares = std::make_shared<Shares>();
+  at.divided = program;
+  operation.shares = at.shares;
+  memory.job = at.engine->post(*at.group, operation, false);
 }
 
 void World::post_work() {
@@ -158,6 +188,9 @@ void World::post_work() {
       for (int end = 0; end < 2; ++end) {
         for (int first = 0; first < 2; ++first) post_sum(end, first);
       }
+      break;
+    case Work::kShares:
+      for (int end = 0; end < 2; ++end) post_divided(end);
   }
 }
 
@@ -198,6 +231,8 @@ std::vector<Event> World::events() {
           !here->out().frames.empty())
         add(What::kSuspect, e, r);
     }
+    const End& end = ends_[static_cast<std::size_t>(e)];
+    if (end.shares != nullptr && !end.shares->known) add(What::kSettle, e, 0);
     if (setting_.preferences && changes_of_mind_ == 0) add(What::kPrefer, e, 0);
   }
   return all;
@@ -240,6 +275,10 @@ void World::happen(const Event& event) {
       add_rail(1, event.rail, taken->in, taken->out);
       break;
     }
+    case What::kSettle:
+      end.engine->settle(*end.group, *end.shares, {kWeights.begin(), kWeights.end()}, 1,
+                         end.divided);
+      break;
     case What::kPrefer:
       ++changes_of_mind_;
       end.prefers_second = !end.prefers_second;

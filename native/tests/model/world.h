@@ -11,7 +11,7 @@
 
 namespace slackline::model {
 
-enum class Work { kMessages, kSegments, kSums };
+enum class Work { kMessages, kSegments, kSums, kShares };
 
 // The scenario that is explored, and the number of faults in it.
 struct Setting {
@@ -22,6 +22,8 @@ struct Setting {
   int suspicions = 1;  // limit of rails that appear silent
   // Each end may once change its preference for a rail.
   bool preferences = false;
+  // The operations are posted before the link has any rail.
+  bool late = false;
 };
 
 enum class What : std::uint8_t {
@@ -32,11 +34,12 @@ enum class What : std::uint8_t {
   kSuspect,
   kDial,
   kAnswer,
+  kSettle,
   kPrefer
 };
 
-// An event. `end` is the engine at which it happens: the receiver, or the one whose rail fails or
-// appears silent.
+// An event. `end` is the engine at which it happens: the receiver, the one whose rail fails or
+// appears silent, or the one that learns the shares of an operation.
 struct Event {
   What what;
   std::uint8_t end;
@@ -82,6 +85,9 @@ class World {
     std::shared_ptr<Job> idle;
     std::vector<std::unique_ptr<Memory>> sends, receives;
     bool prefers_second = false;
+    // The shares of an operation and the program that runs with them; null without such work.
+    std::shared_ptr<Shares> shares;
+    std::shared_ptr<const Program> divided;
   };
   struct Dialled {  // a new connection of a rail that the other end has not accepted yet
     std::shared_ptr<Pipe> out, in;
@@ -94,6 +100,7 @@ class World {
   void post_work();
   void post(int end, bool receives, std::size_t bytes, int tag, unsigned seed);
   void post_sum(int end, int first);
+  void post_divided(int end);
 
   const Setting setting_;
   std::array<End, 2> ends_;

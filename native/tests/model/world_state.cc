@@ -48,6 +48,7 @@ std::string World::state() {
   for (int e = 0; e < 2; ++e) {
     End& end = ends_[static_cast<std::size_t>(e)];
     put(state, end.prefers_second);
+    put(state, end.shares != nullptr && end.shares->known);
     for (const auto* list : {&end.sends, &end.receives}) {
       for (const auto& memory : *list) {
         put(state, memory->job->finished());
