@@ -75,11 +75,16 @@ class Hand {
   Hand& operator=(const Hand&) = delete;
 
   void write(const Bytes& bytes) {
+    if (!offer(bytes)) fail("the engine closed the rail");
+  }
+  // Write bytes and return true, or return false when the engine has closed the rail.
+  bool offer(const Bytes& bytes) {
     for (std::size_t done = 0; done < bytes.size();) {
       const ssize_t n = ::send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-      if (n <= 0) fail("the engine closed the rail");
+      if (n <= 0) return false;
       done += static_cast<std::size_t>(n);
     }
+    return true;
   }
   // Return the next frame other than PROBE, or nothing when the stream ended or `milliseconds`
   // passed.

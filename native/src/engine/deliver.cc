@@ -45,7 +45,8 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
   const std::uint64_t in_use = header.acknowledge;
   if (in_use != 0) link.acknowledged(header.acknowledge);
   mark_dirty(link);
-  if (link.condemned() || !link.within_window(header.sequence) || !link.admit(header.sequence)) {
+  if (link.condemned() || !link.rightly_numbered(header) || !link.within_window(header.sequence) ||
+      !link.admit(header.sequence)) {
     if (payload.owned != nullptr) give_buffer(payload.owned);
     return;
   }
@@ -87,6 +88,12 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
   while (const std::optional<wire::Header> bye = link.take_due_bye()) on_bye(link, *bye);
 }
 
+// Return whether a frame concerns a group of this rank that the peer is no member of.
+bool Engine::intrudes(const Link& link, const wire::Header& header) const {
+  const auto group = groups_.find(header.epoch);
+  return group != groups_.end() && group->second->rank_of(link) < 0;
+}
+
 // Return the group of an operation that this rank has posted and finished. Return null when the
 // operation was not posted, or when it failed.
 std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
@@ -106,6 +113,11 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
   const Key key = key_of(header);
   const bool eager = (header.flags & wire::kFlagEager) != 0 && !link.shared_memory();
   if (eager) link.eager_arrived(header.length);
+  if (intrudes(link, header)) {
+    if (eager) link.eager_consumed(header.length);
+    if (payload.owned != nullptr) give_buffer(payload.owned);
+    return false;
+  }
   std::shared_ptr<Job> job = find(key);
   if (!job && key.role != kRoleCollective) {
     for (std::size_t i = 0; i < any_source_.size(); ++i) {
@@ -231,6 +243,7 @@ void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payl
 }
 
 void Engine::on_grant(Link& link, const wire::Header& header) {
+  if (intrudes(link, header)) return;
   const bool request = (header.flags & wire::kFlagEager) != 0;
   const Key key = key_of(header);
   const std::shared_ptr<Job> job = find(key);
@@ -250,6 +263,7 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
   Lane& lane = job->lanes[static_cast<std::size_t>(peer)];
   if (request) {
     lane.heard = true;
+    if (std::exchange(lane.answered, true)) return;
     if (lane.promised == 0)
       lane.promised = lane.windowed ? header.offset + window_of(*job, peer) : ~std::uint64_t{0};
     link.grant(*job, peer);

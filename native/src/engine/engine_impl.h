@@ -210,6 +210,7 @@ class Engine final : public FrameSink {
 
   // deliver.cc
   std::shared_ptr<Group> finished_in(const Key& key) const;
+  bool intrudes(const Link& link, const wire::Header& header) const;
   bool on_data(Link& link, const wire::Header& header, const Payload& payload);
   void accept(Job& job, Link& link, const wire::Header& header, const Payload& payload);
   void on_grant(Link& link, const wire::Header& header);

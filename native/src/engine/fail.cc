@@ -141,6 +141,7 @@ void Engine::fail(Job& job, Failure failure, bool tell_peers) {
 }
 
 void Engine::on_abort(Link& link, const wire::Header& header, const Payload& payload) {
+  if (intrudes(link, header)) return;
   const Key key = key_of(header);
   Failure failure;
   failure.fault = header.offset > 0 && header.offset <= static_cast<std::uint64_t>(Fault::kInternal)
@@ -150,7 +151,7 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
   failure.peer = header.source;
   if (header.tag == ~std::uint64_t{0}) {  // the abort concerns the whole group
     const auto it = groups_.find(header.epoch);
-    if (it == groups_.end() || it->second->rank_of(link) < 0) return;
+    if (it == groups_.end()) return;
     const std::shared_ptr<Group> group = it->second;
     const int culprit = static_cast<int>(std::min<std::uint64_t>(header.total, 1u << 16)) - 1;
     const bool other = culprit >= 0 && culprit < group->size() && culprit != group->rank;

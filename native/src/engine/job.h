@@ -115,8 +115,9 @@ struct Lane {
   bool heard = false;          // at least one frame of the peer has arrived
   // The peer's data may have to wait here, so grants are limited by consumption.
   bool windowed = false;
-  bool asked = false;  // this rank has asked the peer for a grant, or will
-  bool asks = false;   // the request has been sent and not answered yet
+  bool asked = false;     // this rank has asked the peer for a grant, or will
+  bool asks = false;      // the request has been sent and not answered yet
+  bool answered = false;  // the peer has asked this rank for a grant; a peer asks once
   // Staging slots in use for this peer. Each peer has its own limit, so that no peer waits for
   // slots that another one uses.
   int slots = 0;

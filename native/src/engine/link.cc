@@ -234,6 +234,8 @@ void Link::put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* pa
   rail.wire->enqueue(header, payload, length);
   if (header.sequence != 0)
     retained_.push_back(Retained{header, payload, owned, length, std::move(job), &rail});
+  else
+    limit_answers(rail);
 }
 
 void Link::control(wire::Header header, const std::string& text) {

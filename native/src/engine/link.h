@@ -114,9 +114,13 @@ class Link {
   // Limits of the memory that a peer may make this rank use. The link to a peer that exceeds a
   // limit is cut. See docs/design.md, "Credits, and why nothing waits in a circle".
   bool within_window(std::uint32_t sequence);
+  // Check that a frame has a number, without which frames of a wire cannot be told from
+  // repetitions. Only acknowledgements and probes have none.
+  bool rightly_numbered(const wire::Header& header);
   void eager_arrived(std::uint64_t bytes);
   void eager_consumed(std::uint64_t bytes);
-  // Count one more frame of an operation that has not been posted here.
+  // Count one more frame of an operation that has not been posted here. Between ranks of one host
+  // the number has no limit.
   void hold();
   // Undo one hold(), because the frame was used or dropped.
   void let_go() { --held_; }
@@ -178,6 +182,8 @@ class Link {
   // peer keeps to, because frames of several rails may overtake each other.
   static constexpr std::uint64_t kMostHeld = 2 * (kEagerPool / kEagerFrame + kMostAsked);
   static constexpr std::uint32_t kMostAhead = 4 * kMostRetained;
+  // Limit of answers, which are frames without a number, that one rail queues.
+  static constexpr std::size_t kMostAnswers = 1u << 16;
 
   enum class Outcome { kSent, kNoRoom, kParked };
   struct Retained {
@@ -202,6 +208,8 @@ class Link {
   RailStatus status_of(const LinkRail& rail) const;
   void note_end(RailStatus ended);
   void note_made();
+  // Cut the link to a peer that makes this rank answer and does not read the answers.
+  void limit_answers(const LinkRail& rail);
   double typical_rate() const;
   LinkRail* any_rail();  // for frames that must not wait for room
   void resend(Retained& frame, LinkRail& rail);

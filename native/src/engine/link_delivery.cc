@@ -76,6 +76,24 @@ bool Link::within_window(std::uint32_t sequence) {
   return false;
 }
 
+bool Link::rightly_numbered(const wire::Header& header) {
+  const auto kind = static_cast<wire::FrameKind>(header.kind);
+  if (shared_ || header.sequence != 0 || kind == wire::FrameKind::kAck ||
+      kind == wire::FrameKind::kProbe)
+    return true;
+  condemn("it sent a frame of kind " + std::to_string(header.kind) + " without a number");
+  return false;
+}
+
+// The numbered frames in the queue are also retained, so the excess is a lower bound of the
+// answers.
+void Link::limit_answers(const LinkRail& rail) {
+  const std::size_t queued = rail.wire->queued_frames();
+  if (queued > retained_.size() + kMostAnswers)
+    condemn("it does not read its answers: " + std::to_string(queued - retained_.size()) +
+            " wait to be sent, and " + std::to_string(kMostAnswers) + " may");
+}
+
 void Link::eager_arrived(std::uint64_t bytes) {
   eager_arrived_ += bytes + kEagerFrame;
   const std::uint64_t kept = eager_arrived_ - eager_consumed_;
@@ -87,7 +105,7 @@ void Link::eager_arrived(std::uint64_t bytes) {
 }
 
 void Link::hold() {
-  if (++held_ > kMostHeld)
+  if (++held_ > kMostHeld && !shared_)
     condemn("it sent " + std::to_string(held_) + " frames of operations that are not posted: " +
             std::to_string(kMostHeld) + " may wait at a time");
 }

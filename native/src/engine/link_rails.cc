@@ -277,6 +277,7 @@ void Link::send_unnumbered(LinkRail& rail, wire::Header header) {
   header.acknowledge = expected_;
   header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
   rail.wire->enqueue(header, nullptr, 0);
+  limit_answers(rail);
   engine_.mark_dirty(*this);
 }
 

@@ -21,6 +21,7 @@ class StreamRail final : public WireRail {
   int fd() const override { return fd_; }
   bool room() const override { return queued_bytes_ < queue_bytes_ && !failure(); }
   std::size_t queued_bytes() const override { return queued_bytes_; }
+  std::size_t queued_frames() const override { return queue_.size(); }
   void enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length) override;
   void repoint(std::uint32_t sequence, const std::byte* to) override;
   void release(std::uint32_t sequence) override;

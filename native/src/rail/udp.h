@@ -30,6 +30,7 @@ class UdpRail final : public WireRail {
     return protocol_.sender().queued_bytes() < kQueueBytes && !failure();
   }
   std::size_t queued_bytes() const override { return protocol_.sender().waiting_bytes(); }
+  std::size_t queued_frames() const override { return protocol_.sender().waiting_frames(); }
   void enqueue(const wire::Header& header, const std::byte* payload,
                std::uint32_t length) override {
     protocol_.sender().enqueue(header, payload, length);

@@ -36,6 +36,7 @@ class UdpSender {
   void repoint(std::uint32_t sequence, const std::byte* to);
   void release(std::uint32_t sequence);
   std::uint64_t waiting_bytes() const { return waiting_bytes_; }  // never sent so far
+  std::size_t waiting_frames() const { return urgent_.size() + bulk_.size(); }
   std::uint64_t queued_bytes() const { return waiting_bytes_ + lost_bytes_; }
   // Return the unconfirmed bytes of frames, sent or not.
   std::uint64_t unconfirmed_bytes() const { return waiting_bytes_ + unconfirmed_bytes_; }

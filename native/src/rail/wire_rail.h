@@ -63,6 +63,8 @@ class WireRail {
   virtual bool room() const = 0;
   // Return the bytes that are queued in this rail and not yet given to the system.
   virtual std::size_t queued_bytes() const = 0;
+  // Return the number of frames that are queued in this rail and not yet begun.
+  virtual std::size_t queued_frames() const = 0;
   // Queue a frame. `payload` must stay valid until release() or repoint() of the frame's number,
   // or until the rail ends. Unnumbered frames (sequence 0) have no payload. Nothing is sent before
   // flush().

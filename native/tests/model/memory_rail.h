@@ -74,6 +74,7 @@ class MemoryRail final : public WireRail {
   int fd() const override { return -1; }
   bool room() const override { return !failure(); }
   std::size_t queued_bytes() const override { return 0; }
+  std::size_t queued_frames() const override { return 0; }
   void enqueue(const wire::Header& header, const std::byte* payload,
                std::uint32_t length) override {
     CHECK_EQUAL(header.length, length);
