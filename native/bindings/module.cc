@@ -235,8 +235,9 @@ NB_MODULE(_native, m) {
             return e.arena().contains(at(address), bytes);
           },
           "address"_a, "bytes"_a)
-      .def("new_ring", &Engine::new_ring, "Offset of a fresh receive ring in the arena.")
-      .def("free_ring", &Engine::free_ring, "offset"_a,
+      .def("new_ring", &Engine::new_ring, nb::call_guard<nb::gil_scoped_release>(),
+           "Offset of a fresh receive ring in the arena.")
+      .def("free_ring", &Engine::free_ring, "offset"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Free a ring that no rail has and no peer writes to; False when there is no ring.")
       .def(
           "add_link",

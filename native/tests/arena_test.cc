@@ -1,5 +1,6 @@
 #include "slackline/arena.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -140,6 +141,29 @@ TEST("a peer's arena that is shorter than it says, or may shrink, is not mapped"
   CHECK(::ftruncate(loose, kCapacity) == 0);
   CHECK_EQUAL(refused(loose, kCapacity), "a peer's arena must be a memfd that cannot shrink");
   ::close(loose);
+}
+
+TEST("a peer's arena of reserved huge pages, or one that no address space holds, is not mapped") {
+  const auto refused = [](unsigned flags, std::size_t capacity) -> std::string {
+    const int fd = ::memfd_create("peer", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    CHECK(fd >= 0);
+    CHECK(::ftruncate(fd, static_cast<off_t>(capacity)) == 0);
+    CHECK(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    std::string why;
+    try {
+      const PeerArena peer(fd, capacity);
+    } catch (const std::invalid_argument& error) {
+      why = error.what();
+    }
+    ::close(fd);
+    return why;
+  };
+  CHECK_EQUAL(refused(MFD_HUGETLB, kCapacity),
+              "a peer's arena must not be made of reserved huge pages");
+  CHECK_EQUAL(
+      refused(0, std::size_t{1} << 62),
+      "a peer's arena of 4611686018427387904 bytes cannot be mapped: Cannot allocate memory");
+  CHECK_EQUAL(refused(0, 0), "a peer's arena of 0 bytes cannot be mapped: Invalid argument");
 }
 
 TEST("a seeded life of allocations keeps every block's bytes and ends in one free block") {

@@ -186,20 +186,36 @@ TEST("an entry that cannot be is a frame error, and nothing beyond the ring is r
   CHECK(pair.right_rail->failure().fault == Fault::kFrame);
 }
 
-TEST("a ring outside the peer's arena is refused") {
-  End own;
-  End peer;
-  const auto [x, y] = socket_pair();
-  bool refused = false;
+// Return the reason why a rail with this doorbell and this offset of the peer's ring is refused.
+std::string refused(int doorbell, std::uint64_t ring, End& own, End& peer) {
   try {
     const ShmRail rail(own.arena, std::make_unique<PeerArena>(peer.arena.fd(), 4u << 20),
-                       ::dup(peer.bell), x, own.ring, (4u << 20) - 64);
-  } catch (const std::runtime_error& error) {
-    refused = std::string(error.what()) == "a peer's ring lies outside its arena";
-    ::close(x);
+                       ::dup(doorbell), ::dup(doorbell), own.ring, ring);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
   }
-  ::close(y);
-  CHECK(refused);
+  return "";
+}
+
+TEST("a ring outside the peer's arena, or not at a line, is refused") {
+  End own;
+  End peer;
+  const std::string outside = "a peer's ring lies outside its arena";
+  CHECK_EQUAL(refused(peer.bell, peer.ring, own, peer), "");
+  CHECK_EQUAL(refused(peer.bell, (4u << 20) - 64, own, peer), outside);
+  CHECK_EQUAL(refused(peer.bell, std::uint64_t{1} << 63, own, peer), outside);
+  CHECK_EQUAL(refused(peer.bell, peer.ring + 8, own, peer), "a peer's ring begins within a line");
+}
+
+TEST("a doorbell that is no eventfd, or to which a write may block, is refused") {
+  End own;
+  End peer;
+  const std::string wrong = "a peer's doorbell must be an eventfd that does not block";
+  const auto [x, y] = socket_pair();
+  const int blocking = ::eventfd(0, EFD_CLOEXEC);
+  CHECK_EQUAL(refused(x, peer.ring, own, peer), wrong);
+  CHECK_EQUAL(refused(blocking, peer.ring, own, peer), wrong);
+  for (const int fd : {x, y, blocking}) ::close(fd);
 }
 
 }  // namespace

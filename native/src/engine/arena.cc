@@ -1,8 +1,10 @@
 #include "slackline/arena.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -159,7 +161,18 @@ PeerArena::PeerArena(int fd, std::size_t capacity) : capacity_(capacity) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
     throw std::invalid_argument("a peer's arena must be a memfd that cannot shrink");
-  base_ = map(fd, capacity);
+  // The first access to a huge page that the machine does not have raises SIGBUS.
+  struct statfs system = {};
+  if (::fstatfs(fd, &system) != 0)
+    throw std::system_error(errno, std::generic_category(), "fstatfs of a peer's arena");
+  if (system.f_type == HUGETLBFS_MAGIC)
+    throw std::invalid_argument("a peer's arena must not be made of reserved huge pages");
+  try {
+    base_ = map(fd, capacity);
+  } catch (const std::system_error& error) {
+    throw std::invalid_argument("a peer's arena of " + std::to_string(capacity) +
+                                " bytes cannot be mapped: " + error.code().message());
+  }
 }
 
 PeerArena::~PeerArena() { ::munmap(base_, capacity_); }

@@ -68,21 +68,19 @@ bool Engine::drop_ring(std::uint64_t offset) {
 void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
                           int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring) {
   const Lock lock = lock_for_post();
-  std::unique_ptr<PeerArena> peer;
+  std::unique_ptr<ShmRail> rail;
   try {
-    peer = std::make_unique<PeerArena>(arena_fd, arena_bytes);
+    auto peer = std::make_unique<PeerArena>(arena_fd, arena_bytes);
+    rail = std::make_unique<ShmRail>(arena_, std::move(peer), doorbell_fd, control_fd, receive_ring,
+                                     send_ring);
   } catch (...) {
     for (const int fd : {arena_fd, doorbell_fd, control_fd}) ::close(fd);
     throw;
   }
   ::close(arena_fd);
-  if (links_.empty() || links_.at(static_cast<std::size_t>(link))->down) {
-    for (const int fd : {doorbell_fd, control_fd}) ::close(fd);
-    return;
-  }
-  links_.at(static_cast<std::size_t>(link))
-      ->set_shm(std::make_unique<ShmRail>(arena_, std::move(peer), doorbell_fd, control_fd,
-                                          receive_ring, send_ring));
+  // The engine is closed, or the link has ended: the rail closes its descriptors.
+  if (links_.empty() || links_.at(static_cast<std::size_t>(link))->down) return;
+  links_.at(static_cast<std::size_t>(link))->set_shm(std::move(rail));
   watch_fd(control_fd, kControlToken | static_cast<std::uint64_t>(link), false);
   wake();
 }

@@ -1,11 +1,15 @@
 #include "shm.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <new>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 
 #include "../engine/clock.h"
 
@@ -17,9 +21,25 @@ std::size_t entry_bytes(std::size_t payload) {
   return sizeof(wire::Header) + (payload + kLine - 1) / kLine * kLine;
 }
 
-Ring* ring_at(std::byte* memory) {
-  if (memory == nullptr) throw std::runtime_error("a peer's ring lies outside its arena");
-  return std::launder(reinterpret_cast<Ring*>(memory));
+Ring* ring_at(std::byte* memory) { return std::launder(reinterpret_cast<Ring*>(memory)); }
+
+// Return the ring at this offset of a peer's arena. The offset comes from the peer.
+Ring* ring_of(const PeerArena& peer, std::uint64_t offset) {
+  std::byte* memory = peer.at(offset, sizeof(Ring));
+  if (memory == nullptr) throw std::invalid_argument("a peer's ring lies outside its arena");
+  if (offset % kLine != 0) throw std::invalid_argument("a peer's ring begins within a line");
+  return ring_at(memory);
+}
+
+// Check that a write to a descriptor of a peer neither blocks nor raises a signal.
+void require_doorbell(int fd) {
+  constexpr std::string_view kEventfd = "anon_inode:[eventfd]";
+  std::array<char, 64> name{};
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t length = ::readlink(path.c_str(), name.data(), name.size());
+  if (length < 0 || std::string_view(name.data(), static_cast<std::size_t>(length)) != kEventfd ||
+      (::fcntl(fd, F_GETFL) & O_NONBLOCK) == 0)
+    throw std::invalid_argument("a peer's doorbell must be an eventfd that does not block");
 }
 
 }  // namespace
@@ -41,11 +61,12 @@ ShmRail::ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell
       doorbell_fd_(doorbell_fd),
       control_fd_(control_fd),
       receive_(ring_at(own.at(receive_ring))),
-      send_(ring_at(peer_->at(send_ring, sizeof(Ring)))),
+      send_(ring_of(*peer_, send_ring)),
       head_(receive_->head.load()),
       tail_(send_->tail.load()) {
+  require_doorbell(doorbell_fd);
   if (head_ % kLine != 0 || tail_ % kLine != 0)
-    throw std::runtime_error("a peer's ring begins within a line");
+    throw std::invalid_argument("a peer's ring has entries that begin within a line");
 }
 
 ShmRail::~ShmRail() {
