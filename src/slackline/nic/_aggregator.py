@@ -26,6 +26,7 @@ from slackline.nic._addresses import local_interfaces, show_address
 from slackline.nic._ask import Ask, Offer, Proof, meeting_of, read_record
 from slackline.nic._circuit_nic import Nodes
 from slackline.nic._device import Carrier
+from slackline.nic._guests import Guests
 from slackline.nic._handshake import Said, fresh_nonce
 from slackline.nic._keeper import Keeper
 from slackline.nic._line import Line, control_by, ready
@@ -118,6 +119,7 @@ class Aggregator:
         if options.congestion:
             control_by(self._socket, options.congestion)
         self._keeper = Keeper()
+        self._guests = Guests()
         self._services: set[Service] = set()
         self._lock = threading.Lock()
 
@@ -156,7 +158,8 @@ class Aggregator:
                 _log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(_BREATH_S)
                 continue
-            self._keeper.spawn(self._welcome(Line(caller), address[0]))
+            line = Line(caller)
+            self._guests.admit(self._keeper, line, self._welcome(line, address[0]))
 
     async def _welcome(self, line: Line, whence: str) -> None:
         """Serve one request within a time limit, and log its failure, if any."""

@@ -9,16 +9,14 @@ rendezvous earlier.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from slackline.errors import SlacklineError
 from slackline.nic._addresses import Interface, family_of, socket_address
+from slackline.nic._guests import Guests
 from slackline.nic._keeper import Keeper
 from slackline.nic._line import Line, ready
 from slackline.nic._messages import Hello, parse
@@ -29,7 +27,6 @@ _log = logging.getLogger("slackline.nic")
 
 _BACKLOG = 1024
 _PATIENCE_S = 5.0
-_MOST_STRANGERS = 256
 _BREATH_S = 0.1
 _TOLD_ALL, _TOLD_EACH = 10, 100
 
@@ -57,7 +54,7 @@ class Door:
         self._ports: dict[tuple[str, int], int] = {}
         """The port of each address that was ever listened on, by address and scope."""
         self._news = asyncio.Event()
-        self._guests: deque[asyncio.Task[None]] = deque()
+        self._guests = Guests()
         self._sockets: list[socket.socket] = []
         self.strangers = 0
         try:
@@ -141,19 +138,8 @@ class Door:
                 _log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(_BREATH_S)  # Usually no descriptors are left.
                 continue
-            if len(self._guests) >= _MOST_STRANGERS:
-                self._guests.popleft().cancel()
             line = Line(caller)
-            guest = keeper.spawn(self._welcome(line, greet))
-            self._guests.append(guest)
-            guest.add_done_callback(partial(self._gone, line))
-
-    def _gone(self, line: Line, guest: asyncio.Task[None]) -> None:
-        """Forget an ended admission task and close its connection if the task was cancelled."""
-        if guest.cancelled():
-            line.close()  # A task cancelled before its start closes nothing.
-        with contextlib.suppress(ValueError):  # A newer connection may have displaced it.
-            self._guests.remove(guest)
+            self._guests.admit(keeper, line, self._welcome(line, greet))
 
     async def _welcome(self, line: Line, greet: Greet) -> None:
         """Read a connection's HELLO and pass it to `greet` until it is expected or time is up."""

@@ -3,6 +3,9 @@
 import asyncio
 import socket
 
+import pytest
+
+from slackline.nic._addresses import Interface
 from slackline.nic._door import Door
 from slackline.nic._keeper import Keeper
 from slackline.nic._line import Line
@@ -30,3 +33,16 @@ def test_a_caller_who_comes_as_the_nic_closes_is_hung_up_on() -> None:
         caller.settimeout(5)
         asyncio.run(close_before_the_welcome(caller))
         assert caller.recv(1) == b""
+
+
+def test_a_listener_has_a_port_on_each_chosen_address_and_on_no_other() -> None:
+    chosen = Interface(name="lo", address="127.0.0.5", prefix=8)
+    door = Door("engine", [chosen])
+    try:
+        (listened,) = door.interfaces
+        socket.create_connection(("127.0.0.5", listened.port)).close()
+        for other in ("127.0.0.1", "127.0.0.6"):
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((other, listened.port))
+    finally:
+        door.close()
