@@ -43,12 +43,12 @@ class Job:
         for connection in self._connections:
             connection.close()
 
-    def start(self, function: str, size: int, **arguments: Any) -> None:
-        """Start `size` ranks; each runs `function(link, rank, size, **arguments)`."""
+    def start(self, function: str, size: int, *, script: Path = RANKS, **arguments: Any) -> None:
+        """Start `size` ranks; each runs `function(link, rank, size, **arguments)` of `script`."""
         port = self._server.getsockname()[1]
         for rank in range(size):
             what = json.dumps(arguments)
-            command = [sys.executable, str(RANKS), function, str(rank), str(size), str(port), what]
+            command = [sys.executable, str(script), function, str(rank), str(size), str(port), what]
             self.processes.append(subprocess.Popen(command))
 
     def told(self, rank: int, what: str) -> Any:
