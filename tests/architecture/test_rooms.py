@@ -1,10 +1,12 @@
 """Tests of the borders between packages: private modules stay private."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
+NAME = re.compile(r"slackline(\.\w+)+")
 ASSEMBLES = "slackline.cli"
 """The package that may import private modules of others, because it puts them together."""
 
@@ -17,12 +19,14 @@ def modules(source: Path = SOURCE) -> Iterator[tuple[str, Path]]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield the full names that a module imports."""
+    """Yield the full names that a module imports, and those that it runs: ("-m", "slackline.x")."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and NAME.fullmatch(str(node.value)):
+            yield str(node.value)
 
 
 def owner(name: str) -> str | None:
@@ -55,3 +59,15 @@ def test_an_import_of_a_private_module_from_outside_is_found(tmp_path: Path) -> 
     for name in ("ring/_queued", "ring/queue/_queues", "node/_node"):
         (tmp_path / "slackline" / f"{name}.py").write_text(user)
     assert intrusions(tmp_path) == [("slackline.node._node", "slackline.ring._nic.RingNic")]
+
+
+def test_a_private_module_that_another_package_runs_is_found(tmp_path: Path) -> None:
+    for name in ("plan", "pipeline"):
+        (tmp_path / "slackline" / name).mkdir(parents=True)
+        (tmp_path / "slackline" / name / "__init__.py").touch()
+    user = (
+        'COMMAND = ("python", "-m", "slackline.plan._search", "slackline.plan", "slackline._x y")'
+    )
+    for name in ("plan/_table", "pipeline/_search"):
+        (tmp_path / "slackline" / f"{name}.py").write_text(user)
+    assert intrusions(tmp_path) == [("slackline.pipeline._search", "slackline.plan._search")]

@@ -12,10 +12,10 @@
     _failures   recovery of slackline's errors from errors of torch
     _torch      the adapter to torch's untyped interfaces
 
-`register()` registers the backend's name; torch calls it through the package's entry point.
+`slackline.register()` registers the backend's name; torch calls it through the package's entry
+point.
 """
 
-from slackline._registration import register
 from slackline.backend._context import Context, create
 from slackline.backend._failures import failure_of
 from slackline.backend._group import SlacklineGroup
@@ -35,7 +35,6 @@ __all__ = [
     "empty",
     "failure_of",
     "group_of",
-    "register",
     "replace_default_group",
     "slackline_group",
     "zeros",
