@@ -11,22 +11,19 @@ _collective.py  one collective on an idle fabric
 _alike.py       a collective on one host that stands for all; _rotation.py has the plans
 _flows.py       an all_reduce round a ring of hosts by flows in place of frames
 _training.py    training steps of data-parallel ranks
-_experiment.py  experiments as TOML files; _experiment_cases.py has their kinds, _case.py a case
-_experiment_links.py     one pipeline on links with given delays; _experiment_node.py a node
 _aggregation.py a model of an aggregation node whose workers send at their own pace
 _network.py     channels of a pipeline: latency, rate, a queue in order, changes over time
 _pipeline.py    pipeline plans run in their fixed order or as inputs become ready
 _hybrid.py      replicas of a pipeline on the same fabric
+experiment/     experiments as TOML files
 """
 
 from slackline.sim._aggregation import Aggregation, AggregationRun, Senders, simulate_aggregation
 from slackline.sim._alike import simulate_alike
 from slackline.sim._bound import Bound, lower_bound
-from slackline.sim._case import Case, Figures
 from slackline.sim._collective import CollectiveRun, simulate_collective
 from slackline.sim._events import EventQueue
 from slackline.sim._execution import Arithmetic, SentFrame, Symbols
-from slackline.sim._experiment import Experiment, read_experiment
 from slackline.sim._fabric import Fabric, Framing, Host
 from slackline.sim._flows import FlowRun, simulate_flows
 from slackline.sim._hybrid import HybridRun, simulate_hybrid
@@ -34,6 +31,7 @@ from slackline.sim._network import Channel, Network
 from slackline.sim._operation import Operation
 from slackline.sim._pipeline import Run, Span, simulate
 from slackline.sim._training import Layer, Policy, TrainingRun, form_groups, simulate_training
+from slackline.sim.experiment import Case, Experiment, Figures, read_experiment
 
 __all__ = [
     "Aggregation",

@@ -22,7 +22,7 @@ from typing import Any, cast, get_args
 from slackline._toml import Table, duration_ps, integer, listed, one_of, rate, size, text
 from slackline.errors import UsageError
 from slackline.sim._aggregation import Aggregation, Pattern, Senders, simulate_aggregation
-from slackline.sim._case import Case, Figures
+from slackline.sim.experiment._case import Case, Figures
 
 __all__ = ["node_cases"]
 

@@ -13,15 +13,15 @@ from slackline.plan import pipeline
 from slackline.plan.collective import Collective, CollectivePlan, generate, hierarchical
 from slackline.sim._alike import check_alike, simulate_alike
 from slackline.sim._bound import lower_bound
-from slackline.sim._case import Case, Figures, each_value
 from slackline.sim._collective import simulate_collective
-from slackline.sim._experiment_links import iteration_cases, job_cases
-from slackline.sim._experiment_node import node_cases
 from slackline.sim._fabric import Fabric
 from slackline.sim._flows import FlowRun, check_flows, simulate_flows
 from slackline.sim._hybrid import simulate_hybrid
 from slackline.sim._operation import Operation
 from slackline.sim._training import Layer, Policy, simulate_training
+from slackline.sim.experiment._case import Case, Figures, each_value
+from slackline.sim.experiment._links import iteration_cases, job_cases
+from slackline.sim.experiment._node import node_cases
 
 __all__ = ["ALONE", "KINDS"]
 

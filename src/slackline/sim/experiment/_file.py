@@ -18,9 +18,9 @@ from typing import Any
 from slackline._toml import Table, duration_ps, integer, listed, one_of, rate, size
 from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
-from slackline.sim._case import Case
-from slackline.sim._experiment_cases import ALONE, KINDS
 from slackline.sim._fabric import Fabric, Framing, Host
+from slackline.sim.experiment._case import Case
+from slackline.sim.experiment._kinds import ALONE, KINDS
 
 __all__ = ["Experiment", "read_experiment"]
 

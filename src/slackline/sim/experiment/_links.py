@@ -24,9 +24,9 @@ from typing import Any, cast, get_args
 from slackline._toml import Table, boolean, duration_ps, integer, listed, one_of, text
 from slackline.errors import UsageError
 from slackline.plan import pipeline
-from slackline.sim._case import Case, Figures, each_value
 from slackline.sim._network import Network
 from slackline.sim._pipeline import Run, simulate
+from slackline.sim.experiment._case import Case, Figures, each_value
 
 __all__ = ["iteration_cases", "job_cases"]
 
