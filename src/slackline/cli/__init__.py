@@ -4,7 +4,7 @@
     run.py        `slackline run`: run a script on several ranks and print what communication cost
     lab.py        `slackline lab`: a virtual network on this machine
     plan.py       `slackline plan`: print and check plans
-    _pipeline*.py `slackline plan pipeline`: its options and its reports; _gantt.py draws the chart
+    _plan_pipeline/   `slackline plan pipeline`
     doctor.py     `slackline doctor`: check that a machine or a cluster is fit for a run
     aggregate.py  `slackline aggregate`: an aggregation node in software
     simulate.py   `slackline simulate`: simulate the experiment that a file describes
@@ -16,6 +16,7 @@
     _orphans.py   cleanup of the processes that a killed torchrun leaves behind
     _screen.py    a job's output on a terminal or as plain lines
     _report.py    telemetry as a progress line and as a table with a row for each rank
+    _pipeline_steps.py   telemetry of a pipeline: a progress line, and a table at the end
     _stage.py     the hosts that a job runs on, and the injection of faults there
     _doctor/      the checks that `slackline doctor` makes
 

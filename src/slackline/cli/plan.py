@@ -1,7 +1,7 @@
 """The command `slackline plan`: plans as text, checked, with their cost in steps, bytes or time.
 
 A collective's bytes and messages are those of the busiest rank. The sub-command for pipelines is in
-`_pipeline.py`.
+`_plan_pipeline`.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from slackline.cli._pipeline import pipeline
+from slackline.cli._plan_pipeline import pipeline
 from slackline.errors import UsageError
 from slackline.plan.collective import (
     Collective,

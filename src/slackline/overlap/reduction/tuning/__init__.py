@@ -7,6 +7,4 @@ _drift      detection of a lasting change of the step time, which starts a new t
 
 from slackline.overlap.reduction.tuning._tuning import Tuning
 
-__all__ = [
-    "Tuning",
-]
+__all__ = ["Tuning"]

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from slackline.cli._pipeline_input import Input, scenario_of
-from slackline.cli._pipeline_report import compared, memory_curve, report, table, text
+from slackline.cli._plan_pipeline._input import Input, scenario_of
+from slackline.cli._plan_pipeline._report import compared, memory_curve, report, table, text
 from slackline.errors import UsageError
 from slackline.plan.pipeline import (
     Options,
@@ -142,7 +142,7 @@ def pipeline(
     if write_csv is not None:
         write_csv.write_text(to_torch_csv(plan))
     if plot is not None:
-        from slackline.cli._gantt import draw
+        from slackline.cli._plan_pipeline._gantt import draw
 
         draw(plan, given, plot)
     print(json.dumps(report(plan, given)) if as_json else text(plan, given))
