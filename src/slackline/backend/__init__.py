@@ -2,15 +2,15 @@
 
     torch call ─ _group ─ operations/ ─ nic.Group
 
-    _identity   names, devices and abilities that torch asks a group for
-    _context    one engine for all groups of the process
-    _life       a fresh key prefix in the store, where restarted ranks find no old values
-    _served     groups under the name of another backend, beside other devices' backends
-    _memory     tensors in registered memory; the nic's group under a torch group
-    _membership the members of a group through losses of ranks; slackline.elastic decides on them
+    _identity       names, devices and abilities that torch asks a group for
+    _context        one engine for all groups of the process
+    _store_prefix   a fresh key prefix in the store, where restarted ranks find no old values
+    _served         groups under the name of another backend, beside other devices' backends
+    _memory         tensors in registered memory; the nic's group under a torch group
+    _membership     the members of a group after losses of ranks; slackline.elastic decides on them
     _replacement    replacement of the default group by one of those members
-    _failures   recovery of slackline's errors from errors of torch
-    _torch      the adapter to torch's untyped interfaces
+    _failures       recovery of slackline's errors from errors of torch
+    _torch          the adapter to torch's untyped interfaces
 
 `slackline.register()` registers the backend's name; torch calls it through the package's entry
 point.
@@ -19,15 +19,15 @@ point.
 from slackline.backend._context import Context, create
 from slackline.backend._failures import failure_of
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._membership import Membership, Shared
+from slackline.backend._membership import KeyValueStore, Membership
 from slackline.backend._memory import counters, empty, group_of, slackline_group, zeros
 from slackline.backend._replacement import replace_default_group
 from slackline.backend._served import create_served
 
 __all__ = [
     "Context",
+    "KeyValueStore",
     "Membership",
-    "Shared",
     "SlacklineGroup",
     "counters",
     "create",

@@ -13,8 +13,8 @@ from functools import partial
 from weakref import WeakSet
 
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._life import begin_life
 from slackline.backend._membership import first_membership
+from slackline.backend._store_prefix import agree_on_prefix
 from slackline.backend._torch import BackendOptions, PrefixStore, Store
 from slackline.env import Environment
 from slackline.errors import UsageError
@@ -67,7 +67,7 @@ class Context:
                 self._groups.add(group)
         if group is not None:
             return self._make(make, group, opts.store)
-        life = begin_life(opts.store, opts.group_rank, opts.group_size, opts.timeout)
+        life = agree_on_prefix(opts.store, opts.group_rank, opts.group_size, opts.timeout)
         store = PrefixStore(life, opts.store)
         group = self._open(store, opts, options)
         made = self._make(make, group, opts.store)

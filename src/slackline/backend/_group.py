@@ -5,16 +5,16 @@ from datetime import timedelta
 
 from slackline.backend._identity import NAME
 from slackline.backend._membership import Membership
-from slackline.backend._torch import Store, left_alone_by_compile
-from slackline.backend.operations import DeviceOf, Moves, PointToPoint, Reductions
+from slackline.backend._torch import Store, excluded_from_compile
+from slackline.backend.operations import DataMovement, DeviceOf, PointToPoint, Reductions
 from slackline.nic import Group
 from slackline.staging import device_of
 
 __all__ = ["SlacklineGroup"]
 
 
-@left_alone_by_compile
-class SlacklineGroup(Reductions, Moves, PointToPoint):
+@excluded_from_compile
+class SlacklineGroup(Reductions, DataMovement, PointToPoint):
     """A torch ProcessGroup whose operations run on a NIC engine's Group.
 
     `on_end` is called once, when the group has ended. Further operations raise ClosedError.
@@ -63,7 +63,7 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
             if self._staging is not None:
                 self._staging.end()
         finally:
-            self._unheard.clear()
+            self._dropped.clear()
             self._on_end()
 
     def abort(self) -> None:
@@ -77,5 +77,5 @@ class SlacklineGroup(Reductions, Moves, PointToPoint):
                 self._staging.close()
             self._nic.close(timedelta())  # zero: do not wait for posted operations
         finally:
-            self._unheard.clear()
+            self._dropped.clear()
             self._on_end()

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from slackline.backend._torch import Store, TorchGroup, backend_options, left_alone_by_compile
+from slackline.backend._torch import Store, TorchGroup, backend_options, excluded_from_compile
 from slackline.errors import UsageError
 
 __all__ = ["NAME", "Identity"]
@@ -13,7 +13,7 @@ __all__ = ["NAME", "Identity"]
 NAME = "slackline"
 
 
-@left_alone_by_compile
+@excluded_from_compile
 class Identity(TorchGroup):
     """A ProcessGroup that is its own backend and stores its name and description.
 

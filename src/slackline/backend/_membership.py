@@ -6,10 +6,10 @@ from typing import Protocol
 
 from slackline.nic import Group
 
-__all__ = ["Membership", "Shared", "first_membership"]
+__all__ = ["KeyValueStore", "Membership", "first_membership"]
 
 
-class Shared(Protocol):
+class KeyValueStore(Protocol):
     """A shared key-value store with compare-and-set, as torch's stores are."""
 
     def set(self, key: str, value: str, /) -> None: ...
@@ -22,7 +22,7 @@ class Shared(Protocol):
 class Membership:
     """The members of one generation of a group, as the survivors of lost ranks have agreed."""
 
-    store: Shared
+    store: KeyValueStore
     generation: int
     me: int
     members: tuple[int, ...]
@@ -31,7 +31,7 @@ class Membership:
     """A function that returns the ranks of the first group that this rank has lost."""
 
     @property
-    def place(self) -> str:
+    def key_prefix(self) -> str:
         """The prefix, in the store, of the keys of this generation of the group."""
         return f"slackline/generation/{self.generation}"
 
@@ -40,7 +40,7 @@ class Membership:
         return replace(self, generation=self.generation + 1)
 
 
-def first_membership(group: Group, store: Shared) -> Membership:
+def first_membership(group: Group, store: KeyValueStore) -> Membership:
     """Return the membership of a new group, whose members are all its ranks."""
     return Membership(
         store=store,

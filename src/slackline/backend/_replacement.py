@@ -26,7 +26,7 @@ def replace_default_group(before: SlacklineGroup, membership: Membership, opened
         dist.destroy_process_group()
         dist.init_process_group(
             backend,
-            store=PrefixStore(f"{membership.place}/torch", store),
+            store=PrefixStore(f"{membership.key_prefix}/torch", store),
             rank=opened.rank,
             world_size=opened.size,
             timeout=before.default_timeout,

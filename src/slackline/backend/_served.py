@@ -10,7 +10,7 @@ from torch import distributed as dist
 
 from slackline.backend._context import create
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._torch import BackendOptions, Store, left_alone_by_compile
+from slackline.backend._torch import BackendOptions, Store, excluded_from_compile
 from slackline.nic import Group
 
 __all__ = ["MixedGroup", "ServedGroup", "create_served"]
@@ -25,7 +25,7 @@ _OPERATIONS = (
 )
 
 
-@left_alone_by_compile
+@excluded_from_compile
 class ServedGroup(SlacklineGroup):
     """A slackline group in place of one that the program has requested from gloo.
 
@@ -133,7 +133,7 @@ def _routed(name: str) -> Callable[..., Any]:
 
 for _name in _OPERATIONS:
     setattr(MixedGroup, _name, _routed(_name))
-left_alone_by_compile(MixedGroup)
+excluded_from_compile(MixedGroup)
 
 
 def create_served(

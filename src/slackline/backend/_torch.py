@@ -18,7 +18,7 @@ __all__ = [
     "TorchGroup",
     "backend_options",
     "fast_record",
-    "left_alone_by_compile",
+    "excluded_from_compile",
     "reduction_number",
 ]
 
@@ -67,7 +67,7 @@ def fast_record(
     return found
 
 
-def left_alone_by_compile(kind: type[_Kind]) -> type[_Kind]:
+def excluded_from_compile(kind: type[_Kind]) -> type[_Kind]:
     """Exclude a class's methods and all their calls from torch.compile; return the class.
 
     torch's C++ may call the methods while dynamo looks for frames to compile, for example in

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from slackline.backend import Membership, Shared
+from slackline.backend import KeyValueStore, Membership
 from slackline.errors import LinkError, PeerError, SlacklineError, TimeoutError
 
-__all__ = ["MeetingPlace", "agree"]
+__all__ = ["RendezvousStore", "agree"]
 
 _POLL_S = 0.005
 _PATIENCE_NS = 2_000_000_000
@@ -43,26 +43,26 @@ def agree(
     LinkError if the store does not answer.
     """
     after = before.next()
-    store, place = before.store, after.place
+    store, prefix = before.store, after.key_prefix
     call_ns: int | None = time.monotonic_ns() + _PATIENCE_NS
     with _answering(before.me):
-        store.set(f"{place}/begun", "")
-        store.set(f"{place}/here/{before.me}", "")
+        store.set(f"{prefix}/begun", "")
+        store.set(f"{prefix}/here/{before.me}", "")
         here: set[int] = set()
-        while not store.check([f"{place}/decision"]):
+        while not store.check([f"{prefix}/decision"]):
             lost = before.lost()
-            here |= {r for r in before.members if store.check([f"{place}/here/{r}"])}
+            here |= {r for r in before.members if store.check([f"{prefix}/here/{r}"])}
             late = [r for r in before.members if r not in here and r not in lost]
             if not late:
-                _write(store, place, {"members": sorted(here - lost), "least": least})
+                _write(store, prefix, {"members": sorted(here - lost), "least": least})
             elif time.monotonic_ns() >= deadline_ns:
-                _write(store, place, {"late": late})
+                _write(store, prefix, {"late": late})
             else:
                 if call_ns is not None and time.monotonic_ns() >= call_ns:
                     call_ns = None
                     call()
                 time.sleep(_POLL_S)
-        decision = json.loads(store.get(f"{place}/decision"))
+        decision = json.loads(store.get(f"{prefix}/decision"))
     if late := decision.get("late"):
         names = ", ".join(map(str, late))
         text = f"shrink Timed out: ranks that are not lost and did not come: {names}"
@@ -78,7 +78,7 @@ def agree(
     return after, None
 
 
-class MeetingPlace:
+class RendezvousStore:
     """A key-value store for the members of one generation, who open a group through it.
 
     A wait for a key ends with PeerError if a member is lost.
@@ -90,11 +90,11 @@ class MeetingPlace:
 
     def set(self, key: str, value: str, /) -> None:
         with _answering(self._membership.me):
-            self._membership.store.set(f"{self._membership.place}/{key}", value)
+            self._membership.store.set(f"{self._membership.key_prefix}/{key}", value)
 
     def get(self, key: str, /) -> bytes:
         membership = self._membership
-        name = f"{membership.place}/{key}"
+        name = f"{membership.key_prefix}/{key}"
         with _answering(membership.me):
             while not membership.store.check([name]):
                 self.check()
@@ -113,12 +113,12 @@ class MeetingPlace:
         gone = sorted(membership.lost() & set(membership.members))
         if gone:
             raise PeerError(f"rank {gone[0]} was lost too", rank=membership.me, peer=gone[0])
-        if membership.store.check([f"{membership.next().place}/begun"]):
+        if membership.store.check([f"{membership.next().key_prefix}/begun"]):
             raise PeerError("another rank was lost meanwhile", rank=membership.me)
 
 
-def _write(store: Shared, place: str, decision: dict[str, int | Sequence[int]]) -> None:
-    store.compare_set(f"{place}/decision", "", json.dumps(decision))
+def _write(store: KeyValueStore, prefix: str, decision: dict[str, int | Sequence[int]]) -> None:
+    store.compare_set(f"{prefix}/decision", "", json.dumps(decision))
 
 
 @contextmanager

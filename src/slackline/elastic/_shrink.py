@@ -12,7 +12,7 @@ from slackline.backend import (
     replace_default_group,
     slackline_group,
 )
-from slackline.elastic._agreement import MeetingPlace, agree
+from slackline.elastic._agreement import RendezvousStore, agree
 from slackline.errors import LinkError, PeerError, UsageError
 from slackline.nic import Group
 
@@ -85,13 +85,13 @@ def _meet_again(
         group.membership = membership  # A later call continues from this generation.
         if error is not None:
             raise error
-        place = MeetingPlace(membership, deadline_ns)
+        rendezvous = RendezvousStore(membership, deadline_ns)
         left_us = max(1, (deadline_ns - time.monotonic_ns()) // 1000)
         try:
-            place.check()
+            rendezvous.check()
             # After this meeting, no rank's engine accesses memory of the old groups any more.
             return membership, create.reopen(
-                place,
+                rendezvous,
                 membership.members.index(membership.me),
                 len(membership.members),
                 timeout=group.default_timeout,

@@ -10,7 +10,7 @@ import pytest
 from torch import distributed as dist
 
 from slackline.backend import Membership
-from slackline.elastic._agreement import MeetingPlace, agree
+from slackline.elastic._agreement import RendezvousStore, agree
 from slackline.errors import LinkError, PeerError, SlacklineError, TimeoutError
 
 LONG_NS = 20_000_000_000
@@ -128,11 +128,11 @@ def test_too_few_are_an_error_on_all() -> None:
 def test_whoever_waits_for_the_others_to_open_learns_of_a_loss() -> None:
     lost: set[int] = set()
     membership = seen_by(0, lambda: lost, 3, dist.HashStore())
-    place = MeetingPlace(membership, soon())
+    rendezvous = RendezvousStore(membership, soon())
     waiting = threading.Timer(0.05, lost.add, (2,))
     waiting.start()
     with pytest.raises(PeerError, match=r"^rank 2 was lost too$") as caught:
-        place.get("slackline/rank/2")
+        rendezvous.get("slackline/rank/2")
     assert caught.value.peer == 2
     waiting.join()
 
@@ -142,13 +142,13 @@ def test_whoever_waits_for_the_others_to_open_follows_those_who_have_gone_on() -
     membership = seen_by(0, (), 3, store)
     store.set("slackline/generation/1/begun", "")
     with pytest.raises(PeerError, match=r"^another rank was lost meanwhile$"):
-        MeetingPlace(membership, soon()).get("key")
+        RendezvousStore(membership, soon()).get("key")
 
 
 def test_whoever_waits_for_the_others_to_open_waits_no_longer_than_agreed() -> None:
-    place = MeetingPlace(seen_by(1, (), 3, dist.HashStore()), soon(20_000_000))
+    rendezvous = RendezvousStore(seen_by(1, (), 3, dist.HashStore()), soon(20_000_000))
     with pytest.raises(TimeoutError, match=r"the ranks \(0, 1, 2\) did not all open their group$"):
-        place.get("key")
+        rendezvous.get("key")
 
 
 def test_a_store_that_is_gone_is_a_link_error() -> None:

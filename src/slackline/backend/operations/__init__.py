@@ -1,22 +1,22 @@
 """The operations that torch calls on a process group, by family, and their results.
 
-Reductions, Moves, PointToPoint ─ _posting ─ nic.Group
-          │            │             │
-        _codes     _arguments      _work (results)
-                                     └ _staging: slackline.staging (copies)
+_reductions, _data_movement, _point_to_point ─ _posting ─ nic.Group
+          │            │                          │
+        _codes     _arguments                   _work (results)
+                                                  └ _staging: slackline.staging (copies)
 
 _sparse     sums of sparse tensors
 _profile    events of operations in torch's profiles
 """
 
-from slackline.backend.operations._moves import Moves
+from slackline.backend.operations._data_movement import DataMovement
 from slackline.backend.operations._point_to_point import PointToPoint
 from slackline.backend.operations._posting import DeviceOf
 from slackline.backend.operations._reductions import Reductions
 
 __all__ = [
     "DeviceOf",
-    "Moves",
+    "DataMovement",
     "PointToPoint",
     "Reductions",
 ]

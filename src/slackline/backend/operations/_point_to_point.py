@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import distributed as dist
 
-from slackline.backend._torch import left_alone_by_compile
+from slackline.backend._torch import excluded_from_compile
 from slackline.backend.operations._arguments import only_tensor
 from slackline.backend.operations._codes import moved_as
 from slackline.backend.operations._posting import Poster
@@ -23,7 +23,7 @@ _USER_TAGS = (1 << 24) - 1
 """The tags of user programs; the highest tag of a group is the monitored barrier's."""
 
 
-@left_alone_by_compile
+@excluded_from_compile
 class PointToPoint(Poster):
     """The point-to-point operations of a process group, under the names by which torch calls them.
 

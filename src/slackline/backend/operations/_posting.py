@@ -9,10 +9,15 @@ import torch
 from torch import distributed as dist
 
 from slackline.backend._identity import Identity
-from slackline.backend._torch import Store, left_alone_by_compile
+from slackline.backend._torch import Store, excluded_from_compile
 from slackline.backend.operations._profile import Facts, profiling, recorded
 from slackline.backend.operations._staging import GroupStaging, Order
-from slackline.backend.operations._work import CoalescedWork, DoneWork, StagedWork, TransferWork
+from slackline.backend.operations._work import (
+    CoalescedWork,
+    CompletedWork,
+    StagedWork,
+    TransferWork,
+)
 from slackline.nic import Group, Transfer
 from slackline.staging import (
     AllOf,
@@ -24,13 +29,13 @@ from slackline.staging import (
     StagedTransfer,
 )
 
-_UNHEARD = 64
+_DROPPED = 64
 """The dropped Works that stay alive for torch's C++ code, which may still wait for one of them.
 DistributedDataParallel needs its latest Work until its backward."""
 
 DeviceOf = Callable[[torch.device], Device | None]
 
-__all__ = ["DeviceOf", "Poster", "Posting", "together"]
+__all__ = ["DeviceOf", "Poster", "Posting", "coalesced"]
 
 
 class Posting(Protocol):
@@ -39,7 +44,7 @@ class Posting(Protocol):
     def __call__(self, *, timeout: timedelta | None, blocking: bool) -> Transfer: ...
 
 
-@left_alone_by_compile
+@excluded_from_compile
 class Poster(Identity):
     """The base class of a group's operations, which posts them and makes their Works.
 
@@ -54,13 +59,13 @@ class Poster(Identity):
         self._ranks = nic.size
         self._me = nic.rank
         self._barrier_tag = nic.tag_allocator.reserve_messages(1)
-        self._done = DoneWork()
+        self._done = CompletedWork()
         self._device_of = device_of
         self._staging: GroupStaging | None = None
         if device_of(torch.device("cpu")) is not None:
             self._staging = GroupStaging()
         self._coalesced: list[dist.Work] | None = None
-        self._unheard: deque[TransferWork] = deque(maxlen=_UNHEARD)
+        self._dropped: deque[TransferWork] = deque(maxlen=_DROPPED)
         self._collectives = 0
         """The number of collectives so far; on every rank it identifies the same collective."""
 
@@ -188,7 +193,7 @@ class Poster(Identity):
         return self._remember(StagedWork(transfer, results))
 
     def _remember(self, work: TransferWork) -> dist.Work:
-        work.unheard = self._unheard
+        work.dropped = self._dropped
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
@@ -209,7 +214,7 @@ class Poster(Identity):
         return found[0] if len(found) == 1 else CoalescedWork(found)
 
 
-def together(postings: Sequence[Posting]) -> Posting:
+def coalesced(postings: Sequence[Posting]) -> Posting:
     """Return a function that posts several operations at once, as one Transfer."""
 
     def post(*, timeout: timedelta | None, blocking: bool) -> Transfer:

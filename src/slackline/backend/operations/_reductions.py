@@ -9,12 +9,12 @@ import torch
 from torch import distributed as dist
 from torch.autograd import profiler  # `allreduce` reads its flag directly, which is fast
 
-from slackline.backend._torch import AllreduceOptions, left_alone_by_compile, reduction_number
+from slackline.backend._torch import AllreduceOptions, excluded_from_compile, reduction_number
 from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
 from slackline.backend.operations._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
-from slackline.backend.operations._posting import Poster, Posting, together
+from slackline.backend.operations._posting import Poster, Posting, coalesced
 from slackline.backend.operations._sparse import add_sparse
-from slackline.backend.operations._work import EndedWork, TransferWork
+from slackline.backend.operations._work import CompletedWork, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Transfer
 from slackline.staging import PIECE_BYTES, Buffers, Device, HostBuffers
@@ -28,7 +28,7 @@ _REDUCTIONS = {
 }  # plain dicts, which are faster than read-only mappings
 
 
-@left_alone_by_compile
+@excluded_from_compile
 class Reductions(Poster):
     """The reducing collectives of a process group, under the names by which torch calls them.
 
@@ -106,7 +106,7 @@ class Reductions(Poster):
             self._run("all_gather", posting, buffers, outputs, None, limit).wait()
 
         add_sparse(tensor, self._me, self._ranks, gather)
-        return EndedWork([tensor])
+        return CompletedWork([tensor])
 
     def _all_reduce_in_pieces(
         self,
@@ -140,7 +140,7 @@ class Reductions(Poster):
     ) -> dist.Work:
         op, options = _reduction(opts)
         buffers = self._buffers_for(first_of(tensors))
-        posting = together([self._all_reduce_posting(buffers, tensor, op) for tensor in tensors])
+        posting = coalesced([self._all_reduce_posting(buffers, tensor, op) for tensor in tensors])
         return self._run("all_reduce", posting, buffers, list(tensors), options, timeout)
 
     def reduce(
@@ -213,7 +213,7 @@ class Reductions(Poster):
     ) -> dist.Work:
         op, options = _reduction(opts)
         buffers = self._buffers_for(first_of(outputs))
-        posting = together(
+        posting = coalesced(
             [
                 self._reduce_scatter_posting(buffers, target, source, op)
                 for target, source in zip(outputs, inputs, strict=True)

@@ -12,28 +12,28 @@ import torch
 from torch import distributed as dist
 from torch.futures import Future
 
-from slackline.backend._torch import left_alone_by_compile
+from slackline.backend._torch import excluded_from_compile
 from slackline.nic import Transfer
 from slackline.staging import AllOf, StagedTransfer
 
-__all__ = ["CoalescedWork", "DoneWork", "EndedWork", "StagedWork", "TransferWork"]
+__all__ = ["CoalescedWork", "CompletedWork", "StagedWork", "TransferWork"]
 
 _NO_TIMEOUT = timedelta()
 _NOTE_ELEMENTS = 16
 _IN_CALLBACK = ContextVar("in a future's callback", default=False)
 
 
-@left_alone_by_compile
+@excluded_from_compile
 class TransferWork(dist.Work):
     """The Work of a posted transfer, which keeps the operation's tensors alive until its end.
 
     torch's DistributedDataParallel announces by a small all_reduce that a rank has more inputs,
     passes its Work to C++, and drops it in Python. C++ does not keep the Python object alive, and
     waits for ever on a Work whose Python object is gone. So a Work of few elements that is dropped
-    in Python before any wait is kept in `unheard`.
+    in Python before any wait is kept in `dropped`.
     """
 
-    unheard: deque["TransferWork"] | None = None
+    dropped: deque["TransferWork"] | None = None
     """The group's list of Works that Python dropped before any wait; None without a group."""
 
     def __init__(
@@ -44,14 +44,14 @@ class TransferWork(dist.Work):
         self._results = results
         self._kept = kept
         self._future: Future[Any] | None = None
-        self._heard = False
+        self._awaited = False
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Block until the operation is done; `timeout` zero means the operation's own timeout.
 
         Raises the operation's error, of a type of `slackline.errors`.
         """
-        self._heard = True
+        self._awaited = True
         self._transfer.wait(timeout or None)
         return True
 
@@ -94,7 +94,7 @@ class TransferWork(dist.Work):
         A Future passes an error through C++ as text, so it fails with a RuntimeError that names the
         error's type and message; `wait` raises the error itself.
         """
-        self._heard = True
+        self._awaited = True
         if self._future is None:
             if _IN_CALLBACK.get():
                 # All Futures end on this thread, so one made here would otherwise never end.
@@ -146,13 +146,13 @@ class TransferWork(dist.Work):
         if not self._transfer.done():
             held = (self._results, self._kept)
             self._transfer.add_done_callback(partial(_drop, held))
-        if self.unheard is None or self._heard:
+        if self.dropped is None or self._awaited:
             return
         if sum(result.numel() for result in self._results) <= _NOTE_ELEMENTS:
-            self.unheard.append(self)  # The reference keeps the Work alive.
+            self.dropped.append(self)  # The reference keeps the Work alive.
 
 
-@left_alone_by_compile
+@excluded_from_compile
 class StagedWork(TransferWork):
     """A TransferWork whose results are copied to an accelerator, in the order of its streams."""
 
@@ -167,7 +167,7 @@ class StagedWork(TransferWork):
         operation's error if it has failed already. A later error is raised by the group's next
         operation.
         """
-        self._heard = True
+        self._awaited = True
         if timeout:
             self._staged.wait(timeout)
         self._staged.order()
@@ -181,7 +181,7 @@ class StagedWork(TransferWork):
         return self.is_completed() and self.exception() is None
 
     def block_current_stream(self) -> None:
-        self._heard = True
+        self._awaited = True
         self._staged.order()
 
     def _new_future(self) -> Future[Any]:
@@ -191,7 +191,7 @@ class StagedWork(TransferWork):
         _complete([self._staged], future, self.result())
 
 
-@left_alone_by_compile
+@excluded_from_compile
 class CoalescedWork(TransferWork):
     """The Work of several operations, which may include operations on accelerators."""
 
@@ -203,7 +203,7 @@ class CoalescedWork(TransferWork):
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Wait for each of the Works, as their own `wait` does."""
-        self._heard = True
+        self._awaited = True
         if timeout:
             self._transfer.wait(timeout)
         for work in self._works:
@@ -226,9 +226,13 @@ class CoalescedWork(TransferWork):
             future.set_result(None)
 
 
-@left_alone_by_compile
-class DoneWork(dist.Work):
-    """The Work of an operation that succeeded within the call; one object serves all of them."""
+@excluded_from_compile
+class CompletedWork(dist.Work):
+    """The Work of an operation that succeeded within the call, with the operation's results."""
+
+    def __init__(self, results: Sequence[torch.Tensor] = ()) -> None:
+        super().__init__()
+        self._results = tuple(results)
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         return True
@@ -247,23 +251,6 @@ class DoneWork(dist.Work):
 
     def block_current_stream(self) -> None:
         pass
-
-    def result(self) -> list[torch.Tensor]:
-        return []
-
-    def get_future(self) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result([])
-        return future
-
-
-@left_alone_by_compile
-class EndedWork(DoneWork):
-    """The Work of an operation that succeeded within the call, with the operation's results."""
-
-    def __init__(self, results: Sequence[torch.Tensor]) -> None:
-        super().__init__()
-        self._results = list(results)
 
     def result(self) -> list[torch.Tensor]:
         return list(self._results)

@@ -9,20 +9,20 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from slackline.backend._torch import left_alone_by_compile
+from slackline.backend._torch import excluded_from_compile
 from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
 from slackline.backend.operations._codes import moved_as
-from slackline.backend.operations._posting import Poster, Posting, together
+from slackline.backend.operations._posting import Poster, Posting, coalesced
 from slackline.errors import UsageError
 from slackline.staging import Buffers, HostBuffers
 
-__all__ = ["Moves"]
+__all__ = ["DataMovement"]
 
 Tensors = torch.Tensor | Sequence[torch.Tensor]
 
 
-@left_alone_by_compile
-class Moves(Poster):
+@excluded_from_compile
+class DataMovement(Poster):
     """The copying collectives of a process group, under the names by which torch calls them.
 
     Each method takes torch's options object, or the root and timeout of torch's short forms.
@@ -61,7 +61,7 @@ class Moves(Poster):
     ) -> dist.Work:
         """Gather every input from every rank; `outputs[i][j]` receives input j of rank i."""
         buffers = self._buffers_for(first_of(inputs))
-        posting = together(
+        posting = coalesced(
             [
                 self._all_gather_posting(buffers, [of_rank[index] for of_rank in outputs], source)
                 for index, source in enumerate(inputs)
@@ -91,7 +91,7 @@ class Moves(Poster):
         timeout: timedelta | None = None,
     ) -> dist.Work:
         buffers = self._buffers_for(first_of(inputs))
-        posting = together(
+        posting = coalesced(
             [
                 self._all_gather_single_posting(buffers, target, source)
                 for target, source in zip(outputs, inputs, strict=True)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from torch import distributed as dist
 
-from slackline.backend._life import begin_life
+from slackline.backend._store_prefix import agree_on_prefix
 from slackline.errors import TimeoutError
 
 LIMIT = timedelta(seconds=20)
@@ -17,7 +17,7 @@ def live(store: dist.Store, size: int) -> list[str]:
     found = [""] * size
 
     def one(rank: int) -> None:
-        found[rank] = begin_life(store, rank, size, LIMIT)
+        found[rank] = agree_on_prefix(store, rank, size, LIMIT)
 
     threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -51,7 +51,7 @@ def test_rank_0_answers_every_rank_while_one_is_still_missing() -> None:
     found: dict[int, str] = {}
 
     def one(rank: int) -> None:
-        found[rank] = begin_life(store, rank, 3, LIMIT)
+        found[rank] = agree_on_prefix(store, rank, 3, LIMIT)
 
     early = [threading.Thread(target=one, args=(rank,)) for rank in (0, 2)]
     for thread in early:
@@ -70,4 +70,4 @@ def test_a_rank_of_an_earlier_life_is_not_taken_for_one_of_this() -> None:
     live(store, 2)
     limit = timedelta(milliseconds=50)
     with pytest.raises(TimeoutError, match=r"^the rendezvous Timed out: rank 0 waits for rank 1 "):
-        begin_life(store, 0, 2, limit)
+        agree_on_prefix(store, 0, 2, limit)

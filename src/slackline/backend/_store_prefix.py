@@ -18,13 +18,13 @@ from datetime import timedelta
 from slackline.backend._torch import Store
 from slackline.errors import TimeoutError
 
-__all__ = ["begin_life"]
+__all__ = ["agree_on_prefix"]
 
 _POLL_S, _MOST_POLL_S = 0.002, 0.02
 """The first and the longest pause between two looks at the store: many ranks share the store."""
 
 
-def begin_life(store: Store, rank: int, size: int, timeout: timedelta) -> str:
+def agree_on_prefix(store: Store, rank: int, size: int, timeout: timedelta) -> str:
     """Agree with all ranks on a fresh key prefix, and return it.
 
     Blocks until every rank has made the call. If a rank is missing, the wait ends with the store's
