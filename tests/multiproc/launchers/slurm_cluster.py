@@ -3,6 +3,7 @@
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -13,7 +14,7 @@ NODES = 2
 CORES = 2
 """The processors that each node pretends to have."""
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "sinfo")
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 CONFIGURATION = """
 ClusterName=lab
@@ -90,6 +91,15 @@ class Cluster:
             check=False,
         )
 
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Return when the condition holds; fail if it does not within the time of patience."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            if time.monotonic() > deadline_s:
+                state = self.run("sh", "-c", "sinfo --Node; scontrol show jobs").stdout
+                raise AssertionError(f"{condition.__name__} does not come:\n{state}\n{self.logs()}")
+            time.sleep(0.1)
+
     def logs(self) -> str:
         """Return what the daemons have written."""
         return "\n".join(
@@ -127,17 +137,14 @@ class Cluster:
 
     def _wait_for_nodes(self) -> None:
         """Return when all nodes can take jobs; fail if a daemon ends before."""
-        deadline_s = time.monotonic() + PATIENCE_S
-        said = ""
-        while time.monotonic() < deadline_s:
+
+        def idle() -> bool:
             for name, daemon in self._daemons.items():
                 assert daemon.poll() is None, f"{name} ended:\n{self.logs()}"
             found = self.run("sinfo", "--noheader", "--Node", "--format=%T")
-            said = found.stdout + found.stderr
-            if found.stdout.split() == ["idle"] * NODES:
-                return
-            time.sleep(0.1)
-        raise AssertionError(f"the nodes do not become idle: {said}\n{self.logs()}")
+            return found.stdout.split() == ["idle"] * NODES
+
+        self.wait_until(idle)
 
     def _stop(self) -> None:
         for daemon in reversed(self._daemons.values()):

@@ -21,6 +21,16 @@ if rank == 2:
 distributed.all_reduce(torch.ones(1))
 """
 """A script in which rank 3 fails, and rank 2 waits for the signal of its node's torchrun."""
+WAIT = """
+import os, pathlib, signal
+from torch import distributed
+distributed.init_process_group("slackline")
+mark = pathlib.Path(__file__).with_name(f"rank{distributed.get_rank()}")
+mark.with_suffix(".new").write_text(str(os.getpid()))
+mark.with_suffix(".new").rename(mark)
+signal.pause()
+"""
+"""A script whose ranks write their process numbers to files, and then wait for a signal."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -55,3 +65,27 @@ def test_a_failed_rank_fails_the_job_of_slurm(slurm: Cluster, tmp_path: Path) ->
     code, said = submit(slurm, script)
     assert code != 0, said
     assert "slackline run: rank 3 exited with code 7" in said
+
+
+def test_a_cancelled_job_leaves_no_rank(slurm: Cluster, tmp_path: Path) -> None:
+    script = tmp_path / "wait.py"
+    script.write_text(WAIT)
+    submitted = slurm.run("sbatch", "--parsable", "--output=job.out", str(BATCH), str(script))
+    assert submitted.returncode == 0, submitted.stderr
+    job = submitted.stdout.strip()
+    marks = [tmp_path / f"rank{rank}" for rank in range(2 * NODES)]
+
+    def open_group() -> bool:
+        return all(mark.exists() for mark in marks)
+
+    def no_rank() -> bool:
+        return not any(Path(f"/proc/{mark.read_text()}").exists() for mark in marks)
+
+    def cancelled() -> bool:
+        return "JobState=CANCELLED" in slurm.run("scontrol", "show", "job", job).stdout
+
+    slurm.wait_until(open_group)
+    assert not no_rank()
+    assert slurm.run("scancel", job).returncode == 0
+    slurm.wait_until(no_rank)
+    slurm.wait_until(cancelled)
