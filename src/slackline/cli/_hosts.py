@@ -53,6 +53,23 @@ class Hosts:
         head = f"host {self.own} of {len(self.names)}, {self.names[self.own]}, has {named}"
         return head if self.own == 0 else f"{head}; {self.names[0]} shows the output of rank 0"
 
+    def check_port(self) -> None:
+        """Raise UsageError if this is the first host and its port for the job's store is taken.
+
+        torchrun reports such a port only after its start, at the end of a traceback.
+        """
+        if self.own:
+            return
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the store does
+                probe.bind(("", self.port))
+        except OSError as error:
+            raise UsageError(
+                f"--port {self.port} cannot be opened on this machine, which keeps the job's "
+                f"store: {error.strerror}; name another port in the command of every host"
+            ) from None
+
 
 def find_hosts(text: str, port: int) -> Hosts:
     """Return the hosts that `text` lists, "a,b,c", with the position of this machine.

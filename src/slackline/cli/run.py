@@ -247,9 +247,14 @@ def _check(script: Path, ranks: int, keep: Path | None) -> None:
 
 
 def _machines(hosts: str | None, port: int | None) -> Hosts | None:
-    """Return the machines of the job that the options name; None if there is only this one."""
+    """Return the machines of the job that the options name; None if there is only this one.
+
+    Raises UsageError for a wrong list or port.
+    """
     if hosts is not None:
-        return find_hosts(hosts, DEFAULT_PORT if port is None else port)
+        machines = find_hosts(hosts, DEFAULT_PORT if port is None else port)
+        machines.check_port()
+        return machines
     if port is not None:
         raise UsageError(f"--port {port} is about a job of several machines: add --hosts a,b")
     return None

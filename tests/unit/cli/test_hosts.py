@@ -1,9 +1,11 @@
 """Tests of the list of machines that `slackline run --hosts` takes."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
+from slackline.cli import main
 from slackline.cli._hosts import Hosts, find_hosts
 from slackline.errors import UsageError
 
@@ -104,3 +106,26 @@ def test_an_address_of_ipv6_is_put_in_brackets() -> None:
 )
 def test_a_host_says_which_ranks_it_has(own: int, ranks: int, line: str) -> None:
     assert Hosts(names=("a", "b"), own=own).announcement(ranks) == line
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_port_that_is_taken_on_the_first_host_is_named(
+    family: socket.AddressFamily, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    with socket.create_server(
+        ("", 0), family=family, dualstack_ipv6=family == socket.AF_INET6
+    ) as taken:
+        port = taken.getsockname()[1]
+        command = ["run", "--hosts", "localhost,240.0.0.1", "--port", str(port), str(script)]
+        assert main(command) == 2
+    assert capsys.readouterr().err == (
+        f"slackline: --port {port} cannot be opened on this machine, which keeps the job's store: "
+        "Address already in use; name another port in the command of every host\n"
+    )
+
+
+def test_the_port_matters_on_the_first_host_only() -> None:
+    with socket.create_server(("", 0)) as taken:
+        Hosts(names=("a", "b"), own=1, port=taken.getsockname()[1]).check_port()
