@@ -12,6 +12,7 @@ from slackline import errors
 from slackline.cli import app
 from slackline.env import Environment
 from slackline.nic import NicOptions
+from slackline.nic._circuit_nic import _CHECK_EVERY
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,6 +43,19 @@ def test_the_page_on_settings_has_the_defaults_of_the_engine() -> None:
     wire, memory = options.wire_segment_bytes >> 10, options.memory_segment_bytes >> 10
     segment = f"`{wire}KiB` on wires, `{memory}KiB` in shared memory"
     assert default["SLACKLINE_SEGMENT"] == segment
+
+
+def test_the_help_and_the_page_have_the_interval_of_checked_operations() -> None:
+    (option,) = [
+        parameter
+        for parameter in typer.main.get_command(app).commands["run"].params  # type: ignore[attr-defined]
+        if parameter.name == "nic_check"
+    ]
+    asked = f"SLACKLINE_NIC_CHECK, else {_CHECK_EVERY} if the circuit is compiled already, else 0."
+    assert option.help.endswith(f"Default: {asked}")
+    lines = (ROOT / "docs/settings.md").read_text().splitlines()
+    (row,) = [line for line in lines if line.startswith("| `SLACKLINE_NIC_CHECK` |")]
+    assert row.split("|")[3].strip() == f"{_CHECK_EVERY}, if a circuit has been compiled here"
 
 
 def test_the_page_on_errors_has_a_row_for_each() -> None:

@@ -76,7 +76,7 @@ def run(
         typer.Option(
             metavar="K",
             help="Check every K-th operation of a twin on the simulated circuit; 0 checks none. "
-            "Default: SLACKLINE_NIC_CHECK, else 0.",
+            "Default: SLACKLINE_NIC_CHECK, else 1000 if the circuit is compiled already, else 0.",
         ),
     ] = None,
     circuit: Annotated[
