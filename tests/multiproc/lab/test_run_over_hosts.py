@@ -35,11 +35,14 @@ distributed.init_process_group("slackline")
 rank = distributed.get_rank()
 if rank == 3:
     sys.exit(7)
-if rank == 2:
+if rank in (1, 2):
     signal.pause()
 distributed.all_reduce(torch.ones(1))
 """
-"""A script in which rank 3 fails, and rank 2 waits for the signal of its host's torchrun."""
+"""A script in which rank 3 fails on one host, and rank 0 by its absence on the other.
+
+The other rank of each host waits for the signal of the host's torchrun.
+"""
 PIECES = """
 import torch
 from torch import distributed, nn

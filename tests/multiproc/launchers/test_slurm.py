@@ -10,17 +10,14 @@ from slurm_cluster import NODES, Cluster
 EXAMPLES = Path(__file__).parents[3] / "examples"
 BATCH = EXAMPLES / "launchers" / "slurm.sbatch"
 FAIL = """
-import signal, sys, torch
+import signal, sys
 from torch import distributed
 distributed.init_process_group("slackline")
-rank = distributed.get_rank()
-if rank == 3:
+if distributed.get_rank() == 3:
     sys.exit(7)
-if rank == 2:
-    signal.pause()
-distributed.all_reduce(torch.ones(1))
+signal.pause()
 """
-"""A script in which rank 3 fails, and rank 2 waits for the signal of its node's torchrun."""
+"""A script in which rank 3 fails, and the others wait for a signal of torchrun or Slurm."""
 WAIT = """
 import os, pathlib, signal
 from torch import distributed
