@@ -114,6 +114,10 @@ def test_the_wheel_is_a_manylinux_wheel_of_the_package_alone(wheel: Path) -> Non
     assert tops == {"slackline", f"slackline-{slackline.__version__}.dist-info"}
     (extension,) = [name for name in names if name.endswith(".so")]
     assert extension.startswith("slackline/_native.")
+    source = ROOT / "src" / "slackline" / "reproduce"
+    tables = {f"slackline/reproduce/{path.relative_to(source)}" for path in source.rglob("*.toml")}
+    assert tables
+    assert tables <= set(names)
 
 
 @pytest.mark.slow

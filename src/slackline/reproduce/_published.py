@@ -59,7 +59,8 @@ class PublishedRow:
     """"ratio": the figure of `against` over this one; "reduction": the part that this one saves."""
     published: float | None
     given: bool
-    """Whether the source gives the parameters of this row; otherwise some are fitted or assumed."""
+    """Whether the source gives the parameters of this row, or other rows do; otherwise some are
+    fitted to this row or assumed."""
     unit: str
 
 
