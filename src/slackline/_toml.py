@@ -28,6 +28,10 @@ class Table:
         except tomllib.TOMLDecodeError as error:
             raise UsageError(f"{name} is not TOML: {error}") from None
 
+    def copy(self) -> "Table":
+        """Return a table of which nothing has been taken, with the values that are left here."""
+        return Table(self._name, self._values, self._path)
+
     def __contains__(self, key: str) -> bool:
         return key in self._values
 

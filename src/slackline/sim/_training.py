@@ -102,14 +102,16 @@ def simulate_training(
     steps: int = 2,
     policy: Policy = "overlap",
     group_bytes: int = 0,
+    launch_ps: int = 0,
     placement: Sequence[int] | None = None,
     faults: Plan | None = None,
 ) -> TrainingRun:
     """Simulate so many steps of a model on ranks that reduce its gradients.
 
     `all_reduce(nbytes)` is the operation for a group of so many bytes; every operation has the same
-    members, the first of which are the ranks. The priority of its frames is set here. `placement`
-    is the host of each member; without it member i is on host i.
+    members, the first of which are the ranks. The priority of its frames is set here. Each rank
+    computes nothing else for `launch_ps` picoseconds while it begins an operation. `placement` is
+    the host of each member; without it member i is on host i.
 
     Raises UsageError for values that do not fit, and LinkError, PeerError and TimeoutError as
     `simulate_collective` does.
@@ -121,9 +123,12 @@ def simulate_training(
     if policy not in get_args(Policy):
         known = ", ".join(get_args(Policy))
         raise UsageError(f"policy must be one of {known}, not {policy!r}")
-    return _Training(
-        tuple(layers), fabric, all_reduce, steps, policy, group_bytes, placement, faults
-    ).run()
+    if launch_ps < 0:
+        raise UsageError(f"launch_ps must not be negative, not {launch_ps}")
+    training = _Training(
+        tuple(layers), fabric, all_reduce, steps, policy, group_bytes, launch_ps, placement, faults
+    )
+    return training.run()
 
 
 class _Training:
@@ -137,10 +142,12 @@ class _Training:
         steps: int,
         policy: Policy,
         group_bytes: int,
+        launch_ps: int,
         placement: Sequence[int] | None,
         faults: Plan | None,
     ) -> None:
         self.layers, self.steps, self.policy = layers, steps, policy
+        self.launch_ps = launch_ps
         self.groups = form_groups(layers, group_bytes)
         self._operations = []
         for number, group in enumerate(self.groups):
@@ -248,24 +255,38 @@ class _Rank:
     def _done(self, task: _Task) -> None:
         now_ps = self._training.machine.now_ps
         if task.kind == "backward":
-            self._emit(task)
             if task.layer == 0:
                 self.backward_ps.append(now_ps)
+            self._launch(task.step, self._emitted(task))
+            return
         if not self._tasks:
             self.finished, self.ended_ps = True, now_ps
         self._training.machine.at(now_ps, self.go_on)
 
-    def _emit(self, task: _Task) -> None:
-        """Post the groups that may be posted now that the gradient of a layer has come."""
+    def _emitted(self, task: _Task) -> deque[int]:
+        """Return the groups that may be posted now that the gradient of a layer has come."""
         training, group = self._training, self._group_of[task.layer]
         key = (task.step, group)
         self._missing[key] = self._missing.get(key, len(training.groups[group])) - 1
-        if training.policy != "after":
-            if not self._missing[key]:
-                training.post(self._rank, task.step, group)
-        elif task.layer == 0:
-            for number in reversed(range(len(training.groups))):
-                training.post(self._rank, task.step, number)
+        if training.policy == "after":
+            return deque(() if task.layer else reversed(range(len(training.groups))))
+        return deque(() if self._missing[key] else (group,))
+
+    def _launch(self, step: int, groups: deque[int]) -> None:
+        """Post the groups one after the other, each at the end of its launch; then go on."""
+        training = self._training
+        if not groups:
+            training.machine.at(training.machine.now_ps, self.go_on)
+        elif training.launch_ps:
+            training.machine.compute(self._rank, training.launch_ps, self._launched, step, groups)
+        else:
+            while groups:
+                training.post(self._rank, step, groups.popleft())
+            training.machine.at(training.machine.now_ps, self.go_on)
+
+    def _launched(self, step: int, groups: deque[int]) -> None:
+        self._training.post(self._rank, step, groups.popleft())
+        self._launch(step, groups)
 
 
 def _tasks(layers: int, steps: int, policy: Policy) -> Iterator[_Task]:

@@ -136,7 +136,7 @@ def test_a_simulation_that_cannot_end_is_code_1(
 ) -> None:
     Folder().save(tmp_path)
     experiment = tmp_path / "experiments" / "replicas_slow_gradients.toml"
-    experiment.write_text(experiment.read_text().replace("delay 30ms", "down"))
+    experiment.write_text(experiment.read_text().replace("rate 33554Mbit", "down"))
     arguments = ["reproduce", "--from", str(tmp_path), "--only", "pipeline-replicas"]
     assert main(arguments) == 1
     said = capsys.readouterr()

@@ -98,6 +98,33 @@ def test_times_of_one_sample_and_several_groups_are_cases_of_their_own() -> None
     assert [each["mean_exposed_ps"] for each in figures] == [0] * 4
 
 
+def test_a_launch_is_a_part_of_the_overhead_and_not_of_the_wait() -> None:
+    text = (
+        f'{HOSTS}cores = 2\n{BARE}[training]\nplan = "ring"\nsteps = 2\nlaunch = "7us"\n'
+        + LAYER.replace("gradient", "repeat = 3\ngradient").replace('"0B"', '"8B"')
+    )
+    figures = read_experiment(text, "a.toml").cases[0].simulate()
+    assert figures["compute_ps"] == 9 * 10**9
+    assert figures["mean_overhead_ps"] == figures["mean_step_ps"] - 9 * 10**9
+    assert figures["mean_overhead_ps"] == figures["mean_exposed_ps"] + 3 * 7 * 10**6
+
+
+def test_each_network_is_a_case_with_its_own_faults() -> None:
+    networks = """
+        [[network]]
+        name = "healthy"
+        [[network]]
+        name = "slow"
+        faults = ["nic 1.0 rate 4Gbit"]
+    """
+    read = read_experiment(HOSTS + BARE + COLLECTIVE + networks, "a.toml")
+    assert [case.name for case in read.cases] == ["ring, healthy", "ring, slow"]
+    assert str(read.faults) == ""
+    slow = f'faults = "nic 1.0 rate 4Gbit"\n{HOSTS}{BARE}{COLLECTIVE}'
+    alone = [read_experiment(text, "a.toml") for text in (HOSTS + BARE + COLLECTIVE, slow)]
+    assert [case.simulate() for case in read.cases] == [each.cases[0].simulate() for each in alone]
+
+
 PIPELINE = """
 [pipeline]
 schedule = ["1f1b", "gpipe"]
@@ -122,6 +149,9 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
     # Stage 0 is the last to end; the two replicas exchange 64 KiB then.
     last = max(figures["pipeline_ps"])
     assert figures["makespan_ps"] == figures["reduced_ps"][0] == last + 65536 * 1000
+    rest = hosts + BARE + 'switch = "cut-through"\n' + PIPELINE + 'replicas = 2\nrest = "5ms"\n'
+    (with_rest, _) = read_experiment(rest, "a.toml").cases
+    assert with_rest.simulate()["makespan_ps"] == figures["makespan_ps"] + 5 * 10**9
 
 
 @pytest.mark.parametrize(
@@ -159,6 +189,22 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         (
             f'{HOSTS}reduce_bytes_per_second = "0B"\n',
             "a.toml: [hosts]: reduce_bytes_per_second must be positive, not 0",
+        ),
+        (
+            f'faults = "link 0-1 loss 1%"\n{HOSTS}{COLLECTIVE}[[network]]\nname = "b"\n',
+            "a.toml: [network 0]: the file has faults of its own: give them to each network",
+        ),
+        (
+            f'{HOSTS}{COLLECTIVE}[[network]]\nname = "b"\n[[network]]\nname = "b"\n',
+            'a.toml: [network 1]: there are two networks of the name "b"',
+        ),
+        (
+            f'{HOSTS}{COLLECTIVE}[[network]]\nname = "b"\nfaults = "nic 2.0 down"\n',
+            "a.toml: network \"b\": faults: there is no host 2 for 'nic 2.0 down': there are 2",
+        ),
+        (
+            f"{HOSTS}{COLLECTIVE}[[network]]\n",
+            'a.toml: [network 0] lacks "name"',
         ),
         (
             f"{HOSTS}cores = 0\n{COLLECTIVE}",
@@ -234,7 +280,8 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         ),
         (
             f"speed = 1\n{HOSTS}{COLLECTIVE}",
-            'a.toml: the file has no "speed"; it has faults, hosts, host, wire, collective',
+            'a.toml: the file has no "speed"; it has faults, network, hosts, host, wire, '
+            "collective",
         ),
         (
             f'faults = "link 0-5 down"\n{HOSTS}{COLLECTIVE}',

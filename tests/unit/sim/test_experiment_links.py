@@ -44,6 +44,15 @@ def test_the_rest_of_an_iteration_and_of_a_degraded_one_are_added() -> None:
     assert figures["pipeline_ps"] == 112 * MS
 
 
+def test_every_message_has_the_latency_and_that_of_a_slow_link_its_delay_too() -> None:
+    text = ITERATION.replace("stages = 2", 'stages = 3\nlatency = "2ms"')
+    # F0, F1, F2, B2, B1, B0 and W0 with a message before each but the first and the last.
+    assert times(text) == {"one, link 0ms": 78 * MS, "one, link 30ms": 138 * MS}
+    redrawn = 'redrawn = { most = "0ms", step = "1ms", shortest = "1ms", longest = "1ms" }'
+    changed = text.replace('delay = ["0ms", "30ms"]', redrawn)
+    assert times(changed) == {"one, link": 78 * MS}
+
+
 def test_a_runtime_may_have_its_own_times() -> None:
     text = ITERATION.replace(RUNTIME, f'{RUNTIME}forward = ["10ms", "20ms"]\n')
     assert times(text) == {"one, link 0ms": 60 * MS, "one, link 30ms": 120 * MS}

@@ -53,6 +53,28 @@ def trained(model: list[Layer], policy: Policy, **changes: object) -> TrainingRu
     )
 
 
+@pytest.mark.parametrize(
+    ("policy", "sizes", "group_bytes", "launches"),
+    [("overlap", (4, 4, 4), 0, 3), ("buckets", (4, 4, 4), 8, 2), ("after", (4, 0, 0), 0, 2)],
+)
+def test_a_rank_computes_nothing_while_it_begins_an_operation(
+    policy: Policy, sizes: tuple[int, ...], group_bytes: int, launches: int
+) -> None:
+    model = layers(*sizes)
+    run = trained(model, policy, group_bytes=group_bytes, launch_ps=7 * US)
+    free = trained(model, policy, group_bytes=group_bytes)
+    assert run.step_ps[0] - free.step_ps[0] == launches * 7 * US
+
+
+def test_a_launch_delays_the_gradient_that_it_sends() -> None:
+    run = trained(layers(1000), "overlap", launch_ps=7 * US)
+    free = trained(layers(1000), "overlap")
+    # One layer of 30 us: its all_reduce starts 7 us after the backward pass.
+    assert free.backward_ps[1][0] - free.backward_ps[0][0] == 30 * US + free.exposed_ps[0][0]
+    assert run.backward_ps[1][0] - run.backward_ps[0][0] == 37 * US + free.exposed_ps[0][0]
+    assert run.exposed_ps == free.exposed_ps
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_without_gradients_a_step_is_its_computation(policy: Policy) -> None:
     run = trained(layers(0, 0, 0), policy)
@@ -177,6 +199,7 @@ def test_groups_are_neighbours_up_to_a_size() -> None:
         ({"steps": 0}, "steps must be a positive integer, not 0"),
         ({"policy": "never"}, "policy must be one of overlap, buckets, after, not 'never'"),
         ({"group_bytes": -1}, "group_bytes must not be negative, not -1"),
+        ({"launch_ps": -1}, "launch_ps must not be negative, not -1"),
         ({"layers": []}, "a model must have at least one layer"),
     ],
 )

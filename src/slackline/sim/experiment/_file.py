@@ -10,12 +10,16 @@ latency = "5us"            of each cable between NIC and switch
 [collective]               or [training]
 plan = ["ring", "mesh"]    each plan is simulated
 size = "16MiB"
+
+[[network]]                in place of faults: every case on each of several networks
+name = "slow host 3"
+faults = "nic 3.0 rate 100Mbit"
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from slackline._toml import Table, duration_ps, integer, listed, one_of, rate, size
+from slackline._toml import Table, duration_ps, integer, listed, one_of, rate, size, text
 from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
 from slackline.sim._fabric import Fabric, Framing, Host
@@ -36,20 +40,22 @@ class Experiment:
     fabric: Fabric | None
     """The hosts and the network; None where the experiment has links or ports of its own."""
     faults: Plan
+    """The faults of all cases; those of a [[network]] are known to its cases alone."""
     kind: str
     """The name of the table to simulate, such as "collective" or "iteration"."""
     cases: tuple[Case, ...]
 
 
-def read_experiment(text: str, name: str) -> Experiment:
+def read_experiment(content: str, name: str) -> Experiment:
     """Return the experiment of a TOML text; `name` is that of the file, for errors.
 
     Raises UsageError that names the file, the table and the key of a wrong or missing value.
     """
-    top = Table.parse(text, name)
+    top = Table.parse(content, name)
     kinds = [kind for kind in (*KINDS, *ALONE) if kind in top]
     alone = len(kinds) == 1 and kinds[0] in ALONE
     faults = Plan() if alone else top.take("faults", _faults, Plan())
+    networks = [] if alone else _networks(top, faults)
     fabric = None if alone else _fabric(top)
     if len(kinds) != 1:
         given = " and ".join(f"[{kind}]" for kind in kinds) or "none"
@@ -61,12 +67,18 @@ def read_experiment(text: str, name: str) -> Experiment:
         cases = ALONE[kinds[0]](table)
         table.end()
     else:
-        cases = KINDS[kinds[0]](table, fabric, faults)
-        table.end()
-        try:
-            faults.of_network.check(len(fabric.hosts), fabric.nics)
-        except UsageError as error:
-            raise UsageError(f"{name}: faults: {error}") from None
+        cases = []
+        for network, its_faults in networks or [("", faults)]:
+            again = table.copy()
+            for case in KINDS[kinds[0]](again, fabric, its_faults):
+                label = f"{case.name}, {network}" if networks else case.name
+                cases.append(Case(label, case.simulate))
+            again.end()
+            try:
+                its_faults.of_network.check(len(fabric.hosts), fabric.nics)
+            except UsageError as error:
+                where = f'network "{network}": faults' if networks else "faults"
+                raise UsageError(f"{name}: {where}: {error}") from None
     return Experiment(fabric=fabric, faults=faults, kind=kinds[0], cases=tuple(cases))
 
 
@@ -75,6 +87,20 @@ def _faults(value: Any) -> Plan:
     if not all(isinstance(each, str) for each in texts):
         raise UsageError(f"must be texts, not {value!r}")
     return parse_all(texts)
+
+
+def _networks(top: Table, faults: Plan) -> list[tuple[str, Plan]]:
+    """Return the name and the faults of each [[network]]."""
+    found: dict[str, Plan] = {}
+    for one in top.tables("network"):
+        if faults:
+            raise one.wrong(UsageError("the file has faults of its own: give them to each network"))
+        name = one.take("name", text)
+        if name in found:
+            raise one.wrong(UsageError(f'there are two networks of the name "{name}"'))
+        found[name] = one.take("faults", _faults, Plan())
+        one.end()
+    return list(found.items())
 
 
 def _fabric(top: Table) -> Fabric:

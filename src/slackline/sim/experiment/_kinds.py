@@ -179,6 +179,7 @@ def _training(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     policies = table.take("policy", listed(one_of(*get_args(Policy))), ["overlap"])
     groups = table.take("group", listed(_size), [("0B", 0)])
     steps = table.take("steps", integer, 3)
+    launch_ps = table.take("launch", duration_ps, 0)
     samples = table.take_if_there("samples", listed(integer)) or []
     layers = _layers(table)
     try:
@@ -198,16 +199,20 @@ def _training(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
             steps=steps,
             policy=cast(Policy, policy),
             group_bytes=group_bytes,
+            launch_ps=launch_ps,
             placement=placements[name],
             faults=faults,
         )
         exposed_ps = [max(ranks) for ranks in run.exposed_ps]
+        mean_ps = sum(run.step_ps) // len(run.step_ps)
+        compute_ps = sum(layer.compute_ps for layer in layers)
         return {
-            "mean_step_ps": sum(run.step_ps) // len(run.step_ps),
+            "mean_step_ps": mean_ps,
             "mean_exposed_ps": sum(exposed_ps) // len(exposed_ps),
+            "mean_overhead_ps": mean_ps - compute_ps,
             "step_ps": run.step_ps,
             "exposed_ps": run.exposed_ps,
-            "compute_ps": sum(layer.compute_ps for layer in layers),
+            "compute_ps": compute_ps,
             "ended_ps": run.ended_ps,
             "sent_bytes": run.sent_bytes,
             "events": run.events,
@@ -267,6 +272,7 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     ]
     messages = each_value(table, "activation", max(0, stages - 1), size)
     gradients = each_value(table, "gradient", stages, size)
+    rest_ps = table.take("rest", duration_ps, 0)
     ranks = _ranks(table, fabric)
     alike = table.take("alike", boolean, False)
     if alike and (faults or len(set(fabric.hosts)) > 1 or ranks.placed):
@@ -307,7 +313,7 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
             alike=alike,
         )
         return {
-            "makespan_ps": run.makespan_ps,
+            "makespan_ps": run.makespan_ps + rest_ps,
             "pipeline_ps": [each.makespan_ps for each in run.pipelines],
             "bubble_share": [float(each.bubble_share) for each in run.pipelines],
             "reduced_ps": run.reduced_ps,

@@ -4,6 +4,7 @@
 stages = 4
 microbatches = 12
 forward = "10ms"            of each stage; backward_input and backward_weight too
+latency = "700us"           of every message, besides the delay of a slow link
 
 [[iteration.runtime]]
 name = "zero bubble"
@@ -112,14 +113,19 @@ class _Links:
         means = ((link, each.most_ps // 2) for link, each in self.redrawn)
         for link, delay_ps in (*self.delays_ps, *means):
             if delay_ps:
-                healthy = healthy.delayed(link, delay_ps + late_ps)
+                usual_ps = healthy.forward_delay_ps[link]
+                healthy = healthy.delayed(link, usual_ps + delay_ps + late_ps)
         return healthy
 
     def network(self, healthy: pipeline.Scenario, late_ps: int) -> Network:
         """Return the network with these delays, as they change over time."""
         found = Network.of(self.expected(healthy, late_ps))
         for link, each in self.redrawn:
-            steps = [(at, delay + late_ps if delay else 0) for at, delay in each.changes(link)]
+            usual_ps = healthy.forward_delay_ps[link]
+            steps = [
+                (at, usual_ps + (delay + late_ps if delay else 0))
+                for at, delay in each.changes(link)
+            ]
             found = found.changing(link, steps)
         return found
 
@@ -200,10 +206,11 @@ def _pipeline(table: Table) -> tuple[list[_Runtime], int]:
     """Return the runtimes of a table, and the number of stages."""
     stages, microbatches = table.take("stages", integer), table.take("microbatches", integer)
     times = {key: each_value(table, key, stages, duration_ps) for key in _TIMES}
+    latency_ps = table.take("latency", duration_ps, 0)
     names: set[str] = set()
     runtimes = []
     for one in table.tables("runtime"):
-        runtime = _runtime(one, stages, microbatches, times)
+        runtime = _runtime(one, stages, microbatches, times, latency_ps)
         one.end()
         if runtime.name in names:
             raise one.wrong(UsageError(f'there are two runtimes of the name "{runtime.name}"'))
@@ -215,7 +222,11 @@ def _pipeline(table: Table) -> tuple[list[_Runtime], int]:
 
 
 def _runtime(
-    table: Table, stages: int, microbatches: int, times: dict[str, tuple[int, ...]]
+    table: Table,
+    stages: int,
+    microbatches: int,
+    times: dict[str, tuple[int, ...]],
+    latency_ps: int,
 ) -> _Runtime:
     own = {
         key: each_value(table, key, stages, duration_ps) if key in table else times[key]
@@ -228,8 +239,8 @@ def _runtime(
             forward_ps=own["forward"],
             backward_input_ps=own["backward_input"],
             backward_weight_ps=own["backward_weight"],
-            forward_delay_ps=(0,) * (stages - 1),
-            backward_delay_ps=(0,) * (stages - 1),
+            forward_delay_ps=(latency_ps,) * (stages - 1),
+            backward_delay_ps=(latency_ps,) * (stages - 1),
             memory=(pipeline.StageMemory.of_microbatches(cap),) * stages,
         )
     except UsageError as error:
