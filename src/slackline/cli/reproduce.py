@@ -74,6 +74,7 @@ def _object(comparison: "Comparison") -> dict[str, Any]:
         "name": table.name,
         "title": table.title,
         "source": table.source,
+        "published_method": table.published_method or None,
         "method": table.method,
         "explanation": table.explanation,
         "experiment": table.experiment,
@@ -100,8 +101,9 @@ def _print(comparison: "Comparison") -> None:
 
     table = comparison.table
     print(f"{table.name}: {table.title}")
-    print(f"  published: {table.source}")
-    print(f"  ours: {table.method}, slackline simulate {table.experiment}")
+    of_published = f" ({table.published_method})" if table.published_method else ""
+    print(f"  published{of_published}: {table.source}")
+    print(f"  ours ({table.method}): slackline simulate {table.experiment}")
     for name, values in _flat(comparison.parameters):
         print(f"  {name}: {values}")
     shown = Table(box=None, pad_edge=False, header_style="")

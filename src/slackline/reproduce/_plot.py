@@ -33,7 +33,7 @@ def draw(comparison: Comparison, folder: Path) -> Path:
     )
     panel = figure.subplots()
     (_lines if lines else _bars)(panel, rows)
-    panel.set_title(comparison.table.title, fontsize=10)
+    figure.suptitle(comparison.table.title, fontsize=10)
     panel.grid(alpha=0.3)
     panel.spines[["top", "right"]].set_visible(False)
     handles, labels = panel.get_legend_handles_labels()
@@ -63,6 +63,7 @@ def _bars(panel: "Axes", rows: tuple[ComparedRow, ...]) -> None:
         color="#1f4e9e",
     )
     panel.set_yticks(list(places), [each.row.label for each in rows], fontsize=8)
+    panel.margins(y=0.01)
     panel.invert_yaxis()
     panel.set_xlabel(", ".join(dict.fromkeys(each.row.unit for each in rows)))
 
@@ -92,6 +93,7 @@ def _lines(panel: "Axes", rows: tuple[ComparedRow, ...]) -> None:
                 color=colour,
                 label=f"{name}, published",
             )
-    panel.set_ylim(bottom=0)
+    if all(each.ours >= 0 for each in rows):
+        panel.set_ylim(bottom=0)
     panel.tick_params(axis="x", labelrotation=30, labelsize=8)
     panel.set_ylabel(rows[0].row.unit)

@@ -3,6 +3,7 @@
 version = 1
 title = "Iteration time, by the delay of the last link"
 source = "arXiv 2504.19232, the artifact's logs"
+published_method = "measured"             of the published figures
 experiment = "pipeline_last_link.toml"    in the folder experiments/
 method = "simulated"                      of our figures; or "model"
 figure = "makespan_ps"                    of the experiment's cases
@@ -41,6 +42,7 @@ UNITS: Mapping[str, Fraction] = MappingProxyType(
 )
 """The simulator's units (picoseconds, bits per second, counts, shares) in each unit of a table."""
 _METHODS = ("simulated", "model")
+_PUBLISHED_METHODS = ("measured", *_METHODS)
 _DERIVED = ("reduction", "ratio")
 
 
@@ -73,6 +75,8 @@ class PublishedTable:
     title: str
     source: str
     """The publication and the place in it, or this project's own measurement."""
+    published_method: str
+    """The origin of the published figures: "measured", or as in `method`; empty without figures."""
     experiment: str
     """The name of the experiment's file."""
     method: str
@@ -103,11 +107,20 @@ def read_table(content: str, name: str) -> PublishedTable:
     rows = tuple(_row(each, figure, unit, given) for each in top.tables("row"))
     if not rows:
         raise top.wrong(UsageError("at least one [[row]] is needed"))
+    unpublished = all(row.published is None for row in rows)
+    published_method = top.take(
+        "published_method", one_of(*_PUBLISHED_METHODS), "" if unpublished else None
+    )
     top.end()
+    units = {row.unit for row in rows}
+    if plot == "lines" and len(units) > 1:
+        shown = ", ".join(sorted(units))
+        raise top.wrong(UsageError(f'plot = "lines" needs rows of one unit, not {shown}'))
     return PublishedTable(
         name=name.removesuffix(".toml"),
         title=title,
         source=source,
+        published_method=published_method,
         experiment=experiment,
         method=method,
         explanation=explanation,

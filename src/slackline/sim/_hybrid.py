@@ -60,6 +60,7 @@ def simulate_hybrid(
     placement: Sequence[int] | None = None,
     faults: Plan | None = None,
     alike: bool = False,
+    blocking: bool = False,
 ) -> HybridRun:
     """Simulate one iteration of so many replicas of a pipeline.
 
@@ -73,6 +74,9 @@ def simulate_hybrid(
     of which `fabric` and `placement` have those of one replica, and there are no faults. The plan
     of the gradients must be alike on all ranks, as that of a ring is, and cut them evenly. Figures
     are those of one replica.
+
+    With `blocking` a rank computes nothing from the end of an instruction until its message has
+    arrived, as with sends that are kernels on one GPU stream.
 
     Raises UsageError for values that do not fit, and LinkError, PeerError and TimeoutError as
     `simulate_collective` does.
@@ -108,7 +112,7 @@ def simulate_hybrid(
         raise UsageError(f"placement must have {ranks} hosts, not {len(hosts)}")
     machine = Machine(fabric, hosts, faults)
     parts = list(zip(reductions, rotations, strict=True))
-    return _Hybrid(machine, plan, scenario, parts, message_bytes, order, simulated).run()
+    return _Hybrid(machine, plan, scenario, parts, message_bytes, order, simulated, blocking).run()
 
 
 class _Hybrid:
@@ -123,9 +127,10 @@ class _Hybrid:
         message_bytes: Sequence[int],
         order: Order,
         replicas: int,
+        blocking: bool,
     ) -> None:
         """Prepare so many replicas; with a rotation one stands for all in a reduction."""
-        self._machine, self._plan = machine, plan
+        self._machine, self._plan, self._blocking = machine, plan, blocking
         message = generate(Collective.POINT_TO_POINT, "direct", 2, 0)
         self._messages = [_of_bytes(message, nbytes) for nbytes in message_bytes]
         self._reductions = [
@@ -187,7 +192,10 @@ class _Hybrid:
         def ended(member: int) -> None:
             if member == 1:
                 self._replicas[replica].arrived(to, instruction)
+                self._replicas[replica].unblock(rank)
 
+        if self._blocking:
+            self._replicas[replica].block(rank)
         execution = Execution(
             self._machine,
             self._messages[instruction.stage if forward else instruction.stage - 1],

@@ -34,8 +34,8 @@ def test_a_table_has_parameters_figures_and_errors(capsys: pytest.CaptureFixture
     assert main(ORDER) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0].startswith("zero-bubble-order: A zero-bubble order replayed")
-    assert lines[1].startswith("published: arXiv 2504.19232")
-    assert lines[2] == "ours: simulated, slackline simulate zero_bubble_order.toml"
+    assert lines[1].startswith("published (simulated): arXiv 2504.19232")
+    assert lines[2] == "ours (simulated): slackline simulate zero_bubble_order.toml"
     assert lines[3] == (
         "iteration: stages 4, microbatches 12, forward 10ms, backward_input 10ms, "
         "backward_weight 10ms"
@@ -59,6 +59,8 @@ def test_json_has_every_figure_and_every_parameter(capsys: pytest.CaptureFixture
     assert last["parameters_given"]
     assert not last["deviates"]
     assert said["tables"][1]["parameters"]["iteration"]["microbatches"] == 12
+    methods = [(table["published_method"], table["method"]) for table in said["tables"]]
+    assert methods == [("simulated", "model"), ("simulated", "simulated")]
 
 
 def test_names_are_listed_without_a_simulation(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ TABLE = """
 version = 1
 title = "A table"
 source = "a paper"
+published_method = "measured"
 experiment = "node.toml"
 method = "model"
 figure = "last_ps"
@@ -116,6 +117,18 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:
             "mine.toml: unit: must be one of us, ms, s, min, Gbit/s, frames, %, x, not 'hours'",
         ),
         (
+            TABLE.replace('published_method = "measured"\n', "") + ROW + "published = 4\n",
+            'mine.toml: the file lacks "published_method"',
+        ),
+        (
+            f'{TABLE}plot = "lines"\n{ROW}{ROW}unit = "ms"\n',
+            'mine.toml: the file: plot = "lines" needs rows of one unit, not ms, us',
+        ),
+        (
+            TABLE.replace('"measured"', '"guessed"') + ROW,
+            "mine.toml: published_method: must be one of measured, simulated, model, not 'guessed'",
+        ),
+        (
             TABLE.replace('"model"', '"guessed"') + ROW,
             "mine.toml: method: must be one of simulated, model, not 'guessed'",
         ),
@@ -131,7 +144,7 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:
         (
             f'{TABLE}speed = "high"\n{ROW}',
             'mine.toml: the file has no "speed"; it has version, title, source, experiment, '
-            "method, figure, unit, explanation, plot, given, row",
+            "method, figure, unit, explanation, plot, given, row, published_method",
         ),
         (
             TABLE.replace("node.toml", "nodes.toml") + ROW,
@@ -207,6 +220,15 @@ def test_a_figure_keeps_its_numbers_and_is_equal_for_equal_numbers(
     numbers = json.loads(found[1].replace("&quot;", '"'))
     assert numbers == {"4000B, onset 1": [4.0, 5.0], "4000B, onset 0": [None, 8.0]}
     assert draw(comparison, tmp_path / "again").read_text() == drawn
+
+
+def test_lines_below_zero_are_within_the_figure(tmp_path: Path) -> None:
+    row = '[[row]]\ncase = "4000B, onset 0"\nagainst = "4000B, onset 1"\nunit = "%"\n'
+    mine = folder(tmp_path, f'{TABLE}plot = "lines"\n{row}')
+    comparison = compare(mine.tables()[0], mine)
+    assert [round(each.ours, 9) for each in comparison.rows] == [-60.0]
+    # The axis has a tick at the figure, written with the sign for minus.
+    assert "\N{MINUS SIGN}60" in draw(comparison, tmp_path).read_text()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

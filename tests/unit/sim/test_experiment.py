@@ -152,6 +152,10 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
     rest = hosts + BARE + 'switch = "cut-through"\n' + PIPELINE + 'replicas = 2\nrest = "5ms"\n'
     (with_rest, _) = read_experiment(rest, "a.toml").cases
     assert with_rest.simulate()["makespan_ps"] == figures["makespan_ps"] + 5 * 10**9
+    blocks = rest.replace("rest", "sends").replace("5ms", "blocking")
+    blocked = read_experiment(blocks, "a.toml").cases[0].simulate()
+    # Two messages of 1 KiB hold up a computation that is ready.
+    assert blocked["pipeline_ps"] == [last + 2 * 1024 * 1000] * 2
 
 
 @pytest.mark.parametrize(

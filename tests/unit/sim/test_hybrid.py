@@ -10,7 +10,15 @@ from slackline.errors import UsageError
 from slackline.faults import parse_all
 from slackline.plan.collective import Collective, generate
 from slackline.plan.pipeline import Scenario, one_f_one_b
-from slackline.sim import Fabric, Host, HybridRun, Operation, simulate, simulate_hybrid
+from slackline.sim import (
+    Fabric,
+    Host,
+    HybridRun,
+    Network,
+    Operation,
+    simulate,
+    simulate_hybrid,
+)
 
 MS = 10**9
 BYTE_PS = 1000
@@ -56,6 +64,14 @@ def test_the_latency_of_a_path_is_the_delay_of_a_link() -> None:
     delayed = EVEN.delayed(0, 2 * MS).delayed(1, 2 * MS)
     found = run(2, fabric=fabric(6, latency_ps=MS))
     assert found.pipelines == (simulate(one_f_one_b(3, 4), delayed),) * 2
+
+
+def test_a_rank_that_blocks_computes_nothing_until_its_message_has_arrived() -> None:
+    delayed = EVEN.delayed(0, 2 * MS).delayed(1, 2 * MS)
+    network = replace(Network.of(delayed), head_of_line=True, queue_depth=0)
+    alone = simulate(one_f_one_b(3, 4), delayed, network)
+    assert min(alone.blocked_ps) > 0
+    assert run(2, fabric=fabric(6, latency_ps=MS), blocking=True).pipelines == (alone,) * 2
 
 
 def test_a_stage_is_reduced_as_soon_as_its_replicas_have_its_gradient() -> None:

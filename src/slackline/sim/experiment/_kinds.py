@@ -273,6 +273,7 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     messages = each_value(table, "activation", max(0, stages - 1), size)
     gradients = each_value(table, "gradient", stages, size)
     rest_ps = table.take("rest", duration_ps, 0)
+    sends = table.take("sends", one_of("asynchronous", "blocking"), "asynchronous")
     ranks = _ranks(table, fabric)
     alike = table.take("alike", boolean, False)
     if alike and (faults or len(set(fabric.hosts)) > 1 or ranks.placed):
@@ -311,6 +312,7 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
             placement=hosts,
             faults=faults,
             alike=alike,
+            blocking=sends == "blocking",
         )
         return {
             "makespan_ps": run.makespan_ps + rest_ps,
