@@ -44,6 +44,24 @@ def test_the_rest_of_an_iteration_and_of_a_degraded_one_are_added() -> None:
     assert figures["pipeline_ps"] == 112 * MS
 
 
+def test_gradients_of_other_links_may_be_late() -> None:
+    none = ITERATION.replace(RUNTIME, f"{RUNTIME}late_gradients = {{ 0 = [] }}\n")
+    assert times(none) == {"one, link 0ms": 50 * MS, "one, link 30ms": 80 * MS}
+    both = ITERATION.replace(RUNTIME, f"{RUNTIME}late_gradients = {{ 0 = [0, 1] }}\n")
+    both = both.replace("stages = 2", "stages = 3")
+    # The delay is met by the activation of link 0 and by the gradients of both links.
+    assert times(both) == {"one, link 0ms": 70 * MS, "one, link 30ms": 160 * MS}
+    redrawn = (
+        'redrawn = { most = "1ms", step = "1ms", shortest = "1ms", longest = "1ms", seed = 3 }'
+    )
+    late = {"none": none, "usual": ITERATION}
+    found = {
+        name: times(text.replace('delay = ["0ms", "30ms"]', redrawn))["one, link"]
+        for name, text in late.items()
+    }
+    assert 50 * MS <= found["none"] < found["usual"] <= 52 * MS
+
+
 def test_every_message_has_the_latency_and_that_of_a_slow_link_its_delay_too() -> None:
     text = ITERATION.replace("stages = 2", 'stages = 3\nlatency = "2ms"')
     # F0, F1, F2, B2, B1, B0 and W0 with a message before each but the first and the last.
@@ -157,6 +175,19 @@ def test_a_node_has_a_case_for_each_message_onset_and_sender() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (
+            ITERATION.replace(RUNTIME, RUNTIME + "late_gradients = { 5 = [] }\n"),
+            'a.toml: [iteration.runtime 0.late_gradients] has no "5"; it has 0',
+        ),
+        (
+            ITERATION.replace(RUNTIME, RUNTIME + "late_gradients = { 0 = [1] }\n"),
+            "a.toml: [iteration.runtime 0.late_gradients]: there is no link 1: 2 stages have 1 "
+            "links",
+        ),
+        (
+            ITERATION.replace(RUNTIME, RUNTIME + "late_gradients = { 0 = 0 }\n"),
+            "a.toml: [iteration.runtime 0.late_gradients] 0: must be an array of links, not 0",
+        ),
         (f"faults = []\n{ITERATION}", 'a.toml: the file has no "faults"; it has iteration'),
         (
             f"[iteration]{SHAPE}{NETWORK}",

@@ -60,6 +60,8 @@ class _Runtime:
     knows: str
     sends: str
     full_backward: bool
+    late_gradients: Mapping[int, tuple[int, ...]]
+    """By slow link, the links whose gradients meet its delay; that link alone if not given."""
     late_ps: int
     """The further delay of each message on a slow link."""
     rest_ps: int
@@ -108,25 +110,30 @@ class _Links:
         """Whether a link has a delay at any time."""
         return bool(self.redrawn) or any(delay_ps for _, delay_ps in self.delays_ps)
 
-    def expected(self, healthy: pipeline.Scenario, late_ps: int) -> pipeline.Scenario:
-        """Return the scenario with these delays; one that is redrawn counts with its average."""
+    def expected(self, runtime: _Runtime) -> pipeline.Scenario:
+        """Return a runtime's scenario with these delays; a redrawn one counts with its average."""
         means = ((link, each.most_ps // 2) for link, each in self.redrawn)
+        found = runtime.healthy
+        forward, backward = list(found.forward_delay_ps), list(found.backward_delay_ps)
         for link, delay_ps in (*self.delays_ps, *means):
             if delay_ps:
-                usual_ps = healthy.forward_delay_ps[link]
-                healthy = healthy.delayed(link, usual_ps + delay_ps + late_ps)
-        return healthy
+                forward[link] += delay_ps + runtime.late_ps
+                for each in runtime.late_gradients.get(link, (link,)):
+                    backward[each] += delay_ps + runtime.late_ps
+        return replace(found, forward_delay_ps=tuple(forward), backward_delay_ps=tuple(backward))
 
-    def network(self, healthy: pipeline.Scenario, late_ps: int) -> Network:
+    def network(self, runtime: _Runtime) -> Network:
         """Return the network with these delays, as they change over time."""
-        found = Network.of(self.expected(healthy, late_ps))
+        found = Network.of(self.expected(runtime))
         for link, each in self.redrawn:
-            usual_ps = healthy.forward_delay_ps[link]
+            usual_ps = runtime.healthy.forward_delay_ps[link]
             steps = [
-                (at, usual_ps + (delay + late_ps if delay else 0))
+                (at, usual_ps + (delay + runtime.late_ps if delay else 0))
                 for at, delay in each.changes(link)
             ]
-            found = found.changing(link, steps)
+            found = found.changing(link, steps, "forward")
+            for back in runtime.late_gradients.get(link, (link,)):
+                found = found.changing(back, steps, "backward")
         return found
 
 
@@ -252,6 +259,7 @@ def _runtime(
         knows=table.take("knows", one_of(*_KNOWS), "delays"),
         sends=table.take("sends", one_of(*_SENDS), "asynchronous"),
         full_backward=table.take("full_backward", boolean, False),
+        late_gradients=_late_gradients(table.table("late_gradients"), stages),
         late_ps=table.take("late", duration_ps, 0),
         rest_ps=table.take("rest", duration_ps, 0),
         degraded_ps=table.take("degraded", duration_ps, 0),
@@ -263,6 +271,29 @@ def _runtime(
     except UsageError as error:
         raise table.wrong(error) from None
     return found
+
+
+def _late_gradients(table: Table, stages: int) -> dict[int, tuple[int, ...]]:
+    """Return the links whose gradients are late, by slow link."""
+    found = {}
+    for link in range(stages - 1):
+        given = table.take_if_there(str(link), _integers)
+        if given is None:
+            continue
+        for each in given:
+            if each >= stages - 1:
+                message = f"there is no link {each}: {stages} stages have {stages - 1} links"
+                raise table.wrong(UsageError(message))
+        found[link] = tuple(given)
+    table.end()
+    return found
+
+
+def _integers(value: Any) -> list[int]:
+    """Return the integers of an array, which may be empty."""
+    if not isinstance(value, list):
+        raise UsageError(f"must be an array of links, not {value!r}")
+    return [integer(each) for each in value]
 
 
 def _networks(table: Table, stages: int, *, named: bool = True) -> list[tuple[str, _Links]]:
@@ -337,11 +368,10 @@ def _rest_ps(runtime: _Runtime, links: _Links) -> int:
 
 
 def _simulated(runtime: _Runtime, links: _Links) -> Run:
-    expected = links.expected(runtime.healthy, runtime.late_ps)
-    network = links.network(runtime.healthy, runtime.late_ps)
+    expected = links.expected(runtime)
     return simulate(
         _plan(runtime, expected),
         expected,
-        replace(network, **_SENDS[runtime.sends]),
+        replace(links.network(runtime), **_SENDS[runtime.sends]),
         order=runtime.order,
     )
