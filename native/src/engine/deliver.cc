@@ -104,7 +104,7 @@ std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
   if (posted == sequences.end() || posted->second <= static_cast<std::uint32_t>(key.tag))
     return nullptr;
   const auto same = [&](const auto& job) { return job->key == key; };
-  const bool starts = std::ranges::any_of(to_start_, same) || std::ranges::any_of(undivided_, same);
+  const bool starts = std::ranges::any_of(to_start_, same) || std::ranges::any_of(held_, same);
   return starts ? nullptr : group->second;
 }
 

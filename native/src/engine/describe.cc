@@ -92,6 +92,10 @@ std::string Engine::waiting_for(const Job& job, int* peer) const {
   if (job.any && job.any_source < 0) return "any rank, and none has sent a message with this tag";
   if (job.undivided)
     return "the end of earlier operations, which decide on the shares of the ranks";
+  if (const Job* earlier = open_before(job)) {
+    return "the end of " + describe(*earlier) + " sequence " + std::to_string(earlier->sequence()) +
+           ", which waits for " + waiting_for(*earlier, peer);
+  }
   std::vector<bool> awaited(job.lanes.size(), false);
   bool device = false;
   for (const Chunk& chunk : job.chunks) {

@@ -227,7 +227,7 @@ std::int64_t Engine::next_deadline() const {
   std::int64_t next = kForever;
   for (const auto& [key, job] : jobs_) next = std::min(next, job->deadline_ns);
   for (const auto& job : any_source_) next = std::min(next, job->deadline_ns);
-  for (const auto& job : undivided_) next = std::min(next, job->deadline_ns);
+  for (const auto& job : held_) next = std::min(next, job->deadline_ns);
   return next;
 }
 

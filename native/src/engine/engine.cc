@@ -118,8 +118,8 @@ std::shared_ptr<Job> Engine::post(Group& group, const Operation& operation, bool
     ++async_open_;
   }
   try {
-    if (job->undivided) {
-      undivided_.push_back(job);
+    if (job->undivided || open_before(*job) != nullptr) {
+      held_.push_back(job);
     } else if (operation.any_source) {
       start_any_source(job);
       drain_dirty();
@@ -158,7 +158,7 @@ std::vector<std::shared_ptr<Job>> Engine::open_in(const Group& group) const {
   for (const auto& [key, job] : jobs_) note(job);
   for (const auto& job : any_source_) note(job);
   for (const auto& job : to_start_) note(job);
-  for (const auto& job : undivided_) note(job);
+  for (const auto& job : held_) note(job);
   return open;
 }
 

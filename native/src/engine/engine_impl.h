@@ -43,8 +43,7 @@ struct Elsewhere : std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// The way in which a peer left a group: by closing it (kOrderly), or because the peer was lost or
-// aborted (kBroken).
+// The way in which a peer left a group: by closing it, or by a loss or an abort.
 enum class Leave : std::uint8_t { kOrderly, kBroken };
 
 class Engine final : public FrameSink {
@@ -201,6 +200,8 @@ class Engine final : public FrameSink {
   static bool widens(const Job& job);
   static Part part_of(const Job& job, std::uint64_t count, int chunk);
   std::vector<std::shared_ptr<Job>> take_undivided(const Shares& shares);
+  const Job* open_before(const Job& barrier) const;
+  void start_barriers(const Group& group);
   std::byte* scratch(Job& job, std::size_t bytes);
   std::byte* room(Job& job, std::size_t bytes, const char* what);
   void start(const std::shared_ptr<Job>& job);
@@ -363,15 +364,14 @@ class Engine final : public FrameSink {
   bool caller_asleep_ = false;  // the sleeping thread is a caller, not the progress thread
   // Number of posting threads that want the lock; the driving thread releases it for them.
   std::atomic<int> wanting_{0};
-  std::deque<std::shared_ptr<Job>> to_start_;    // posted operations that the driver is to start
-  std::vector<std::shared_ptr<Job>> undivided_;  // posted operations that wait for their shares
-  std::int64_t last_deadline_check_ = 0;
-  std::int64_t last_watch_ = 0;
+  std::deque<std::shared_ptr<Job>> to_start_;  // posted operations that the driver is to start
+  // Posted operations that wait for their shares, and barriers that wait for earlier operations.
+  std::vector<std::shared_ptr<Job>> held_;
+  std::int64_t last_deadline_check_ = 0, last_watch_ = 0;
 
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link*> made_;  // links that have or had a rail
-  int wire_rails_ = 0;
-  int far_rails_ = 0;
+  int wire_rails_ = 0, far_rails_ = 0;
   std::vector<epoll_event> woken_by_;
   std::vector<Link*> dirty_;
   std::unordered_map<std::uint32_t, std::shared_ptr<Group>> groups_;
@@ -390,8 +390,7 @@ class Engine final : public FrameSink {
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_reduced_ = 0;
   std::uint64_t sleeps_ = 0;
-  std::uint64_t device_frames_taken_ = 0;
-  std::uint64_t device_frames_given_ = 0;
+  std::uint64_t device_frames_taken_ = 0, device_frames_given_ = 0;
   std::map<std::string, std::uint64_t> last_counters_;  // set by close()
   std::unique_ptr<std::byte[]> reserve_;                // memory for error handling after bad_alloc
 

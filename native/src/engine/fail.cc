@@ -22,7 +22,7 @@ void Engine::break_group(Group& group, const Failure& failure) {
   for (const auto& [key, job] : jobs_) {
     if (job->group.get() == &group) open.push_back(job);
   }
-  for (const auto& job : undivided_) {
+  for (const auto& job : held_) {
     if (job->group.get() == &group) open.push_back(job);
   }
   for (const auto& job : open) fail(*job, failure, true);
@@ -37,6 +37,7 @@ void Engine::finish(Job& job, JobState state) {
   job.state.store(state, std::memory_order_release);
   if (job.async_counted) --async_open_;
   if (job.group->service) served(job);
+  if (!held_.empty()) start_barriers(*job.group);
   if (job.queue) std::exchange(job.queue, nullptr)->push(alive);
   if (waiters_ > 0) finished_.notify_all();
   if (caller_asleep_) ring();  // the sleeping caller may wait for this operation
@@ -118,7 +119,7 @@ void Engine::fail(Job& job, Failure failure, bool tell_peers) {
   job.failure = std::move(failure);
   if (job.offloaded) withdraw(job);
   std::erase(any_source_, alive);
-  std::erase(undivided_, alive);
+  std::erase(held_, alive);
   job.undivided = nullptr;
   const bool bound = !job.any || job.any_source >= 0;
   if (bound) {
@@ -224,7 +225,7 @@ void Engine::fail_everything(const Failure& failure) {
   for (const auto& [key, job] : jobs_) open.push_back(job);
   for (const auto& job : to_start_) open.push_back(job);
   to_start_.clear();
-  open.insert(open.end(), undivided_.begin(), undivided_.end());
+  open.insert(open.end(), held_.begin(), held_.end());
   for (const auto& job : open) fail(*job, failure, failure.fault != Fault::kClosed);
 }
 
@@ -308,8 +309,8 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
   for (const auto& job : any_source_) {
     if (job->group.get() == &group && (!orderly || group.all_left())) victims.push_back(job);
   }
-  // Every rank owns a share, so an operation without shares needs each rank.
-  for (const auto& job : undivided_) {
+  // Every rank owns a share, so an operation without shares needs each rank, as a barrier does.
+  for (const auto& job : held_) {
     if (job->group.get() == &group) victims.push_back(job);
   }
   for (const auto& job : victims) {
@@ -355,7 +356,7 @@ void Engine::check_deadlines(std::int64_t now) {
   for (const auto& job : any_source_) {
     if (now >= job->deadline_ns) late.push_back(job);
   }
-  for (const auto& job : undivided_) {
+  for (const auto& job : held_) {
     if (now >= job->deadline_ns) late.push_back(job);
   }
   for (const auto& job : late) {

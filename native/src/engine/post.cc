@@ -227,6 +227,38 @@ void Engine::promise(Job& job) {
   }
 }
 
+// Return an untagged collective operation that was posted on the group before the barrier and has
+// not ended, or null. A barrier begins after them, so that the end of a barrier on all ranks means
+// the end of everything that they posted before, as in torch's gloo backend. Tagged operations and
+// those of the library itself are no part of that order.
+const Job* Engine::open_before(const Job& barrier) const {
+  if (barrier.collective != wire::Collective::kBarrier || barrier.key.tag >> 32 != 0)
+    return nullptr;
+  const auto earlier = [&](const std::shared_ptr<Job>& job) {
+    return job->group == barrier.group && job->key.role == kRoleCollective &&
+           job->key.tag < barrier.key.tag && !job->finished();
+  };
+  for (const auto& [key, job] : jobs_) {
+    if (earlier(job)) return job.get();
+  }
+  for (const auto& job : to_start_) {
+    if (earlier(job)) return job.get();
+  }
+  for (const auto& job : held_) {
+    if (earlier(job)) return job.get();
+  }
+  return nullptr;
+}
+
+// Start the barriers of the group whose earlier operations have ended.
+void Engine::start_barriers(const Group& group) {
+  std::erase_if(held_, [&](const std::shared_ptr<Job>& job) {
+    if (job->group.get() != &group || job->undivided || open_before(*job) != nullptr) return false;
+    to_start_.push_back(job);
+    return true;
+  });
+}
+
 void Engine::start(const std::shared_ptr<Job>& job) {
   if (job->finished()) return;
   if (job->group->broken) {

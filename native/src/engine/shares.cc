@@ -82,7 +82,7 @@ void Engine::cancel(Job& job, Failure failure) {
 // Remove and return the jobs that wait for `shares`, in the order in which they were posted.
 std::vector<std::shared_ptr<Job>> Engine::take_undivided(const Shares& shares) {
   std::vector<std::shared_ptr<Job>> taken;
-  std::erase_if(undivided_, [&](const std::shared_ptr<Job>& job) {
+  std::erase_if(held_, [&](const std::shared_ptr<Job>& job) {
     if (job->shares.get() != &shares) return false;
     taken.push_back(job);
     return true;

@@ -266,7 +266,11 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Post a barrier, whose Transfer is done once every rank has posted its own."""
+        """Post a barrier, whose Transfer is done once every rank has posted its own.
+
+        Without a tag a barrier begins after the end of all operations without a tag that this
+        rank has posted before.
+        """
 
     def send(
         self,

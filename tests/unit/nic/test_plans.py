@@ -106,8 +106,9 @@ def test_early_plans_need_only_the_links_that_a_group_is_opened_with(ranks: int)
             (Collective.BARRIER, None),
         )
     }
+    seen = range(ranks) if ranks <= 64 else (*range(9), 511, 512, 513, ranks - 2, ranks - 1)
     for collective, name, root in chosen:
-        for rank in range(ranks):
+        for rank in seen:
             program = part(collective, name, ranks, rank, root).program
             assert {each.peer for each in program} <= first_peers(rank, ranks)
 
