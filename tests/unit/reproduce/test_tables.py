@@ -13,6 +13,18 @@ TABLES = {table.name: table for table in FOLDER.tables()}
 QUICK = ("zero-bubble-order", "aggregation-100-mb", "aggregation-circuit", "pipeline-last-link")
 """The tables that are simulated in every run of the tests."""
 DEVIATIONS = {
+    "job-phases": {
+        f"adaptation and delegation, {phase}"
+        for phase in (
+            "link 2 30ms",
+            "links 0, 5 40ms",
+            "link 6 20ms",
+            "links 2, 3, 6 50ms",
+            "link 5 60ms",
+            "links 1, 6 60ms",
+            "links 4, 5 50ms",
+        )
+    },
     "pipeline-4-stages": {
         "adaptation and delegation, last link 30ms",
         "adaptation and delegation, last link 60ms",

@@ -148,6 +148,7 @@ def test_a_job_is_the_sum_of_its_iterations_and_of_a_crash() -> None:
     figures = read_experiment(JOB, "a.toml").cases[1].simulate()
     assert figures["phases_ps"] == [2 * 55 * MS, 3 * 122 * MS, 5 * 55 * MS]
     assert (figures["healthy_ps"], figures["slowest_ps"]) == (55 * MS, 122 * MS)
+    assert figures["phase_1_iteration_ps"] == 122 * MS
 
 
 def test_a_job_without_a_crash_restarts_nothing() -> None:

@@ -182,6 +182,7 @@ def job_cases(table: Table) -> list[Case]:
             )
             raise one.wrong(UsageError(message))
         phases += [(before, first, _Links()), (first, first + lasts, links)]
+    slow = [(number, links) for number, (_, _, links) in enumerate(phases[1::2], 1)]
     phases.append((phases[-1][1] if phases else 0, iterations, _Links()))
 
     def figures(runtime: _Runtime) -> Figures:
@@ -204,6 +205,7 @@ def job_cases(table: Table) -> list[Case]:
             "healthy_ps": times[_Links()],
             "slowest_ps": max(times.values()),
             "phases_ps": counted,
+            **{f"phase_{number}_iteration_ps": times[links] for number, links in slow},
         }
 
     return [Case(runtime.name, partial(figures, runtime)) for runtime in runtimes]
