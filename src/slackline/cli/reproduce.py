@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackline.errors import LinkError, PeerError, TimeoutError
+from slackline.errors import LinkError, PeerError, TimeoutError, UsageError
 
 if TYPE_CHECKING:
     from slackline.reproduce import ComparedRow, Comparison
@@ -43,12 +43,22 @@ def reproduce(
 
     folder = Folder() if source is None else Folder(source)
     if save is not None:
+        if only or as_json or names or plot is not None:
+            raise UsageError(
+                "--save copies all tables and ends: it takes none of --only, --json, --list, --plot"
+            )
         print(f"{folder.save(save)} files in {save}")
         return 0
     tables = folder.tables(tuple(only or ()))
     if names:
-        for table in tables:
-            print(f"{table.name}: {table.title}")
+        if plot is not None:
+            raise UsageError("--list simulates nothing: it takes no --plot")
+        if as_json:
+            listed = [{"name": table.name, "title": table.title} for table in tables]
+            print(json.dumps({"tables": listed}))
+        else:
+            for table in tables:
+                print(f"{table.name}: {table.title}")
         return 0
     found = []
     for table in tables:

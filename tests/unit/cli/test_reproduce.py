@@ -69,6 +69,34 @@ def test_names_are_listed_without_a_simulation(capsys: pytest.CaptureFixture[str
     assert [line.partition(":")[0] for line in lines] == list(Folder().names())
 
 
+def test_the_list_is_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list", "--json", "--only", "job-with-crash"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert table["name"] == "job-with-crash"
+    assert table["title"].startswith("A job of 1,200 iterations")
+
+
+@pytest.mark.parametrize(
+    "further", [["--only", "pcco-step"], ["--json"], ["--list"], ["--plot", "p"]]
+)
+def test_an_option_that_a_copy_does_not_take_is_refused(
+    further: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "--save", str(tmp_path / "copy"), *further]) == 2
+    assert capsys.readouterr().err == (
+        "slackline: --save copies all tables and ends: it takes none of --only, --json, --list, "
+        "--plot\n"
+    )
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_list_draws_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list", "--plot", str(tmp_path / "plots")]) == 2
+    said = "slackline: --list simulates nothing: it takes no --plot\n"
+    assert capsys.readouterr().err == said
+    assert not (tmp_path / "plots").exists()
+
+
 def test_a_saved_experiment_runs_by_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

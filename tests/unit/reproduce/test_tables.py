@@ -25,13 +25,6 @@ DEVIATIONS = {
             "links 4, 5 50ms",
         )
     },
-    "pipeline-4-stages": {
-        "adaptation and delegation, last link 30ms",
-        "adaptation and delegation, last link 60ms",
-        "adaptation and delegation, first link 60ms",
-        "adaptation and delegation, links 0, 1 30ms",
-        "adaptation and delegation, links 0, 2 30ms",
-    },
     "pipeline-on-a-lab": {
         "adaptation, last link 0ms",
         "ready within 8 activations, all links 60ms",
