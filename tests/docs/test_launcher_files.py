@@ -1,4 +1,4 @@
-"""Tests of the files for containers and Kubernetes, which no test runs: names, paths, options."""
+"""Tests of the files for launchers: names, paths and options, without the launchers."""
 
 import re
 import shlex
@@ -59,15 +59,34 @@ def test_the_pods_of_the_job_find_each_other(objects: dict[str, dict[str, Any]])
     assert waiting["image"] == container["image"]
 
 
+def parsed(words: list[str]) -> dict[str, Any]:
+    """Return the values that `slackline` gives the parameters of a command, by their names."""
+    command = typer.main.get_command(app)
+    context = command.make_context("slackline", list(words), resilient_parsing=False)
+    _, chosen, rest = command.resolve_command(context, words)  # type: ignore[attr-defined]
+    return dict(chosen.make_context(words[0], rest, parent=context).params)
+
+
 def test_the_container_has_options_of_the_command(
     objects: dict[str, dict[str, Any]], recipe: list[list[str]]
 ) -> None:
     (container,) = objects["Job"]["spec"]["template"]["spec"]["containers"]
     assert recipe[-1] == ["ENTRYPOINT", "[slackline,", "run]"]
-    command = typer.main.get_command(app)
-    words = ["run", *container["args"]]
-    context = command.make_context("slackline", list(words), resilient_parsing=False)
-    _, chosen, rest = command.resolve_command(context, words)  # type: ignore[attr-defined]
-    parsed = chosen.make_context("run", rest, parent=context)
-    assert (ROOT / "examples" / parsed.params["script"]).is_file()
-    assert parsed.params["arguments"] == ["--epochs", "10"]
+    given = parsed(["run", *container["args"]])
+    assert (ROOT / "examples" / given["script"]).is_file()
+    assert given["arguments"] == ["--epochs", "10"]
+
+
+def test_the_batch_script_of_slurm_has_options_of_the_command() -> None:
+    text = (LAUNCHERS / "slurm.sbatch").read_text().replace("\\\n", " ")
+    (line,) = [each for each in text.splitlines() if each.startswith("srun ")]
+    values = {
+        "$hosts": ["a,b"],
+        "$port": ["20007"],
+        "$SLURM_CPUS_PER_TASK": ["4"],
+        "$@": ["train.py", "--epochs", "10"],
+    }
+    _, _, command = line.partition(" slackline ")
+    given = parsed([word for each in shlex.split(command) for word in values.get(each, [each])])
+    assert (given["hosts"], given["port"], given["ranks"]) == ("a,b", 20007, 4)
+    assert (given["script"], given["arguments"]) == (Path("train.py"), ["--epochs", "10"])
