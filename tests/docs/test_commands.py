@@ -21,7 +21,7 @@ from page_blocks import NEEDS, PAGES, ROOT, Block, blocks
 from slackline import circuit
 from slackline.cli import app
 from slackline.errors import UsageError
-from slackline.lab import require
+from slackline.lab import records, require, take_down
 
 SECONDS = 300
 """The limit for one block, by which a hang is found."""
@@ -132,7 +132,12 @@ def test_the_commands_of_a_page_that_make_a_lab(page: str, desk: Path) -> None:
         require()
     except UsageError as error:
         pytest.skip(str(error))
-    follow(page, desk, slow=True, need="root")
+    try:
+        follow(page, desk, slow=True, need="root")
+    finally:  # A failed command may leave a lab, whose daemon began in the reader's directory.
+        for record in records():
+            if record.alive and Path(f"/proc/{record.pid}/cwd").resolve() == desk.resolve():
+                take_down(record)
 
 
 @pytest.mark.slow

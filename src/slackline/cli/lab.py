@@ -25,7 +25,11 @@ app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False)
 
 _Name = Annotated[
     str | None,
-    typer.Option("--name", help="Choose the lab by name. Default: the only lab there is."),
+    typer.Option(
+        "--name",
+        help="Choose the lab by name. Default: the only one of `slackline lab up`, else the only "
+        "one of a running program.",
+    ),
 ]
 
 
@@ -74,7 +78,9 @@ def up(
 
 
 @app.command()
-def status(name: _Name = None) -> None:
+def status(
+    name: Annotated[str | None, typer.Option(help="Show this lab. Default: every lab.")] = None,
+) -> None:
     """Show the labs of this machine, with the faults and packet counts of each."""
     from slackline import lab
 

@@ -54,9 +54,10 @@ def stand_up(name: str, options: LabOptions) -> str:
 
 
 def find(name: str | None = None) -> Record:
-    """Return the running lab with this name; without a name, the only running lab.
+    """Return the running lab with this name; without a name, the only persistent lab.
 
-    Raises UsageError when there is no such lab, or several without a name.
+    If no lab is persistent, the only lab of a running program takes its place. Raises UsageError
+    when there is no such lab, or several of the same kind without a name.
     """
     if name is not None:
         record = Record.read(check_name(name))
@@ -66,10 +67,11 @@ def find(name: str | None = None) -> Record:
     living = [record for record in records() if record.alive]
     if not living:
         raise UsageError("there is no lab: `slackline lab up` makes one")
-    if len(living) > 1:
-        known = ", ".join(record.name for record in living)
+    meant = [record for record in living if record.standing] or living
+    if len(meant) > 1:
+        known = ", ".join(record.name for record in meant)
         raise UsageError(f"there are several labs, say which with --name: {known}")
-    return living[0]
+    return meant[0]
 
 
 def command(record: Record, host: int, argv: Sequence[str]) -> list[str]:
