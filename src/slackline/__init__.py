@@ -30,8 +30,8 @@ __version__ = "0.1.0"
 
 __all__ = ["__version__", "errors", "register"]
 
-_ROOMS = frozenset({"backend", "faults", "lab", "nic", "overlap", "plan", "telemetry", "testing"})
-_ROOMS |= {"circuit", "elastic", "health", "pipeline", "sim", "units", "wire"}
+_PACKAGES = frozenset({"backend", "circuit", "elastic", "faults", "health", "lab", "nic"})
+_PACKAGES |= {"overlap", "pipeline", "plan", "sim", "telemetry", "testing", "units", "wire"}
 
 if "torch" in sys.modules:
     register()
@@ -39,6 +39,6 @@ if "torch" in sys.modules:
 
 def __getattr__(name: str) -> ModuleType:
     """Import a subpackage at first use: `slackline.overlap` needs no import of its own."""
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return importlib.import_module(f"slackline.{name}")
     raise AttributeError(f"module 'slackline' has no attribute {name!r}")

@@ -23,12 +23,12 @@ def run(code: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=110).stdout
 
 
-@pytest.mark.parametrize("room", TORCH_FREE)
-def test_a_room_that_must_not_know_torch_does_not_import_it(room: str) -> None:
-    assert run(f"import sys, {room}; print('torch' in sys.modules)") == "False\n"
+@pytest.mark.parametrize("package", TORCH_FREE)
+def test_a_package_that_must_not_know_torch_does_not_import_it(package: str) -> None:
+    assert run(f"import sys, {package}; print('torch' in sys.modules)") == "False\n"
 
 
-def test_the_circuits_room_opens_without_its_extra_and_says_what_to_install() -> None:
+def test_the_package_of_circuits_loads_without_its_extra_and_says_what_to_install() -> None:
     code = """
 import sys
 sys.modules["amaranth"] = None

@@ -14,7 +14,7 @@
     device      the host's interface to a ring NIC, twin or simulated circuit
     _export     the files of `slackline circuit verilog`
 
-A room imports only the public names of rooms above it in this list. The package needs the extra
+A package imports only the public names of packages above it in this list. Circuits need the extra
 slackline[circuit]; simulations also need Verilator and a C++ compiler.
 """
 
@@ -142,7 +142,7 @@ __all__ = [
     "yosys_version",
 ]
 
-_ROOMS = {
+_PACKAGES = {
     "options": (
         "CANONICAL_NAN",
         "ELEMENTS",
@@ -221,10 +221,10 @@ _EXTRA = ("amaranth", "numpy")
 
 def __getattr__(name: str) -> object:
     """Import a public name's module at first use, so that the package loads without its extra."""
-    for room, names in _ROOMS.items():
+    for package, names in _PACKAGES.items():
         if name in names:
             try:
-                module = importlib.import_module(f"slackline.circuit.{room}")
+                module = importlib.import_module(f"slackline.circuit.{package}")
             except ModuleNotFoundError as error:
                 missing = (error.name or "").split(".")[0]
                 if missing not in _EXTRA:
