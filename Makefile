@@ -11,7 +11,7 @@ NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -nam
 FORMATTED := $(filter %.cc %.h,$(NATIVE)) $(addprefix src/slackline/circuit/simulate/,harness.cc dma.h)
 FOLDERS := $(wildcard src tests examples benchmarks)
 RANKS ?= 4
-JOBS ?= 3
+JOBS ?= 4
 BENCH ?= $(wildcard benchmarks/*/main.py)
 FUZZ ?= $(patsubst native/fuzz/%.cc,%,$(wildcard native/fuzz/*.cc))
 SECONDS ?= 60
@@ -30,7 +30,7 @@ setup: $(VENV)/.package  ## create .venv, install what is needed, build the exte
 demo: setup  ## train on 4 ranks of this machine: PCCO, DDP over slackline, DDP over gloo
 	$(BIN)/slackline run --ranks $(RANKS) examples/train_digits.py --compare slackline gloo
 
-test: setup  ## every kind of test, in minutes; JOBS=3 at a time (docs/testing.md)
+test: setup  ## every kind of test, in minutes; JOBS=4 at a time (docs/testing.md)
 	$(PYTEST) -m "not slow" tests
 
 test-full: setup  ## the same tests with all their cases: three quarters of an hour

@@ -1,9 +1,11 @@
 """The settings of all tests.
 
 Tests that simulate circuits are skipped when a tool is missing. Hypothesis draws the same examples
-every time, however slow the machine is. Every process that a test starts reacts to SIGINT.
+every time, however slow the machine is. Every process that a test starts reacts to SIGINT, and
+computes with one thread.
 """
 
+import os
 import signal
 
 import pytest
@@ -18,6 +20,10 @@ settings.load_profile("repeatable")
 # interrupt a process need SIGINT to work, so the default handler is restored.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Several tests share the cores. A second OpenMP thread of each would only wait for its first one,
+# in a loop that takes a core: torch's tests would use one and a half times the processor time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

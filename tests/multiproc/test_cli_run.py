@@ -155,7 +155,13 @@ def test_a_rank_s_exit_code_passes_through_with_its_last_words(
 
 
 def test_a_mistake_that_all_ranks_make_is_shown_once(script: Callable[[str], Path]) -> None:
-    path = script("sys.stderr.write('usage: no such flag\\n')\ntime.sleep(1)\nsys.exit(2)")
+    path = script(
+        "print('usage: no such flag', file=sys.stderr, flush=True)\n"
+        "open(f'told-{rank}', 'w').close()\n"
+        "while not all(os.path.exists(f'told-{each}') for each in range(3)):\n"
+        "    time.sleep(0.01)\n"
+        "sys.exit(2)"
+    )
     code, _, err = _run(path, directory=path.parent)
     assert code == 2
     assert err.count("no such flag") == 1
