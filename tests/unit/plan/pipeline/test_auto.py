@@ -4,7 +4,6 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_optimum import optimum_ps
 from pipeline_scenarios import draw
 
 from slackline.errors import UsageError
@@ -89,6 +88,9 @@ def test_the_reason_says_what_was_found_and_how_good_it_is() -> None:
 def gaps(seeds: range, stages: tuple[int, int], counts: tuple[int, int]) -> list[float]:
     """Return by how many percent the schedule `auto` exceeds the optimum, for scenarios with a
     proven optimum."""
+    # OR-Tools imports pandas, which would be loaded in every process that only collects tests.
+    from pipeline_optimum import optimum_ps
+
     found = []
     for seed in seeds:
         scenario = draw(seed, stages, counts)
