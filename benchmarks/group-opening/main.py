@@ -36,7 +36,7 @@ CONTESTANTS = (
     Contestant(name="slackline-tcp", backend="slackline", rails="tcp"),
     Contestant(name="gloo", backend="gloo"),
 )
-SIZES, QUICK_SIZES = (8, 16, 32, 64), (8, 16)
+SIZES, QUICK_SIZES = (8, 16, 32, 64), (8,)
 ROUNDS, QUICK_ROUNDS = 7, 2
 QUICK_SIZE_SECONDS = 9.0
 """The time after which a quick run starts no further round at a size."""
