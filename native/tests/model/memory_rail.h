@@ -42,7 +42,7 @@ struct Pipe {
   bool reader_gone = false;
 };
 
-class MemoryRail final : public WireRail {
+class MemoryRail : public WireRail {
  public:
   static constexpr std::size_t kNothing = ~std::size_t{0};
 
