@@ -168,7 +168,7 @@ class Peer:
         the peer, or the rail is not expected.
         """
         talks_only = hello.kind in ("knock", "news")
-        if not self._expects(hello):
+        if not self._expects(hello) or (line.sock.family == socket.AF_UNIX) != self.shared:
             raise LinkError(f"{hello.kind} of rail {hello.rail} was not expected")
         ours = Answer(
             engine=self._site.engine_name,

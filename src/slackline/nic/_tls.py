@@ -40,7 +40,7 @@ class Identity:
             context.num_tickets = 0
         try:
             context.load_verify_locations(cadata=peer)
-        except ssl.SSLError as error:
+        except (ssl.SSLError, ValueError) as error:  # ValueError: the certificate is empty.
             raise LinkError(f"the peer's certificate is none: {error}") from error
         fd = os.memfd_create("slackline-certificate", os.MFD_CLOEXEC)
         try:

@@ -19,6 +19,7 @@ from slackline.nic._door import unix_name
 from slackline.nic._handshake import fresh_nonce
 from slackline.nic._messages import Hello, Terms, frame, text_of
 from slackline.nic._rendezvous import Record
+from slackline.nic._tls import Identity
 from slackline.wire import FIELDS, FrameFlag, FrameKind
 
 Attack = Callable[[HostilePeer], None]
@@ -232,7 +233,62 @@ def wild_ring(peer: HostilePeer) -> None:
         os.pwrite(arena, peer.rng.randbytes(128), 4096 + peer.rng.randrange(0, 4096, 8))
 
 
+def descriptors_for_tcp(peer: HostilePeer) -> None:
+    """Ask for a TCP rail over the Unix socket, and send descriptors, which no such rail has."""
+    arena = _memory(ARENA_BYTES)
+    peer.keep(arena)
+    peer.dial("tcp", Terms(), (arena, arena), local=True)
+
+
+def _certificate() -> bytes:
+    return Identity("hostile").certificate
+
+
+def no_certificate(peer: HostilePeer) -> None:
+    """Send an empty certificate, with which no TLS can begin."""
+    peer.dial("tcp", Terms())
+
+
+def no_real_certificate(peer: HostilePeer) -> None:
+    """Send a certificate of which the end is missing or wrong."""
+    right = _certificate()
+    cut = right[: peer.rng.randrange(1, len(right))]
+    peer.dial("tcp", Terms(), certificate=peer.rng.choice((cut, right + b"0", cut + right)))
+
+
+def no_tls(peer: HostilePeer) -> None:
+    """Send random bytes in place of TLS, or nothing."""
+    sock, _ = peer.dial("tcp", Terms(), certificate=_certificate())
+    sock.sendall(peer.rng.randbytes(peer.rng.choice((0, 5, 300, 100_000))))
+
+
+def other_certificate(peer: HostilePeer) -> None:
+    """Begin TLS with another certificate than the one that was announced."""
+    sock, session = peer.dial("tcp", Terms(), certificate=_certificate())
+    context = Identity("another").context(session.certificate, server=False)
+    with context.wrap_socket(sock) as tls:
+        tls.recv(1)
+
+
+def damage_under_tls(peer: HostilePeer) -> None:
+    """Send random bytes through TLS in place of frames."""
+    mine = Identity("hostile")
+    sock, session = peer.dial("tcp", Terms(), certificate=mine.certificate)
+    with mine.context(session.certificate, server=False).wrap_socket(sock) as tls:
+        while True:
+            tls.sendall(peer.rng.randbytes(peer.rng.randrange(1, 300)))
+
+
+OVER_TLS: tuple[Attack, ...] = (
+    no_certificate,
+    no_real_certificate,
+    no_tls,
+    other_certificate,
+    damage_under_tls,
+    descriptors_for_tcp,
+)
 OVER_TCP: tuple[Attack, ...] = (
+    descriptors_for_tcp,
     hang_up,
     end_in_a_frame,
     stop_in_a_frame,

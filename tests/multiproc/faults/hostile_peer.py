@@ -38,8 +38,11 @@ def opened(head: bytes) -> dict[str, int]:
 class HostilePeer:
     """Rank 0 of a group of two, played by the test against rank 1."""
 
-    def __init__(self, store: Store, rails: tuple[str, ...], rng: random.Random) -> None:
-        """Meet the victim in the store; its rendezvous record is `self.victim`."""
+    def __init__(self, store: Store, options: NicOptions, rng: random.Random) -> None:
+        """Meet the victim in the store; its rendezvous record is `self.victim`.
+
+        `options` are those of the victim, as far as ranks must agree on them.
+        """
         self.rng = rng
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
         port = self._listener.getsockname()[1]
@@ -48,7 +51,7 @@ class HostilePeer:
             host=host_identity(),
             interfaces=(Interface(name="lo", address="127.0.0.1", prefix=8, port=port),),
             chosen=False,
-            options=NicOptions(rails=rails).agreed(),
+            options=options.agreed(),
         )
         self._name = record.engine
         self.meeting = meet(store, 0, 2, record)
@@ -75,10 +78,19 @@ class HostilePeer:
         self._fds += fds
 
     def dial(
-        self, kind: str, terms: Terms, fds: tuple[int, ...] = ()
+        self,
+        kind: str,
+        terms: Terms,
+        fds: tuple[int, ...] = (),
+        *,
+        local: bool | None = None,
+        certificate: bytes = b"",
     ) -> tuple[socket.socket, Session]:
-        """Connect to the victim and complete the handshake with these transport parameters."""
-        if kind == "shm":
+        """Connect to the victim and complete the handshake with these transport parameters.
+
+        `local` connects to the victim's Unix socket, by default for shared memory only.
+        """
+        if kind == "shm" if local is None else local:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             sock.connect(unix_name(self.victim.engine))
         else:
@@ -87,7 +99,12 @@ class HostilePeer:
         self._sockets.append(sock)
         sock.settimeout(PATIENCE_S)
         hello = Hello(
-            engine=self._name, peer=self.victim.engine, rail=0, kind=kind, nonce=fresh_nonce()
+            engine=self._name,
+            peer=self.victim.engine,
+            rail=0,
+            kind=kind,
+            nonce=fresh_nonce(),
+            certificate=certificate.hex(),
         )
         talk = call(hello, self.meeting.key((self._name, self.victim.engine)), lambda: (terms, fds))
         said = next(talk)

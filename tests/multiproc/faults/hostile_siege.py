@@ -18,6 +18,7 @@ from hostile_peer import HostilePeer
 from hostile_ranks import Prefixed
 
 from slackline import errors
+from slackline.nic import NicOptions
 from slackline.nic._rendezvous import Record, to_record
 
 SCRIPT = Path(__file__).with_name("hostile_ranks.py")
@@ -54,7 +55,8 @@ class Siege:
 
     def __init__(self, job: Job, rails: Sequence[str], **options: Any) -> None:
         """Start the group and wait until the victim is ready to be attacked."""
-        self._job, self._rails, self._count = job, tuple(rails), 0
+        self._job, self._count = job, 0
+        self._options = NicOptions(rails=tuple(rails), **options)
         self._first = len(job.processes)
         job.start("add", 2, script=SCRIPT, options={"rails": list(rails), **options})
         told = json.loads(job.store.get(f"healthy/slackline/rank/{VICTIM}"))
@@ -71,7 +73,7 @@ class Siege:
         The healthy group has made progress when this function returns.
         """
         number = self._order("group")
-        with HostilePeer(Prefixed(self._job.store, f"{number}/"), self._rails, rng) as peer:
+        with HostilePeer(Prefixed(self._job.store, f"{number}/"), self._options, rng) as peer:
             with contextlib.suppress(OSError):  # The victim may cut the connection at any point.
                 how(peer)
             outcome = self._job.told(VICTIM, f"outcome/{number}")

@@ -14,6 +14,7 @@ from fault_job import Job
 from hostile_attacks import (
     OVER_MEMORY,
     OVER_TCP,
+    OVER_TLS,
     OVER_UDP,
     Attack,
     ask_wrongly,
@@ -38,8 +39,9 @@ MOST_GUESTS = 256
 SPARE_DESCRIPTORS = 24
 """The descriptors that a rank may use for a moment: sockets to the store, of attempts and links."""
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))]
-ATTACKS = {"tcp": OVER_TCP, "udp": OVER_UDP, "shm": OVER_MEMORY}
+ATTACKS = {"tcp": OVER_TCP, "tls": OVER_TLS, "udp": OVER_UDP, "shm": OVER_MEMORY}
 SOME_ATTACKS = {
+    "tls": OVER_TLS,
     "tcp": (wrong_sizes, random_frames, unread_probes, piled_byes),
     "udp": OVER_UDP,
     "shm": (ring_outside, unbacked_arena, pipe_for_a_doorbell),
@@ -52,9 +54,12 @@ def as_before(first: Usage, now: Usage) -> bool:
 
 
 def outlive(job: Job, rails: str, attacks: Sequence[Attack], seed: int) -> None:
-    """Attack a group over one kind of rails in a random order, and check what the victim uses."""
+    """Attack a group over one kind of rails in a random order, and check what the victim uses.
+
+    `rails` is "shm", "tcp", "udp", or "tls" for TCP through TLS.
+    """
     rng = random.Random(seed)
-    siege = Siege(job, (rails,))
+    siege = Siege(job, ("tcp",), tls="require") if rails == "tls" else Siege(job, (rails,))
     siege.attack(
         silent_memory if rails == "shm" else hang_up, rng
     )  # The first attack opens what stays open.
