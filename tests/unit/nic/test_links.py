@@ -87,14 +87,16 @@ def test_a_new_group_connects_a_ring_and_its_first_collectives_need_no_more(rail
 def test_a_message_makes_the_link_that_it_needs_before_the_peer_receives(
     rail: str, sender: int, receiver: int
 ) -> None:
-    sent = threading.Event()
+    counted, sent = threading.Event(), threading.Event()
 
     def body(group: Group) -> int:
         before = links_of(group, rail)
         if group.rank == sender:
+            assert counted.wait(40)
             message(group, receiver, np.arange(10, dtype=np.int32), receives=False)
             sent.set()
         elif group.rank == receiver:
+            counted.set()
             assert sent.wait(40)
             values = np.zeros(10, np.int32)
             message(group, sender, values, receives=True)
