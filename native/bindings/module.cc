@@ -303,6 +303,26 @@ NB_MODULE(_native, m) {
           },
           nb::call_guard<nb::gil_scoped_release>(),
           "Block until a watched operation finishes; None once the engine is closed.")
+      .def(
+          "log_operations",
+          [](Engine& self, std::size_t capacity) { self.operation_log.enable(capacity); },
+          "capacity"_a,
+          "Keep a record of each operation that ends, in a ring of `capacity` records, a power of "
+          "two. Call it before the first group is opened.")
+      .def(
+          "logged_operations",
+          [](Engine& self) {
+            OperationLog::Taken taken;
+            {
+              const nb::gil_scoped_release released;
+              taken = self.operation_log.take();
+            }
+            return std::make_tuple(nb::bytes(taken.rows.data(), taken.rows.size()), taken.count,
+                                   taken.lost);
+          },
+          "Return (rows, count, lost) of the records since the previous call: rows of JSON joined "
+          "by commas, their number, and the number of records that found the ring full. One thread "
+          "at a time may call.")
       .def("counters", &Engine::counters, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &Engine::close, "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>());
 }

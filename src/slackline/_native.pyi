@@ -492,6 +492,16 @@ class Engine:
         Block until a watched operation finishes; None once the engine is closed.
         """
 
+    def log_operations(self, capacity: int) -> None:
+        """
+        Keep a record of each operation that ends, in a ring of `capacity` records, a power of two. Call it before the first group is opened.
+        """
+
+    def logged_operations(self) -> tuple[bytes, int, int]:
+        """
+        Return (rows, count, lost) of the records since the previous call: rows of JSON joined by commas, their number, and the number of records that found the ring full. One thread at a time may call.
+        """
+
     def counters(self) -> dict[str, int]: ...
 
     def close(self, timeout_ns: int) -> None: ...

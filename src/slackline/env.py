@@ -126,6 +126,8 @@ class Environment:
     """
     telemetry: Path | None = None
     """The directory that traces and counters are written to."""
+    telemetry_limit: int | None = None
+    """The number of bytes of a rank's telemetry file beyond which records are left out: "1GiB"."""
     as_: str | None = None
     """One of SERVED: slackline serves the groups that a program requests of it for CPUs."""
 
@@ -263,5 +265,6 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "key": Path,
     "faults": str,
     "telemetry": Path,
+    "telemetry_limit": _positive_bytes,
     "as": _served,
 }

@@ -38,6 +38,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_KEY": "job.key",
         "SLACKLINE_FAULTS": "link 0-1 delay 30ms",
         "SLACKLINE_TELEMETRY": "traces",
+        "SLACKLINE_TELEMETRY_LIMIT": "100MiB",
         "SLACKLINE_AS": "gloo",
     }
     assert Environment.read(given) == Environment(
@@ -58,6 +59,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         key=Path("job.key"),
         faults="link 0-1 delay 30ms",
         telemetry=Path("traces"),
+        telemetry_limit=100 << 20,
         as_="gloo",
     )
 
@@ -73,7 +75,7 @@ WRONG = {
         "SLACKLINE_SHARES, SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_CIRCUIT, "
         "SLACKLINE_AGGREGATOR, SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, "
         "SLACKLINE_ARENA, SLACKLINE_INTERFACE, SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, "
-        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_AS"
+        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_AS"
     ),
     ("SLACKLINE_SHARES", "fair"): (
         "SLACKLINE_SHARES: shares must be one of auto, measured, equal, not 'fair'"

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@ class CompletionQueue {
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
   // --- under the engine's lock ---
+  std::int64_t waiting_since_ns = 0;  // 0 while no thread is blocked on the queue
   void push(std::shared_ptr<Job> job) {
     ended_.push_back(std::move(job));
     count_.store(ended_.size(), std::memory_order_release);

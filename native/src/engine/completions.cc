@@ -1,4 +1,7 @@
 // How the ends of operations reach threads that wait for any of several.
+#include <memory>
+#include <utility>
+
 #include "clock.h"
 #include "engine_impl.h"
 
@@ -38,7 +41,11 @@ void Engine::watch(Job& job, std::shared_ptr<CompletionQueue> queue) {
 std::vector<std::shared_ptr<Job>> Engine::next(CompletionQueue& queue, std::int64_t timeout_ns) {
   if (timeout_ns == 0 && queue.empty()) return {};
   Lock lock = lock_for_post();
-  if (queue.empty()) drive(lock, queue, later(now_ns(), timeout_ns));
+  if (queue.empty()) {
+    queue.waiting_since_ns = now_ns();
+    drive(lock, queue, later(queue.waiting_since_ns, timeout_ns));
+    queue.waiting_since_ns = 0;
+  }
   return queue.take();
 }
 

@@ -113,7 +113,9 @@ std::shared_ptr<Job> Engine::post(Group& group, const Operation& operation, bool
     job->any_target = operation.target;
     job->any_count = operation.count;
   }
-  if (!drive_it) {
+  if (drive_it) {
+    job->waiting_since_ns = job->posted_ns;
+  } else {
     job->async_counted = true;
     ++async_open_;
   }
@@ -144,7 +146,13 @@ std::shared_ptr<Job> Engine::post(Group& group, const Operation& operation, bool
 bool Engine::wait(Job& job, std::int64_t timeout_ns) {
   if (job.finished()) return true;
   Lock lock = lock_for_post();
-  drive(lock, job, timeout_ns < 0 ? job.deadline_ns : later(now_ns(), timeout_ns));
+  const std::int64_t since = now_ns();
+  if (job.waiting_threads++ == 0 && job.waiting_since_ns == 0) job.waiting_since_ns = since;
+  drive(lock, job, timeout_ns < 0 ? job.deadline_ns : later(since, timeout_ns));
+  if (--job.waiting_threads == 0 && !job.finished()) {
+    job.waited_ns += now_ns() - job.waiting_since_ns;
+    job.waiting_since_ns = 0;
+  }
   return job.finished();
 }
 

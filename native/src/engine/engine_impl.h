@@ -31,6 +31,7 @@
 #include "group.h"
 #include "job.h"
 #include "link.h"
+#include "operation_log.h"
 #include "rail_status.h"
 #include "slackline/arena.h"
 #include "slackline/engine.h"
@@ -55,6 +56,7 @@ class Engine final : public FrameSink {
 
   // --- any thread ---
   const EngineOptions& options() const { return options_; }
+  OperationLog operation_log;
   Arena& arena() { return arena_; }
   int doorbell_fd() const { return doorbell_fd_; }
   std::uint64_t new_ring();

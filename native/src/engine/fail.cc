@@ -33,6 +33,7 @@ void Engine::finish(Job& job, JobState state) {
   retire(job);
   ++operations_;
   job.ended_ns = now_ns();
+  if (operation_log.enabled()) operation_log.add(record_of(job));
   job.kept.reset();
   job.state.store(state, std::memory_order_release);
   if (job.async_counted) --async_open_;

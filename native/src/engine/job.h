@@ -160,7 +160,13 @@ struct Job : std::enable_shared_from_this<Job> {
   std::uint64_t total = 0;
   std::int64_t posted_ns = 0;
   std::int64_t deadline_ns = 0;
-  std::int64_t ended_ns = 0;        // 0 until the operation has ended
+  std::int64_t ended_ns = 0;  // 0 until the operation has ended
+  // For the log of operations, where the engine has one.
+  std::int64_t started_ns = 0;        // 0 until the operation has started
+  std::int64_t waiting_since_ns = 0;  // 0 while no thread is blocked until the end
+  std::int64_t waited_ns = 0;         // earlier waits that ended before the operation did
+  int waiting_threads = 0;
+  std::uint32_t rails = 0;          // see OperationRecord::rails
   std::vector<Chunk> chunks;        // same order as program->chains
   std::vector<Lane> lanes;          // by rank
   std::vector<std::byte*> scratch;  // arena blocks for partial sums

@@ -109,6 +109,7 @@ Link::Outcome Link::transmit(const SendItem& item) {
   const std::byte* data = elements == 0 ? nullptr : base + first * item_size;
   const std::size_t bytes = elements * item_size;
   if (job.group->fallback && elements > 0) data = engine_.keep(job, first * item_size, bytes);
+  if (shm_) job.rails |= kSharedMemoryBit;
   const Outcome outcome =
       shm_ ? transmit_shared(item, header, data, bytes) : transmit_wire(item, header, data, bytes);
   if (outcome == Outcome::kSent && step.copied) engine_.copied(job, item.chunk, item.segment);
@@ -199,6 +200,7 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
     eager_sent_ += bytes + kEagerFrame;
   }
   lane.sent += bytes;
+  job.rails |= rail_bit(rail->index);
   counters.wire_payload_bytes += bytes;
   const auto length = static_cast<std::uint32_t>(bytes);
   std::byte* owned = nullptr;

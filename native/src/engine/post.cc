@@ -261,6 +261,7 @@ void Engine::start_barriers(const Group& group) {
 
 void Engine::start(const std::shared_ptr<Job>& job) {
   if (job->finished()) return;
+  if (operation_log.enabled() && job->started_ns == 0) job->started_ns = now_ns();
   if (job->group->broken) {
     Failure failure = job->group->broken;
     fail(*job, std::move(failure), false);

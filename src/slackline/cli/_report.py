@@ -6,7 +6,6 @@ checkpoint, therefore does not count as training.
 
 import statistics
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic, monotonic_ns
@@ -15,17 +14,17 @@ from rich.table import Table
 
 from slackline.cli._launch import Tail
 from slackline.cli._pipeline_steps import PipelineTimes, pace, pipeline_table, times_of
-from slackline.errors import UsageError
 from slackline.health import Condition, Ledger, Verdict
 from slackline.telemetry import (
     Counters,
+    Gap,
     GroupOpened,
+    LineReader,
     LinkVerdict,
     PipelineStep,
     Record,
     RunSummary,
     StepSummary,
-    decode,
     file_of,
 )
 
@@ -36,6 +35,9 @@ _RECENT = 50
 
 _MOST_EPISODES = 20
 """The most rows of the table of links."""
+
+_MOST_PROBLEMS = 5
+"""The most sentences about telemetry that could not be read."""
 
 _SENT = "_frames_sent"
 """The suffix of the engine's counter of frames sent over a rail; the rail's name precedes it."""
@@ -51,15 +53,17 @@ class RankReport:
         self.counters: Counters | None = None
         self.run: RunSummary | None = None
         self.verdicts: list[LinkVerdict] = []
+        self.problems: list[str] = []
+        self._path = path
+        self._reader = LineReader(path, self.problems.append)
         self._tail = Tail(path)
         self._unfinished = b""
 
     def update(self) -> None:
-        """Read the lines that are complete by now; skip lines that are no valid record."""
+        """Read the lines that are complete by now; those that are no record are in `problems`."""
         *lines, self._unfinished = (self._unfinished + self._tail.read()).split(b"\n")
         for line in lines:
-            with suppress(UsageError, UnicodeDecodeError):
-                self._take(decode(line.decode()))
+            self._take(self._reader.take(line))
 
     def _take(self, record: Record | None) -> None:
         match record:
@@ -75,8 +79,18 @@ class RankReport:
                 self.run = record
             case LinkVerdict():
                 self.verdicts.append(record)
-            case None:
+            case Gap():
+                self.problems.append(
+                    f"{self._path}: {record.lost} records are missing: {record.reason}"
+                )
+            case _:
                 pass
+
+    def problems_at_end(self) -> list[str]:
+        """Return a sentence for each part of the file that could not be read or written."""
+        if self._unfinished:
+            return [*self.problems, f"{self._path}: the last line is cut"]
+        return self.problems
 
     @property
     def rails(self) -> tuple[str, ...]:
@@ -159,6 +173,14 @@ class Report:
     def pipelines(self) -> Table | None:
         """Return a table of pipeline steps, a row for each rank; None if there was no pipeline."""
         return pipeline_table([rank.pipeline for rank in self.ranks], self._first)
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each part of the telemetry that is missing, a few at most."""
+        found = [sentence for rank in self.ranks for sentence in rank.problems_at_end()]
+        if len(found) > _MOST_PROBLEMS:
+            more = len(found) - _MOST_PROBLEMS
+            return [*found[:_MOST_PROBLEMS], f"and {more} more such notes about the telemetry"]
+        return found
 
     def links(self) -> Table | None:
         """Return a table with a row for each episode of trouble on a link; None without any."""

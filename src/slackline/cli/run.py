@@ -222,6 +222,8 @@ def run(
             screen.note("no telemetry: no rank used slackline.overlap or slackline.pipeline")
         if (links := report.links()) is not None:
             screen.table(links)
+        for problem in report.problems():
+            screen.note(problem)
         if said := stage.unused():
             screen.note(said)
         if received:

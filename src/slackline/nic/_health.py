@@ -1,8 +1,8 @@
 """Link health monitors: sample the engine's rails and report changed conditions.
 
 A thread takes four samples a second while there is traffic, and one while there is none. Verdicts
-go to the logger "slackline.health" and, if a directory is configured, to the rank's telemetry. Only
-wires are watched: rails over TCP or UDP, not shared memory.
+go to the logger "slackline.health" and, if a directory is configured, to the rank's telemetry, with
+a report of each rail a second. Only wires are watched: rails over TCP or UDP, not shared memory.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from slackline.health import Board, Condition, HealthOptions, Judgement, Probe, RailSample, Verdict
+from slackline.nic._link_reports import Counted, LinkReports
 from slackline.nic._records import Records
-from slackline.telemetry import LinkVerdict
+from slackline.telemetry import ClockOffset, LinkReport, LinkVerdict
 
 __all__ = ["Monitor", "Monitors", "Rails", "Status", "to_sample"]
 
@@ -25,35 +26,17 @@ _BUSY_S = 0.25
 _IDLE_S = 1.0
 
 
-class Status(Protocol):
+class Status(Counted, Protocol):
     """The fields of the engine's RailStatus that a monitor reads."""
 
     @property
-    def link(self) -> int: ...
-    @property
-    def rail(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
     def name(self) -> str: ...
     @property
-    def state(self) -> str: ...
-    @property
     def frames_sent(self) -> int: ...
-    @property
-    def packets_sent(self) -> int: ...
-    @property
-    def packets_resent(self) -> int: ...
-    @property
-    def queued_bytes(self) -> int: ...
-    @property
-    def unconfirmed_bytes(self) -> int: ...
     @property
     def confirmed_bytes(self) -> int: ...
     @property
     def busy_ns(self) -> int: ...
-    @property
-    def probes(self) -> list[tuple[int, int, int, int]]: ...
 
 
 class Rails(Protocol):
@@ -109,7 +92,7 @@ class Monitor:
         rank: int,
         *,
         members: Sequence[int] | None = None,
-        write: Callable[[LinkVerdict], None] | None = None,
+        write: Callable[[LinkVerdict | LinkReport | ClockOffset], None] | None = None,
         options: HealthOptions | None = None,
         grows: bool = False,
     ) -> None:
@@ -135,6 +118,7 @@ class Monitor:
         self._thread: threading.Thread | None = None
         self._write = write
         self._grows = grows
+        self._reports = None if write is None else LinkReports(self._rank, self._start_ns, write)
 
     @property
     def links(self) -> frozenset[int]:
@@ -182,10 +166,23 @@ class Monitor:
             frames += sample.frames_sent
         with self._lock:
             news = self._board.take(now_ns, samples, ended)
+            sentences = self._sentences(now_ns)
         for verdict in news:
             self._tell(verdict)
+        if self._reports is not None and sentences is not None:
+            self._reports.take(now_ns, wires, sentences)
         moved, self._frames = frames != self._frames, frames
         return moved
+
+    def _sentences(self, now_ns: int) -> dict[tuple[int, int, int], str] | None:
+        """Return the condition of each direction of each rail, or None if no report is due."""
+        if self._reports is None or not self._reports.due(now_ns):
+            return None
+        states, judgements = self._board.states(), self._board.judgements(now_ns)
+        return {
+            (state.source, state.target, state.rail): judgement.reason
+            for state, judgement in zip(states, judgements, strict=True)
+        }
 
     def _wires(self) -> Iterator[tuple[int, Status]]:
         """Yield (peer, status) of every rail that is a wire and has not ended."""

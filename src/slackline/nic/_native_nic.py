@@ -59,7 +59,8 @@ class NativeNic:
         self._engine: _native.Engine | None = None
         self._completions: Completions | None = None
         self._groups: set[NativeGroup] = set()
-        self._records = Records(Environment.read().telemetry)
+        environment = Environment.read()
+        self._records = Records(environment.telemetry, environment.telemetry_limit)
         self._monitors = Monitors(self._records)
         self._closed = False
         self._process = os.getpid()
@@ -101,11 +102,18 @@ class NativeNic:
                 one_host=hosts == 1,
                 device_bytes=meeting.device_bytes,
                 ranks_per_host=ranks_per_host(host_of),
+                decide=self._records.decided,
             )
             native = engine.open_group(meeting.epoch, rank, links, book.order == "rank")
             carrier = self._attach(native, meeting, book.device_plan) if size > 1 else None
             assert self._completions is not None
-            self._records.opened(rank if members is None else members[rank], size)
+            self._records.opened(
+                rank if members is None else members[rank],
+                size,
+                epoch=meeting.epoch,
+                members=members or (),
+                links=links,
+            )
             monitor = self._monitors.watch(engine, links, rank, members, grows=not shared)
             group = NativeGroup(
                 engine,
@@ -209,8 +217,9 @@ class NativeNic:
                     eager_bytes=options.eager_bytes,
                     spin_microseconds=_SPIN_CROWDED_MICROSECONDS if crowded else _SPIN_MICROSECONDS,
                 )
+            self._records.follow(self._engine)
             self._completions = Completions(self._engine)
-            self._network.start(self._engine)
+            self._network.start(self._engine, self._records.rail_changed)
         return self._engine
 
 

@@ -21,6 +21,7 @@ from slackline.nic._calibration import (
 from slackline.nic._chunks import chunk_between
 from slackline.nic._first_links import CHAIN, EARLY, connects_later
 from slackline.nic._options import NicOptions
+from slackline.nic._records import Decide
 from slackline.plan.collective import (
     PLANS,
     Choice,
@@ -110,6 +111,7 @@ class PlanBook:
         one_host: bool,
         device_bytes: int = 0,
         ranks_per_host: int | None = None,
+        decide: Decide | None = None,
     ) -> None:
         """Set the group's order of additions; plans are chosen and compiled later.
 
@@ -117,6 +119,7 @@ class PlanBook:
         host. `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
         `ranks_per_host` is the number of ranks on each host where ranks are numbered host by host
         and every host has as many, else None. Raises UsageError where the plan asked for needs it.
+        `decide` receives each choice of a plan.
         """
         if options.plan in _BY_HOST and ranks_per_host is None:
             raise UsageError(
@@ -125,6 +128,8 @@ class PlanBook:
             )
         self.rank = rank
         self.ranks = ranks
+        self.decide = decide
+        """The function that receives decisions: the subject, the choice and the reason; or None."""
         self.order = options.order
         if options.order == "auto":
             self.order = "rank" if all_shared and options.keeps_rank_order() else "any"
@@ -262,6 +267,9 @@ class PlanBook:
             program = self.program(collective, choice.name, root)
             selected = self._selected[key] = Selected(choice.name, choice.reason, program)
             _log.debug("%s of %d bytes: %s", collective.label, size_class, choice.reason)
+            if self.decide is not None:
+                made = f"{choice.name} for {collective.label} of at most {size_class} bytes"
+                self.decide("plan", made, choice.reason)
         return selected
 
     def program(

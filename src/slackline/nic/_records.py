@@ -2,47 +2,140 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from slackline.telemetry import Counters, GroupOpened, Record, Writer
+from slackline.telemetry import (
+    DEFAULT_LIMIT_BYTES,
+    Counters,
+    Decision,
+    GroupOpened,
+    Operations,
+    Record,
+    Writer,
+)
 
-__all__ = ["Records"]
+__all__ = ["Decide", "Records"]
+
+_RING = 1 << 14
+"""The operations that an engine can end between two readings of its ring."""
+
+Decide = Callable[[str, str, str], None]
+"""A function that receives a decision: its subject, the choice and the reason."""
+
+
+class OperationLog(Protocol):
+    """The methods of an engine that read its records of operations."""
+
+    def log_operations(self, capacity: int) -> None: ...
+    def logged_operations(self) -> tuple[bytes, int, int]: ...
+
+
+class RailEvent(Protocol):
+    """The fields of an engine's RailEvent that are written."""
+
+    @property
+    def link(self) -> int: ...
+    @property
+    def rail(self) -> int: ...
+    @property
+    def what(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
 
 
 class Records:
     """The writer of an engine's telemetry, whose file is named by the process's rank in the job.
 
     The first group that the engine opens gives the rank. Without a directory nothing is written.
+    Any thread may call the methods, none of which waits for the disk but `close`.
     """
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, limit_bytes: int | None = None) -> None:
         self._directory = directory
+        self._limit_bytes = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
         self._writer: Writer | None = None
         self._rank = -1
+        self._log: OperationLog | None = None
+        self._reading = threading.Lock()
+        self._peers: dict[int, int] = {}
 
-    def opened(self, rank: int, size: int) -> None:
+    def follow(self, log: OperationLog) -> None:
+        """Have a new engine record its operations, which are written from the first group on."""
+        if self._directory is not None:
+            log.log_operations(_RING)
+            self._log = log
+
+    def opened(
+        self,
+        rank: int,
+        size: int,
+        *,
+        epoch: int = 0,
+        members: Sequence[int] = (),
+        links: Sequence[int] = (),
+    ) -> None:
         """Write that the links of a group of `size` ranks are made; `rank` is that in the job.
 
-        Only the first group's call does anything.
+        `epoch` is the group's number, `members` its ranks in the job, `links` the engine's numbers
+        of the links to them.
         """
-        if self._directory is None or self._writer is not None:
+        if self._directory is None:
             return
-        self._rank = rank
-        self._writer = Writer(self._directory, rank)
-        self._writer.write(GroupOpened(rank=rank, time_ns=time.time_ns(), size=size))
+        names = tuple(members) or tuple(range(size))
+        self._peers.update(zip(links, names, strict=False))
+        if self._writer is None:
+            self._rank = rank
+            self._writer = Writer(self._directory, rank, limit_bytes=self._limit_bytes)
+            self._writer.poll(self._operations)
+        self.write(
+            GroupOpened(
+                rank=self._rank, time_ns=time.time_ns(), size=size, epoch=epoch, members=names
+            )
+        )
 
     def write(self, record: Record) -> None:
-        """Append a record; do nothing before the first group and after `close`."""
-        if self._writer is not None:
-            self._writer.write(record)
+        """Hand a record to the writer; do nothing before the first group and after `close`."""
+        if (writer := self._writer) is not None:
+            writer.write(record)
+
+    def decided(self, subject: str, choice: str, reason: str) -> None:
+        """Write a decision: its subject, such as "plan", the choice and the reason."""
+        self.write(
+            Decision(
+                rank=self._rank,
+                time_ns=time.time_ns(),
+                subject=subject,
+                choice=choice,
+                reason=reason,
+            )
+        )
+
+    def rail_changed(self, event: RailEvent) -> None:
+        """Write the failure or the return of a rail as a decision about failover."""
+        peer = self._peers.get(event.link)
+        link = "the link" if peer is None else f"link {self._rank}-{peer}"
+        part = link if event.rail < 0 else f"rail {event.rail} of {link}"
+        self.decided("failover", f"{part}: {event.what}", event.reason)
 
     def close(self, counters: Mapping[str, int]) -> None:
         """Write the engine's final counters and close the file; a second call does nothing."""
+        self._directory = None
         if self._writer is None:
             return
+        for record in self._operations():
+            self.write(record)
         self.write(Counters(rank=self._rank, time_ns=time.time_ns(), values=dict(counters)))
-        self._writer.close()
-        self._writer = None
-        self._directory = None
+        writer, self._writer = self._writer, None
+        writer.close()
+
+    def _operations(self) -> list[Record]:
+        """Return the operations that have ended since the previous call, as one record or none."""
+        if self._log is None:
+            return []
+        with self._reading:
+            rows, count, lost = self._log.logged_operations()
+        return [Operations(rank=self._rank, lost=lost, rows=rows.decode())] if count or lost else []

@@ -110,6 +110,7 @@ class Sharing:
         """
         self._engine, self._native = engine, native
         self._completions = completions
+        self._tell = book.decide
         self._ranks = {link: rank for rank, link in enumerate(links) if link >= 0}
         self._timeout_ns = timeout_ns
         self._slice_bytes = slice_bytes(book.port_rate)
@@ -329,6 +330,10 @@ class Sharing:
             where = "" if tag == _UNTAGGED else f" with tag {tag}"
             _log.info("all_reduce%s, from slice %d on: %s", where, number, reason)
             series.reason = reason
+            if self._tell is not None:
+                given = series.balance.weights
+                made = "equal shares" if given is None else f"shares {', '.join(map(str, given))}"
+                self._tell("shares", f"{made} of all_reduce{where}, from slice {number} on", reason)
         weights = series.balance.weights
         if number >= series.posted - 1:
             series.chosen[number] = weights, series.reason

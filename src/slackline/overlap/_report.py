@@ -5,9 +5,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from slackline.env import Environment
 from slackline.errors import SlacklineError
 from slackline.overlap.exchange import Exchange
-from slackline.telemetry import RunSummary, StepSummary, Totals, Writer
+from slackline.telemetry import DEFAULT_LIMIT_BYTES, RunSummary, StepSummary, Totals, Writer
 
 __all__ = ["Report"]
 
@@ -35,7 +36,10 @@ class Report:
         self._on_step = on_step
         self._totals = Totals(rank)
         self._rails: tuple[str, ...] = ()
-        self._writer = None if directory is None else Writer(directory, rank)
+        self._writer = None
+        if directory is not None:
+            limit = Environment.read().telemetry_limit
+            self._writer = Writer(directory, rank, limit_bytes=limit or DEFAULT_LIMIT_BYTES)
         if self._writer is not None:
             atexit.register(self.close)
 

@@ -31,7 +31,7 @@ from slackline.pipeline._transport import Transport
 from slackline.pipeline._worker import LossFunction, Worker
 from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan
 from slackline.plan.pipeline import PipelinePlan, Scenario
-from slackline.telemetry import Writer
+from slackline.telemetry import DEFAULT_LIMIT_BYTES, Writer
 
 __all__ = ["Schedule"]
 
@@ -159,9 +159,13 @@ class Schedule:
         self._step = 0
         self._records: list[StepRecord] = []
         self._ended = ""
-        directory = config.telemetry or Environment.read().telemetry
+        environment = Environment.read()
+        directory = config.telemetry or environment.telemetry
+        limit = environment.telemetry_limit or DEFAULT_LIMIT_BYTES
         self._job_rank = dist.get_rank()
-        self._writer = None if directory is None else Writer(directory, self._job_rank)
+        self._writer = (
+            None if directory is None else Writer(directory, self._job_rank, limit_bytes=limit)
+        )
 
     @property
     def plan(self) -> PipelinePlan:

@@ -1,19 +1,31 @@
 """Telemetry of a run: records, the files they are written to, and sums over them.
 
-    _records   the schema: StepSummary, GroupOpened, Counters, RunSummary, LinkVerdict,
-               PipelineStep
-    _lines     one record as one line of JSON, and back
-    _files     a directory with one file for each rank: writer and reader
-    _summary   many steps summed up as one run: a pure function
+    _records     the schema: a dataclass for each kind of record
+    _operations  the records of operations, many in one line
+    _lines       one record as one line of JSON, and back
+    _journal     the one writer of a process's file: a thread, a queue, a bound on memory and disk
+    _files       a directory with one file for each rank: the writer's handle and the readers
+    _host        the names of this host and of its clock
+    _align       the clocks of all hosts brought to one, and the records of all ranks merged
+    _summary     many steps summed up as one run: a pure function
 
 The files are append-only and may be read while a run writes them.
 """
 
-from slackline.telemetry._files import Writer, file_of, read_directory, read_file
+from slackline.telemetry._align import Alignment, Placed, align, merge
+from slackline.telemetry._files import LineReader, Writer, file_of, read_directory, read_file
+from slackline.telemetry._journal import DEFAULT_LIMIT_BYTES
 from slackline.telemetry._lines import decode, encode
+from slackline.telemetry._operations import Operation, Operations
 from slackline.telemetry._records import (
+    SCHEMA_VERSION,
+    ClockOffset,
     Counters,
+    Decision,
+    FileHeader,
+    Gap,
     GroupOpened,
+    LinkReport,
     LinkVerdict,
     PipelineStep,
     Record,
@@ -23,18 +35,32 @@ from slackline.telemetry._records import (
 from slackline.telemetry._summary import Totals, summarize
 
 __all__ = [
+    "DEFAULT_LIMIT_BYTES",
+    "SCHEMA_VERSION",
+    "Alignment",
+    "ClockOffset",
     "Counters",
+    "Decision",
+    "FileHeader",
+    "Gap",
     "GroupOpened",
+    "LineReader",
+    "LinkReport",
     "LinkVerdict",
+    "Operation",
+    "Operations",
     "PipelineStep",
+    "Placed",
     "Record",
     "RunSummary",
     "StepSummary",
     "Totals",
     "Writer",
+    "align",
     "decode",
     "encode",
     "file_of",
+    "merge",
     "read_directory",
     "read_file",
     "summarize",

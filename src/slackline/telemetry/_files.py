@@ -1,18 +1,19 @@
-"""The telemetry directory, with one file for each rank: its writer and its readers.
+"""The telemetry directory, with one file for each rank: the handle of its writer, and its readers.
 
-Each line is written to the file in one call, so a reader sees whole lines. The exception is the
-last line when a crash cut it short; the reader skips such a line.
+A file may be read while it is written. The last line may then lack its end; readers skip such a
+line until the rest has been written.
 """
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
-from slackline.telemetry._lines import decode, encode
-from slackline.telemetry._records import Record
+from slackline.errors import UsageError
+from slackline.telemetry._journal import DEFAULT_LIMIT_BYTES, Journal, journal_of
+from slackline.telemetry._lines import decode
+from slackline.telemetry._records import SCHEMA_VERSION, FileHeader, Record
 
-__all__ = ["Writer", "file_of", "read_directory", "read_file"]
+__all__ = ["LineReader", "Writer", "file_of", "read_all", "read_directory", "read_file"]
 
 
 def file_of(directory: Path, rank: int) -> Path:
@@ -21,26 +22,51 @@ def file_of(directory: Path, rank: int) -> Path:
 
 
 class Writer:
-    """A writer that appends a rank's records to its file and creates the directory.
+    """A handle to the process's writer of a rank's file.
 
-    Only one process may write a file.
+    All handles of a process to the same file share one thread, which writes. Only one process at a
+    time may write a file; a later one appends. No method raises an error of the disk: records that
+    cannot be written are left out, and a `Gap` in the file states their number.
     """
 
-    def __init__(self, directory: Path, rank: int) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(file_of(directory, rank), flags, 0o644)
+    def __init__(
+        self, directory: Path, rank: int, *, limit_bytes: int = DEFAULT_LIMIT_BYTES
+    ) -> None:
+        """Open the file of `rank`, which is created with its directory where it is missing.
+
+        Beyond `limit_bytes` records are left out. Raises UsageError if `directory` is a file.
+        """
+        self._sources: list[Callable[[], list[Record]]] = []
+        self._journal: Journal | None = journal_of(file_of(directory, rank), rank, limit_bytes)
 
     def write(self, record: Record) -> None:
-        """Append the record as one line; after `close` the call does nothing."""
-        if self._file >= 0:
-            os.write(self._file, encode(record).encode() + b"\n")
+        """Hand the record to the writer, without blocking; after `close` the call does nothing."""
+        if self._journal is not None:
+            self._journal.put(record)
+
+    def poll(self, source: Callable[[], list[Record]]) -> None:
+        """Have the writer's thread call `source` four times a second and write what it returns.
+
+        The calls end when the handle is closed.
+        """
+        if self._journal is not None:
+            self._journal.poll(source)
+            self._sources.append(source)
+
+    def flush(self) -> bool:
+        """Block until the records handed in so far are written or left out; False after 5 s."""
+        return self._journal is None or self._journal.flush()
 
     def close(self) -> None:
-        """Close the file; a second call changes nothing."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        """Give the handle back; the last one's call writes what is left. A second call is allowed.
+
+        Blocks for at most 5 seconds.
+        """
+        if self._journal is not None:
+            for source in self._sources:
+                self._journal.forget(source)
+            self._journal.close()
+            self._journal = None
 
     def __enter__(self) -> Self:
         return self
@@ -49,15 +75,84 @@ class Writer:
         self.close()
 
 
-def read_file(path: Path) -> Iterator[Record]:
-    """Yield the records of one file in the order written; raises UsageError for a bad line."""
-    with path.open(encoding="utf-8") as lines:
+class LineReader:
+    """A reader of one file's lines, which checks the version of the schema.
+
+    A line that is no record is reported as a sentence with the file's path and the line's number.
+    """
+
+    def __init__(self, path: Path, report: Callable[[str], None] | None = None) -> None:
+        """Create a reader that hands such sentences to `report`, or raises UsageError if None."""
+        self._path = path
+        self._report = report
+        self._number = 0
+        self._version: int | None = None
+        self._refused = False
+
+    def take(self, line: bytes) -> Record | None:
+        """Return the record of the file's next line, with or without its newline.
+
+        None for a kind that this version does not know, and for a line that was reported.
+        """
+        self._number += 1
+        if self._refused or not line.strip():
+            return None
+        try:
+            record = decode(line.decode().rstrip("\n"))
+        except UnicodeDecodeError:
+            self.flaw("the line is damaged: it is not UTF-8")
+            return None
+        except UsageError as error:
+            self.flaw(f"the line is cut or damaged: {error}")
+            return None
+        if isinstance(record, FileHeader):
+            self._version = record.version
+        if self._version != SCHEMA_VERSION:
+            given = "no version" if self._version is None else f"version {self._version}"
+            self._refused = True
+            self.flaw(
+                f"the records have {given} of the schema, and this slackline reads version "
+                f"{SCHEMA_VERSION}; the rest of the file is left out"
+            )
+            return None
+        return record
+
+    def flaw(self, problem: str) -> None:
+        """Report a problem of the present line."""
+        sentence = f"{self._path}:{self._number}: {problem}"
+        if self._report is None:
+            raise UsageError(sentence)
+        self._report(sentence)
+
+
+def read_all(path: Path, report: Callable[[str], None] | None = None) -> Iterator[Record]:
+    """Yield every record of one file in the order written, `FileHeader` and `Gap` included.
+
+    `report` receives a sentence for each line that cannot be read, also for a last line without its
+    end. Without `report` a bad line raises UsageError, and a last line without its end is skipped.
+    """
+    reader = LineReader(path, report)
+    with path.open("rb") as lines:
         for line in lines:
-            if line.endswith("\n") and (record := decode(line)) is not None:
+            if not line.endswith(b"\n"):
+                if report is not None:
+                    number = reader._number + 1
+                    report(f"{path}:{number}: the last line is cut; it may still be written")
+                return
+            if (record := reader.take(line)) is not None:
                 yield record
 
 
-def read_directory(directory: Path) -> Iterator[Record]:
-    """Yield the records of the files of all ranks, rank by rank."""
+def read_file(path: Path, report: Callable[[str], None] | None = None) -> Iterator[Record]:
+    """Yield the records of one file as `read_all` does, but no `FileHeader`."""
+    for record in read_all(path, report):
+        if not isinstance(record, FileHeader):
+            yield record
+
+
+def read_directory(
+    directory: Path, report: Callable[[str], None] | None = None
+) -> Iterator[Record]:
+    """Yield the records of the files of all ranks as `read_file` does, rank by rank."""
     for path in sorted(directory.glob("rank-*.jsonl")):
-        yield from read_file(path)
+        yield from read_file(path, report)

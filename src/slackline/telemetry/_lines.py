@@ -5,13 +5,19 @@ know, so that an older reader can follow a newer writer.
 """
 
 import json
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from slackline.errors import UsageError
+from slackline.telemetry._operations import COLUMNS, Operations, rows_from
 from slackline.telemetry._records import (
+    ClockOffset,
     Counters,
+    Decision,
+    FileHeader,
+    Gap,
     GroupOpened,
+    LinkReport,
     LinkVerdict,
     PipelineStep,
     Record,
@@ -22,6 +28,12 @@ from slackline.telemetry._records import (
 __all__ = ["decode", "encode"]
 
 _KINDS: dict[str, type[Record]] = {
+    "file": FileHeader,
+    "gap": Gap,
+    "clock": ClockOffset,
+    "link": LinkReport,
+    "decision": Decision,
+    "operations": Operations,
     "step": StepSummary,
     "opened": GroupOpened,
     "counters": Counters,
@@ -34,7 +46,13 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 def encode(record: Record) -> str:
     """Return the record as a line of JSON, without the newline."""
-    return json.dumps({"record": _NAMES[type(record)], **asdict(record)}, separators=(",", ":"))
+    if isinstance(record, Operations):  # The rows are JSON already.
+        columns = json.dumps(COLUMNS, separators=(",", ":"))
+        return (
+            f'{{"record":"operations","rank":{record.rank},"lost":{record.lost},'
+            f'"columns":{columns},"rows":[{record.rows}]}}'
+        )
+    return json.dumps({"record": _NAMES[type(record)], **vars(record)}, separators=(",", ":"))
 
 
 def decode(line: str) -> Record | None:
@@ -46,15 +64,25 @@ def decode(line: str) -> Record | None:
         given = json.loads(line)
     except ValueError:
         raise UsageError(f"a telemetry line must be JSON, not {line[:80]!r}") from None
+    except RecursionError:
+        raise UsageError(f"a telemetry line is nested too deeply: {line[:80]!r}") from None
     if not isinstance(given, dict) or "record" not in given:
         raise UsageError(f'a telemetry line must be an object with "record", not {line[:80]!r}')
-    kind = _KINDS.get(given["record"])
+    name = given["record"]
+    kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         return None
+    if kind is Operations and given.get("columns") != list(COLUMNS):
+        raise UsageError(f'the columns of "operations" must be {", ".join(COLUMNS)}')
     values: dict[str, Any] = {}
     for item in fields(kind):
         if item.name in given:
             value = given[item.name]
+            if kind is Operations and item.name == "rows":
+                try:
+                    value = rows_from(value)
+                except ValueError as error:
+                    raise UsageError(f'an "operations" record is wrong: {error}') from None
             values[item.name] = tuple(value) if isinstance(value, list) else value
         elif item.default is MISSING and item.default_factory is MISSING:
             raise UsageError(f'a "{given["record"]}" record must have {item.name!r}')

@@ -1,20 +1,137 @@
 """The schema of telemetry: one frozen dataclass for each kind of record.
 
-Times are integer nanoseconds.
+Times are integer nanoseconds. A `time_ns` is Unix time. The times of operations, links and clock
+offsets are those of CLOCK_MONOTONIC on the rank's host; `FileHeader` states both clocks at once.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slackline.telemetry._operations import Operations
+
 __all__ = [
+    "SCHEMA_VERSION",
+    "ClockOffset",
     "Counters",
+    "Decision",
+    "FileHeader",
+    "Gap",
     "GroupOpened",
+    "LinkReport",
     "LinkVerdict",
+    "Operations",
     "PipelineStep",
     "Record",
     "RunSummary",
     "StepSummary",
 ]
+
+SCHEMA_VERSION = 2
+"""The version of the schema. A change that an older reader would misread raises the version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileHeader:
+    """The first record of each process that writes to a file."""
+
+    version: int
+    """The version of the schema of the records that follow."""
+    rank: int
+    """The rank in the job."""
+    time_ns: int
+    """Unix time of the process's host, read together with `monotonic_ns`."""
+    monotonic_ns: int
+    """CLOCK_MONOTONIC of the process's host."""
+    host: str
+    """The host's name."""
+    clock: str
+    """The name of the host's monotonic clock, the same for all processes that share that clock."""
+    process: int
+    """The number of the process (pid)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """A note that records are missing from the file at this place."""
+
+    rank: int
+    """The rank in the job."""
+    time_ns: int
+    """Unix time at which the note was written."""
+    lost: int
+    """The number of records that were left out."""
+    reason: str
+    """The latest reason, such as "No space left on device"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockOffset:
+    """An estimate of the difference between two hosts' monotonic clocks, from a link's probes."""
+
+    rank: int
+    """The rank that sent the probe."""
+    peer: int
+    """The rank that answered."""
+    at_ns: int
+    """The time of the probe by the monotonic clock of `rank`: the middle of its round trip."""
+    offset_ns: int
+    """The peer's monotonic clock minus that of `rank`."""
+    error_ns: int
+    """The largest error of the offset: half of the probe's round trip."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkReport:
+    """The state of one rail (a path of a link) in both directions, as the rank sees it."""
+
+    rank: int
+    """The rank that reports."""
+    peer: int
+    """The rank at the other end."""
+    rail: int
+    """The index of the rail in its link."""
+    kind: str
+    """The kind of the rail: "tcp" or "udp"."""
+    at_ns: int
+    """The end of the interval by the monotonic clock."""
+    interval_ns: int
+    """The time since the previous report of the rail."""
+    sent_bytes: int
+    """Bytes sent in the interval; over `interval_ns` they are the rate."""
+    received_bytes: int
+    """Bytes received in the interval."""
+    packets: int
+    """Packets sent in the interval, without repetitions."""
+    resent: int
+    """Packets sent again in the interval, because they were lost or late."""
+    round_trip_ns: int
+    """The smoothed round trip; 0 while unknown."""
+    queued_bytes: int
+    """Bytes that wait in the engine at the end of the interval."""
+    unconfirmed_bytes: int
+    """Bytes that wait or are under way at the end of the interval."""
+    state: str
+    """The state of the rail: "up" or "suspect"."""
+    outward: str
+    """The condition of the direction to the peer and its cause, as a sentence."""
+    inward: str
+    """The condition of the direction from the peer and its cause, as a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """A choice that the library made, with its reason."""
+
+    rank: int
+    """The rank in the job."""
+    time_ns: int
+    """Unix time of the choice."""
+    subject: str
+    """The thing that was chosen: "plan", "shares", "groups" or "failover"."""
+    choice: str
+    """The choice, such as the name of a plan."""
+    reason: str
+    """The reason as a sentence or phrase."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +163,7 @@ class StepSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOpened:
-    """The opening of a process's first group, written when its links are made."""
+    """The opening of a group on an engine, written when its links are made."""
 
     rank: int
     """The process's rank in the job."""
@@ -54,6 +171,10 @@ class GroupOpened:
     """Unix time at which the links were made."""
     size: int
     """The number of ranks in the group."""
+    epoch: int = 0
+    """The number of the group, as in `Operation.group`."""
+    members: tuple[int, ...] = ()
+    """The rank in the job of each rank of the group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,4 +286,17 @@ class PipelineStep:
     """The time from each message's computation to its arrival, between the two hosts' clocks."""
 
 
-Record = StepSummary | GroupOpened | Counters | RunSummary | LinkVerdict | PipelineStep
+Record = (
+    FileHeader
+    | Gap
+    | ClockOffset
+    | LinkReport
+    | Decision
+    | Operations
+    | StepSummary
+    | GroupOpened
+    | Counters
+    | RunSummary
+    | LinkVerdict
+    | PipelineStep
+)

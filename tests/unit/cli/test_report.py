@@ -5,7 +5,15 @@ from pathlib import Path
 from rich.console import Console
 
 from slackline.cli._report import Report, decimal_bytes
-from slackline.telemetry import Counters, LinkVerdict, PipelineStep, StepSummary, Writer, file_of
+from slackline.telemetry import (
+    Counters,
+    Gap,
+    LinkVerdict,
+    PipelineStep,
+    StepSummary,
+    Writer,
+    file_of,
+)
 
 
 def _step(rank: int, number: int, *, wall_ns: int = 20_000_000, optimizer: int = 0) -> StepSummary:
@@ -186,4 +194,22 @@ def test_verdicts_of_all_ranks_are_told_once_and_have_a_row(tmp_path: Path) -> N
     rows = [line.split("│") for line in capture.get().splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
         ["0>1", "slow", "12.4 s", "3.0 s", "link 0>1 is slow"]
+    ]
+
+
+def test_what_the_telemetry_lacks_is_named_with_file_and_line(tmp_path: Path) -> None:
+    with Writer(tmp_path, 0) as writer:
+        writer.write(_step(0, 0))
+        writer.write(Gap(rank=0, time_ns=0, lost=7, reason="No space left on device"))
+    path = file_of(tmp_path, 0)
+    with path.open("a") as file:
+        file.write('{"record":"st\n{"rec')
+    report = Report(tmp_path, ranks=1)
+    report.update()
+    assert len(report.ranks[0].steps) == 1
+    assert report.problems() == [
+        f"{path}: 7 records are missing: No space left on device",
+        f"{path}:4: the line is cut or damaged: a telemetry line must be JSON, "
+        'not \'{"record":"st\'',
+        f"{path}: the last line is cut",
     ]

@@ -13,7 +13,15 @@ import pytest
 from slackline.nic import Group, NicOptions
 from slackline.nic._health import Monitor
 from slackline.nic._records import Records
-from slackline.telemetry import Counters, GroupOpened, LinkVerdict, file_of, read_file
+from slackline.telemetry import (
+    ClockOffset,
+    Counters,
+    GroupOpened,
+    LinkReport,
+    LinkVerdict,
+    file_of,
+    read_file,
+)
 from slackline.testing import run_ranks
 
 MS = 1_000_000
@@ -30,6 +38,9 @@ class Status:
     name: str = "tcp a>b"
     state: str = "up"
     frames_sent: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    round_trip_ns: int = 0
     packets_sent: int = 0
     packets_resent: int = 0
     queued_bytes: int = 0
@@ -97,7 +108,10 @@ def test_news_goes_to_the_log_and_to_telemetry(
         " s: 30 ms over its usual 0.1 ms; nothing more than usual waits at the sender"
     )
     assert said[1][1].startswith("link 5>3 is back at 12.")
-    opened, slow, back, counters = read_file(file_of(tmp_path, 5))
+    written = list(read_file(file_of(tmp_path, 5)))
+    opened, slow, back, counters = (
+        record for record in written if not isinstance(record, LinkReport | ClockOffset)
+    )
     assert isinstance(opened, GroupOpened)
     assert (opened.rank, opened.size) == (5, 3)
     assert isinstance(counters, Counters)
@@ -108,6 +122,18 @@ def test_news_goes_to_the_log_and_to_telemetry(
     assert abs(slow.over_ns - 30 * MS) < MS
     assert slow.reason == said[0][1]
     assert back.condition == "back"
+    reports = [record for record in written if isinstance(record, LinkReport)]
+    assert [report.at_ns - start_ns for report in reports[:3]] == [
+        S + 250 * MS,
+        2250 * MS,
+        3250 * MS,
+    ]
+    assert {(report.rank, report.peer, report.interval_ns) for report in reports[1:]} == {(5, 3, S)}
+    assert reports[4].outward == "link 5>3 is well: 0.1 ms one way as usual"
+    assert any(report.outward.startswith("link 5>3 is slow") for report in reports)
+    offsets = [record for record in written if isinstance(record, ClockOffset)]
+    assert {(offset.rank, offset.peer) for offset in offsets} == {(5, 3)}
+    assert (offsets[0].offset_ns, offsets[0].error_ns) == (0, 100_000)
 
 
 def test_nothing_moves_without_traffic() -> None:

@@ -6,9 +6,15 @@ import pytest
 
 from slackline.errors import UsageError
 from slackline.telemetry import (
+    ClockOffset,
     Counters,
+    Decision,
+    Gap,
     GroupOpened,
+    LinkReport,
     LinkVerdict,
+    Operation,
+    Operations,
     RunSummary,
     StepSummary,
     Writer,
@@ -30,8 +36,31 @@ STEP = StepSummary(
     parameters=2,
     waited=1,
 )
+ROW = (10, 1, 2, 4096, 1, 7, 3, 5, 0, 0, 1 << 31 | 2, 100, 110, 190, 60, 0)
 RECORDS = (
     STEP,
+    Operations(rank=1, lost=2, rows=",".join([json.dumps(ROW, separators=(",", ":"))] * 2)),
+    Gap(rank=1, time_ns=10**18, lost=3, reason="No space left on device"),
+    ClockOffset(rank=1, peer=0, at_ns=5, offset_ns=-7, error_ns=2),
+    Decision(rank=1, time_ns=10**18, subject="plan", choice="ring", reason="the fastest"),
+    LinkReport(
+        rank=1,
+        peer=0,
+        rail=0,
+        kind="tcp",
+        at_ns=9,
+        interval_ns=4,
+        sent_bytes=100,
+        received_bytes=50,
+        packets=3,
+        resent=1,
+        round_trip_ns=200,
+        queued_bytes=0,
+        unconfirmed_bytes=10,
+        state="up",
+        outward="link 1>0 is well",
+        inward="link 0>1 is well",
+    ),
     GroupOpened(rank=1, time_ns=10**18, size=4),
     Counters(rank=1, time_ns=10**18, values={"frames": 7}),
     RunSummary(rank=1, steps=2, wall_ns=4, exposed_ns=1, reduced_bytes=8, rails=("shm", "tcp")),
@@ -63,6 +92,30 @@ def test_an_unknown_key_is_skipped():
     assert decode(line) == STEP
 
 
+def test_the_operations_of_a_batch_have_names_for_their_codes():
+    (first, second) = RECORDS[1].each()
+    assert first == second == Operation(*ROW)
+    assert (first.kind, first.plan_name, first.rail_names) == ("recv", "", ("1", "shm"))
+    ring = Operation(*(1, 0, -1, *ROW[3:9], 3, 1, *ROW[11:]))
+    assert (ring.kind, ring.plan_name, ring.rail_names) == ("all_reduce", "ring", ("0",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": ["weather"]}, 'the columns of "operations" must be collective, receives, '),
+        ({"rows": 3}, 'an "operations" record is wrong: "rows" must be a list'),
+        ({"rows": [[1, 2]]}, "a row of operations must be 16 integers, not [1, 2]"),
+        ({"rows": [[*ROW[:15], "no"]]}, "a row of operations must be 16 integers, not [10, 1, "),
+    ],
+)
+def test_wrong_operations_are_named(changes, message):
+    line = json.dumps({**json.loads(encode(RECORDS[1])), **changes})
+    with pytest.raises(UsageError) as caught:
+        decode(line)
+    assert message in str(caught.value)
+
+
 def test_an_unknown_kind_is_no_record():
     assert decode('{"record":"weather","rank":0}') is None
 
@@ -92,6 +145,7 @@ def test_what_is_written_is_read_in_order(tmp_path):
     with Writer(tmp_path / "deep" / "down", 1) as writer:
         for record in RECORDS:
             writer.write(record)
+        assert writer.flush()
         assert tuple(read_file(file_of(tmp_path / "deep" / "down", 1))) == RECORDS
 
 

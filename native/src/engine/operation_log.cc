@@ -1,0 +1,116 @@
+// The ring of ended operations, and their form as rows of JSON.
+#include "operation_log.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <stdexcept>
+#include <string>
+
+#include "group.h"
+#include "job.h"
+
+namespace slackline {
+namespace {
+
+// Classes of operations as the engine numbers them (see Engine::build): 0 and 1 are collectives
+// without and with a tag, 2 a message, 3 and more collectives of the library itself.
+constexpr int kMessageClass = 2;
+
+template <class Number>
+void append(std::string& row, Number value) {
+  char text[24];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  row.append(text, end);
+  row.push_back(',');
+}
+
+void append_row(std::string& rows, const OperationRecord& r) {
+  rows.push_back('[');
+  append(rows, static_cast<int>(r.collective));
+  append(rows, static_cast<int>(r.receives));
+  append(rows, r.peer);
+  append(rows, r.bytes);
+  append(rows, static_cast<int>(r.dtype));
+  append(rows, r.epoch);
+  append(rows, r.tag);
+  append(rows, r.sequence);
+  append(rows, static_cast<int>(r.internal));
+  append(rows, static_cast<int>(r.plan));
+  append(rows, r.rails);
+  append(rows, r.posted_ns);
+  append(rows, r.started_ns);
+  append(rows, r.ended_ns);
+  append(rows, r.waited_ns);
+  append(rows, static_cast<int>(r.failed));
+  rows.back() = ']';
+}
+
+}  // namespace
+
+OperationRecord record_of(const Job& job) {
+  const int cls = static_cast<int>(job.key.tag >> 56);
+  const bool message = cls == kMessageClass;
+  const bool tagged = message || cls == 1 || (cls > kMessageClass && (cls - 1) % 2 == 1);
+  // A thread that waits for any of several operations is blocked for this one since its own call,
+  // or since the operation was posted.
+  std::int64_t since_ns = job.waiting_since_ns;
+  if (since_ns == 0 && job.queue && job.queue->waiting_since_ns > 0)
+    since_ns = std::max(job.queue->waiting_since_ns, job.posted_ns);
+  OperationRecord record{};
+  record.posted_ns = job.posted_ns;
+  record.started_ns = job.started_ns;
+  record.ended_ns = job.ended_ns;
+  record.waited_ns = job.waited_ns + (since_ns > 0 ? job.ended_ns - since_ns : 0);
+  record.bytes = job.total;
+  const bool answered = message && (!job.any || job.any_source >= 0);
+  record.peer = answered ? static_cast<std::int32_t>(job.key.role & 0xFFFF) : -1;
+  record.tag = tagged ? static_cast<std::int32_t>(job.user_tag()) : -1;
+  record.epoch = job.key.epoch;
+  record.sequence = job.sequence();
+  record.rails = job.rails;
+  record.collective = static_cast<std::uint8_t>(job.collective);
+  record.dtype = static_cast<std::uint8_t>(job.dtype);
+  record.plan = job.program ? job.program->plan : 0;
+  record.internal = static_cast<std::uint8_t>(cls > kMessageClass ? (cls - 1) / 2 : 0);
+  record.receives = message && (job.any || (job.key.role & role_send(0)) == 0);
+  record.failed = static_cast<bool>(job.failure);
+  return record;
+}
+
+void OperationLog::enable(std::size_t capacity) {
+  if (enabled()) throw std::invalid_argument("the engine records its operations already");
+  if (!std::has_single_bit(capacity))
+    throw std::invalid_argument("the capacity must be a power of two, not " +
+                                std::to_string(capacity));
+  ring_.resize(capacity);
+}
+
+void OperationLog::add(const OperationRecord& record) {
+  const std::uint64_t at = added_.load(std::memory_order_relaxed);
+  if (at - taken_.load(std::memory_order_acquire) >= ring_.size()) {
+    lost_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  ring_[at & (ring_.size() - 1)] = record;
+  added_.store(at + 1, std::memory_order_release);
+}
+
+OperationLog::Taken OperationLog::take() {
+  Taken taken;
+  const std::uint64_t from = taken_.load(std::memory_order_relaxed);
+  const std::uint64_t until = added_.load(std::memory_order_acquire);
+  for (std::uint64_t at = from; at < until; ++at) {
+    if (at > from) taken.rows.push_back(',');
+    append_row(taken.rows, ring_[at & (ring_.size() - 1)]);
+    // The place is free again as soon as its record is text, so that a long batch loses nothing.
+    taken_.store(at + 1, std::memory_order_release);
+  }
+  taken.count = until - from;
+  const std::uint64_t lost = lost_.load(std::memory_order_relaxed);
+  taken.lost = lost - told_lost_;
+  told_lost_ = lost;
+  return taken;
+}
+
+}  // namespace slackline

@@ -1,0 +1,143 @@
+"""Reports on the rails of a group's links, and the offsets of clocks that their probes show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from slackline.telemetry import ClockOffset, LinkReport
+
+__all__ = ["Counted", "LinkReports"]
+
+_INTERVAL_NS = 1_000_000_000
+
+
+class Counted(Protocol):
+    """The fields of the engine's RailStatus that a report contains."""
+
+    @property
+    def link(self) -> int: ...
+    @property
+    def rail(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def bytes_sent(self) -> int: ...
+    @property
+    def bytes_received(self) -> int: ...
+    @property
+    def packets_sent(self) -> int: ...
+    @property
+    def packets_resent(self) -> int: ...
+    @property
+    def queued_bytes(self) -> int: ...
+    @property
+    def unconfirmed_bytes(self) -> int: ...
+    @property
+    def round_trip_ns(self) -> int: ...
+    @property
+    def probes(self) -> Sequence[tuple[int, int, int, int]]: ...
+
+
+_Counts = tuple[int, int, int, int, int]
+
+
+class LinkReports:
+    """The reports of one rank: at most one a second for each rail."""
+
+    def __init__(
+        self, rank: int, start_ns: int, write: Callable[[LinkReport | ClockOffset], None]
+    ) -> None:
+        """Create the reports of `rank`; the first interval begins at `start_ns`."""
+        self._rank, self._write = rank, write
+        self._start_ns = self._told_ns = start_ns
+        self._before: dict[tuple[int, int], _Counts] = {}
+        self._probed_ns: dict[tuple[int, int], int] = {}
+
+    def due(self, now_ns: int) -> bool:
+        """Return whether a second has passed since the previous reports."""
+        return now_ns - self._told_ns >= _INTERVAL_NS
+
+    def take(
+        self,
+        now_ns: int,
+        wires: Iterable[tuple[int, Counted]],
+        conditions: Mapping[tuple[int, int, int], str],
+    ) -> None:
+        """Write a report of each rail and the best estimate of each peer's clock.
+
+        `wires` has (peer, status); `conditions` a sentence by (source, target, rail).
+        """
+        self._told_ns = now_ns
+        best: dict[int, ClockOffset] = {}
+        for peer, status in wires:
+            key = status.link, status.rail
+            self._report(now_ns, peer, status, conditions)
+            for probe in status.probes:
+                if probe[0] > self._probed_ns.get(key, -1):
+                    self._probed_ns[key] = probe[0]
+                    offset = offset_of(self._rank, peer, probe)
+                    if peer not in best or offset.error_ns < best[peer].error_ns:
+                        best[peer] = offset
+        for offset in best.values():
+            self._write(offset)
+
+    def _report(
+        self,
+        now_ns: int,
+        peer: int,
+        status: Counted,
+        conditions: Mapping[tuple[int, int, int], str],
+    ) -> None:
+        key = status.link, status.rail
+        counts = (
+            now_ns,
+            status.bytes_sent,
+            status.bytes_received,
+            status.packets_sent,
+            status.packets_resent,
+        )
+        before = self._before.get(key, (self._start_ns, 0, 0, 0, 0))
+        if any(now < then for now, then in zip(counts, before, strict=True)):
+            before = (before[0], 0, 0, 0, 0)  # The rail has connected again and counts from 0.
+        self._before[key] = counts
+        interval_ns, sent, received, packets, resent = (
+            now - then for now, then in zip(counts, before, strict=True)
+        )
+        self._write(
+            LinkReport(
+                rank=self._rank,
+                peer=peer,
+                rail=status.rail,
+                kind=status.kind,
+                at_ns=now_ns,
+                interval_ns=interval_ns,
+                sent_bytes=sent,
+                received_bytes=received,
+                packets=packets,
+                resent=resent,
+                round_trip_ns=status.round_trip_ns,
+                queued_bytes=status.queued_bytes,
+                unconfirmed_bytes=status.unconfirmed_bytes,
+                state=status.state,
+                outward=conditions.get((self._rank, peer, status.rail), ""),
+                inward=conditions.get((peer, self._rank, status.rail), ""),
+            )
+        )
+
+
+def offset_of(rank: int, peer: int, probe: tuple[int, int, int, int]) -> ClockOffset:
+    """Return the difference of two clocks by a probe: sent, received, answered, back (RFC 5905).
+
+    Each time is that of its own host's clock. The true difference is within half of the round trip.
+    """
+    sent, received, answered, back = probe
+    return ClockOffset(
+        rank=rank,
+        peer=peer,
+        at_ns=(sent + back) // 2,
+        offset_ns=((received - sent) + (answered - back)) // 2,
+        error_ns=((back - sent) - (answered - received) + 1) // 2,
+    )

@@ -1,0 +1,112 @@
+"""The records of an engine's operations, many in one line of the file.
+
+An engine's thread fills a ring of fixed size, and the engine turns the ring's content into rows of
+JSON without the interpreter's lock. Python code handles a batch as one text.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from slackline.plan.collective import Collective, names
+
+__all__ = ["COLUMNS", "Operation", "Operations", "rows_from"]
+
+_SHARED_MEMORY = 31
+"""The bit of the column `rails` that stands for shared memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation of an engine that has ended. Times are CLOCK_MONOTONIC of the rank's host.
+
+    The fields are the columns of a row, in this order.
+    """
+
+    collective: int
+    """The code of the collective in frame headers; 10 is a message between two ranks."""
+    receives: int
+    """1 for the receive of a message, else 0."""
+    peer: int
+    """The other rank of a message, in the group; -1 for a collective or an unanswered receive."""
+    bytes: int
+    """The bytes of the operation's whole buffer on one rank."""
+    dtype: int
+    """The code of the element type in frame headers."""
+    group: int
+    """The number (epoch) of the group, as in `GroupOpened.epoch`."""
+    tag: int
+    """The tag; -1 for a collective that is matched by the order of the calls."""
+    sequence: int
+    """The number among the operations of the same group, tag and kind, from 0."""
+    internal: int
+    """0 for the caller's operations; 1 or 2 for those of the library itself."""
+    plan: int
+    """The number of the plan in frame headers; 0 for a message."""
+    rails: int
+    """The rails over which this rank sent frames: bit i is rail i, bit 31 shared memory."""
+    posted_ns: int
+    """The time at which the operation was posted."""
+    started_ns: int
+    """The time at which the engine began it; 0 if it failed before."""
+    ended_ns: int
+    """The time at which it ended on this rank."""
+    waited_ns: int
+    """The time for which a thread was blocked until the end, in a call that waits."""
+    failed: int
+    """1 if the operation failed, else 0."""
+
+    @property
+    def kind(self) -> str:
+        """The operation's name: "all_reduce", "send", "recv"."""
+        if self.collective == Collective.POINT_TO_POINT:
+            return "recv" if self.receives else "send"
+        return Collective(self.collective).label
+
+    @property
+    def plan_name(self) -> str:
+        """The name of the plan, such as "ring"; empty for a message."""
+        if self.collective == Collective.POINT_TO_POINT or not self.plan:
+            return ""
+        return names(Collective(self.collective), helpers=1, by_host=True)[self.plan - 1]
+
+    @property
+    def rail_names(self) -> tuple[str, ...]:
+        """The names of the rails in the column `rails`: ("0", "1") or ("shm",)."""
+        wires = [str(bit) for bit in range(_SHARED_MEMORY) if self.rails >> bit & 1]
+        return (*wires, "shm") if self.rails >> _SHARED_MEMORY & 1 else tuple(wires)
+
+
+COLUMNS = tuple(item.name for item in fields(Operation))
+"""The names of a row's columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operations:
+    """A batch of operations of one rank's engine, in the order in which they ended."""
+
+    rank: int
+    """The rank in the job."""
+    lost: int
+    """Operations before this batch that found the engine's ring full and have no record."""
+    rows: str
+    """The rows as JSON text: arrays joined by commas, each with the values of `COLUMNS`."""
+
+    def each(self) -> Iterator[Operation]:
+        """Yield the operations of the batch."""
+        for row in json.loads(f"[{self.rows}]"):
+            yield Operation(*row)
+
+
+def rows_from(given: object) -> str:
+    """Return rows that were read from a file as the text of `Operations.rows`.
+
+    Raises ValueError for anything but a list of rows of integers.
+    """
+    if not isinstance(given, list):
+        raise ValueError('"rows" must be a list')
+    for row in given:
+        whole = isinstance(row, list) and all(type(value) is int for value in row)
+        if not whole or len(row) != len(COLUMNS):
+            raise ValueError(f"a row of operations must be {len(COLUMNS)} integers, not {row!r}")
+    return json.dumps(given, separators=(",", ":"))[1:-1]

@@ -1,0 +1,128 @@
+"""Tests of the telemetry of real engines: operations, decisions, groups and the links' clocks."""
+
+import ctypes
+import time
+from pathlib import Path
+
+import pytest
+
+from slackline.nic import Group, NicOptions
+from slackline.telemetry import (
+    ClockOffset,
+    Counters,
+    Decision,
+    GroupOpened,
+    LinkReport,
+    Operation,
+    Operations,
+    file_of,
+    read_file,
+)
+from slackline.testing import run_ranks
+from slackline.wire import DType, ReduceOp
+
+COUNT = 100_000
+TAG = 77
+
+
+def _work(group: Group) -> tuple[int, int]:
+    """Sum an array with a tag and send one to the other rank; return the times around both."""
+    mine = (ctypes.c_float * COUNT)()
+    at = ctypes.addressof(mine)
+    begin = time.monotonic_ns()
+    group.all_reduce(at, at, COUNT, DType.FLOAT32, ReduceOp.SUM, tag=TAG, blocking=True)
+    if group.rank == 0:
+        group.send(at, COUNT, DType.FLOAT32, 1, 5, blocking=True)
+    else:
+        group.recv(at, COUNT, DType.FLOAT32, 0, 5).wait()
+    return begin, time.monotonic_ns()
+
+
+def _own(path: Path) -> list[Operation]:
+    """Return the operations of the test itself, without those of the library."""
+    batches = [record for record in read_file(path) if isinstance(record, Operations)]
+    assert all(batch.lost == 0 for batch in batches)
+    every = [operation for batch in batches for operation in batch.each()]
+    return [operation for operation in every if operation.bytes == 4 * COUNT]
+
+
+@pytest.mark.parametrize("rail", ["tcp", "shm"])
+def test_each_operation_of_an_engine_is_in_the_file(
+    rail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACKLINE_TELEMETRY", str(tmp_path))
+    options = NicOptions(rails=(rail,), plan="ring", arena_bytes=64 << 20)
+    times = run_ranks(2, _work, options=options)
+    for rank, (begin, end) in enumerate(times):
+        reduced, message = _own(file_of(tmp_path, rank))
+        assert (reduced.kind, reduced.plan_name, reduced.tag) == ("all_reduce", "ring", TAG)
+        assert (reduced.peer, reduced.sequence, reduced.internal) == (-1, 0, 0)
+        assert (message.kind, message.plan_name) == (("send", "recv")[rank], "")
+        assert (message.tag, message.peer, message.sequence) == (5, 1 - rank, 0)
+        carried = ("0",) if rail == "tcp" else ("shm",)
+        assert reduced.rail_names == carried
+        assert message.rail_names == (carried if rank == 0 else ())
+        for each in (reduced, message):
+            assert each.dtype == DType.FLOAT32
+            assert not each.failed
+            assert begin <= each.posted_ns <= each.started_ns <= each.ended_ns <= end
+            assert 0 <= each.waited_ns <= each.ended_ns - each.posted_ns
+        assert reduced.waited_ns == reduced.ended_ns - reduced.posted_ns  # The call blocked.
+
+
+def test_choices_groups_and_counters_are_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACKLINE_TELEMETRY", str(tmp_path))
+    options = NicOptions(rails=("tcp",), plan="ring", arena_bytes=64 << 20)
+    run_ranks(2, _work, options=options)
+    records = list(read_file(file_of(tmp_path, 1)))
+    (opened,) = (record for record in records if isinstance(record, GroupOpened))
+    assert (opened.size, opened.members) == (2, (0, 1))
+    operation = _own(file_of(tmp_path, 1))[0]
+    assert operation.group == opened.epoch
+    made = [record for record in records if isinstance(record, Decision)]
+    assert ("plan", "ring for all_reduce of at most 524288 bytes", "asked for by name") in [
+        (decision.subject, decision.choice, decision.reason) for decision in made
+    ]
+    (counters,) = (record for record in records if isinstance(record, Counters))
+    assert counters.values["operations"] > 0
+
+
+def _until_reported(group: Group) -> None:
+    """Exchange small arrays until the links have been reported on both ranks."""
+    words = (ctypes.c_float * 1000)()
+    at = ctypes.addressof(words)
+    until_ns = time.monotonic_ns() + 3_000_000_000
+    more = (ctypes.c_int64 * 1)(1)
+    while more[0]:
+        group.all_reduce(at, at, 1000, DType.FLOAT32, ReduceOp.SUM, blocking=True)
+        more[0] = time.monotonic_ns() < until_ns
+        where = ctypes.addressof(more)
+        group.all_reduce(where, where, 1, DType.INT64, ReduceOp.MAX, blocking=True)
+
+
+def test_the_links_of_a_real_group_are_reported_with_the_offset_of_the_clocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACKLINE_TELEMETRY", str(tmp_path))
+    run_ranks(2, _until_reported, options=NicOptions(rails=("tcp",), arena_bytes=64 << 20))
+    for rank in range(2):
+        records = list(read_file(file_of(tmp_path, rank)))
+        reports = [record for record in records if isinstance(record, LinkReport)]
+        assert reports
+        for report in reports:
+            assert (report.rank, report.peer, report.rail, report.kind) == (
+                rank,
+                1 - rank,
+                0,
+                "tcp",
+            )
+            assert report.sent_bytes > 0
+            assert report.received_bytes > 0
+            assert report.outward.startswith(f"link {rank}>{1 - rank} is ")
+            assert report.inward.startswith(f"link {1 - rank}>{rank} is ")
+        offsets = [record for record in records if isinstance(record, ClockOffset)]
+        assert offsets
+        # Both ranks have the same clock here, so the error bounds the whole offset.
+        assert all(abs(offset.offset_ns) <= offset.error_ns for offset in offsets)
