@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from slackline.sim import HostCalibration
+
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 
 
@@ -69,3 +73,24 @@ def test_torchrun_starts_it_on_every_host(tmp_path: Path) -> None:
     names = {each["name"]: each["value"] for each in found["findings"][host]}
     assert names["cores"].endswith("for 2 ranks")
     assert [len(each) for each in found["transfers"].values()] == [2]
+
+
+def test_a_file_that_cannot_be_written_is_named_before_any_rank_starts(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "host.json"
+    code, out, err = _doctor("--save", str(path), directory=tmp_path)
+    assert (code, out) == (2, "")
+    assert f"cannot write {path}: No such file or directory" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_costs_of_this_host_are_saved_for_the_simulator(tmp_path: Path) -> None:
+    path = tmp_path / "host.json"
+    code, out, err = _doctor("--save", str(path), "--json", directory=tmp_path)
+    assert err == ""
+    assert code in (0, 1)
+    costs = HostCalibration.parse(path.read_text(), path.name).spreads()
+    found = [each["name"] for each in json.loads(out)["findings"]["this machine"]]
+    assert [name for name in found if name.startswith("cost ")] == [f"cost {n}" for n in costs]
+    assert all(0 < spread.p50 <= spread.p95 for spread in costs.values())
+    assert list(tmp_path.iterdir()) == [path]

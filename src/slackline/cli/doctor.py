@@ -2,6 +2,8 @@
 
     slackline doctor                check this machine; imports no torch
     slackline doctor --ranks 4      also start 4 ranks and measure bandwidth and latency
+    slackline doctor --save host.json
+                                    also measure this host's costs for slackline simulate
     torchrun --nnodes 2 --nproc-per-node 1 ... --no-python slackline doctor --cluster
                                     check every host of the job, and the links between its ranks
 
@@ -61,6 +63,13 @@ def doctor(
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Run as one rank of a job that torchrun has started.")
     ] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure this host's costs with two ranks and write them to this file, "
+            "which slackline simulate --calibration reads. Default: none."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> int:
     """Check this machine before a run, and with --ranks the links between ranks on it."""
@@ -69,8 +78,12 @@ def doctor(
     if cluster:
         if ranks is not None:
             raise UsageError("--cluster and --ranks exclude each other")
+        if save is not None:
+            raise UsageError("--cluster and --save exclude each other")
         return _one_of_many(budget_ns, as_json=as_json)
     found = machine(ranks or usable_cores())
+    if save is not None:
+        found += _costs_saved(save)
     matrices: list[Matrix] = []
     if ranks is not None and ranks > 1:
         for kind in kinds:
@@ -82,6 +95,17 @@ def doctor(
                 found += matrix_findings(outcome)
     _print({"this machine": found}, matrices, as_json=as_json)
     return _exit_code(found)
+
+
+def _costs_saved(path: Path) -> list[Finding]:
+    """Save the host's costs, and return a finding for each with its median and 95th percentile."""
+    from slackline.cli._doctor._save import save
+
+    costs = save(path)
+    return [
+        Finding(name=f"cost {name}", value=f"{spread.p50:.4g}, {spread.p95:.4g} at P95")
+        for name, spread in costs.spreads().items()
+    ]
 
 
 def _one_of_many(budget_ns: int, *, as_json: bool) -> int:

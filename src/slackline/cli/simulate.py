@@ -2,13 +2,19 @@
 
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from random import Random
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from slackline.errors import LinkError, PeerError, TimeoutError, UsageError
 from slackline.units import format_bytes
+
+if TYPE_CHECKING:
+    from slackline.sim import Costs, Experiment
 
 __all__ = ["simulate"]
 
@@ -21,27 +27,66 @@ def simulate(
     experiment: Annotated[
         Path, typer.Argument(metavar="EXPERIMENT", help="A TOML file: docs/how-to/simulate.md.")
     ],
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw the costs of hosts from this file, which slackline doctor --save writes, "
+            "and show P50 and P95 of the results. Default: the experiment's own costs."
+        ),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option(help="Simulate so many draws of a calibration, at least 2.")
+    ] = 20,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object; times in picoseconds.")
     ] = False,
 ) -> int:
     """Simulate collectives, training, pipelines or an aggregation node that a file describes."""
-    from slackline.sim import read_experiment
+    from slackline.sim import HostCalibration, read_experiment
 
+    if runs < 2:
+        raise UsageError(f"runs must be at least 2, not {runs}")
+    text = _text_of(experiment)
+    read = partial(read_experiment, text, experiment.name)
+    draws: list[Callable[[], Costs] | None] = [None]
+    if calibration is not None:
+        costs = HostCalibration.parse(_text_of(calibration), calibration.name)
+        draws = [partial(costs.draw, Random(seed)) for seed in range(runs)]
     try:
-        text = experiment.read_text()
+        return _run([read(draw) for draw in draws], as_json=as_json)
+    except _CannotEndError as error:
+        print(f"slackline: {error}", file=sys.stderr)
+        return 1
+
+
+class _CannotEndError(Exception):
+    """The error of a case whose simulation cannot end."""
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
     except OSError as error:
-        raise UsageError(f"cannot read {experiment}: {error.strerror}") from None
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"cannot read {experiment}: it is not UTF-8") from None
-    read = read_experiment(text, experiment.name)
-    rows = []
-    for case in read.cases:
+        raise UsageError(f"cannot read {path}: it is not UTF-8") from None
+
+
+def _run(drawn: "list[Experiment]", *, as_json: bool) -> int:
+    """Simulate an experiment once for each draw of its costs, and print the results."""
+    read = drawn[0]
+    rows: list[tuple[str, dict[str, Any]]] = []
+    for number, case in enumerate(read.cases):
         try:
-            rows.append((case.name, case.simulate()))
+            runs = [experiment.cases[number].simulate() for experiment in drawn]
         except (LinkError, PeerError, TimeoutError) as error:
-            print(f"slackline: {case.name}: {error}", file=sys.stderr)
-            return 1
+            raise _CannotEndError(f"{case.name}: {error}") from None
+        if len(runs) == 1:
+            rows.append((case.name, runs[0]))
+            continue
+        runs.sort(key=lambda figures: figures[_TIMES[read.kind]])
+        for name, share in (("P50", 0.5), ("P95", 0.95)):
+            rows.append((f"{case.name}, {name}", runs[round(share * (len(runs) - 1))]))
     if as_json:
         cases = [{"name": name, "figures": figures} for name, figures in rows]
         print(json.dumps({"kind": read.kind, "faults": str(read.faults), "cases": cases}))
@@ -130,6 +175,9 @@ def _time(time_ps: int) -> str:
             return f"{time_ps / size:.4g} {unit}"
     return f"{time_ps} ps"
 
+
+_TIMES = {"collective": "time_ps", "training": "mean_step_ps", "pipeline": "makespan_ps"}
+"""The figure by which the runs of a calibration are ordered."""
 
 _COLUMNS = {
     "collective": ("plan", "time", "lower bound", "share", "most sent", "frames", "resent"),

@@ -10,6 +10,7 @@ _bound.py       times that no execution can undercut
 _collective.py  one collective on an idle fabric
 _alike.py       a collective on one host that stands for all; _rotation.py has the plans
 _flows.py       an all_reduce round a ring of hosts by flows in place of frames
+_calibration.py the measured costs of a host, and simulated hosts drawn from them
 _training.py    training steps of data-parallel ranks
 _aggregation.py a model of an aggregation node whose workers send at their own pace
 _network.py     channels of a pipeline: latency, rate, a queue in order, changes over time
@@ -21,6 +22,7 @@ experiment/     experiments as TOML files
 from slackline.sim._aggregation import Aggregation, AggregationRun, Senders, simulate_aggregation
 from slackline.sim._alike import simulate_alike
 from slackline.sim._bound import Bound, lower_bound
+from slackline.sim._calibration import CALIBRATION_VERSION, Costs, HostCalibration, Spread
 from slackline.sim._collective import CollectiveRun, simulate_collective
 from slackline.sim._events import EventQueue
 from slackline.sim._execution import Arithmetic, SentFrame, Symbols
@@ -34,6 +36,7 @@ from slackline.sim._training import Layer, Policy, TrainingRun, form_groups, sim
 from slackline.sim.experiment import Case, Experiment, Figures, read_experiment
 
 __all__ = [
+    "CALIBRATION_VERSION",
     "Aggregation",
     "AggregationRun",
     "Arithmetic",
@@ -41,6 +44,7 @@ __all__ = [
     "Case",
     "Channel",
     "CollectiveRun",
+    "Costs",
     "EventQueue",
     "Experiment",
     "Fabric",
@@ -48,6 +52,7 @@ __all__ = [
     "FlowRun",
     "Framing",
     "Host",
+    "HostCalibration",
     "HybridRun",
     "Layer",
     "Network",
@@ -57,6 +62,7 @@ __all__ = [
     "Senders",
     "SentFrame",
     "Span",
+    "Spread",
     "Symbols",
     "TrainingRun",
     "form_groups",

@@ -16,12 +16,14 @@ name = "slow host 3"
 faults = "nic 3.0 rate 100Mbit"
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slackline._toml import Table, duration_ps, integer, listed, one_of, rate, size, text
 from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
+from slackline.sim._calibration import Costs
 from slackline.sim._fabric import Fabric, Framing, Host
 from slackline.sim.experiment._case import Case
 from slackline.sim.experiment._kinds import ALONE, KINDS
@@ -46,8 +48,13 @@ class Experiment:
     cases: tuple[Case, ...]
 
 
-def read_experiment(content: str, name: str) -> Experiment:
+def read_experiment(
+    content: str, name: str, draw: Callable[[], Costs] | None = None
+) -> Experiment:
     """Return the experiment of a TOML text; `name` is that of the file, for errors.
+
+    `draw` returns the costs of one host after another; values of the file replace them. All ranks
+    compute as slowly as the slowest of these hosts. None: the simulator's own defaults.
 
     Raises UsageError that names the file, the table and the key of a wrong or missing value.
     """
@@ -56,7 +63,9 @@ def read_experiment(content: str, name: str) -> Experiment:
     alone = len(kinds) == 1 and kinds[0] in ALONE
     faults = Plan() if alone else top.take("faults", _faults, Plan())
     networks = [] if alone else _networks(top, faults)
-    fabric = None if alone else _fabric(top)
+    if alone and draw is not None:
+        raise UsageError(f"{name}: [{kinds[0]}] has no hosts that a calibration could describe")
+    fabric, computing = (None, 1.0) if alone else _fabric(top, draw)
     if len(kinds) != 1:
         given = " and ".join(f"[{kind}]" for kind in kinds) or "none"
         wanted = ", ".join(f"[{kind}]" for kind in (*KINDS, *ALONE))
@@ -70,7 +79,7 @@ def read_experiment(content: str, name: str) -> Experiment:
         cases = []
         for network, its_faults in networks or [("", faults)]:
             again = table.copy()
-            for case in KINDS[kinds[0]](again, fabric, its_faults):
+            for case in KINDS[kinds[0]](again, fabric, its_faults, computing):
                 label = f"{case.name}, {network}" if networks else case.name
                 cases.append(Case(label, case.simulate))
             again.end()
@@ -103,8 +112,9 @@ def _networks(top: Table, faults: Plan) -> list[tuple[str, Plan]]:
     return list(found.items())
 
 
-def _fabric(top: Table) -> Fabric:
-    hosts = _hosts(top)
+def _fabric(top: Table, draw: Callable[[], Costs] | None) -> tuple[Fabric, float]:
+    """Return the fabric, and the duration of computations relative to those of the file."""
+    hosts, computing = _hosts(top, draw)
     wire = top.table("wire")
     values = {key: wire.take(key, integer, default) for key, default in _WIRE.items()}
     switch = wire.take("switch", one_of(*_SWITCHES), "ethernet")
@@ -121,19 +131,21 @@ def _fabric(top: Table) -> Fabric:
     except UsageError as error:
         raise wire.wrong(error) from None
     wire.end()
-    return found
+    return found, computing
 
 
-def _hosts(top: Table) -> tuple[Host, ...]:
+def _hosts(top: Table, draw: Callable[[], Costs] | None) -> tuple[tuple[Host, ...], float]:
     table = top.table("hosts")
     count = table.take("count", integer)
     nics = table.take("nics", integer, 1)
     rates_bps = (table.take("rate", rate),) * nics
     if not nics or not count:
         raise table.wrong(UsageError(f"count and nics must be positive, not {count} and {nics}"))
-    usual = _changed(Host(rates_bps=(1,)), rates_bps, table)
+    drawn = [Costs(host=Host(rates_bps=(1,)), computing=1.0)] * count
+    if draw is not None:
+        drawn = [draw() for _ in range(count)]
+    hosts = _changed([costs.host for costs in drawn], rates_bps, table)
     table.end()
-    hosts = [usual] * count
     for one in top.tables("host"):
         number = one.take("number", integer)
         if number >= count:
@@ -142,32 +154,35 @@ def _hosts(top: Table) -> tuple[Host, ...]:
         if len(rates) not in (1, nics):
             message = f"rate must have one value or {nics}, not {len(rates)}"
             raise one.wrong(UsageError(message))
-        hosts[number] = _changed(hosts[number], tuple(rates) * (nics // len(rates)), one)
-        one.end()
-    return tuple(hosts)
-
-
-def _changed(host: Host, rates_bps: tuple[int, ...], table: Table) -> Host:
-    """Return the host with other rates and the values that a table has for it."""
-    latency_ps = table.take("latency", duration_ps, host.latency_ps)
-    cores = table.take("cores", integer, host.cores)
-    frame_ps = table.take("frame", duration_ps, host.frame_ps)
-    reduce_rate = table.take_if_there("reduce_bytes_per_second", size)
-    memory_rate = table.take_if_there("memory_bytes_per_second", size)
-    memory_latency_ps = table.take("memory_latency", duration_ps, host.memory_latency_ps)
-    if reduce_rate is None:
-        reduce_rate = host.reduce_bytes_per_second
-    if memory_rate is None:
-        memory_rate = host.memory_bytes_per_second
-    try:
-        return Host(
-            rates_bps=rates_bps,
-            latency_ps=latency_ps,
-            cores=cores,
-            frame_ps=frame_ps,
-            reduce_bytes_per_second=reduce_rate,
-            memory_bytes_per_second=memory_rate,
-            memory_latency_ps=memory_latency_ps,
+        hosts[number : number + 1] = _changed(
+            [hosts[number]], tuple(rates) * (nics // len(rates)), one
         )
+        one.end()
+    return tuple(hosts), max(costs.computing for costs in drawn)
+
+
+_VALUES = {
+    "latency": ("latency_ps", duration_ps),
+    "cores": ("cores", integer),
+    "frame": ("frame_ps", duration_ps),
+    "reduce_bytes_per_second": ("reduce_bytes_per_second", size),
+    "memory_bytes_per_second": ("memory_bytes_per_second", size),
+    "memory_latency": ("memory_latency_ps", duration_ps),
+}
+"""The keys of a host: the field of `Host`, and the function that reads the value."""
+
+
+def _changed(hosts: Sequence[Host], rates_bps: tuple[int, ...], table: Table) -> list[Host]:
+    """Return the hosts with other rates and the values that a table has for all of them."""
+    given: dict[str, Any] = {"rates_bps": rates_bps}
+    for key, (name, read) in _VALUES.items():
+        if (value := table.take_if_there(key, read)) is not None:
+            given[name] = value
+    known: dict[Host, Host] = {}
+    try:
+        for host in hosts:
+            if host not in known:
+                known[host] = replace(host, **given)
     except UsageError as error:
         raise table.wrong(error) from None
+    return [known[host] for host in hosts]

@@ -113,7 +113,7 @@ def _operation(
     return make, names
 
 
-def _collective(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
+def _collective(table: Table, fabric: Fabric, faults: Plan, _computing: float) -> list[Case]:
     ranks = _ranks(table, fabric)
     alike, flows = (table.take(key, boolean, False) for key in ("alike", "flows"))
     make, names = _operation(table, len(ranks.hosts), ranks.hierarchical, lazily=alike or flows)
@@ -173,7 +173,7 @@ def _of_flows(run: FlowRun) -> Figures:
     }
 
 
-def _training(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
+def _training(table: Table, fabric: Fabric, faults: Plan, computing: float) -> list[Case]:
     ranks = _ranks(table, fabric)
     make, names = _operation(table, len(ranks.hosts), ranks.hierarchical)
     policies = table.take("policy", listed(one_of(*get_args(Policy))), ["overlap"])
@@ -181,7 +181,7 @@ def _training(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     steps = table.take("steps", integer, 3)
     launch_ps = table.take("launch", duration_ps, 0)
     samples = table.take_if_there("samples", listed(integer)) or []
-    layers = _layers(table)
+    layers = _layers(table, computing)
     try:
         placements = {name: ranks.placement(make(name, 0).plan.helpers) for name in names}
         for layer in layers:
@@ -244,14 +244,14 @@ def _repeated(layers: Sequence[Layer], count: int) -> tuple[Layer, ...]:
     )
 
 
-def _layers(table: Table) -> tuple[Layer, ...]:
+def _layers(table: Table, computing: float) -> tuple[Layer, ...]:
     found: list[Layer] = []
     for each in table.tables("layer"):
         layer = Layer(
-            forward_ps=each.take("forward", duration_ps),
-            backward_ps=each.take("backward", duration_ps),
+            forward_ps=_slowed(each.take("forward", duration_ps), computing),
+            backward_ps=_slowed(each.take("backward", duration_ps), computing),
             gradient_bytes=each.take("gradient", size),
-            optimizer_ps=each.take("optimizer", duration_ps, 0),
+            optimizer_ps=_slowed(each.take("optimizer", duration_ps, 0), computing),
         )
         found += [layer] * each.take("repeat", integer, 1)
         each.end()
@@ -260,14 +260,19 @@ def _layers(table: Table) -> tuple[Layer, ...]:
     return tuple(found)
 
 
-def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
+def _slowed(time_ps: int, computing: float) -> int:
+    """Return the duration of a computation on the slowest host, in picoseconds."""
+    return time_ps if computing == 1.0 else round(time_ps * computing)
+
+
+def _pipeline(table: Table, fabric: Fabric, faults: Plan, computing: float) -> list[Case]:
     stages, microbatches = table.take("stages", integer), table.take("microbatches", integer)
     replicas = table.take("replicas", integer, 1)
     schedules = table.take("schedule", listed(one_of(*pipeline.names())))
     order = table.take("order", one_of("fixed", "ready"), "fixed")
     cap = table.take_if_there("cap", integer)
     times = [
-        each_value(table, key, stages, duration_ps)
+        tuple(_slowed(time, computing) for time in each_value(table, key, stages, duration_ps))
         for key in ("forward", "backward_input", "backward_weight")
     ]
     messages = each_value(table, "activation", max(0, stages - 1), size)
@@ -338,7 +343,7 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan) -> list[Case]:
     ]
 
 
-KINDS: Mapping[str, Callable[[Table, Fabric, Plan], list[Case]]] = MappingProxyType(
+KINDS: Mapping[str, Callable[[Table, Fabric, Plan, float], list[Case]]] = MappingProxyType(
     {"collective": _collective, "training": _training, "pipeline": _pipeline}
 )
 """The reader of each table that says what is simulated."""
