@@ -29,9 +29,7 @@
 #include "completion_queue.h"
 #include "device.h"
 #include "group.h"
-#include "job.h"
 #include "link.h"
-#include "operation_log.h"
 #include "rail_status.h"
 #include "slackline/arena.h"
 #include "slackline/engine.h"
@@ -60,8 +58,7 @@ class Engine final : public FrameSink {
   Arena& arena() { return arena_; }
   int doorbell_fd() const { return doorbell_fd_; }
   std::uint64_t new_ring();
-  // Free a ring that no rail has and no peer writes to. Return false when there is no ring at
-  // `offset`.
+  // Free a ring that no rail has and no peer writes to. Return false when `offset` has no ring.
   bool free_ring(std::uint64_t offset);
   // Add a link to one peer, without a rail as yet. The first operation that needs the peer causes
   // the event "wanted" and waits for a rail. The other parameters are those of Link.

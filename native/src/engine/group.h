@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "job.h"
+#include "operation_log.h"
 
 namespace slackline {
 

@@ -116,6 +116,8 @@ class Records:
 
     def rail_changed(self, event: RailEvent) -> None:
         """Write the failure or the return of a rail as a decision about failover."""
+        if event.what == "wanted":
+            return  # The link gets its first rail.
         peer = self._peers.get(event.link)
         link = "the link" if peer is None else f"link {self._rank}-{peer}"
         part = link if event.rail < 0 else f"rail {event.rail} of {link}"

@@ -112,8 +112,10 @@ class DataParallel(nn.Module):
             self._refuse()
         if not self._closed:
             self._prepare()
+        began = self._recorder.forward_began()
         with self._tracker.forward():
             outputs = self.module(*args, **kwargs)
+        self._recorder.forward_ended(began)
         if torch.is_grad_enabled() and not self._closed:
             self._tracker.count_backwards(outputs)
         return outputs

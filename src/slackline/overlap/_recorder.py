@@ -6,7 +6,7 @@ of the next step runs.
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from slackline.telemetry import StepSummary
 
@@ -14,6 +14,16 @@ __all__ = ["Clock", "Recorder"]
 
 Clock = Callable[[], int]
 """A clock in nanoseconds of which only differences are used."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """The costs of one group of gradients in a step."""
+
+    nbytes: int
+    posted_ns: int
+    exposed_ns: int = 0
+    late_ns: int = 0
 
 
 class Recorder:
@@ -47,24 +57,54 @@ class Recorder:
             waited=0,
         )
         self._closing: StepSummary | None = None
+        self._closing_groups: dict[int, _Group] = {}
+        self._groups: dict[int, _Group] = {}
+        self._forward_ns = self._backward_ns = 0
+        self._forward_ended: int | None = None
         self._bytes = self._parameters = self._exposed_ns = self._waited = 0
 
-    def posted(self, nbytes: int, parameters: int) -> None:
-        """Record a posted reduction of `nbytes` bytes with so many parameters' gradients."""
+    def forward_began(self) -> int:
+        """Record that a forward begins; return the time, which `forward_ended` takes."""
+        now = self.clock()
+        self._end_backward(now)
+        return now
+
+    def forward_ended(self, began: int) -> None:
+        """Record the end of the forward that began at the time `began`."""
+        self._forward_ended = self.clock()
+        self._forward_ns += self._forward_ended - began
+
+    def posted(self, nbytes: int, parameters: int, *, group: int = 0) -> None:
+        """Record a posted reduction of `nbytes` bytes with so many parameters' gradients.
+
+        `group` is the number of the first of these parameters.
+        """
+        known = self._groups.get(group)
+        if known is None:
+            self._groups[group] = _Group(nbytes, self.clock() - self._since)
+        else:  # A gradient that is complete again within the step is reduced again.
+            known.nbytes += nbytes
         self._bytes += nbytes
         self._parameters += parameters
 
-    def waited(self, ns: int, *, parameters: int = 1, late: bool = False) -> None:
+    def waited(
+        self, ns: int, *, parameters: int = 1, late: bool = False, group: int | None = None
+    ) -> None:
         """Record that the training thread has waited `ns` nanoseconds for reductions.
 
-        With `late`, the time counts for the step that `stepped` has closed, else for the next one.
+        `group` is that of `posted`; None for other communication. With `late`, the time counts for
+        the step that `stepped` has closed, else for the next one.
         """
         if late and self._closing is not None:
+            if group in self._closing_groups:
+                self._closing_groups[group].late_ns += ns
             closing = self._closing
             self._closing = replace(
                 closing, exposed_ns=closing.exposed_ns + ns, waited=closing.waited + parameters
             )
         else:
+            if group in self._groups:
+                self._groups[group].exposed_ns += ns
             self._exposed_ns += ns
             self._waited += parameters
 
@@ -72,6 +112,8 @@ class Recorder:
         """Record the user's call of the optimizer's `step`, to which the counts so far belong."""
         self.settled()
         now = self.clock()
+        self._end_backward(now)
+        self._closing_groups, self._groups = self._groups, {}
         self._closing = replace(
             self._blank,
             time_ns=self._unix(),
@@ -80,7 +122,10 @@ class Recorder:
             reduced_bytes=self._bytes,
             parameters=self._parameters,
             waited=self._waited,
+            forward_ns=self._forward_ns,
+            backward_ns=self._backward_ns,
         )
+        self._forward_ns = self._backward_ns = 0
         self._blank = replace(self._blank, step=self._blank.step + 1)
         self._bytes = self._parameters = self._exposed_ns = self._waited = 0
         self._since = now
@@ -89,4 +134,20 @@ class Recorder:
         """Report the latest optimizer step's cost, once, after its last parameter was updated."""
         if self._closing is not None:
             summary, self._closing = self._closing, None
-            self._emit(summary)
+            groups = self._closing_groups
+            self._emit(
+                replace(
+                    summary,
+                    groups=tuple(groups),
+                    group_bytes=tuple(group.nbytes for group in groups.values()),
+                    group_posted_ns=tuple(group.posted_ns for group in groups.values()),
+                    group_exposed_ns=tuple(group.exposed_ns for group in groups.values()),
+                    group_late_ns=tuple(group.late_ns for group in groups.values()),
+                )
+            )
+
+    def _end_backward(self, now: int) -> None:
+        """Count the time since the latest forward of this step as backward."""
+        if self._forward_ended is not None:
+            self._backward_ns += now - self._forward_ended
+            self._forward_ended = None

@@ -159,6 +159,23 @@ class StepSummary:
     """The number of parameters that were reduced."""
     waited: int
     """The number of parameters that the training thread had to wait for."""
+    forward_ns: int = 0
+    """Time in the wrapped module's forward, waits for late parameters included.
+
+    0 for other optimizers than the first one, as `backward_ns`.
+    """
+    backward_ns: int = 0
+    """Time from the end of each forward to the next forward or to the call of `step`."""
+    groups: tuple[int, ...] = ()
+    """The number of the first parameter of each group of gradients, in the order of the posts."""
+    group_bytes: tuple[int, ...] = ()
+    """The bytes of each group's reduction."""
+    group_posted_ns: tuple[int, ...] = ()
+    """The time at which each reduction was posted, from the beginning of the step."""
+    group_exposed_ns: tuple[int, ...] = ()
+    """Time for which the training thread waited for each group until the call of `step`."""
+    group_late_ns: tuple[int, ...] = ()
+    """Time for which the training thread waited for each group after it, in the next forward."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -200,3 +200,30 @@ def test_waiting_in_the_next_forward_counts_for_the_step_it_waits_for():
     recorder.settled()
     second = told[1]
     assert (second.step, second.wall_ns, second.exposed_ns, second.reduced_bytes) == (1, 30, 1, 0)
+
+
+def test_a_step_has_its_phases_and_the_waits_for_each_group():
+    times = iter(range(0, 1000, 10))
+    told = []
+    recorder = Recorder(0, 0, told.append, clock=lambda: next(times), unix=lambda: 77)
+    began = recorder.forward_began()  # 10
+    recorder.forward_ended(began)  # 20
+    recorder.posted(100, 2, group=4)  # 30
+    recorder.posted(60, 1, group=0)  # 40
+    recorder.waited(3, group=4)
+    recorder.waited(1)
+    recorder.stepped()  # 50
+    recorder.posted(8, 1, group=0)  # 60, of the next step
+    recorder.waited(5, late=True, group=0)
+    recorder.waited(7, late=True, group=4)
+    recorder.settled()
+    (step,) = told
+    assert (step.wall_ns, step.forward_ns, step.backward_ns) == (50, 10, 30)
+    assert (step.groups, step.group_bytes) == ((4, 0), (100, 60))
+    assert step.group_posted_ns == (30, 40)
+    assert (step.group_exposed_ns, step.group_late_ns) == ((3, 0), (7, 5))
+    assert step.exposed_ns == 3 + 1 + 5 + 7
+    recorder.stepped()
+    recorder.settled()
+    assert (told[1].groups, told[1].group_bytes, told[1].group_posted_ns) == ((0,), (8,), (10,))
+    assert (told[1].forward_ns, told[1].backward_ns) == (0, 0)

@@ -225,8 +225,8 @@ class GradientReducer:
                 self._sweep()
                 begin = self._recorder.clock()
                 posting.wait()
-                elapsed_ns = self._recorder.clock() - begin
-                self._recorder.waited(elapsed_ns, parameters=len(posting.states), late=state.due)
+                ns, count = self._recorder.clock() - begin, len(posting.states)
+                self._recorder.waited(ns, parameters=count, late=state.due, group=posting.key)
             posting.wait()
         if state.due:
             self._deferred.take(state, companions)
@@ -374,7 +374,8 @@ class GradientReducer:
         for state in group.states:
             if state.posting is not None:  # a group of an earlier step owns the buffer
                 self.finish(state)
-        self._recorder.posted(group.post(self._grouping.parity), len(group.states))
+        nbytes = group.post(self._grouping.parity)
+        self._recorder.posted(nbytes, len(group.states), group=group.key)
 
     def _post_extras(self) -> None:
         bits = torch.tensor([state.extra for state in self.states], dtype=torch.uint8)

@@ -48,9 +48,7 @@ class Experiment:
     cases: tuple[Case, ...]
 
 
-def read_experiment(
-    content: str, name: str, draw: Callable[[], Costs] | None = None
-) -> Experiment:
+def read_experiment(content: str, name: str, draw: Callable[[], Costs] | None = None) -> Experiment:
     """Return the experiment of a TOML text; `name` is that of the file, for errors.
 
     `draw` returns the costs of one host after another; values of the file replace them. All ranks

@@ -1,0 +1,46 @@
+"""The cells of the benchmark and the lengths of its turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RANKS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A model whose steps are timed with and without telemetry."""
+
+    name: str
+    layers: int
+    """The number of linear layers, each with a weight and a bias."""
+    width: int
+    """The rows and columns of a weight."""
+    batch: int
+    """The rows of a batch."""
+    group_bytes: int
+    """The bytes of a group of gradients; 0: each gradient is an operation of its own."""
+
+
+CELLS = (
+    Cell(name="few long operations", layers=4, width=512, batch=256, group_bytes=4 << 20),
+    Cell(name="many short operations", layers=60, width=64, batch=256, group_bytes=0),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """The amount of work."""
+
+    lives: int
+    """The number of times that all ranks are started anew."""
+    rounds: int
+    """The rounds of a life, in each of which both contestants have a turn."""
+    steps: int
+    """The steps of a turn."""
+    warm_up: int
+    """The steps before a life's first turn, which are not measured."""
+
+
+FULL = Lengths(lives=4, rounds=30, steps=20, warm_up=20)
+QUICK = Lengths(lives=1, rounds=4, steps=5, warm_up=3)
