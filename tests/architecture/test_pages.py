@@ -12,7 +12,7 @@ from slackline import errors
 from slackline.cli import app
 from slackline.env import Environment
 from slackline.nic import NicOptions
-from slackline.nic._circuit_nic import _CHECK_EVERY
+from slackline.nic.offload._circuit_nic import _CHECK_EVERY
 
 ROOT = Path(__file__).parents[2]
 

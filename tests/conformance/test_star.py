@@ -14,7 +14,7 @@ from conformance_vectors import (
 )
 
 from slackline.nic import Group
-from slackline.nic._aggregator import Aggregator, AggregatorOptions
+from slackline.nic.offload._aggregator import Aggregator, AggregatorOptions
 from slackline.testing import run_ranks
 from slackline.testing.reference import Array
 

@@ -108,7 +108,7 @@ struct Header {
   std::uint8_t version;
   // a FrameKind
   std::uint8_t kind;
-  // derived from the job's secret: strangers are refused
+  // derived from the job's secret: unauthenticated peers are refused
   std::uint32_t job;
   // the life of the group: frames of an earlier life are dropped
   std::uint32_t epoch;

@@ -1,6 +1,10 @@
 """The NIC engine, which moves and reduces one rank's bytes, and its Python interface.
 
 A rank opens one NativeNic, and on it a Group for each set of ranks that it communicates with.
+
+connect/       connections to other engines: rendezvous, handshake, listener, TLS, rails
+collectives/   operations of a group: arguments, plans, posting, completion
+offload/       devices and nodes that add in place of the engine
 """
 
 from slackline.nic._interface import (

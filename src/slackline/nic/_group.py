@@ -9,18 +9,25 @@ from datetime import timedelta
 import slackline._native as _native
 from slackline.errors import UsageError
 from slackline.health import Judgement
-from slackline.nic._calibration import measure
-from slackline.nic._checks import check_reduction, check_tag
-from slackline.nic._completion_queue import NativeCompletionQueue
 from slackline.nic._first_links import CHAIN
 from slackline.nic._interface import Transfer
-from slackline.nic._operations import Operations
-from slackline.nic._plans import DIRECT, STAR, PlanBook, Selected
-from slackline.nic._posting import nanoseconds
-from slackline.nic._shares import Sharing
-from slackline.nic._star import Star
 from slackline.nic._tags import TagAllocator
-from slackline.nic._transfer import DONE, Completions
+from slackline.nic.collectives import (
+    DIRECT,
+    DONE,
+    STAR,
+    Completions,
+    NativeCompletionQueue,
+    Operations,
+    PlanBook,
+    Selected,
+    Sharing,
+    check_reduction,
+    check_tag,
+    measure,
+    nanoseconds,
+)
+from slackline.nic.offload import Star
 from slackline.plan.collective import Collective
 from slackline.wire import DType, ReduceOp
 

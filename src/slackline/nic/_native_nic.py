@@ -15,20 +15,16 @@ from functools import partial
 import slackline._native as _native
 from slackline.env import Environment
 from slackline.errors import ClosedError, UsageError
-from slackline.nic._circuit_nic import Devices
-from slackline.nic._device import Carrier
 from slackline.nic._first_links import first_peers
 from slackline.nic._group import NativeGroup
 from slackline.nic._health import Monitor, Monitors
 from slackline.nic._interface import Store
-from slackline.nic._network import Network
 from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
-from slackline.nic._plans import PlanBook, plan_number, ranks_per_host, starts
 from slackline.nic._records import Records
-from slackline.nic._rendezvous import Meeting, meet
-from slackline.nic._star import reach
-from slackline.nic._transfer import Completions
+from slackline.nic.collectives import Completions, PlanBook, plan_number, ranks_per_host, starts
+from slackline.nic.connect import Network, Rendezvous, exchange_descriptors
+from slackline.nic.offload import Devices, DeviceThread, reach
 from slackline.plan.collective import Collective, generate
 
 __all__ = ["NativeNic"]
@@ -53,7 +49,7 @@ class NativeNic:
         self._devices = None
         if chosen.nic != "software":
             self._devices = Devices(chosen.nic, chosen.nic_check, chosen.circuit)
-        self._carriers = set[Carrier]()
+        self._device_threads = set[DeviceThread]()
         self._network = Network(self.identity, self.options)
         self._lock = threading.Lock()
         self._engine: _native.Engine | None = None
@@ -86,13 +82,13 @@ class NativeNic:
             if self._closed:
                 raise ClosedError("the nic is closed", rank=rank)
             device_bytes = self._devices.payload_bytes if self._devices and size > 1 else 0
-            record = self._network.record(device_bytes)
-            meeting = meet(store, rank, size, record, self._network.key)
-            engine = self._start(meeting)
+            descriptor = self._network.descriptor(device_bytes)
+            rendezvous = exchange_descriptors(store, rank, size, descriptor, self._network.key)
+            engine = self._start(rendezvous)
             deadline = time.monotonic() + limit.total_seconds()
             needed = first_peers(rank, size)
-            links, shared = self._network.connect(meeting, rank, needed, deadline)
-            host_of = [record.host for record in meeting.records]
+            links, shared = self._network.connect(rendezvous, rank, needed, deadline)
+            host_of = [descriptor.host for descriptor in rendezvous.descriptors]
             hosts = len(set(host_of))
             book = PlanBook(
                 rank,
@@ -100,17 +96,17 @@ class NativeNic:
                 self.options,
                 all_shared=shared,
                 one_host=hosts == 1,
-                device_bytes=meeting.device_bytes,
+                device_bytes=rendezvous.device_bytes,
                 ranks_per_host=ranks_per_host(host_of),
                 decide=self._records.decided,
             )
-            native = engine.open_group(meeting.epoch, rank, links, book.order == "rank")
-            carrier = self._attach(native, meeting, book.device_plan) if size > 1 else None
+            native = engine.open_group(rendezvous.epoch, rank, links, book.order == "rank")
+            device_thread = self._attach(native, rendezvous, book.device_plan) if size > 1 else None
             assert self._completions is not None
             self._records.opened(
                 rank if members is None else members[rank],
                 size,
-                epoch=meeting.epoch,
+                epoch=rendezvous.epoch,
                 members=members or (),
                 links=links,
             )
@@ -121,7 +117,7 @@ class NativeNic:
                 book,
                 self._completions,
                 timeout=self.options.timeout or timeout,
-                on_close=partial(self._forget, monitor, carrier),
+                on_close=partial(self._forget, monitor, device_thread),
                 lost=partial(_lost, engine, links),
                 health=monitor.judgements,
                 counters=partial(_counters, engine, self._devices),
@@ -135,7 +131,7 @@ class NativeNic:
                     engine,
                     self._network,
                     store,
-                    meeting,
+                    rendezvous,
                     rank,
                     links,
                     book,
@@ -159,7 +155,9 @@ class NativeNic:
             group.close()
         self._end()
 
-    def _attach(self, native: _native.Group, meeting: Meeting, name: str) -> Carrier | None:
+    def _attach(
+        self, native: _native.Group, rendezvous: Rendezvous, name: str
+    ) -> DeviceThread | None:
         """Attach a device to a new group for the plan called `name`; None without devices.
 
         A device is hardware, or its model, that adds in place of the engine.
@@ -170,22 +168,28 @@ class NativeNic:
         try:
             native.attach(self._devices.kind)
             device = self._devices.ring(
-                native.rank, native.size, meeting.epoch, plan_number(plan), len(set(starts(plan)))
+                native.rank,
+                native.size,
+                rendezvous.epoch,
+                plan_number(plan),
+                len(set(starts(plan))),
             )
         except BaseException:
             native.close(0)
             raise
-        carrier = Carrier(native, device)
-        self._carriers.add(carrier)
-        return carrier
+        device_thread = DeviceThread(native, device)
+        self._device_threads.add(device_thread)
+        return device_thread
 
-    def _forget(self, monitor: Monitor, carrier: Carrier | None, group: NativeGroup) -> None:
+    def _forget(
+        self, monitor: Monitor, device_thread: DeviceThread | None, group: NativeGroup
+    ) -> None:
         """Stop the monitor and the device thread of a group that has been closed."""
         self._groups.discard(group)
         self._monitors.end(monitor)
-        if carrier is not None:
-            carrier.join()
-            self._carriers.discard(carrier)
+        if device_thread is not None:
+            device_thread.join()
+            self._device_threads.discard(device_thread)
 
     def _end(self) -> None:
         """Close the engine and its connections, at `close` or at the interpreter's exit."""
@@ -195,18 +199,18 @@ class NativeNic:
         self._monitors.close()
         if self._engine is not None:
             self._engine.close(_CLOSE_NS)
-        for carrier in self._carriers:
-            carrier.join()
+        for device_thread in self._device_threads:
+            device_thread.join()
         if self._completions is not None:
             self._completions.join()
         self._network.close()
         if self._engine is not None:
             self._records.close(_counters(self._engine, self._devices))
 
-    def _start(self, meeting: Meeting) -> _native.Engine:
+    def _start(self, rendezvous: Rendezvous) -> _native.Engine:
         """Return the engine; the first group's call starts the engine."""
         if self._engine is None:
-            here = sum(other.host == self._network.host for other in meeting.records)
+            here = sum(other.host == self._network.host for other in rendezvous.descriptors)
             crowded = here > len(os.sched_getaffinity(0))
             options = self.options
             with on_the_nodes_processors(SYSFS):

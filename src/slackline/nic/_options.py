@@ -8,7 +8,7 @@ from typing import Self
 from slackline.env import NICS, ORDERS, RAILS, SHARES, TLS, Environment, parse_circuit
 from slackline.errors import UsageError
 from slackline.faults import parse_all
-from slackline.nic._addresses import parse_address
+from slackline.nic._host_port import parse_address
 from slackline.plan.collective import Collective, generate, names
 
 __all__ = ["NicOptions"]

@@ -40,7 +40,7 @@ FIELDS = _rows(
     (0, "u16", "magic", "0x4C53"),
     (2, "u8", "version", "1"),
     (3, "u8", "kind", "a FrameKind"),
-    (4, "u32", "job", "derived from the job's secret: strangers are refused"),
+    (4, "u32", "job", "derived from the job's secret: unauthenticated peers are refused"),
     (8, "u32", "epoch", "the life of the group: frames of an earlier life are dropped"),
     (12, "u16", "source", "the sender's rank in the group"),
     (14, "u8", "dtype", "a DType, 0 for none"),

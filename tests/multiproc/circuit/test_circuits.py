@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ring_ranks import digests, digits, disagreeing, killed, late, many
 
-from slackline.nic._circuit_nic import Devices
+from slackline.nic.offload._circuit_nic import Devices
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "train_digits.py"
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]

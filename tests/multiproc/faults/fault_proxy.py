@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from slackline.nic import Group
-from slackline.nic._addresses import Interface, from_rows, to_rows
+from slackline.nic.connect._addresses import Interface, from_rows, to_rows
 from slackline.testing import MemoryStore
 
 Tamper = Callable[[int, str, int, bytes], bytes | None]

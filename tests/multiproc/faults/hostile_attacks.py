@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator, Mapping
 from fault_proxy import loopback
 from hostile_peer import HostilePeer, flood, sealed
 
-from slackline.nic._ask import Ask
-from slackline.nic._door import unix_name
-from slackline.nic._handshake import fresh_nonce
-from slackline.nic._messages import Hello, Terms, frame, text_of
-from slackline.nic._rendezvous import Record
-from slackline.nic._tls import Identity
+from slackline.nic.connect._handshake import fresh_nonce
+from slackline.nic.connect._listener import unix_name
+from slackline.nic.connect._messages import Hello, TransportParameters, frame, text_of
+from slackline.nic.connect._rendezvous import EndpointDescriptor
+from slackline.nic.connect._tls import Identity
+from slackline.nic.offload._aggregation_protocol import AggregationRequest
 from slackline.wire import FIELDS, FrameFlag, FrameKind
 
 Attack = Callable[[HostilePeer], None]
-Strangers = Callable[[Record, random.Random, list[socket.socket]], None]
+Strangers = Callable[[EndpointDescriptor, random.Random, list[socket.socket]], None]
 
 FLOOD_BYTES = 64 << 20
 PIECE_FRAMES = 16384
@@ -34,13 +34,13 @@ SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 def hang_up(peer: HostilePeer) -> None:
     """End the connection after the handshake."""
-    sock, _ = peer.dial("tcp", Terms())
+    sock, _ = peer.dial("tcp", TransportParameters())
     sock.close()
 
 
 def end_in_a_frame(peer: HostilePeer) -> None:
     """End the connection in the middle of a frame."""
-    sock, _ = peer.dial("tcp", Terms())
+    sock, _ = peer.dial("tcp", TransportParameters())
     data = peer.numbered(*peer.hear(sock))
     sock.sendall(data[: peer.rng.randrange(1, len(data))])
     sock.shutdown(socket.SHUT_WR)
@@ -48,14 +48,14 @@ def end_in_a_frame(peer: HostilePeer) -> None:
 
 def stop_in_a_frame(peer: HostilePeer) -> None:
     """Send a part of a frame and then nothing any more."""
-    sock, _ = peer.dial("tcp", Terms())
+    sock, _ = peer.dial("tcp", TransportParameters())
     data = peer.numbered(*peer.hear(sock))
     sock.sendall(data[: peer.rng.randrange(1, len(data))])
 
 
 def damage(peer: HostilePeer) -> None:
     """Answer some frames of the victim by their like, and the following ones with wrong bits."""
-    sock, _ = peer.dial("tcp", Terms())
+    sock, _ = peer.dial("tcp", TransportParameters())
     honest = peer.rng.randrange(6)
     while True:
         data = bytearray(peer.numbered(*peer.hear(sock)))
@@ -67,7 +67,7 @@ def damage(peer: HostilePeer) -> None:
 
 def wrong_sizes(peer: HostilePeer) -> None:
     """Answer with a frame in which one size or place is far too large."""
-    sock, _ = peer.dial("tcp", Terms())
+    sock, _ = peer.dial("tcp", TransportParameters())
     fields, payload = peer.hear(sock)
     wrong = peer.rng.choice(("length", "offset", "total", "chunk", "source"))
     width = 8 * next(field.width for field in FIELDS if field.name == wrong)
@@ -78,7 +78,7 @@ def wrong_sizes(peer: HostilePeer) -> None:
 
 def random_frames(peer: HostilePeer) -> None:
     """Send frames with right checksums and random fields, near those of the victim."""
-    sock, _ = peer.dial("tcp", Terms())
+    sock, _ = peer.dial("tcp", TransportParameters())
     fields, _ = peer.hear(sock)
     rng = peer.rng
     for _ in range(2000):
@@ -98,14 +98,14 @@ def _flood(sock: socket.socket, data: bytes) -> None:
 
 def unread_probes(peer: HostilePeer) -> None:
     """Ask for the answers to a million probes, and read none of them."""
-    sock, _ = peer.dial("tcp", Terms())
+    sock, _ = peer.dial("tcp", TransportParameters())
     peer.hear(sock)
     _flood(sock, peer.bare(FrameKind.PROBE))
 
 
 def piled_byes(peer: HostilePeer) -> None:
     """Send a BYE that overtakes a frame, and a million without a number behind it."""
-    sock, _ = peer.dial("tcp", Terms())
+    sock, _ = peer.dial("tcp", TransportParameters())
     fields, _ = peer.hear(sock)
     bye = {"kind": FrameKind.BYE, "epoch": fields["epoch"]}
     sock.sendall(peer.numbered(bye, sequence=5))
@@ -114,7 +114,7 @@ def piled_byes(peer: HostilePeer) -> None:
 
 def repeated_requests(peer: HostilePeer) -> None:
     """Ask a million times for a grant of an operation that the victim has posted."""
-    sock, _ = peer.dial("tcp", Terms())
+    sock, _ = peer.dial("tcp", TransportParameters())
     fields, _ = peer.hear(sock)
     fields |= {"kind": FrameKind.GRANT, "flags": FrameFlag.EAGER, "job": peer.job, "source": 0}
     _flood(sock, sealed(fields | {"sequence": 0, "acknowledge": 0}))
@@ -122,13 +122,13 @@ def repeated_requests(peer: HostilePeer) -> None:
 
 def repeated_frame(peer: HostilePeer) -> None:
     """Repeat the same frame a million times."""
-    sock, _ = peer.dial("tcp", Terms())
+    sock, _ = peer.dial("tcp", TransportParameters())
     _flood(sock, peer.numbered(*peer.hear(sock)))
 
 
 def unasked_data(peer: HostilePeer) -> None:
     """Send data of operations that nobody has posted."""
-    sock, _ = peer.dial("tcp", Terms())
+    sock, _ = peer.dial("tcp", TransportParameters())
     fields, _ = peer.hear(sock)
     for number in range(3000):
         changed = {"tag": fields["tag"] + number + 100, "flags": FrameFlag.EAGER, "total": 8192}
@@ -140,7 +140,9 @@ def random_datagrams(peer: HostilePeer) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.bind(("127.0.0.1", 0))
         port = udp.getsockname()[1]
-        sizes = Terms(port=port, packet_bytes=peer.rng.choice((0, 1, 60, 1400, 65507)))
+        sizes = TransportParameters(
+            port=port, packet_bytes=peer.rng.choice((0, 1, 60, 1400, 65507))
+        )
         _, session = peer.dial("udp", sizes)
         udp.connect(("127.0.0.1", session.theirs.port))
         heard = udp.recv(65536)
@@ -159,7 +161,9 @@ def _memory(size: int, *, seals: int = SIZE_SEALS, flags: int = 0) -> int:
     return fd
 
 
-def _shared(peer: HostilePeer, arena: int, terms: Terms, doorbell: int | None = None) -> None:
+def _shared(
+    peer: HostilePeer, arena: int, terms: TransportParameters, doorbell: int | None = None
+) -> None:
     """Complete a handshake over shared memory with an arena and a doorbell of any kind."""
     bell = os.eventfd(0, os.EFD_NONBLOCK) if doorbell is None else doorbell
     peer.keep(arena, bell)
@@ -168,67 +172,71 @@ def _shared(peer: HostilePeer, arena: int, terms: Terms, doorbell: int | None = 
 
 def small_arena(peer: HostilePeer) -> None:
     """Claim a larger arena than there is."""
-    _shared(peer, _memory(ARENA_BYTES), Terms(arena_bytes=ARENA_BYTES * 2, ring=4096))
+    _shared(peer, _memory(ARENA_BYTES), TransportParameters(arena_bytes=ARENA_BYTES * 2, ring=4096))
 
 
 def no_arena(peer: HostilePeer) -> None:
     """Claim an arena of no bytes."""
-    _shared(peer, _memory(ARENA_BYTES), Terms(arena_bytes=0, ring=4096))
+    _shared(peer, _memory(ARENA_BYTES), TransportParameters(arena_bytes=0, ring=4096))
 
 
 def vast_arena(peer: HostilePeer) -> None:
     """Claim an arena that no address space holds."""
     vast = 1 << 62
-    _shared(peer, _memory(vast), Terms(arena_bytes=vast, ring=4096))
+    _shared(peer, _memory(vast), TransportParameters(arena_bytes=vast, ring=4096))
 
 
 def shrinking_arena(peer: HostilePeer) -> None:
     """Send an arena that may shrink while the victim reads it."""
-    _shared(peer, _memory(ARENA_BYTES, seals=0), Terms(arena_bytes=ARENA_BYTES, ring=4096))
+    _shared(
+        peer, _memory(ARENA_BYTES, seals=0), TransportParameters(arena_bytes=ARENA_BYTES, ring=4096)
+    )
 
 
 def ring_outside(peer: HostilePeer) -> None:
     """Place the ring where the arena ends, or behind it."""
     place = peer.rng.choice((ARENA_BYTES - 64, ARENA_BYTES, (1 << 63) - 64))
-    _shared(peer, _memory(ARENA_BYTES), Terms(arena_bytes=ARENA_BYTES, ring=place))
+    _shared(peer, _memory(ARENA_BYTES), TransportParameters(arena_bytes=ARENA_BYTES, ring=place))
 
 
 def ring_within_a_line(peer: HostilePeer) -> None:
     """Place the ring at an address that no atomic counter may have."""
     place = 4096 + peer.rng.randrange(1, 64)
-    _shared(peer, _memory(ARENA_BYTES), Terms(arena_bytes=ARENA_BYTES, ring=place))
+    _shared(peer, _memory(ARENA_BYTES), TransportParameters(arena_bytes=ARENA_BYTES, ring=place))
 
 
 def unbacked_arena(peer: HostilePeer) -> None:
     """Send an arena of huge pages that the machine does not have."""
     size = 256 << 20
     arena = _memory(size, flags=os.MFD_HUGETLB)
-    _shared(peer, arena, Terms(arena_bytes=size, ring=4096))
+    _shared(peer, arena, TransportParameters(arena_bytes=size, ring=4096))
 
 
 def pipe_for_a_doorbell(peer: HostilePeer) -> None:
     """Send a pipe, to which a write may block, in place of a doorbell."""
     end, pipe = os.pipe()
     peer.keep(end)
-    _shared(peer, _memory(ARENA_BYTES), Terms(arena_bytes=ARENA_BYTES, ring=4096), pipe)
+    _shared(
+        peer, _memory(ARENA_BYTES), TransportParameters(arena_bytes=ARENA_BYTES, ring=4096), pipe
+    )
 
 
 def one_descriptor(peer: HostilePeer) -> None:
     """Send an arena without a doorbell."""
     arena = _memory(ARENA_BYTES)
     peer.keep(arena)
-    peer.dial("shm", Terms(arena_bytes=ARENA_BYTES, ring=4096), (arena,))
+    peer.dial("shm", TransportParameters(arena_bytes=ARENA_BYTES, ring=4096), (arena,))
 
 
 def silent_memory(peer: HostilePeer) -> None:
     """Send a right arena and a right doorbell, and then nothing."""
-    _shared(peer, _memory(ARENA_BYTES), Terms(arena_bytes=ARENA_BYTES, ring=4096))
+    _shared(peer, _memory(ARENA_BYTES), TransportParameters(arena_bytes=ARENA_BYTES, ring=4096))
 
 
 def wild_ring(peer: HostilePeer) -> None:
     """Write random counters and random bytes to the ring that the victim sends to."""
     arena = _memory(ARENA_BYTES)
-    _shared(peer, arena, Terms(arena_bytes=ARENA_BYTES, ring=4096))
+    _shared(peer, arena, TransportParameters(arena_bytes=ARENA_BYTES, ring=4096))
     for _ in range(1000):
         os.pwrite(arena, peer.rng.randbytes(128), 4096 + peer.rng.randrange(0, 4096, 8))
 
@@ -237,7 +245,7 @@ def descriptors_for_tcp(peer: HostilePeer) -> None:
     """Ask for a TCP rail over the Unix socket, and send descriptors, which no such rail has."""
     arena = _memory(ARENA_BYTES)
     peer.keep(arena)
-    peer.dial("tcp", Terms(), (arena, arena), local=True)
+    peer.dial("tcp", TransportParameters(), (arena, arena), local=True)
 
 
 def _certificate() -> bytes:
@@ -246,25 +254,27 @@ def _certificate() -> bytes:
 
 def no_certificate(peer: HostilePeer) -> None:
     """Send an empty certificate, with which no TLS can begin."""
-    peer.dial("tcp", Terms())
+    peer.dial("tcp", TransportParameters())
 
 
 def no_real_certificate(peer: HostilePeer) -> None:
     """Send a certificate of which the end is missing or wrong."""
     right = _certificate()
     cut = right[: peer.rng.randrange(1, len(right))]
-    peer.dial("tcp", Terms(), certificate=peer.rng.choice((cut, right + b"0", cut + right)))
+    peer.dial(
+        "tcp", TransportParameters(), certificate=peer.rng.choice((cut, right + b"0", cut + right))
+    )
 
 
 def no_tls(peer: HostilePeer) -> None:
     """Send random bytes in place of TLS, or nothing."""
-    sock, _ = peer.dial("tcp", Terms(), certificate=_certificate())
+    sock, _ = peer.dial("tcp", TransportParameters(), certificate=_certificate())
     sock.sendall(peer.rng.randbytes(peer.rng.choice((0, 5, 300, 100_000))))
 
 
 def other_certificate(peer: HostilePeer) -> None:
     """Begin TLS with another certificate than the one that was announced."""
-    sock, session = peer.dial("tcp", Terms(), certificate=_certificate())
+    sock, session = peer.dial("tcp", TransportParameters(), certificate=_certificate())
     context = Identity("another").context(session.certificate, server=False)
     with context.wrap_socket(sock) as tls:
         tls.recv(1)
@@ -273,7 +283,7 @@ def other_certificate(peer: HostilePeer) -> None:
 def damage_under_tls(peer: HostilePeer) -> None:
     """Send random bytes through TLS in place of frames."""
     mine = Identity("hostile")
-    sock, session = peer.dial("tcp", Terms(), certificate=mine.certificate)
+    sock, session = peer.dial("tcp", TransportParameters(), certificate=mine.certificate)
     with mine.context(session.certificate, server=False).wrap_socket(sock) as tls:
         while True:
             tls.sendall(peer.rng.randbytes(peer.rng.randrange(1, 300)))
@@ -317,14 +327,14 @@ OVER_MEMORY: tuple[Attack, ...] = (
 )
 
 
-def half_open(victim: Record, rng: random.Random, kept: list[socket.socket]) -> None:
+def half_open(victim: EndpointDescriptor, rng: random.Random, kept: list[socket.socket]) -> None:
     """Begin hundreds of handshakes and finish none."""
     hello = frame(text_of(_hello(victim, rng)), rng.getrandbits(32))
     for sock in _connections(victim, HALF_OPEN, kept):
         sock.sendall(hello[: rng.randrange(len(hello) + 1)])
 
 
-def wrong_hellos(victim: Record, rng: random.Random, kept: list[socket.socket]) -> None:
+def wrong_hellos(victim: EndpointDescriptor, rng: random.Random, kept: list[socket.socket]) -> None:
     """Send HELLO frames with wrong bits, wrong lengths, too many bytes or random ones."""
     for sock in _connections(victim, 100, kept):
         hello = bytearray(frame(text_of(_hello(victim, rng)), rng.getrandbits(32)))
@@ -339,14 +349,16 @@ def ask_wrongly(node: tuple[str, int], rng: random.Random, kept: list[socket.soc
     for number in range(HALF_OPEN):
         sock = socket.create_connection(node)
         kept.append(sock)
-        ask = bytearray(Ask(nonce=fresh_nonce(), workers=rng.randrange(256)).write())
+        ask = bytearray(AggregationRequest(nonce=fresh_nonce(), workers=rng.randrange(256)).write())
         if number % 2:
             ask[rng.randrange(len(ask))] ^= 1 << rng.randrange(8)
         told = frame(bytes(ask), 0) + rng.randbytes(rng.randrange(200))
         _send(sock, told[: rng.randrange(len(told) + 1)])
 
 
-def _connections(victim: Record, count: int, kept: list[socket.socket]) -> Iterator[socket.socket]:
+def _connections(
+    victim: EndpointDescriptor, count: int, kept: list[socket.socket]
+) -> Iterator[socket.socket]:
     """Yield new connections to the victim's listeners, TCP and Unix in turn."""
     (lo,) = loopback(victim.told())
     for number in range(count):
@@ -367,7 +379,7 @@ def _send(sock: socket.socket, data: bytes) -> None:
         return
 
 
-def _hello(victim: Record, rng: random.Random) -> Hello:
+def _hello(victim: EndpointDescriptor, rng: random.Random) -> Hello:
     kind = rng.choice(("shm", "tcp", "udp", "knock", "news"))
     mine = rng.randbytes(16).hex()
     return Hello(engine=mine, peer=victim.engine, rail=0, kind=kind, nonce=fresh_nonce())

@@ -9,11 +9,15 @@ from typing import Any, Self
 from fault_proxy import loopback
 
 from slackline.nic import NicOptions, Store
-from slackline.nic._addresses import Interface
-from slackline.nic._door import unix_name
-from slackline.nic._handshake import Said, Session, call, fresh_nonce
-from slackline.nic._messages import Hello, Terms, frame, unframe
-from slackline.nic._rendezvous import Record, host_identity, meet
+from slackline.nic.connect._addresses import Interface
+from slackline.nic.connect._handshake import HandshakeMessage, Session, call, fresh_nonce
+from slackline.nic.connect._listener import unix_name
+from slackline.nic.connect._messages import Hello, TransportParameters, frame, unframe
+from slackline.nic.connect._rendezvous import (
+    EndpointDescriptor,
+    exchange_descriptors,
+    host_identity,
+)
 from slackline.wire import FIELDS, HEADER_BYTES, MAGIC, VERSION, FrameKind, crc32c
 
 PATIENCE_S = 20.0
@@ -46,16 +50,16 @@ class HostilePeer:
         self.rng = rng
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
         port = self._listener.getsockname()[1]
-        record = Record(
+        descriptor = EndpointDescriptor(
             engine=rng.randbytes(16).hex(),
             host=host_identity(),
             interfaces=(Interface(name="lo", address="127.0.0.1", prefix=8, port=port),),
             chosen=False,
             options=options.agreed(),
         )
-        self._name = record.engine
-        self.meeting = meet(store, 0, 2, record)
-        self.victim = self.meeting.records[1]
+        self._name = descriptor.engine
+        self.rendezvous = exchange_descriptors(store, 0, 2, descriptor)
+        self.victim = self.rendezvous.descriptors[1]
         self._sockets: list[socket.socket] = [self._listener]
         self._fds: list[int] = []
         self.job = 0
@@ -80,7 +84,7 @@ class HostilePeer:
     def dial(
         self,
         kind: str,
-        terms: Terms,
+        terms: TransportParameters,
         fds: tuple[int, ...] = (),
         *,
         local: bool | None = None,
@@ -106,16 +110,18 @@ class HostilePeer:
             nonce=fresh_nonce(),
             certificate=certificate.hex(),
         )
-        talk = call(hello, self.meeting.key((self._name, self.victim.engine)), lambda: (terms, fds))
-        said = next(talk)
+        handshake = call(
+            hello, self.rendezvous.key((self._name, self.victim.engine)), lambda: (terms, fds)
+        )
+        message = next(handshake)
         try:
             while True:
-                data = frame(said.payload, self.meeting.code)
-                if said.fds:
-                    socket.send_fds(sock, [data], said.fds)
+                data = frame(message.payload, self.rendezvous.code)
+                if message.fds:
+                    socket.send_fds(sock, [data], message.fds)
                 else:
                     sock.sendall(data)
-                said = talk.send(Said(payload=self._payload(sock)))
+                message = handshake.send(HandshakeMessage(payload=self._payload(sock)))
         except StopIteration as end:
             session: Session = end.value
         self.job = session.job

@@ -19,7 +19,7 @@ from hostile_ranks import Prefixed
 
 from slackline import errors
 from slackline.nic import NicOptions
-from slackline.nic._rendezvous import Record, to_record
+from slackline.nic.connect._rendezvous import EndpointDescriptor, to_descriptor
 
 SCRIPT = Path(__file__).with_name("hostile_ranks.py")
 VICTIM = 1
@@ -60,7 +60,7 @@ class Siege:
         self._first = len(job.processes)
         job.start("add", 2, script=SCRIPT, options={"rails": list(rails), **options})
         told = json.loads(job.store.get(f"healthy/slackline/rank/{VICTIM}"))
-        self.record: Record = to_record(told)
+        self.descriptor: EndpointDescriptor = to_descriptor(told)
         self.pid = job.processes[self._first + VICTIM].pid
 
     def usage(self) -> Usage:
@@ -87,7 +87,7 @@ class Siege:
         The healthy group has made progress when the block begins.
         """
         with closing() as kept:
-            how(self.record, rng, kept)
+            how(self.descriptor, rng, kept)
             self.progress()
             yield
 

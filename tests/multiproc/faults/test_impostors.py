@@ -16,9 +16,9 @@ from fault_proxy import loopback
 
 from slackline.errors import SlacklineError, TimeoutError
 from slackline.nic import Group, NativeNic, NicOptions
-from slackline.nic._addresses import to_rows
-from slackline.nic._handshake import Said, call, fresh_nonce
-from slackline.nic._messages import Hello, Terms, frame, parse, unframe
+from slackline.nic.connect._addresses import to_rows
+from slackline.nic.connect._handshake import HandshakeMessage, call, fresh_nonce
+from slackline.nic.connect._messages import Hello, TransportParameters, frame, parse, unframe
 from slackline.testing import MemoryStore, run_ranks
 from slackline.wire import HEADER_BYTES, DType, ReduceOp
 
@@ -151,12 +151,12 @@ def test_a_caller_that_knows_everything_but_the_secret_is_refused() -> None:
                 kind="tcp",
                 nonce=fresh_nonce(),
             )
-            talk = call(hello, bytes(32), lambda: (Terms(), ()))
+            handshake = call(hello, bytes(32), lambda: (TransportParameters(), ()))
             with socket.create_connection(("127.0.0.1", store.port(1))) as sock:
-                sock.sendall(frame(next(talk).payload, job))
+                sock.sendall(frame(next(handshake).payload, job))
                 reply = hear(sock)
                 with pytest.raises(SlacklineError, match=r"^the proof is wrong"):
-                    talk.send(Said(payload=reply))
+                    handshake.send(HandshakeMessage(payload=reply))
                 sock.sendall(frame(b"{}" + bytes(32), job))
                 assert hear(sock) == b"", "turned away"
         sum_is_right(group)
@@ -178,7 +178,7 @@ def test_an_overheard_opening_tells_nothing_secret() -> None:
     store.tap.close()
 
 
-def test_strangers_that_dribble_bytes_delay_nobody() -> None:
+def test_unauthenticated_peers_that_dribble_bytes_delay_nobody() -> None:
     store = OpenStore()
     stop = threading.Event()
     dribblers: list[threading.Thread] = []
@@ -211,14 +211,14 @@ def test_strangers_that_dribble_bytes_delay_nobody() -> None:
             thread.join()
 
 
-def test_more_strangers_than_are_listened_to_keep_nobody_out() -> None:
+def test_more_unauthenticated_peers_than_are_served_keep_nobody_out() -> None:
     """Check that the oldest unauthenticated connections are closed in favour of new callers."""
     store = OpenStore()
-    strangers: list[socket.socket] = []
+    unauthenticated: list[socket.socket] = []
 
     def body(group: Group) -> None:
         if group.rank == 0:
-            strangers.extend(
+            unauthenticated.extend(
                 socket.create_connection(("127.0.0.1", store.port(1))) for _ in range(400)
             )
         group.barrier(blocking=True)
@@ -227,7 +227,7 @@ def test_more_strangers_than_are_listened_to_keep_nobody_out() -> None:
         sum_is_right(group)
 
     run_ranks(2, body, options=OVER_TCP, store=store)
-    for sock in strangers:
+    for sock in unauthenticated:
         sock.close()
 
 
@@ -267,7 +267,7 @@ def test_ranks_with_the_same_key_get_in(tmp_path: Path) -> None:
 
 def test_a_certificate_that_was_not_announced_is_refused() -> None:
     pytest.importorskip("cryptography", reason="TLS needs the package cryptography")
-    from slackline.nic._tls import Identity
+    from slackline.nic.connect._tls import Identity
 
     ours, theirs, other = (Identity(name) for name in ("ours", "theirs", "other"))
     assert shake(ours, theirs.certificate, theirs, ours.certificate) == (None, None)

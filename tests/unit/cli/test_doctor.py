@@ -12,7 +12,7 @@ from slackline.cli import main
 from slackline.cli._doctor import _lab, _network, _paths, _system
 from slackline.cli._doctor._finding import Finding, Level
 from slackline.cli._doctor._network import Interface
-from slackline.nic import _addresses
+from slackline.nic.connect import _addresses
 
 _NICS = [
     _addresses.Interface(name="eth0", address="10.0.0.1", prefix=24),

@@ -3,7 +3,7 @@
 import pytest
 
 from slackline.errors import LinkError
-from slackline.nic._tls import Identity
+from slackline.nic.connect._tls import Identity
 
 
 @pytest.mark.parametrize("server", [True, False])

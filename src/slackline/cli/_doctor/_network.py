@@ -244,7 +244,7 @@ def _describe(path: Path) -> Interface:
 
 def _address(name: str) -> str | None:
     try:
-        from slackline.nic._netlink import devices
+        from slackline.nic.connect._netlink import devices
     except ImportError:
         return None  # The check of the compiled extension tells.
     found = [a.text for device in devices() if device.name == name for a in device.addresses]

@@ -10,7 +10,7 @@ from slackline.env import Environment
 from slackline.errors import UsageError
 
 if TYPE_CHECKING:
-    from slackline.nic._addresses import Interface
+    from slackline.nic.connect._addresses import Interface
 
 __all__ = ["numa", "one_subnet", "path_findings", "used"]
 
@@ -23,8 +23,8 @@ def path_findings() -> list[Finding]:
     Those others are the check of SLACKLINE_INTERFACE and that of the compiled extension.
     """
     try:
-        from slackline.nic._addresses import local_interfaces
         from slackline.nic._numa import node_of_nic, nodes
+        from slackline.nic.connect._addresses import local_interfaces
 
         found = local_interfaces(Environment.read().interface or ())
     except (ImportError, UsageError):

@@ -1,0 +1,45 @@
+"""The operations of a group on the engine: arguments, plans, posting and completion.
+
+_operations, _posting, _checks, _chunks   every operation but all_reduce: checks, memory, posting
+_plans, _calibration   the plan of each operation, chosen by formulas and measurements
+_shares                long all_reduces in slices, with shares by the rates of the ports
+_transfer, _completion_queue   handles of posted operations, and waits for many of them
+"""
+
+from slackline.nic.collectives._calibration import measure
+from slackline.nic.collectives._checks import check_reduction, check_tag
+from slackline.nic.collectives._completion_queue import NativeCompletionQueue
+from slackline.nic.collectives._operations import Operations
+from slackline.nic.collectives._plans import (
+    DIRECT,
+    STAR,
+    PlanBook,
+    Selected,
+    compile_program,
+    plan_number,
+    ranks_per_host,
+    starts,
+)
+from slackline.nic.collectives._posting import nanoseconds
+from slackline.nic.collectives._shares import Sharing
+from slackline.nic.collectives._transfer import DONE, Completions
+
+__all__ = [
+    "DIRECT",
+    "DONE",
+    "STAR",
+    "Completions",
+    "NativeCompletionQueue",
+    "Operations",
+    "PlanBook",
+    "Selected",
+    "Sharing",
+    "check_reduction",
+    "check_tag",
+    "compile_program",
+    "measure",
+    "nanoseconds",
+    "plan_number",
+    "ranks_per_host",
+    "starts",
+]

@@ -1,0 +1,81 @@
+"""The queue by which one thread waits for the end of any of several operations."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import slackline._native as _native
+from slackline.errors import UsageError
+from slackline.nic._failures import to_error
+from slackline.nic._interface import Completion, Transfer
+from slackline.nic.collectives._posting import nanoseconds
+from slackline.nic.collectives._transfer import NativeTransfer
+
+__all__ = ["NativeCompletionQueue"]
+
+
+_SLICE_NS = 100_000_000
+"""The longest wait without a look at Python's signals: Ctrl-C takes effect within this time."""
+
+
+class NativeCompletionQueue:
+    """A completion queue of the native engine; see slackline.nic.CompletionQueue.
+
+    A thread that waits drives the engine itself, so the end of an operation wakes no other thread
+    on its way.
+    """
+
+    def __init__(self, engine: _native.Engine, pending: set[object]) -> None:
+        """Create an empty queue.
+
+        `pending` keeps the queue, and with it the tokens, alive while operations are watched.
+        """
+        self._queue = engine.completion_queue()
+        self._pending = pending
+        self._lock = threading.Lock()
+        self._watched: dict[int, tuple[_native.Job, object]] = {}
+        self._ended: list[Completion] = []
+
+    def add(self, transfer: Transfer, token: object) -> None:
+        if not isinstance(transfer, NativeTransfer):
+            if not transfer.done():
+                raise UsageError("a completion queue cannot watch an all_reduce in slices")
+            # The operation has ended within the call that posted it.
+            self._ended.append(Completion(token, None, time.monotonic_ns()))
+            return
+        job = transfer.job
+        with self._lock:
+            self._watched[job.key()] = job, token
+            self._pending.add(self)
+        self._queue.watch(job)
+
+    def poll(self) -> list[Completion]:
+        return self._take(0)
+
+    def wait(self, timeout: timedelta) -> list[Completion]:
+        left_ns = 0 if self._ended else nanoseconds(timeout)
+        begin_ns = time.monotonic_ns()
+        while not (found := self._take(min(left_ns, _SLICE_NS))) and left_ns > _SLICE_NS:
+            now_ns = time.monotonic_ns()
+            if now_ns - begin_ns < _SLICE_NS:
+                break  # The engine is closed, so nothing can end any more.
+            left_ns -= now_ns - begin_ns
+            begin_ns = now_ns
+        return found
+
+    def _take(self, timeout_ns: int) -> list[Completion]:
+        found, self._ended = self._ended, []
+        keys = self._queue.wait(timeout_ns)
+        if not keys:
+            return found
+        with self._lock:
+            watched = [self._watched.pop(key) for key in keys]
+            if not self._watched:
+                self._pending.discard(self)
+        for job, token in watched:
+            failure = job.failure()
+            error = None if failure is None else to_error(failure)
+            found.append(Completion(token, error, job.ended_ns()))
+        return found

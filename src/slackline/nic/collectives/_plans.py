@@ -1,0 +1,400 @@
+"""The choice of a plan (collective algorithm) for each operation, and its compiled form."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Literal
+
+import slackline._native as _native
+from slackline.errors import UsageError
+from slackline.nic._first_links import CHAIN, EARLY, connects_later
+from slackline.nic._options import NicOptions
+from slackline.nic._records import Decide
+from slackline.nic.collectives._calibration import (
+    LARGE_BYTES,
+    chain_parameters,
+    expected_timings,
+    mesh_terms,
+    parameters_from,
+    timings_from,
+)
+from slackline.nic.collectives._chunks import chunk_between
+from slackline.plan.collective import (
+    PLANS,
+    Choice,
+    Collective,
+    CollectivePlan,
+    CostParameters,
+    Kind,
+    Part,
+    Timing,
+    choose,
+    cutting,
+    expected_ns,
+    fastest,
+    generate,
+    names,
+    part,
+)
+from slackline.wire import DType, ReduceOp
+
+__all__ = [
+    "DIRECT",
+    "MESH",
+    "RING",
+    "STAR",
+    "PlanBook",
+    "Selected",
+    "compile_program",
+    "plan_number",
+    "ranks_per_host",
+    "starts",
+]
+
+_log = logging.getLogger("slackline.nic")
+
+_HALF_TYPES = (DType.FLOAT16, DType.BFLOAT16)
+_SPLITS = (Collective.ALL_REDUCE, Collective.REDUCE, Collective.BROADCAST, Collective.BARRIER)
+_FIXED = {
+    Collective.REDUCE_SCATTER: "mesh",
+    Collective.ALL_GATHER: "mesh",
+    Collective.GATHER: "direct",
+    Collective.SCATTER: "direct",
+    Collective.ALL_TO_ALL: "direct",
+}
+"""Collectives with a fixed plan: one message from each rank to each rank that needs it."""
+_DIRECT_BARRIER = 8
+"""The largest group whose barrier is "direct", where every rank sends to every other. The cost
+model finds no faster plan at this size, and the barrier names a missing rank at once."""
+_MODELLED = 64
+"""The largest group for which the cost model helps to choose an all_reduce among timed plans.
+Larger groups choose by measured times alone."""
+_SMALLEST_CLASS = 1 << 10
+_BY_HOST = {name for (_, name), row in PLANS.items() if row.by_host}
+DIRECT, MESH = "direct", "mesh"
+"""The plans in which every rank sends to every other."""
+STAR = "star"
+"""The plan in which an aggregator (a node that adds for all ranks) reduces."""
+RING, ROTATING_RING = "reduce-broadcast", "ring"
+"""The plans that ring NICs can execute: the default one, and the one that a user can ask for."""
+_OFFLOADED = {
+    ReduceOp.SUM: (DType.FLOAT32, DType.INT32, DType.BFLOAT16, DType.FLOAT16),
+    ReduceOp.AVG: (DType.FLOAT32,),
+}
+"""The operations and types that devices add. AVG is limited to fp32: in other types the average is
+not the rounded sum divided by the ranks. Half types need rank order, where the engine keeps sums in
+fp32 until the end, as devices do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The chosen plan of an operation, compiled for this rank, with the reason for the choice."""
+
+    name: str
+    reason: str
+    program: _native.Program
+
+
+class PlanBook:
+    """The plans of one group: chooses and compiles them, and caches both."""
+
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        options: NicOptions,
+        *,
+        all_shared: bool,
+        one_host: bool,
+        device_bytes: int = 0,
+        ranks_per_host: int | None = None,
+        decide: Decide | None = None,
+    ) -> None:
+        """Set the group's order of additions; plans are chosen and compiled later.
+
+        `all_shared` says that all links are shared memory, `one_host` that all ranks are on one
+        host. `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
+        `ranks_per_host` is the number of ranks on each host where ranks are numbered host by host
+        and every host has as many, else None. Raises UsageError where the plan asked for needs it.
+        `decide` receives each choice of a plan.
+        """
+        if options.plan in _BY_HOST and ranks_per_host is None:
+            raise UsageError(
+                f"the plan {options.plan!r} needs ranks that are numbered host by host, and as "
+                f"many on each host"
+            )
+        self.rank = rank
+        self.ranks = ranks
+        self.decide = decide
+        """The function that receives decisions: the subject, the choice and the reason; or None."""
+        self.order = options.order
+        if options.order == "auto":
+            self.order = "rank" if all_shared and options.keeps_rank_order() else "any"
+        self.device_plan = ROTATING_RING if options.plan == ROTATING_RING else RING
+        """The plan that ring NICs of the ranks execute."""
+        if device_bytes and self.device_plan == RING:
+            self.order = "rank"
+        longest = min(device_bytes, options.wire_segment_bytes, options.memory_segment_bytes)
+        # With a power of two, a frame of any type consists of whole lines of 64 bytes.
+        self._device_bytes = 1 << longest.bit_length() - 1 if longest else 0
+        self._offloaded: Selected | None = None
+        self.connects_later = connects_later(ranks)
+        """Whether most links of the group are made only when an operation needs them."""
+        self._asked = "auto" if options.plan == STAR else options.plan
+        self._wants_star = options.plan == STAR
+        self._star_limit = 0
+        self._shares, self._wires = options.shares, "shm" not in options.rails
+        self._aggregated = bool(options.aggregator)
+        self._all_shared, self._ranks_per_host = all_shared, ranks_per_host
+        self._preferred: Literal["mesh", "ring"] = "mesh" if one_host else "ring"
+        self._timings: tuple[Timing, ...] = ()
+        self._parameters: CostParameters | None = None
+        self._modelled = False
+        """Whether the cost model gives the times of most plans."""
+        self._plans: dict[tuple[Collective, str, int | None], CollectivePlan] = {}
+        self._programs: dict[tuple[Collective, str, int | None], _native.Program] = {}
+        self._selected: dict[tuple[Collective, int, bool, int | None, bool], Selected] = {}
+
+    def reach_star(self, most_bytes: int) -> None:
+        """Allow the aggregator for operations of up to `most_bytes` from now on."""
+        self._star_limit = most_bytes
+        self._selected.clear()
+
+    @property
+    def port_rate(self) -> float:
+        """The rate in bytes per second that ports reach in a mesh at least, equal on all ranks.
+
+        The time of the mesh counts as a whole, latency included: on a busy machine the latency is
+        measured too uncertainly to be subtracted.
+        """
+        mesh = next(timing for timing in self._timings if timing.name == "mesh")
+        terms = mesh_terms(LARGE_BYTES, self.ranks, shared_memory=False)
+        return terms.port_bytes * 1e9 / mesh.large_ns
+
+    def shares_ports(self, hosts: int) -> bool:
+        """Return whether shares follow the ports' rates in a group on this number of hosts.
+
+        Between three ranks or more, shares decide how much a port carries in a mesh. A larger group
+        than the cost model is used for keeps equal shares.
+        """
+        apart = hosts == self.ranks or (self._shares == "measured" and self._wires)
+        plain = self._asked in ("auto", "mesh") and not (self._aggregated or self._device_bytes)
+        return self._shares != "equal" and apart and plain and 3 <= self.ranks <= _MODELLED
+
+    def candidates(self) -> tuple[str, ...]:
+        """Return the names of the all_reduce plans that keep this group's order of additions."""
+        every = names(Collective.ALL_REDUCE, helpers=int(self._star_limit > 0))
+        if self.order == "any":
+            return every
+        rows = {name: PLANS[Collective.ALL_REDUCE, name] for name in every}
+        return tuple(n for n, row in rows.items() if row.rank_ordered or self.ranks == 1)
+
+    def learn(self, measured: Sequence[int]) -> None:
+        """Choose plans by `measured` times from now on, which must be equal on all ranks."""
+        self._timings = timings_from(self.candidates(), measured)
+        self._parameters = parameters_from(
+            self._timings, self.ranks, shared_memory=self._all_shared
+        )
+        self._selected.clear()
+
+    def timed(self) -> tuple[str, ...]:
+        """Return the all_reduce plans to time when the group opens.
+
+        These are all candidates, or where most links come later, those that need few links.
+        """
+        every = self.candidates()
+        return tuple(n for n in every if n in (CHAIN, STAR)) if self.connects_later else every
+
+    def learn_few(self, measured: Sequence[int]) -> None:
+        """Choose plans by the cost model from now on, fitted to the measured time of CHAIN.
+
+        `measured` has the times of the plans of `timed`, which must be equal on all ranks. The
+        other plans count with the times that the model expects.
+        """
+        tried = {timing.name: timing for timing in timings_from(self.timed(), measured)}
+        self._parameters = chain_parameters(
+            tried[CHAIN], self.ranks, shared_memory=self._all_shared
+        )
+        expected = expected_timings(self.candidates(), self.ranks, self._parameters)
+        self._timings = tuple(tried.get(each.name, each) for each in expected)
+        self._modelled = True
+        self._selected.clear()
+
+    def all_reduce(
+        self, nbytes: int, dtype: DType, op: ReduceOp, *, early: bool = False
+    ) -> Selected:
+        """Return the plan of an all_reduce over `nbytes`, on devices where they can add.
+
+        With `early` the plan needs only the links that a large group is opened with.
+        """
+        narrow = dtype in _HALF_TYPES and self.order != "rank"
+        if not self._device_bytes or not nbytes or narrow or dtype not in _OFFLOADED.get(op, ()):
+            return self.select(Collective.ALL_REDUCE, nbytes, dtype, early=early)
+        if self._offloaded is None:
+            plan = self._plan(Collective.ALL_REDUCE, self.device_plan, None)
+            program = compile_program(
+                part(Collective.ALL_REDUCE, self.device_plan, self.ranks, self.rank),
+                longest=self._device_bytes,
+                offloads=True,
+                opens=starts(plan),
+            )
+            self._offloaded = Selected(self.device_plan, "ranks have devices that add", program)
+        return self._offloaded
+
+    def select(
+        self,
+        collective: Collective,
+        nbytes: int,
+        dtype: DType,
+        root: int | None = None,
+        *,
+        early: bool = False,
+    ) -> Selected:
+        """Return the plan of an operation over `nbytes`, rounded up to a power of two.
+
+        With `early` the plan needs only the links that a large group is opened with, if there is
+        such a plan.
+        """
+        size_class = max(_SMALLEST_CLASS, 1 << (nbytes - 1).bit_length()) if nbytes > 0 else 0
+        wide = dtype in _HALF_TYPES and self.order == "rank"
+        key = collective, size_class, wide, root, early
+        selected = self._selected.get(key)
+        if selected is None:
+            choice = self._choose(collective, size_class, wide, root, early=early)
+            program = self.program(collective, choice.name, root)
+            selected = self._selected[key] = Selected(choice.name, choice.reason, program)
+            _log.debug("%s of %d bytes: %s", collective.label, size_class, choice.reason)
+            if self.decide is not None:
+                made = f"{choice.name} for {collective.label} of at most {size_class} bytes"
+                self.decide("plan", made, choice.reason)
+        return selected
+
+    def program(
+        self, collective: Collective, name: str, root: int | None = None
+    ) -> _native.Program:
+        """Return this rank's part of the plan called `name`, compiled for the engine."""
+        key = collective, name, root
+        if key not in self._programs:
+            per_host = self._ranks_per_host if name in _BY_HOST else None
+            mine = part(collective, name, self.ranks, self.rank, root, ranks_per_host=per_host)
+            self._programs[key] = compile_program(mine)
+        return self._programs[key]
+
+    def _choose(
+        self, collective: Collective, nbytes: int, wide: bool, root: int | None, *, early: bool
+    ) -> Choice:
+        """Return the plan of an operation by options, group size and measured cost."""
+        if early and collective in EARLY and collective is not Collective.ALL_REDUCE:
+            return Choice(EARLY[collective][0], "over the first links")
+        if collective in _FIXED:
+            return Choice(_FIXED[collective], "the only one")
+        if collective is Collective.BARRIER:
+            few = self.ranks <= _DIRECT_BARRIER
+            name = "direct" if few else "dissemination"
+            return Choice(name, f"{self.ranks} ranks; direct is for at most {_DIRECT_BARRIER}")
+        if collective is Collective.ALL_REDUCE and self._asked != "auto":
+            return Choice(self._asked, "asked for by name")
+        if collective is Collective.ALL_REDUCE and self._wants_star and nbytes <= self._star_limit:
+            return Choice(STAR, "asked for by name")
+        if self._parameters is None:
+            return Choice(names(collective)[0], "nothing has been measured yet")
+        if collective is Collective.ALL_REDUCE:
+            # In rank order this plan sends partial sums of half types in fp32, twice the bytes.
+            left_out = {"reduce-broadcast"} if wide else set()
+            if nbytes > self._star_limit:
+                left_out.add(STAR)
+            timings = [t for t in self._timings if t.name not in left_out]
+            if early:
+                timings = [t for t in self._timings if t.name in EARLY[collective]]
+            expected = None
+            if self._modelled or self.ranks <= _MODELLED:
+                expected = {
+                    t.name: expected_ns(t.name, self.ranks, nbytes, self._parameters)
+                    for t in timings
+                }
+            how = "as the cost model expects" if self._modelled else "as tried"
+            return fastest(timings, nbytes, expected, preferred=self._preferred, how=how)
+        return choose(
+            collective,
+            self.ranks,
+            nbytes,
+            "rank" if self.order == "rank" else "any",
+            self._parameters,
+            root=root,
+            accumulate_ratio=2 if wide else 1,
+        )
+
+    def _plan(self, collective: Collective, name: str, root: int | None) -> CollectivePlan:
+        key = collective, name, root
+        if key not in self._plans:
+            self._plans[key] = generate(collective, name, self.ranks, root)
+        return self._plans[key]
+
+
+def compile_program(
+    part: Part, *, longest: int = 0, offloads: bool = False, opens: Sequence[int] = ()
+) -> _native.Program:
+    """Return one member's part of a plan (a rank's or the aggregator's) in the engine's form.
+
+    `longest` is the longest payload of a frame in bytes; 0 takes the plan's own limit. `offloads`
+    lets devices add. `opens` names the starting rank of each chunk, for plans that devices execute.
+    """
+    chunks, program = part.chunks, part.program
+    if part.collective is Collective.ALL_TO_ALL:
+        n = part.ranks
+        chunks = 2 * n
+        program = tuple(
+            replace(i, chunk=chunk_between(i.chunk // n, i.chunk % n, n)) for i in program
+        )
+    rule = cutting(part.helpers)
+    return _native.program(
+        part.collective,
+        _number(part.collective, part.name, part.helpers),
+        part.members,
+        part.member,
+        chunks,
+        part.collective in _SPLITS,
+        part.forwards,
+        part.adds,
+        [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in program],
+        rule.pieces,
+        longest or rule.longest_bytes or 0,
+        offloads,
+        list(opens),
+    )
+
+
+def starts(plan: CollectivePlan) -> list[int]:
+    """Return, for each chunk of a ring plan, the rank that starts it and gets its result last."""
+    found: dict[int, int] = {}
+    for rank, program in enumerate(plan.programs):
+        for chunk in range(plan.chunks):
+            first = next(instruction for instruction in program if instruction.chunk == chunk)
+            if first.kind is Kind.SEND:
+                found[chunk] = rank
+    return [found[chunk] for chunk in range(plan.chunks)]
+
+
+def plan_number(plan: CollectivePlan) -> int:
+    """Return the number of the plan in the headers of frames."""
+    return _number(plan.collective, plan.name, plan.helpers)
+
+
+def ranks_per_host(hosts: Sequence[object]) -> int | None:
+    """Return the number of ranks on each host, by the host of each rank.
+
+    None where ranks are not numbered host by host, or hosts have different numbers of ranks.
+    """
+    blocks = [len(list(block)) for _, block in groupby(hosts)]
+    alike = len(set(blocks)) == 1 and len(blocks) == len(set(hosts))
+    return blocks[0] if alike else None
+
+
+def _number(collective: Collective, name: str, helpers: int) -> int:
+    """Return the number that frame headers carry for a plan: its place among the names, from 1."""
+    if name in _BY_HOST:
+        return names(collective, helpers=1, by_host=True).index(name) + 1
+    return names(collective, helpers=helpers).index(name) + 1

@@ -1,0 +1,41 @@
+"""The keyword arguments that all operations of a group share, and their defaults."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TypedDict
+
+from slackline.nic.collectives._checks import check_tag
+
+__all__ = ["MessagePosting", "Posting", "limit_ns", "nanoseconds", "tag_of"]
+
+
+class MessagePosting(TypedDict, total=False):
+    """The keyword arguments of a send or receive; see slackline.nic.Group."""
+
+    priority: int
+    timeout: timedelta | None
+    blocking: bool
+
+
+class Posting(MessagePosting, total=False):
+    """The keyword arguments of a collective; see slackline.nic.Group."""
+
+    tag: int | None
+
+
+def nanoseconds(timeout: timedelta) -> int:
+    """Return `timeout` in nanoseconds, which is the unit of the engine."""
+    return timeout // timedelta(microseconds=1) * 1000
+
+
+def limit_ns(posting: MessagePosting, default_ns: int) -> int:
+    """Return the time limit of an operation in nanoseconds; `default_ns` if it has none."""
+    timeout = posting.get("timeout")
+    return default_ns if timeout is None else nanoseconds(timeout)
+
+
+def tag_of(posting: Posting, rank: int) -> int:
+    """Return the checked tag, or -1 for a collective that is matched by call order."""
+    tag = posting.get("tag")
+    return -1 if tag is None else check_tag(rank, tag)

@@ -1,0 +1,381 @@
+"""Long all_reduces between hosts in slices, whose shares follow the rates of the ranks' ports.
+
+A series is all untagged all_reduces of a group, or all those with one tag: its operations have the
+same order on every rank. A long operation is cut into slices, each an operation of the engine, and
+the slices of a series are numbered:
+
+    slice 0    1    2    3    4          posted, one after the other
+          |    '----|----'    |
+          '--> exchange of traffic --> shares of slice 2, equal on all ranks
+
+When slice k has ended, the ranks exchange what their ports have carried. Every rank makes the same
+decision from the same figures, and the decision holds for slice k + 2. A slice that is posted
+earlier waits in the engine until its shares are known, so that posting never blocks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import slackline._native as _native
+from slackline.errors import ClosedError
+from slackline.health import Balance, Traffic, observe
+from slackline.nic._failures import FailureTuple, to_error
+from slackline.nic._interface import Transfer
+from slackline.nic.collectives._chunks import own_to_each
+from slackline.nic.collectives._plans import PlanBook
+from slackline.nic.collectives._transfer import DONE, Completions, JointTransfer, NativeTransfer
+from slackline.plan.collective import Collective, split
+from slackline.wire import DType, ReduceOp
+
+__all__ = ["Sharing", "slice_bytes"]
+
+_log = logging.getLogger("slackline.nic")
+
+_AHEAD = 2
+"""The slices from the one that is measured to the one whose shares follow from it."""
+_UNTAGGED = -1
+_FIRST = -(1 << 30)
+"""The priority of the exchanges, before all operations of the caller."""
+_EXCHANGE, _SLICE = 1, 2
+"""The engine's numbers for operations of the library. Only the first slice of an operation counts
+among the caller's, so that those stay in step if ranks disagree about its length."""
+_MISMATCH, _CLOSED = 2, 7
+"""The codes of slackline::Fault for ranks that disagree and for an engine that has been closed."""
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """The exchange after one slice: the memory of all ranks' figures, and the end of the job."""
+
+    memory: ctypes.Array[ctypes.c_int64]
+    ended: bool = False
+    failure: FailureTuple | None = None
+
+
+@dataclass(slots=True)
+class _Series:
+    """The state of one series; its counts are equal on all ranks."""
+
+    balance: Balance
+    reason: str = ""
+    posted: int = 0
+    exchanged: int = 0
+    """The number of slices whose exchange has begun."""
+    decided: int = 0
+    """The number of slices whose exchange has led to a decision."""
+    ended: set[int] = field(default_factory=set)
+    """The slices that have ended and whose exchange has not begun."""
+    exchanges: dict[int, _Exchange] = field(default_factory=dict)
+    shares: dict[int, _native.Shares] = field(default_factory=dict)
+    """The shares of slices that were posted or decided, but not both."""
+    seen: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The counters of each link at the last exchange."""
+    chosen: dict[int, tuple[tuple[int, ...] | None, str]] = field(default_factory=dict)
+    """The weights of each slice from the last posted one on, as far as known, with the reason."""
+    failure: FailureTuple | None = None
+
+
+def slice_bytes(rate: float) -> int:
+    """Return the length of a slice for ports of this rate in bytes per second.
+
+    The length is the power of two next to 50 ms of the rate, from 4 MiB to 64 MiB.
+    """
+    return min(max(4 << 20, 1 << round(math.log2(max(1.0, rate / 20)))), 64 << 20)
+
+
+class Sharing:
+    """The long all_reduces of one group; any thread may call."""
+
+    def __init__(
+        self,
+        engine: _native.Engine,
+        native: _native.Group,
+        book: PlanBook,
+        completions: Completions,
+        links: Sequence[int],
+        *,
+        timeout_ns: int,
+    ) -> None:
+        """Prepare for long operations; the links must have been timed.
+
+        `links[i]` is the engine's number of the link to rank i, -1 for this rank. `timeout_ns` is
+        the limit of an exchange. A slice takes about 50 ms of a port, so that an exchange after
+        each costs little; operations of an eighth of that, at least 1 MiB, are long.
+        """
+        self._engine, self._native = engine, native
+        self._completions = completions
+        self._tell = book.decide
+        self._ranks = {link: rank for rank, link in enumerate(links) if link >= 0}
+        self._timeout_ns = timeout_ns
+        self._slice_bytes = slice_bytes(book.port_rate)
+        self.least_bytes = max(1 << 20, self._slice_bytes >> 3)
+        self._mesh = book.program(Collective.ALL_REDUCE, "mesh")
+        self._gather = book.program(Collective.ALL_GATHER, "mesh")
+        self._series: dict[int, _Series] = {}
+        self._lock = threading.RLock()
+        self._ended = threading.Condition(self._lock)
+        self._open = 0
+        """The number of slices that were posted and have not ended."""
+        self._closed = False
+
+    def run(
+        self,
+        program: _native.Program,
+        source: int,
+        target: int,
+        count: int,
+        dtype: DType,
+        op: ReduceOp,
+        total: int,
+        tag: int,
+        priority: int,
+        timeout_ns: int,
+        blocking: bool,
+    ) -> Transfer:
+        """Post an all_reduce in slices, with the arguments of the engine's call.
+
+        `program` is that of the plan for a slice, see `slice_of`. `tag` is -1 without one.
+        """
+        parts = split(count, -(-total // self._slice_bytes), dtype.itemsize)
+        jobs = []
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the group is closed", rank=self._native.rank)
+            series = self._series.get(tag)
+            if series is None:
+                series = self._series[tag] = self._begin(program)
+            for offset, size in parts:
+                at = offset * dtype.itemsize
+                number = series.posted
+                job = self._native.run(
+                    program,
+                    source + at,
+                    target + at,
+                    size,
+                    dtype,
+                    op,
+                    total,
+                    tag,
+                    priority,
+                    timeout_ns,
+                    False,
+                    self._shares(series, number),
+                    _SLICE if offset else 0,
+                )
+                series.posted += 1
+                self._open += 1
+                self._drop_used(series, number)
+                jobs.append((number, job))
+        waiting = [NativeTransfer(job, self._completions) for _, job in jobs if job is not None]
+        whole = JointTransfer(waiting)
+        for number, job in jobs:
+            if job is None:
+                self._slice_ended(tag, number, None)
+            else:
+                transfer = NativeTransfer(job, self._completions)
+                transfer.add_done_callback(self._then(tag, number, job, whole))
+        if blocking:
+            whole.wait()
+        return whole if waiting else DONE
+
+    def slice_of(self, nbytes: int) -> int:
+        """Return the bytes of the longest slice of an operation over `nbytes`."""
+        return -(-nbytes // -(-nbytes // self._slice_bytes))
+
+    def state(self, tag: int | None = None) -> tuple[tuple[int, ...] | None, str]:
+        """Return the weights of the last slice posted in a tag's series, and the reason.
+
+        While the weights of that slice are not known, the result is the last decision. The weights
+        are None, and the reason is empty, where shares have never changed.
+        """
+        with self._lock:
+            series = self._series.get(_UNTAGGED if tag is None else tag)
+            if series is None:
+                return None, ""
+            known = series.balance.weights, series.reason
+            return series.chosen.get(series.posted - 1, known)
+
+    def close(self, limit_ns: int) -> None:
+        """Wait until the posted slices have ended, `limit_ns` at most, and begin no more exchanges.
+
+        Slices that still wait for their shares then fail when the group is closed.
+        """
+        with self._ended:
+            self._ended.wait_for(lambda: self._open == 0, limit_ns / 1e9)
+            self._closed = True
+
+    def _begin(self, program: _native.Program) -> _Series:
+        """Return a new series, whose first slices have the plan chosen by its cost."""
+        series = _Series(Balance(mesh=program is self._mesh), seen=self._counters())
+        for number in range(_AHEAD):
+            series.chosen[number] = None, ""
+            self._native.settle(self._shares(series, number), [], 0)
+        return series
+
+    def _shares(self, series: _Series, number: int) -> _native.Shares:
+        """Return the shares of a slice, which are settled now or later."""
+        if number not in series.shares:
+            series.shares[number] = _native.Shares()
+            if series.failure is not None and number >= series.decided + _AHEAD:
+                self._native.decline(series.shares[number], series.failure)
+        return series.shares[number]
+
+    def _drop_used(self, series: _Series, number: int) -> None:
+        """Forget the shares of a slice that has been posted and decided."""
+        series.chosen.pop(series.posted - 2, None)
+        if number < series.posted and number < series.decided + _AHEAD:
+            series.shares.pop(number, None)
+
+    def _then(
+        self, tag: int, number: int, job: _native.Job, whole: JointTransfer
+    ) -> Callable[[BaseException | None], None]:
+        """Return the completion callback of a slice; one that failed ends the whole operation."""
+
+        def ended(error: BaseException | None) -> None:
+            failure = job.failure()
+            if failure is not None:
+                whole.cancel(failure)
+            self._slice_ended(tag, number, failure)
+
+        return ended
+
+    def _slice_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
+        """Begin the exchanges that are due, in the order of the slices; failed slices count too.
+
+        After a mismatch the ranks may have cut an operation into different numbers of slices, so
+        the series cannot go on.
+        """
+        with self._lock:
+            series = self._series[tag]
+            series.ended.add(number)
+            self._open -= 1
+            self._ended.notify_all()
+            if failure is not None and failure[0] == _MISMATCH and series.failure is None:
+                self._fail(series, failure)
+            while series.exchanged in series.ended:
+                series.ended.remove(series.exchanged)
+                series.exchanged += 1
+                if self._closed or series.failure is not None:
+                    continue
+                try:
+                    self._exchange(tag, series, series.exchanged - 1)
+                except RuntimeError as error:  # the engine has been closed
+                    self._fail(series, (_CLOSED, str(error), self._native.rank, -1, -1, -1))
+
+    def _exchange(self, tag: int, series: _Series, number: int) -> None:
+        """Tell the other ranks what the links have carried since the last exchange."""
+        ranks = self._native.size
+        row = 2 * ranks
+        exchange = series.exchanges[number] = _Exchange((ctypes.c_int64 * (row * ranks))())
+        now = self._counters()
+        mine = (ctypes.c_int64 * row)()
+        for link, rank in self._ranks.items():
+            nbytes, busy_ns = now.get(link, (0, 0))
+            before = series.seen.get(link, (0, 0))
+            if nbytes < before[0] or busy_ns < before[1]:  # a new connection counts from 0
+                before = 0, 0
+            mine[2 * rank], mine[2 * rank + 1] = nbytes - before[0], busy_ns - before[1]
+        series.seen = now
+        at = ctypes.addressof(exchange.memory)
+        ctypes.memmove(at + 8 * row * self._native.rank, mine, 8 * row)
+        targets = [at + 8 * row * rank for rank in range(ranks)]
+        job = self._native.run_chunks(
+            self._gather,
+            own_to_each(self._native.rank, targets[self._native.rank], targets, [row] * ranks),
+            DType.INT64,
+            ReduceOp.NONE,
+            8 * row * ranks,
+            tag,
+            _FIRST,
+            self._timeout_ns,
+            False,
+            _EXCHANGE,
+        )
+        if job is None:
+            self._exchange_ended(tag, number, None)
+            return
+        NativeTransfer(job, self._completions).add_done_callback(
+            lambda error: self._exchange_ended(tag, number, job.failure())
+        )
+
+    def _exchange_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
+        """Decide from the exchanges that have ended, in the order of the slices."""
+        with self._lock:
+            series = self._series[tag]
+            series.exchanges[number].ended = True
+            series.exchanges[number].failure = failure
+            while (first := series.exchanges.get(series.decided)) is not None and first.ended:
+                del series.exchanges[series.decided]
+                self._decide(tag, series, first)
+
+    def _decide(self, tag: int, series: _Series, exchange: _Exchange) -> None:
+        """Settle the shares of the slice two after the one whose exchange this is."""
+        number = series.decided + _AHEAD
+        if series.failure is not None:
+            return
+        if exchange.failure is not None:
+            self._fail(series, exchange.failure)
+            return
+        shares = self._shares(series, number)
+        series.balance, reason = observe(
+            series.balance, self._table(exchange), self._slice_bytes // 2
+        )
+        if reason is not None:
+            where = "" if tag == _UNTAGGED else f" with tag {tag}"
+            _log.info("all_reduce%s, from slice %d on: %s", where, number, reason)
+            series.reason = reason
+            if self._tell is not None:
+                given = series.balance.weights
+                made = "equal shares" if given is None else f"shares {', '.join(map(str, given))}"
+                self._tell("shares", f"{made} of all_reduce{where}, from slice {number} on", reason)
+        weights = series.balance.weights
+        if number >= series.posted - 1:
+            series.chosen[number] = weights, series.reason
+        self._native.settle(
+            shares,
+            list(weights or ()),
+            series.balance.number,
+            None if weights is None else self._mesh,
+        )
+        series.decided += 1
+        self._drop_used(series, number)
+
+    def _fail(self, series: _Series, failure: FailureTuple) -> None:
+        """Fail every slice of the series that has no shares yet, now and later."""
+        fault, message, rank, peer, tag, sequence = failure
+        message = f"the ranks could not agree on the shares of an all_reduce: {message}"
+        series.failure = fault, message, rank, peer, tag, sequence
+        _log.debug("%s", to_error(series.failure))
+        for number, shares in series.shares.items():
+            if number >= series.decided + _AHEAD:
+                self._native.decline(shares, series.failure)
+
+    def _table(self, exchange: _Exchange) -> list[list[Traffic]]:
+        """Return the traffic from each rank to each rank."""
+        ranks = self._native.size
+        told = list(exchange.memory)
+        return [
+            [
+                Traffic(nbytes=told[at], busy_ns=told[at + 1])
+                for at in range(2 * ranks * rank, 2 * ranks * (rank + 1), 2)
+            ]
+            for rank in range(ranks)
+        ]
+
+    def _counters(self) -> dict[int, tuple[int, int]]:
+        """Return (bytes sent, busy nanoseconds) of each link of the group so far.
+
+        The rails of a link work at the same time, so the busiest one counts.
+        """
+        counted: dict[int, tuple[int, int]] = {}
+        for status in self._engine.rails():
+            if status.link in self._ranks:
+                nbytes, busy_ns = counted.get(status.link, (0, 0))
+                counted[status.link] = nbytes + status.bytes_sent, max(busy_ns, status.busy_ns)
+        return counted

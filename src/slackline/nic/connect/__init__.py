@@ -1,0 +1,52 @@
+"""Connections to other engines: rendezvous, handshake, listener, TLS, and the rails of links.
+
+_addresses, _netlink   the addresses of this host
+_rendezvous            endpoint descriptors, exchanged through the store of a group
+_paths, _rail_set      the rails that the addresses of two engines give
+_messages, _handshake, _handshake_channel   mutual authentication over one socket
+_listener, _peer, _links                    accepted and dialled connections, by peer
+_admissions            the limit of unauthenticated connections
+_rail_handle           an authenticated connection becomes a rail of the engine
+_address_exchange      new addresses, told to a peer
+_tls, _tls_proxy       certificates, and the thread that encrypts for the engine
+_injector              faults of rails, from a fault plan
+_connection_manager    the event loop on which all of these run
+_network               the connections of one engine together
+"""
+
+from slackline.nic.connect._addresses import local_interfaces
+from slackline.nic.connect._admissions import Admissions
+from slackline.nic.connect._connection_manager import ConnectionManager
+from slackline.nic.connect._handshake import HandshakeMessage, fresh_nonce
+from slackline.nic.connect._handshake_channel import HandshakeChannel, control_by, dial, ready
+from slackline.nic.connect._messages import MAC_BYTES, MAX_PAYLOAD
+from slackline.nic.connect._network import Network
+from slackline.nic.connect._paths import Attempt
+from slackline.nic.connect._rendezvous import (
+    EndpointDescriptor,
+    Rendezvous,
+    exchange_descriptors,
+    read_key,
+    to_descriptor,
+)
+
+__all__ = [
+    "MAC_BYTES",
+    "MAX_PAYLOAD",
+    "Admissions",
+    "Attempt",
+    "ConnectionManager",
+    "EndpointDescriptor",
+    "HandshakeChannel",
+    "HandshakeMessage",
+    "Network",
+    "Rendezvous",
+    "control_by",
+    "dial",
+    "exchange_descriptors",
+    "fresh_nonce",
+    "local_interfaces",
+    "read_key",
+    "ready",
+    "to_descriptor",
+]

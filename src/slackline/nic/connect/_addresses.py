@@ -1,0 +1,230 @@
+"""The addresses that an engine listens at, and the texts in which users name them."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from slackline.errors import UsageError
+from slackline.nic.connect._netlink import Device, devices
+
+__all__ = [
+    "Interface",
+    "SocketAddress",
+    "family_of",
+    "from_rows",
+    "local_interfaces",
+    "socket_address",
+    "still_there",
+    "to_rows",
+]
+
+_log = logging.getLogger("slackline.nic")
+
+SocketAddress = tuple[str, int] | tuple[str, int, int, int]
+"""An address and port as socket calls take them; for IPv6 with flow label and scope id."""
+
+_MOST_ADDRESSES = 64
+_LAST_PORT = 65535
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """An address of a host's network device, with the port that the engine listens on."""
+
+    name: str
+    """The device's name, or the text by which the user has chosen the address."""
+    address: str
+    """The IPv4 or IPv6 address, without a scope."""
+    prefix: int
+    """The prefix length of the subnet in bits."""
+    port: int = 0
+    """The TCP port at which the engine listens on this address; 0 before it listens."""
+    index: int = 0
+    """The number of the device in its host's kernel, the scope id of link-local addresses; 0 if
+    unknown."""
+    cable: str = ""
+    """The name of the device whose cable the packets take: for a VLAN the device below it, for
+    others the device itself. Addresses with the same name share a cable."""
+    overlay: bool = False
+    """Whether the device is a tunnel, whose packets travel over another device's cable."""
+
+    @cached_property
+    def ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        return ipaddress.ip_address(self.address)
+
+    @cached_property
+    def subnet(self) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+        return ipaddress.ip_network((self.address, self.prefix), strict=False)
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.ip.is_loopback
+
+    @property
+    def is_link_local(self) -> bool:
+        """Whether the address has a meaning on its own cable only: its subnet tells nothing."""
+        return self.ip.is_link_local
+
+    @property
+    def scope(self) -> int:
+        """The scope id that sockets need with the address; 0 for none."""
+        return self.index if self.ip.version == 6 and self.is_link_local else 0
+
+    @property
+    def nic(self) -> str:
+        """The name that tells the NICs of a host apart."""
+        return self.cable or self.name
+
+
+def local_interfaces(wanted: Sequence[str]) -> tuple[Interface, ...]:
+    """Return the addresses of this host that peers may use.
+
+    `wanted` lists names of devices, or addresses with a prefix length ("10.0.0.1/24", "fd00::1/64")
+    where a device has several. An empty list takes all addresses of all devices that are up; those
+    of the loopback device come last. Raises UsageError that names a missing device or address.
+    """
+    system = devices()
+    if not wanted:
+        return _usable(system)
+    chosen: list[Interface] = []
+    for word in wanted:
+        if "/" in word:
+            chosen.append(_by_address(word, system))
+            continue
+        found = [each for device in system if device.name == word for each in _of(device, system)]
+        if not found:
+            names = ", ".join(sorted(each.name for each in system if each.addresses)) or "none"
+            raise UsageError(f"interface {word!r} has no address; those that have: {names}")
+        chosen += found
+    return tuple(chosen)
+
+
+def _usable(system: Sequence[Device]) -> tuple[Interface, ...]:
+    """Return all addresses of the devices that are up: NICs first, then tunnels, then loopback.
+
+    At most 64 addresses are returned; a log line names the devices whose addresses are left out.
+    """
+    up = sorted((each for each in system if each.up), key=lambda e: (e.loopback, e.overlay))
+    found = [each for device in up for each in _of(device, system)]
+    found.sort(key=lambda each: each.is_loopback)
+    taken = _within_limit(found)
+    if len(taken) < len(found):
+        left = {each.name: None for each in found if each not in taken}
+        _log.warning(
+            "%d of this host's %d addresses are not used, those of %s: SLACKLINE_INTERFACE names "
+            "the interfaces to use",
+            len(found) - len(taken),
+            len(found),
+            ", ".join(left),
+        )
+    return taken
+
+
+def _within_limit(found: Sequence[Interface]) -> tuple[Interface, ...]:
+    """Return at most 64 of the addresses, link-local ones left out first, in the same order."""
+    if len(found) <= _MOST_ADDRESSES:
+        return tuple(found)
+    best = sorted(found, key=lambda each: (each.is_link_local, not each.is_loopback))
+    kept = set(best[:_MOST_ADDRESSES])
+    return tuple(each for each in found if each in kept)
+
+
+def _of(device: Device, system: Iterable[Device]) -> list[Interface]:
+    """Return a device's addresses, IPv4 before IPv6 and link-local ones last.
+
+    The link-local addresses of a bridge's or bond's ports are left out: only the bridge is
+    reachable.
+    """
+    below = {each.index: each.name for each in system}
+    found = [
+        Interface(
+            name=device.name,
+            address=each.text,
+            prefix=each.prefix,
+            index=device.index,
+            cable=below.get(device.lower, device.name),
+            overlay=device.overlay,
+        )
+        for each in device.addresses
+    ]
+    found.sort(key=lambda each: (each.is_link_local, each.ip.version))
+    return [each for each in found if not (device.master and each.is_link_local)]
+
+
+def _by_address(word: str, system: Iterable[Device]) -> Interface:
+    """Return the address that a text like "10.0.0.1/24" names, as a NIC of its own."""
+    try:
+        given = ipaddress.ip_interface(word)
+    except ValueError as error:
+        raise UsageError(
+            f"an interface must be a name or an IPv4 or IPv6 address with its prefix length, "
+            f"as 10.0.0.1/24, not {word!r}"
+        ) from error
+    address = str(given.ip)
+    holder = [each for each in system if any(address == its.text for its in each.addresses)]
+    index = holder[0].index if len(holder) == 1 else 0
+    found = Interface(
+        name=word,
+        address=address,
+        prefix=given.network.prefixlen,
+        index=index,
+        cable=word,
+    )
+    with socket.socket(family_of(address), socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(socket_address(address, 0, found.scope))
+        except OSError as error:
+            raise UsageError(f"{address} is not an address of this host: {error}") from error
+    return found
+
+
+def still_there(known: Iterable[Interface]) -> tuple[Interface, ...]:
+    """Return those of `known` whose address this host still has, on a device that is up or down."""
+    there = {each.text for device in devices() for each in device.addresses}
+    return tuple(each for each in known if each.address in there or each.index == 0)
+
+
+def to_rows(interfaces: Iterable[Interface]) -> list[list[object]]:
+    """Return interfaces as lists for JSON, the inverse of from_rows."""
+    return [[i.name, i.address, i.prefix, i.port, i.index, i.cable, i.overlay] for i in interfaces]
+
+
+def from_rows(rows: object) -> tuple[Interface, ...]:
+    """Return the interfaces in rows of JSON; raise TypeError or ValueError if a row is wrong."""
+    if not isinstance(rows, list):
+        raise TypeError(f"interfaces: a list was expected, not {rows!r}")
+    return tuple(_from_row(row) for row in rows)
+
+
+def _from_row(row: object) -> Interface:
+    kinds = (str, str, int, int, int, str, bool)
+    if not isinstance(row, list) or tuple(map(type, row)) != kinds:
+        raise TypeError(f"interface: {row!r}")
+    name, address, prefix, port, index, cable, overlay = row
+    found = Interface(
+        name=name,
+        address=address,
+        prefix=prefix,
+        port=port,
+        index=index,
+        cable=cable,
+        overlay=overlay,
+    )
+    if not (found.subnet and 0 <= port <= _LAST_PORT and 0 <= index < 1 << 31):
+        raise ValueError(f"interface: {row!r}")
+    return found
+
+
+def family_of(address: str) -> socket.AddressFamily:
+    """Return the address family of an IP address without a scope."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def socket_address(address: str, port: int, scope: int = 0) -> SocketAddress:
+    """Return the address in the form that socket calls take for its family."""
+    return (address, port, 0, scope) if ":" in address else (address, port)

@@ -1,0 +1,160 @@
+"""The handshake of a rail: two engines prove that they know the job's secret without sending it.
+
+    caller                                                  listener
+      Hello   names, rail, nonce, certificate             ->
+              <-  Answer  nonce, certificate, proof over both messages
+      TransportParameters  proof over all three           ->
+              <-  TransportParameters  proof over all four
+
+A proof is HMAC-SHA256 under a key of this pair, over every byte sent so far and the role of the
+sender. A proof covers both nonces, so a replayed conversation fails. A proof also covers the role,
+so that a message cannot be reflected to its sender. The job code of the rail's frames is derived
+from the same bytes and differs each time. Costly resources (sockets, descriptors) are created only
+for an authenticated peer.
+
+The module uses no socket. A Handshake is a generator, a state machine: it yields messages to
+send, and receives the replies by `send`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from slackline.errors import LinkError
+from slackline.nic.connect._messages import (
+    MAC_BYTES,
+    Answer,
+    Hello,
+    Message,
+    TransportParameters,
+    parse,
+    text_of,
+)
+
+__all__ = ["Handshake", "HandshakeMessage", "Session", "call", "fresh_nonce", "listen"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandshakeMessage:
+    """A handshake message: the payload of a HELLO frame, and file descriptors on Unix sockets."""
+
+    payload: bytes
+    fds: tuple[int, ...] = ()
+    last: bool = False
+    """Whether no reply is expected."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """The result of a handshake, after both ends have authenticated themselves."""
+
+    job: int
+    """The job code that every frame on the rail carries; never 0."""
+    ours: TransportParameters
+    theirs: TransportParameters
+    fds: tuple[int, ...]
+    """The file descriptors that came with the peer's transport parameters."""
+    certificate: bytes
+    """The peer's certificate in DER; empty without TLS."""
+
+
+Handshake = Generator[HandshakeMessage, HandshakeMessage, Session]
+MakeParameters = Callable[[], tuple[TransportParameters, tuple[int, ...]]]
+"""A function that makes this end's transport parameters, called once the peer is authenticated."""
+
+
+def fresh_nonce() -> str:
+    """Return 32 random bytes in hexadecimal."""
+    return secrets.token_hex(32)
+
+
+def call(hello: Hello, key: bytes, parameters: MakeParameters) -> Handshake:
+    """Run the dialling side of a handshake; raise LinkError if the other end is not the peer."""
+    transcript = _Transcript(key)
+    reply = yield HandshakeMessage(payload=transcript.say(hello))
+    answer = transcript.heard("listener", Answer, reply.payload)
+    if answer.engine != hello.peer:
+        raise LinkError("another engine answered than the one that was called")
+    ours, fds = parameters()
+    reply = yield HandshakeMessage(payload=transcript.prove("caller", ours), fds=fds)
+    theirs = transcript.heard("listener", TransportParameters, reply.payload)
+    return _session(transcript, ours, theirs, reply.fds, answer.certificate)
+
+
+def listen(
+    first: bytes, hello: Hello, answer: Answer, key: bytes, parameters: MakeParameters
+) -> Handshake:
+    """Run the listening side of a handshake, after `first` was received and parsed as `hello`."""
+    transcript = _Transcript(key)
+    transcript.add(first)
+    reply = yield HandshakeMessage(payload=transcript.prove("listener", answer))
+    theirs = transcript.heard("caller", TransportParameters, reply.payload)
+    ours, fds = parameters()
+    last = transcript.prove("listener", ours)
+    session = _session(transcript, ours, theirs, reply.fds, hello.certificate)
+    yield HandshakeMessage(payload=last, fds=fds, last=True)
+    return session
+
+
+def _session(
+    transcript: _Transcript,
+    ours: TransportParameters,
+    theirs: TransportParameters,
+    fds: tuple[int, ...],
+    certificate: str,
+) -> Session:
+    return Session(
+        job=transcript.code() or 1,
+        ours=ours,
+        theirs=theirs,
+        fds=fds,
+        certificate=bytes.fromhex(certificate),
+    )
+
+
+class _Transcript:
+    """The running HMAC over all messages of a handshake, under the key of the pair."""
+
+    def __init__(self, key: bytes) -> None:
+        self._mac = hmac.new(key, b"slackline handshake 2", hashlib.sha256)
+
+    def add(self, payload: bytes) -> None:
+        """Add a message's payload to the transcript."""
+        self._mac.update(len(payload).to_bytes(4, "big") + payload)
+
+    def say(self, message: Hello) -> bytes:
+        """Add a message without proof to the transcript and return its text."""
+        text = text_of(message)
+        self.add(text)
+        return text
+
+    def prove(self, role: str, message: Answer | TransportParameters) -> bytes:
+        """Return the payload of `message` followed by its proof, and add both to the transcript."""
+        text = text_of(message)
+        payload = text + self._proof(role, text)
+        self.add(payload)
+        return payload
+
+    def heard(self, role: str, kind: type[Message], payload: bytes) -> Message:
+        """Return the message in `payload`; raise LinkError if its proof by `role` is wrong."""
+        text, proof = payload[:-MAC_BYTES], payload[-MAC_BYTES:]
+        if not hmac.compare_digest(proof, self._proof(role, text)):
+            raise LinkError("the proof is wrong: the other end does not know the job's secret")
+        self.add(payload)
+        return parse(kind, text)
+
+    def code(self) -> int:
+        """Return the job code that is derived from the transcript."""
+        return int.from_bytes(self._with(b"job")[:4], "little")
+
+    def _proof(self, role: str, text: bytes) -> bytes:
+        return self._with(role.encode() + b"\0" + text)
+
+    def _with(self, more: bytes) -> bytes:
+        mac = self._mac.copy()
+        mac.update(b"\xff\xff\xff\xff" + more)  # No message has this length.
+        return mac.digest()

@@ -1,0 +1,295 @@
+"""The handshake channel: connecting a socket and exchanging HELLO frames, on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from slackline.errors import LinkError, UsageError
+from slackline.nic.connect._addresses import SocketAddress, family_of, socket_address
+from slackline.nic.connect._handshake import Handshake, HandshakeMessage, Session
+from slackline.nic.connect._messages import frame, unframe
+from slackline.nic.connect._paths import Attempt
+from slackline.wire import HEADER_BYTES, crc32c
+
+__all__ = [
+    "HandshakeChannel",
+    "answer_from",
+    "arrival_device",
+    "bind_to_device",
+    "control_by",
+    "dial",
+    "ends_of",
+    "ready",
+    "run_handshake",
+]
+
+_log = logging.getLogger("slackline.nic")
+
+_MAX_FDS = 2
+_STAGGER_S = 0.1
+_OPTION_BYTES = 256
+_ARRIVAL = {
+    socket.AF_INET: (socket.IPPROTO_IP, 8, 9, 16),
+    socket.AF_INET6: (socket.IPPROTO_IPV6, 49, 6, 32),
+}
+"""The socket options that tell a connection's device, by family: the level, IP_PKTINFO,
+IP_PKTOPTIONS, and the place of the device's number in the answer, which is a cmsghdr of 16 bytes
+with an in_pktinfo or in6_pktinfo (ip(7), ipv6(7))."""
+_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+
+
+async def ready(sock: socket.socket, *, write: bool = False) -> None:
+    """Wait until the socket is readable, or writable with `write`."""
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    (loop.add_writer if write else loop.add_reader)(sock, wake)
+    try:
+        await woken
+    finally:
+        (loop.remove_writer if write else loop.remove_reader)(sock)
+
+
+async def dial(where: str | Sequence[Attempt], timeout_s: float) -> socket.socket:
+    """Connect to an abstract Unix name, or by the first of several attempts that succeeds.
+
+    Each attempt may take `timeout_s`. The next one begins when the one before has failed, and after
+    100 ms at the latest (RFC 8305, section 5). Raises the OSError or TimeoutError of an attempt: a
+    ConnectionRefusedError if there is one, else that of the last one.
+    """
+    if isinstance(where, str):
+        return await _connect(socket.AF_UNIX, where, timeout_s)
+    if len(where) == 1:
+        return await _try(where[0], timeout_s)
+    begun: list[asyncio.Task[socket.socket]] = []
+    try:
+        for number, attempt in enumerate(where, 1):
+            begun.append(asyncio.ensure_future(_try(attempt, timeout_s)))
+            while not all(task.done() for task in begun):
+                wait_s = None if number == len(where) else _STAGGER_S
+                done, _ = await asyncio.wait(
+                    [task for task in begun if not task.done()],
+                    timeout=wait_s,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if not done or any(task.exception() is None for task in done):
+                    break
+            for task in begun:
+                if task.done() and task.exception() is None:
+                    begun.remove(task)
+                    return task.result()
+        raise _chief([task.exception() for task in begun])
+    finally:
+        for task in begun:
+            task.cancel()
+            task.add_done_callback(_hang_up)
+
+
+def _hang_up(task: asyncio.Task[socket.socket]) -> None:
+    """Close the connection of an attempt that another one was preferred to."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
+
+
+def _chief(errors: Sequence[BaseException | None]) -> BaseException:
+    """Return the error of several failed attempts that tells most about the peer."""
+    known = [error for error in errors if error is not None]
+    refused = [error for error in known if isinstance(error, ConnectionRefusedError)]
+    if not known:
+        return LinkError("there is no address to connect to")
+    return refused[-1] if refused else known[-1]
+
+
+async def _try(attempt: Attempt, timeout_s: float) -> socket.socket:
+    """Connect as `attempt` says, within `timeout_s`."""
+    target = socket_address(attempt.address, attempt.port, attempt.scope)
+    family = family_of(attempt.address)
+    source = None
+    if attempt.source:
+        source = socket_address(attempt.source, 0, attempt.scope)
+    return await _connect(family, target, timeout_s, source=source, device=attempt.device)
+
+
+async def _connect(
+    family: socket.AddressFamily,
+    target: str | SocketAddress,
+    timeout_s: float,
+    *,
+    source: SocketAddress | None = None,
+    device: int = 0,
+) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        if device:
+            bind_to_device(sock, device)
+        if source is not None:
+            sock.bind(source)
+        async with asyncio.timeout(timeout_s):
+            await asyncio.get_running_loop().sock_connect(sock, target)
+        sock.getpeername()  # A Unix socket with a full backlog only looks connected.
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def bind_to_device(sock: socket.socket, device: int) -> None:
+    """Have the packets of a socket leave through one device only, whatever the routes say.
+
+    Raises OSError if the device is gone, or if the kernel is older than 5.7 and the user not root.
+    """
+    name = socket.if_indextoname(device)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name.encode() + b"\0")
+
+
+def arrival_device(sock: socket.socket) -> int:
+    """Return the number of the device by which an accepted TCP connection came in."""
+    level, want, get, at = _ARRIVAL[sock.family]
+    sock.setsockopt(level, want, 1)
+    told = sock.getsockopt(level, get, _OPTION_BYTES)
+    sock.setsockopt(level, want, 0)
+    return int.from_bytes(told[at : at + 4], sys.byteorder)
+
+
+def answer_from(sock: socket.socket, device: int) -> None:
+    """Have an accepted connection answered from the device that it came in by, if it is `device`.
+
+    Where several devices of a host are in one subnet, the routes send all answers from one of them.
+    """
+    if arrival_device(sock) != device:
+        return
+    try:
+        bind_to_device(sock, device)
+    except PermissionError as error:  # The kernel is older than 5.7 and the user not root.
+        _log.info("the routes choose the device that a connection is answered from: %s", error)
+
+
+def ends_of(sock: socket.socket) -> tuple[str, str]:
+    """Return the addresses of a connection, this end's first, without a scope."""
+    ours, theirs = sock.getsockname()[0], sock.getpeername()[0]
+    return ours.partition("%")[0], theirs.partition("%")[0]
+
+
+def control_by(sock: socket.socket, congestion: str) -> None:
+    """Set the kernel's TCP congestion control of this name on the socket.
+
+    Raises UsageError, with the available names, if this process may not use it.
+    """
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+    except OSError as error:
+        offered = ", ".join(_CONTROLS.read_text().split())
+        raise UsageError(
+            f"the congestion control {congestion!r} cannot be had here ({error.strerror}): "
+            f"the kernel offers {offered}"
+        ) from error
+
+
+class HandshakeChannel:
+    """A handshake channel: sends and receives HELLO frames over one socket.
+
+    The channel owns the socket and the received file descriptors until `release`.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self._fds: list[int] = []
+        self._released = False
+        self.left = False
+        """Whether the other end closed the connection between two frames, which is no error."""
+
+    async def send(self, message: HandshakeMessage, job: int) -> None:
+        """Send one handshake message as a HELLO frame with job code `job`."""
+        data, fds = frame(message.payload, job), message.fds
+        while data:
+            try:
+                sent = socket.send_fds(self.sock, [data], fds) if fds else self.sock.send(data)
+            except BlockingIOError:
+                await ready(self.sock, write=True)
+                continue
+            data, fds = data[sent:], ()
+
+    async def receive(self) -> tuple[int, HandshakeMessage]:
+        """Receive the next frame and return its job code and message.
+
+        Reads no byte beyond the frame. Raises LinkError or FrameError if it is no valid HELLO.
+        """
+        head = await self._read(HEADER_BYTES)
+        header = unframe(head)
+        payload = await self._read(header.length)
+        if header.payload_checksum != crc32c(payload):
+            raise LinkError("a HELLO's payload does not fit its checksum")
+        return header.job, HandshakeMessage(payload=payload, fds=tuple(self._fds))
+
+    def close(self) -> None:
+        """Close the socket and the received descriptors, unless they were released."""
+        if self._released:
+            return
+        self.sock.close()
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+
+    def release(self) -> socket.socket:
+        """Return the socket; socket and received descriptors now belong to the caller."""
+        self._released = True
+        return self.sock
+
+    async def _read(self, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            try:
+                got = self._receive(length - len(data))
+            except BlockingIOError:
+                await ready(self.sock)
+                continue
+            if not got:
+                self.left = not data
+                raise LinkError("the connection was closed during the handshake")
+            data += got
+        return data
+
+    def _receive(self, length: int) -> bytes:
+        if self.sock.family != socket.AF_UNIX:
+            return self.sock.recv(length)
+        data, fds, _, _ = socket.recv_fds(self.sock, length, _MAX_FDS)
+        self._fds += fds
+        if len(self._fds) > _MAX_FDS:
+            raise LinkError(f"a HELLO came with more than {_MAX_FDS} descriptors")
+        return data
+
+
+async def run_handshake(channel: HandshakeChannel, handshake: Handshake, job: int) -> Session:
+    """Run a handshake state machine over the channel to its end; return the session."""
+    try:
+        message = next(handshake)
+        while True:
+            await channel.send(message, job)
+            message = (
+                next(handshake) if message.last else handshake.send(await _reply(channel, job))
+            )
+    except StopIteration as end:
+        session: Session = end.value
+        return session
+    finally:
+        handshake.close()
+
+
+async def _reply(channel: HandshakeChannel, job: int) -> HandshakeMessage:
+    """Receive the reply of a handshake; raise LinkError if its job code is another."""
+    code, message = await channel.receive()
+    if code != job:
+        raise LinkError("a HELLO of another job came during the handshake")
+    return message

@@ -1,0 +1,130 @@
+"""Fault injection inside an engine: delays, losses and cuts of its own frames, without root.
+
+Each end of a rail applies the faults of its own sending direction, so all ranks must have the same
+fault plan. Host numbers in a plan are ranks of the nic's first group, and NIC numbers are positions
+in a rank's list of interfaces. Time 0 is when the first group has its links, before the links are
+measured: ranks start within milliseconds of each other. Faults of ranks (kill, stop, slow) are
+ignored here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import slackline._native as _native
+from slackline.faults import NOTHING, Effects, Plan
+from slackline.nic.connect._rendezvous import EndpointDescriptor
+
+__all__ = ["WHOLE_LINK", "Injector", "RailDirection", "effects_on"]
+
+WHOLE_LINK = -1
+SetFault = Callable[[int, int, "_native.FaultState | None"], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RailDirection:
+    """The sending direction of one rail, from this rank to another."""
+
+    link: int
+    rail: int
+    """The index of the rail in its link; WHOLE_LINK for shared memory."""
+    peer: str
+    """The name of the peer's engine."""
+    nic_here: int
+    nic_there: int
+
+
+def effects_on(plan: Plan, now_ns: int, here: int, there: int, direction: RailDirection) -> Effects:
+    """Return the combined faults of link and NICs on a rail from host `here` to host `there`."""
+    ports = plan.nics(now_ns)
+    effects = plan.pairs(now_ns).get((here, there), NOTHING)
+    effects |= ports.get((here, direction.nic_here), NOTHING)
+    return effects | ports.get((there, direction.nic_there), NOTHING)
+
+
+class Injector:
+    """The task that applies a fault plan by calling `set_fault` at each change.
+
+    All methods must be called on the event loop's thread (ConnectionManager).
+    """
+
+    def __init__(self, plan: Plan, set_fault: SetFault) -> None:
+        self._plan, self._set_fault = plan.of_network, set_fault
+        self._here = 0
+        self._hosts: dict[str, int] = {}
+        self._directions: dict[tuple[int, int], RailDirection] = {}
+        self._in_force: dict[tuple[int, int], Effects] = {}
+        self._begin_ns = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def rail_is_up(self, direction: RailDirection) -> None:
+        """Register a new rail, which has no faults yet, and apply the present faults to it."""
+        key = direction.link, direction.rail
+        self._directions[key] = direction
+        self._in_force.pop(key, None)
+        if self._task is not None:
+            self._update(key, time.monotonic_ns() - self._begin_ns)
+
+    def forget(self, link: int) -> None:
+        """Unregister all rails of a link that is down."""
+        for key in [key for key in self._directions if key[0] == link]:
+            del self._directions[key]
+            self._in_force.pop(key, None)
+
+    def begin(self, here: int, descriptors: Sequence[EndpointDescriptor]) -> None:
+        """Start the plan's clock when the first group has its links; later groups change nothing.
+
+        Raises UsageError for a fault of a rank or NIC that does not exist.
+        """
+        if self._task is not None or not self._plan:
+            return
+        nics = max(len({each.nic for each in descriptor.interfaces}) for descriptor in descriptors)
+        self._plan.check(len(descriptors), nics)
+        self._here = here
+        self._hosts = {descriptor.engine: rank for rank, descriptor in enumerate(descriptors)}
+        self._begin_ns = time.monotonic_ns()
+        self._update_all(0)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        now_ns = 0
+        while (at_ns := self._plan.next_change(now_ns)) is not None:
+            left_ns = at_ns - (time.monotonic_ns() - self._begin_ns)
+            await asyncio.sleep(max(0, left_ns) / 1e9)
+            now_ns = at_ns
+            self._update_all(now_ns)
+
+    def _update_all(self, now_ns: int) -> None:
+        for key in self._directions:
+            self._update(key, now_ns)
+
+    def _update(self, key: tuple[int, int], now_ns: int) -> None:
+        """Apply the present faults to one rail, if they have changed."""
+        direction = self._directions[key]
+        there = self._hosts.get(direction.peer)
+        if there is None:
+            return  # The peer was not in the first group, so the plan has no number for it.
+        effects = effects_on(self._plan, now_ns, self._here, there, direction)
+        if effects != self._in_force.get(key, NOTHING):
+            self._in_force[key] = effects
+            self._set_fault(direction.link, direction.rail, _state(effects))
+
+
+def _state(effects: Effects) -> _native.FaultState | None:
+    """Return the engine's form of combined faults; None without any."""
+    if effects == NOTHING:
+        return None
+    return _native.FaultState(
+        delay_ns=effects.delay_ns,
+        jitter_ns=effects.jitter_ns,
+        rate=0 if effects.rate_bps is None else max(1, effects.rate_bps // 8),
+        loss=effects.loss,
+        duplicate=effects.duplicate,
+        reorder=effects.reorder,
+        corrupt=effects.corrupt,
+        down=effects.down,
+        seed=effects.seed,
+    )

@@ -1,0 +1,285 @@
+"""The links of an engine to its peers: making those of a new group, and handling their events.
+
+A group has a link to every rank. When a large group opens, it connects only a ring of them. Any
+other link is connected when an operation needs it ("wanted"), on the event loop's thread; the
+operation waits in the engine meanwhile. A link outlives the group that made it. In the group that
+makes the link, the lower rank of the pair dials and the higher one listens, and the roles stay so
+as long as the link lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import slackline._native as _native
+from slackline.errors import LinkError, TimeoutError
+from slackline.nic._options import NicOptions
+from slackline.nic.connect._addresses import Interface
+from slackline.nic.connect._handshake_channel import HandshakeChannel
+from slackline.nic.connect._injector import WHOLE_LINK, Injector, RailDirection
+from slackline.nic.connect._listener import Listener
+from slackline.nic.connect._messages import Hello
+from slackline.nic.connect._paths import RailPlan, plan_rails, why_no_path
+from slackline.nic.connect._peer import Peer
+from slackline.nic.connect._rail_handle import LocalContext
+from slackline.nic.connect._rendezvous import EndpointDescriptor, Rendezvous
+
+__all__ = ["Links"]
+
+_log = logging.getLogger("slackline.nic")
+
+_GRACE_S = 2.0
+"""The time that a new group waits for the other rails of a link after the first one is up."""
+
+
+class Links:
+    """The links of an engine, by the identity of the peer's engine."""
+
+    def __init__(
+        self,
+        context: LocalContext,
+        host: str,
+        options: NicOptions,
+        listener: Listener,
+        injector: Injector,
+    ) -> None:
+        self._context, self._host, self._options, self._listener = context, host, options, listener
+        self._injector = injector
+        self._peers: dict[str, Peer] = {}
+        self._by_link: dict[int, Peer] = {}
+        self._by_rendezvous: dict[tuple[int, str], Peer] = {}
+
+    def connect(
+        self, rendezvous: Rendezvous, rank: int, needed: Collection[int], deadline: float
+    ) -> tuple[list[int], bool]:
+        """Add links to all ranks, and connect those to the ranks `needed`.
+
+        Returns the links, and whether all of them are shared memory. The links are the engine's
+        numbers, in the order of ranks, with -1 for `rank` itself. Blocks until `deadline` of
+        time.monotonic() at most, and must not be called on the event loop's thread. Raises
+        PeerError if a needed rank ends meanwhile, TimeoutError if one does not connect in time, and
+        LinkError if no rail can lead to a rank.
+        """
+        return self._context.manager.run(self._connect(rendezvous, rank, needed, deadline))
+
+    def prepare(self, links: Iterable[int]) -> None:
+        """Begin to connect these links of the engine, where this end dials; -1 stands for none.
+
+        Must be called on the event loop's thread.
+        """
+        for link in links:
+            peer = self._by_link.get(link)
+            if peer is not None and peer.calls:
+                peer.start()
+
+    def start(self) -> None:
+        """Begin to accept connections. Must be called on the event loop's thread."""
+        self._listener.open(self._context.manager, self._greet)
+
+    def addresses_changed(self) -> None:
+        """Tell all peers of changed addresses. Must be called on the event loop's thread."""
+        for peer in list(self._peers.values()):
+            peer.addresses_changed()
+
+    def happened(self, event: _native.RailEvent) -> None:
+        """Handle an event of the engine's rails. Must be called on the event loop's thread."""
+        if event.what == "abandoned":
+            _log.warning(
+                "the aggregator is lost: %s; what it had not done is repeated without it, and all "
+                "that follows is done without it",
+                event.reason,
+            )
+        peer = self._by_link.get(event.link)
+        if peer is None:
+            return
+        if event.what == "lost":
+            peer.lost(event.rail, event.reason)
+        elif event.what == "wanted":
+            peer.start(asks=True)
+        elif event.what == "down":
+            _log.info("link to rank %d: down: %s", peer.rank, event.reason)
+            self._drop(peer, event.reason)
+
+    async def _connect(
+        self, rendezvous: Rendezvous, rank: int, needed: Collection[int], deadline: float
+    ) -> tuple[list[int], bool]:
+        mine, added, awaited = rendezvous.descriptors[rank], list[Peer](), dict[int, Peer]()
+        links, shared = [-1] * len(rendezvous.descriptors), True
+        try:
+            for other, descriptor in enumerate(rendezvous.descriptors):
+                if other == rank:
+                    continue
+                peer = self._peers.get(descriptor.engine)
+                if peer is None or not self._context.engine.link_alive(peer.link):
+                    if peer is not None:
+                        self._drop(peer, "a new one was made")
+                    peer = self._add(rendezvous, mine, other, descriptor, calls=other > rank)
+                    added.append(peer)
+                if other in needed and not peer.first.done():
+                    peer.start()
+                    awaited[other] = peer
+                links[other] = peer.link
+                shared = shared and peer.shared
+            self._listener.announce()
+            await self._wait(awaited, rank, deadline)
+            self._injector.begin(rank, rendezvous.descriptors)
+        except BaseException as error:
+            for peer in added:
+                self._drop(peer, f"the rendezvous failed: {error}")
+                self._context.engine.unreachable(peer.link, "the rendezvous failed")
+            raise
+        return links, shared
+
+    def _add(
+        self,
+        rendezvous: Rendezvous,
+        mine: EndpointDescriptor,
+        other: int,
+        descriptor: EndpointDescriptor,
+        *,
+        calls: bool,
+    ) -> Peer:
+        """Create the link to a peer, whose rails are not connected yet."""
+        plans = self._plans(mine, descriptor) if calls else self._plans(descriptor, mine)
+        if not plans:
+            raise LinkError(
+                f"no rail leads to rank {other}: {self._why(mine, descriptor)}", peer=other
+            )
+        shared = plans[0].kind == "shm"
+        ends = (mine, descriptor) if calls else (descriptor, mine)
+
+        def replan(
+            caller: Sequence[Interface], listener: Sequence[Interface]
+        ) -> tuple[RailPlan, ...]:
+            pair = zip(ends, (caller, listener), strict=True)
+            return self._plans(*(replace(end, interfaces=tuple(now)) for end, now in pair))
+
+        lasting = not shared and not (mine.aggregates or descriptor.aggregates)
+        what = "aggregator" if descriptor.aggregates else "engine"
+        link = self._context.engine.add_link(
+            f"{what} {descriptor.engine[:8]}", redial=lasting, shared=shared
+        )
+        peer = Peer(
+            self._context,
+            link,
+            other,
+            descriptor,
+            rendezvous.key((mine.engine, descriptor.engine)),
+            rendezvous.code,
+            plans,
+            replan,
+            told=mine.interfaces,
+            calls=calls,
+            checksums=self._checksums(descriptor),
+            on_rail=lambda plan: self._injector.rail_is_up(_direction(peer, plan)),
+        )
+        self._peers[descriptor.engine] = self._by_link[link] = peer
+        self._by_rendezvous[rendezvous.code, descriptor.engine] = peer
+        return peer
+
+    def _plans(
+        self, caller: EndpointDescriptor, listener: EndpointDescriptor
+    ) -> tuple[RailPlan, ...]:
+        """Derive the rails between two engines from their descriptors; both ends get the same."""
+        one_host = caller.host == listener.host
+        kinds = self._options.rails
+        aggregates = caller.aggregates or listener.aggregates
+        if one_host and "shm" in kinds and not aggregates:
+            return (RailPlan(index=0, kind="shm"),)
+        wires: Sequence[str] = [kind for kind in kinds if kind != "shm"]
+        return plan_rails(
+            caller.interfaces,
+            listener.interfaces,
+            one_host=caller.network == listener.network,
+            chosen=caller.chosen or listener.chosen,
+            kinds=wires or (["tcp"] if aggregates else []),
+            connections=self._options.connections,
+        )
+
+    def _why(self, mine: EndpointDescriptor, theirs: EndpointDescriptor) -> str:
+        """Return the reason why no rail can be planned to an engine."""
+        if set(self._options.rails) == {"shm"}:
+            return "rails are shm and it does not share memory with this one"
+        return why_no_path(mine.interfaces, theirs.interfaces)
+
+    def _checksums(self, descriptor: EndpointDescriptor) -> bool:
+        """Return whether payloads to this peer carry a checksum; TLS rails need none."""
+        if self._options.checksums == "wire":
+            return descriptor.host != self._host and self._options.tls == "off"
+        return self._options.checksums == "all"
+
+    async def _wait(self, peers: Mapping[int, Peer], rank: int, deadline: float) -> None:
+        """Wait until each peer has one rail, and for a short time for the other rails.
+
+        `peers` are given by their ranks in the new group.
+        """
+        waits = [asyncio.ensure_future(self._settle(peer)) for peer in peers.values()]
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await asyncio.gather(*waits)
+        except builtins.TimeoutError:
+            late = {other: peer for other, peer in peers.items() if not peer.has_rail}
+            if late:
+                names = ", ".join(
+                    f"rank {other} ({peer.missing()})" for other, peer in late.items()
+                )
+                raise TimeoutError(
+                    f"the rendezvous Timed out waiting for {names}", rank=rank, peer=min(late)
+                ) from None
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _settle(self, peer: Peer) -> None:
+        """Wait until a peer has one rail, and for a short time until it has all."""
+        await asyncio.shield(peer.first)
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                await peer.complete.wait()
+        except builtins.TimeoutError:
+            _log.warning(
+                "link to rank %d: goes on without some rails: %s", peer.rank, peer.missing()
+            )
+
+    async def _greet(
+        self, channel: HandshakeChannel, code: int, first: bytes, hello: Hello
+    ) -> bool:
+        """Complete the handshake of a connection from a known peer; return False for others."""
+        peer = self._by_rendezvous.get((code, hello.engine))
+        if peer is None:
+            return False
+        if hello.peer != self._context.engine_name:
+            raise LinkError("it called another engine")
+        await peer.answer(channel, first, hello)
+        return True
+
+    def _drop(self, peer: Peer, why: str) -> None:
+        """Close the link to a peer.
+
+        The peer stays in `_by_rendezvous`, so that a new connection from it is answered with the
+        reason.
+        """
+        peer.dismiss(why)
+        self._injector.forget(peer.link)
+        self._by_link.pop(peer.link, None)
+        if self._peers.get(peer.descriptor.engine) is peer:
+            del self._peers[peer.descriptor.engine]
+
+
+def _direction(peer: Peer, plan: RailPlan) -> RailDirection:
+    """Return the sending direction of a rail in the form that fault injection uses."""
+    here, there = (0, 0) if plan.path is None else (plan.path.caller_nic, plan.path.listener_nic)
+    if not peer.calls:
+        here, there = there, here
+    return RailDirection(
+        link=peer.link,
+        rail=WHOLE_LINK if peer.shared else plan.index,
+        peer=peer.descriptor.engine,
+        nic_here=here,
+        nic_there=there,
+    )

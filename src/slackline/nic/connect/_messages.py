@@ -1,0 +1,144 @@
+"""The messages of the handshake before a rail: HELLO frames with a JSON payload.
+
+The bytes may come from an unauthenticated peer. Therefore every field is checked for its type and
+range, and any error in a message raises LinkError or FrameError, never another exception.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+from slackline.errors import FrameError, LinkError
+from slackline.wire import HEADER_BYTES, FrameKind, Header, crc32c, decode, encode
+
+__all__ = [
+    "MAC_BYTES",
+    "MAX_PAYLOAD",
+    "Answer",
+    "Hello",
+    "Message",
+    "TransportParameters",
+    "frame",
+    "parse",
+    "text_of",
+    "unframe",
+]
+
+MAX_PAYLOAD = 8192
+MAC_BYTES = 32
+_NONCE = re.compile(r"[0-9a-f]{64}")
+_HEX = re.compile(r"(?:[0-9a-f]{2})*")
+_MAX_RAILS = 1 << 12
+_MAX_INTEGER = 1 << 63
+
+
+def _require(good: bool, what: str) -> None:
+    if not good:
+        raise LinkError(f"a HELLO has a wrong {what}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello:
+    """The first message of the connecting engine: both engines' names and the wanted rail."""
+
+    engine: str
+    peer: str
+    rail: int
+    kind: str
+    """The kind of rail: "shm", "tcp" or "udp". Two kinds make no rail: "knock" checks liveness, and
+    "news" exchanges the addresses of both ends after those of one have changed."""
+    nonce: str
+    """32 fresh random bytes in hexadecimal."""
+    certificate: str = ""
+    """The connecting engine's certificate, DER in hexadecimal; empty without TLS."""
+
+    def __post_init__(self) -> None:
+        _require(self.kind in ("shm", "tcp", "udp", "knock", "news"), "kind of rail")
+        _require(0 <= self.rail < _MAX_RAILS, "rail")
+        _require(_NONCE.fullmatch(self.nonce) is not None, "nonce")
+        _require(_HEX.fullmatch(self.certificate) is not None, "certificate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The handshake reply of the listening engine to a Hello message."""
+
+    engine: str
+    nonce: str
+    certificate: str = ""
+
+    def __post_init__(self) -> None:
+        _require(_NONCE.fullmatch(self.nonce) is not None, "nonce")
+        _require(_HEX.fullmatch(self.certificate) is not None, "certificate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransportParameters:
+    """The transport parameters of one end of a rail, sent only to an authenticated peer."""
+
+    port: int = 0
+    """The port of the sender's UDP socket; 0 for other rails."""
+    arena_bytes: int = 0
+    """The size of the sender's arena (registered memory), whose file descriptor is sent too.
+
+    0 for rails over TCP or UDP.
+    """
+    ring: int = 0
+    """The offset, in the sender's arena, of the ring buffer that the sender reads from."""
+    packet_bytes: int = 0
+    """The largest UDP payload in bytes that the sender's NIC takes in one packet; 0 for other
+    rails."""
+    interfaces: str = ""
+    """The sender's addresses and ports as JSON, in answer to "news"; empty otherwise."""
+    refusal: str = ""
+    """The reason why the listener has closed the link; empty while the link is open."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port < 1 << 16, "port")
+        _require(0 <= self.arena_bytes < _MAX_INTEGER, "arena size")
+        _require(0 <= self.ring < _MAX_INTEGER, "ring")
+        _require(0 <= self.packet_bytes < 1 << 16, "packet size")
+
+
+Message = TypeVar("Message", Hello, Answer, TransportParameters)
+
+
+def parse(kind: type[Message], text: bytes) -> Message:
+    """Return the message in `text`; raise LinkError if it is not a valid one of this type."""
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LinkError("a HELLO is not JSON") from error
+    names = {field.name: field.type for field in fields(kind)}
+    if not isinstance(told, dict) or told.keys() != names.keys():
+        raise LinkError(f"a HELLO does not have the fields of {kind.__name__}")
+    for name, value in told.items():
+        wanted = int if names[name] == "int" else str
+        _require(type(value) is wanted, f"type of {name}")
+    return kind(**told)
+
+
+def text_of(message: Hello | Answer | TransportParameters) -> bytes:
+    """Return a message as JSON text, the inverse of `parse`."""
+    return json.dumps(vars(message), separators=(",", ":")).encode()
+
+
+def frame(payload: bytes, job: int) -> bytes:
+    """Return a HELLO frame with this payload and job code."""
+    header = Header(
+        kind=FrameKind.HELLO, job=job, length=len(payload), payload_checksum=crc32c(payload)
+    )
+    return encode(header) + payload
+
+
+def unframe(head: bytes) -> Header:
+    """Return the header of a HELLO frame; raise FrameError or LinkError for any other bytes."""
+    header = decode(head[:HEADER_BYTES])
+    if header.kind is not FrameKind.HELLO:
+        raise LinkError(f"the frame is no HELLO but {header.kind.name}")
+    if header.length > MAX_PAYLOAD:
+        raise FrameError(f"a HELLO of {header.length} bytes is too long")
+    return header

@@ -1,0 +1,193 @@
+"""The connections of one engine: listener, links to peers, TLS proxy, and their threads.
+
+Listener  ──connection──>  Links  ──rails──>  engine
+ConnectionManager (event loop thread) runs both and dials  <── events (thread) ── engine
+TlsProxy (thread), only with TLS
+
+A link is everything between two engines; each link is made of one or more rails (connections).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import threading
+from collections.abc import Callable, Collection, Sequence
+
+import slackline._native as _native
+from slackline.errors import UsageError
+from slackline.faults import parse_all
+from slackline.nic._options import NicOptions
+from slackline.nic.connect._addresses import local_interfaces, still_there
+from slackline.nic.connect._connection_manager import ConnectionManager
+from slackline.nic.connect._handshake_channel import control_by, ready
+from slackline.nic.connect._injector import Injector
+from slackline.nic.connect._links import Links
+from slackline.nic.connect._listener import Listener
+from slackline.nic.connect._netlink import open_monitor
+from slackline.nic.connect._rail_handle import LocalContext
+from slackline.nic.connect._rendezvous import (
+    EndpointDescriptor,
+    Rendezvous,
+    host_identity,
+    read_key,
+)
+from slackline.nic.connect._tls import Identity
+from slackline.nic.connect._tls_proxy import TlsProxy
+
+__all__ = ["Network"]
+
+_log = logging.getLogger("slackline.nic")
+
+_SETTLE_S = 0.1
+_MESSAGE_BYTES = 1 << 16
+
+
+class Network:
+    """The connections of one engine.
+
+    The listener is open from the start. Everything else starts with the engine, in `start`.
+    """
+
+    def __init__(self, engine_name: str, options: NicOptions, *, key: bytes | None = None) -> None:
+        """Open the listener; raise UsageError if an option cannot be satisfied.
+
+        The checked options are the interfaces, the key file, TLS and the congestion control. `key`
+        replaces the key file.
+        """
+        self._name, self._options = engine_name, options
+        self.host = host_identity()
+        self.key = read_key(options.key) if key is None else key
+        self._identity = Identity(engine_name) if options.tls == "require" else None
+        interfaces = local_interfaces(options.interfaces)
+        if options.congestion:
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                control_by(probe, options.congestion)
+        self._listener = Listener(engine_name, interfaces)
+        self._manager = ConnectionManager()
+        self._tls_proxy: TlsProxy | None = None
+        self._links: Links | None = None
+        self._events: threading.Thread | None = None
+
+    def descriptor(self, device_bytes: int = 0) -> EndpointDescriptor:
+        """Return this engine's endpoint descriptor for the rendezvous with the other ranks."""
+        self._listener.published = self._listener.interfaces
+        return EndpointDescriptor(
+            engine=self._name,
+            host=self.host,
+            interfaces=self._listener.interfaces,
+            chosen=bool(self._options.interfaces),
+            options=self._options.agreed(),
+            device_bytes=device_bytes,
+        )
+
+    @property
+    def manager(self) -> ConnectionManager:
+        """The connection manager: the event loop thread that `start` starts."""
+        return self._manager
+
+    def start(
+        self, engine: _native.Engine, heed: Callable[[_native.RailEvent], None] | None = None
+    ) -> None:
+        """Begin to accept connections and to handle the events of the engine's rails.
+
+        `heed` gets every event too, on the event thread.
+        """
+        if self._identity is not None:
+            self._tls_proxy = TlsProxy()
+        context = LocalContext(
+            engine_name=self._name,
+            engine=engine,
+            manager=self._manager,
+            identity=self._identity,
+            tls_proxy=self._tls_proxy,
+            interfaces=lambda: self._listener.interfaces,
+            congestion=self._options.congestion,
+        )
+        injector = Injector(parse_all(self._options.faults), engine.set_fault)
+        self._links = Links(context, self.host, self._options, self._listener, injector)
+        self._manager.start()
+        self._manager.post(self._links.start)
+        self._manager.post(lambda: self._manager.spawn(self._watch_addresses()))
+        self._events = threading.Thread(
+            target=self._follow,
+            args=(engine, self._links, heed),
+            name="slackline-events",
+            daemon=True,
+        )
+        self._events.start()
+
+    def connect(
+        self, rendezvous: Rendezvous, rank: int, needed: Collection[int], deadline: float
+    ) -> tuple[list[int], bool]:
+        """Add links to all ranks, connect the needed ones and wait for them; see Links.connect."""
+        assert self._links is not None
+        return self._links.connect(rendezvous, rank, needed, deadline)
+
+    def prepare(self, links: Sequence[int]) -> None:
+        """Begin to connect these links of the engine, if this end dials them; never blocks."""
+        assert self._links is not None
+        self._manager.post(self._links.prepare, links)
+
+    def close(self) -> None:
+        """Close all connections and end their threads; the engine must be closed."""
+        if self._events is not None:
+            self._events.join()
+        if self._tls_proxy is not None:
+            self._tls_proxy.stop()
+        self._manager.stop()
+        self._listener.close()
+
+    async def _watch_addresses(self) -> None:
+        """Listen at addresses that this host gets later, and tell the peers of any change."""
+        try:
+            monitor = open_monitor()
+        except OSError as error:
+            _log.warning("NICs that are plugged in later will not be used: %s", error)
+            return
+        with monitor:
+            while True:
+                self._update_addresses()
+                await ready(monitor)
+                await asyncio.sleep(_SETTLE_S)  # A new NIC gets its addresses one after the other.
+                _drain(monitor)
+
+    def _update_addresses(self) -> None:
+        assert self._links is not None
+        try:
+            kept = still_there(self._listener.interfaces)
+            found = local_interfaces(self._options.interfaces)
+        except UsageError as error:
+            _log.warning("this host's addresses are not known for now: %s", error)
+            return
+        if self._listener.update(kept, found):
+            _log.info(
+                "this host's addresses: %s", ", ".join(i.address for i in self._listener.interfaces)
+            )
+            self._links.addresses_changed()
+
+    def _follow(
+        self,
+        engine: _native.Engine,
+        links: Links,
+        heed: Callable[[_native.RailEvent], None] | None,
+    ) -> None:
+        """Pass the engine's rail events on until the engine is closed."""
+        while (event := engine.next_event()) is not None:
+            if heed is not None:
+                heed(event)
+            self._manager.post(links.happened, event)
+
+
+def _drain(monitor: socket.socket) -> None:
+    """Read and drop all messages of a netlink monitor: any one means that addresses may change."""
+    while True:
+        try:
+            monitor.recv(_MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:  # Too many messages came: some were dropped.
+                raise

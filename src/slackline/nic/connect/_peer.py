@@ -1,0 +1,396 @@
+"""A peer engine and the rails (connections) to it: connecting, reconnecting, liveness.
+
+    missing ──dial, handshake────> up ──"lost"──> missing      the caller's side, a task per rail
+    missing ──accept, handshake──> up ──"lost"──> missing      the listener's side waits
+
+Nothing is dialled before `start`: a link that no operation needs has no rails and costs nothing. A
+listening side whose operation needs the link connects to the caller's own listener (a "knock"), and
+the caller then dials. So the lower rank always dials, whichever of the two wants the link.
+
+The caller reconnects a lost rail every 200 ms while the link lives. Meanwhile the listening side
+knocks, to learn whether the caller lives. A connection that is refused where a connect succeeded
+before means that the peer's process has ended, and the engine is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+
+from slackline.errors import InternalError, LinkError, PeerError, SlacklineError
+from slackline.nic.connect._address_exchange import exchange, read_addresses
+from slackline.nic.connect._addresses import Interface
+from slackline.nic.connect._handshake import Session, call, fresh_nonce, listen
+from slackline.nic.connect._handshake_channel import (
+    HandshakeChannel,
+    answer_from,
+    dial,
+    ends_of,
+    run_handshake,
+)
+from slackline.nic.connect._listener import unix_name
+from slackline.nic.connect._messages import Answer, Hello, TransportParameters
+from slackline.nic.connect._paths import RailPlan, adopted, pair_of
+from slackline.nic.connect._rail_handle import LocalContext, ParametersMaker, RailHandle, hand_over
+from slackline.nic.connect._rail_set import AGAIN_S, MOST_CONNECT_S, RailSet, RailState
+from slackline.nic.connect._rendezvous import EndpointDescriptor
+from slackline.nic.connect._tls import secure
+
+__all__ = ["Peer"]
+
+_log = logging.getLogger("slackline.nic")
+
+_HANDSHAKE_S = 3.0
+_REASON_LETTERS = 500
+_MOST_RAILS = 1024
+
+Replan = Callable[[Sequence[Interface], Sequence[Interface]], tuple[RailPlan, ...]]
+"""A function replan(ours, theirs) that returns the rails between the addresses of two engines."""
+
+
+class Peer:
+    """A peer engine: its rails, and the tasks that connect and reconnect them.
+
+    `calls` says that this end dials and the peer listens. `told` are the addresses of this end
+    that the peer knows. All methods must be called on the event loop's thread (ConnectionManager).
+    """
+
+    def __init__(
+        self,
+        context: LocalContext,
+        link: int,
+        rank: int,
+        descriptor: EndpointDescriptor,
+        key: bytes,
+        code: int,
+        plans: tuple[RailPlan, ...],
+        replan: Replan,
+        *,
+        told: tuple[Interface, ...],
+        calls: bool,
+        checksums: bool,
+        on_rail: Callable[[RailPlan], None],
+    ) -> None:
+        self.link, self.rank, self.code, self.calls = link, rank, code, calls
+        self.descriptor = descriptor
+        self._context, self._key, self._checksums, self._on_rail = context, key, checksums, on_rail
+        self.rails = RailSet(plans, calls=calls)
+        self._shared = plans[0].kind == "shm"
+        self._replan, self._told = replan, told
+        self._started = self._asks = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._untold = False
+        """Whether the peer does not know this end's present addresses."""
+        self._teller: asyncio.Task[None] | None = None
+        self._gone = ""
+        """The reason why this end has closed the link; empty while it is open."""
+        self.first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the first rail is up; fails when no rail can be made."""
+        self.complete = asyncio.Event()
+        """Set when all rails are up."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether the link uses shared memory."""
+        return self._shared
+
+    @property
+    def has_rail(self) -> bool:
+        """Whether at least one rail to the peer is up."""
+        return self.rails.any_up
+
+    def start(self, *, asks: bool = False) -> None:
+        """Start the tasks that dial the peer, or that check its liveness while waiting.
+
+        With `asks`, an end that listens asks the peer at once to dial. Only the first call does
+        anything.
+        """
+        if self._started or self._gone:
+            return
+        self._started, self._asks = True, asks
+        for rail in self.rails:
+            rail.missing.set()
+            rail.lost_at = time.monotonic()
+            if self.calls or asks or not (self.shared or rail.plan.trial):
+                self._watch_over(rail)
+        if self._context.interfaces() != self._told:  # A NIC has come since the rendezvous.
+            self.addresses_changed()
+
+    def addresses_changed(self) -> None:
+        """Handle a change of this end's addresses: tell the peer, and plan the rails anew.
+
+        Before `start` nothing needs to be done.
+        """
+        if self.shared or not self._started:
+            return
+        self._untold = True
+        self._plan_anew()
+        if self._teller is None or self._teller.done():
+            self._teller = self._context.manager.spawn(self._tell())
+            self._tasks.append(self._teller)
+
+    def dismiss(self, why: str) -> None:
+        """Close all rails to the peer and stop the tasks, once the link is down or not needed."""
+        self._gone = why or "it is down"
+        for task in self._tasks:
+            task.cancel()
+        for rail in self.rails:
+            if rail.task is not None:
+                rail.task.cancel()
+            if rail.handle is not None:
+                rail.handle.close()
+                rail.handle = None
+        if not self.first.cancel() and not self.first.cancelled():
+            self.first.exception()  # Reading it avoids a warning; the error is reported elsewhere.
+
+    def lost(self, index: int, reason: str) -> None:
+        """Handle the loss of a rail: close its connection and let its task reconnect."""
+        rail = self.rails.get(index)
+        if rail is None:
+            return  # The rail was given up together with its addresses.
+        rail.ended += 1
+        if rail.handle is None or rail.ended < rail.added:
+            return  # A new connection has replaced the lost one already.
+        rail.handle.close()
+        rail.handle, rail.tries, rail.why, rail.refused = None, 0, reason, False
+        rail.lost_at = time.monotonic()
+        rail.missing.set()
+        _log.info("link to rank %d: rail %d (%s) lost: %s", *self._named(rail), reason)
+        if not rail.planned:
+            self.rails.remove(rail)
+
+    def missing(self) -> str:
+        """Return a text that lists the missing rails, each with the reason."""
+        return self.rails.missing()
+
+    async def answer(self, channel: HandshakeChannel, first: bytes, hello: Hello) -> None:
+        """Complete the handshake on an accepted connection that began with `hello`.
+
+        Takes over the socket of `channel`. Raises SlacklineError or OSError if the other end is not
+        the peer, or the rail is not expected.
+        """
+        talks_only = hello.kind in ("knock", "news")
+        if not self._expects(hello) or (channel.sock.family == socket.AF_UNIX) != self.shared:
+            raise LinkError(f"{hello.kind} of rail {hello.rail} was not expected")
+        ours = Answer(
+            engine=self._context.engine_name,
+            nonce=fresh_nonce(),
+            certificate=self._context.certificate.hex(),
+        )
+        with ParametersMaker(self._context, hello.kind, channel.sock) as parameters:
+            handshake = listen(
+                first, hello, ours, self._key, self._refuse if self._gone else parameters.make
+            )
+            session = await run_handshake(channel, handshake, self.code)
+            self.start()  # An operation of the peer needs the link.
+            if self._gone or talks_only:
+                channel.close()
+                if hello.kind == "news" and not self._gone:
+                    self._heard(read_addresses(session.theirs))
+                return
+            rail = self.rails.get(hello.rail) or self._adopt(hello, channel.sock)
+            if rail.plan.path is not None and rail.plan.path.answers_from:
+                answer_from(channel.sock, rail.plan.path.answers_from)
+            sock = channel.release()
+            if self._context.identity is not None and hello.kind == "tcp":
+                sock = await secure(sock, self._context.identity, session.certificate, server=True)
+            self._put_up(rail, self._hand_over(rail, sock, session, parameters))
+
+    def _expects(self, hello: Hello) -> bool:
+        """Return whether the peer may send this HELLO, before it has authenticated itself."""
+        rail = self.rails.get(hello.rail)
+        if hello.kind == "news":
+            return not self.shared
+        if hello.kind == "knock" or self.calls:
+            return self.calls and hello.kind == "knock" and rail is not None
+        if rail is not None:
+            return rail.plan.kind == hello.kind
+        kinds = {each.plan.kind for each in self.rails}
+        return not self.shared and hello.kind in kinds and len(self.rails) < _MOST_RAILS
+
+    def _adopt(self, hello: Hello, sock: socket.socket) -> RailState:
+        """Add a rail that the caller has planned from addresses that this end hears of later."""
+        theirs, ours = self.descriptor.interfaces, self._context.interfaces()
+        plan = adopted(hello.rail, hello.kind, theirs, ours, ends_of(sock)[::-1])
+        return self.rails.add(plan)
+
+    def _heard(self, theirs: tuple[Interface, ...]) -> None:
+        """Take over the peer's present addresses."""
+        if theirs != self.descriptor.interfaces:
+            self.descriptor = replace(self.descriptor, interfaces=theirs)
+            self._plan_anew()
+
+    def _plan_anew(self) -> None:
+        """Plan the rails of the present addresses; the caller dials those that are new."""
+        ours, theirs = self._context.interfaces(), self.descriptor.interfaces
+        for rail in self.rails.plan_anew(
+            self._replan(*((ours, theirs) if self.calls else (theirs, ours)))
+        ):
+            self._watch_over(rail)
+        self._check_complete()
+
+    async def _tell(self) -> None:
+        """Tell the peer this end's addresses, again and again until it has heard the latest."""
+        while self._untold:
+            self._untold = False
+            where = self.rails.all_attempts()
+            try:
+                self._heard(
+                    await exchange(
+                        self._context, self.descriptor.engine, self.code, self._key, where
+                    )
+                )
+            except (OSError, SlacklineError) as error:
+                _log.info("link to rank %d: not told of new addresses: %s", self.rank, error)
+                self._untold = True
+                await asyncio.sleep(AGAIN_S)
+
+    def _watch_over(self, rail: RailState) -> None:
+        """Start the task that connects a rail, or that checks the peer's liveness meanwhile."""
+        rail.task = self._context.manager.spawn(self._keep(rail))
+        rail.task.add_done_callback(self._failed)
+
+    def _refuse(self) -> tuple[TransportParameters, tuple[int, ...]]:
+        """Return parameters that tell the connecting engine why the link is closed."""
+        return TransportParameters(refusal=self._gone[:_REASON_LETTERS]), ()
+
+    def _failed(self, task: asyncio.Task[None]) -> None:
+        """Fail `first` after an unexpected error of a rail's task, so that waiters do not hang."""
+        if not task.cancelled() and task.exception() is not None and not self.first.done():
+            self.first.set_exception(InternalError("the connection manager failed", peer=self.rank))
+
+    async def _keep(self, rail: RailState) -> None:
+        """Connect one rail, or check the peer's liveness, whenever the rail is missing."""
+        while True:
+            await rail.missing.wait()
+            try:
+                await (self._call(rail) if self.calls else self._check_liveness(rail))
+            except (OSError, SlacklineError) as error:
+                rail.tries += 1
+                rail.why = str(error) or "no answer in time"
+                rail.refused = isinstance(error, ConnectionRefusedError)
+                self._check_complete()
+                if not self.has_rail:
+                    self._context.engine.hindered(self.link, self.missing())
+                if self.rails.peer_has_ended(time.monotonic()):
+                    self._give_up(f"its process has ended ({self.missing()})")
+                await asyncio.sleep(self.rails.pause_s(rail))
+
+    async def _prove(self, rail: RailState) -> None:
+        """Connect once to the peer's listener, to learn that the network allows such connects.
+
+        Only then does a refused connect later mean that the peer's process has ended.
+        """
+        begin = time.monotonic()
+        with contextlib.suppress(OSError, LinkError):
+            (await dial(self.rails.attempts(rail), MOST_CONNECT_S)).close()
+            rail.proven_s = time.monotonic() - begin
+
+    async def _check_liveness(self, rail: RailState) -> None:
+        """Ask the peer to dial, and check that it lives, while waiting for it."""
+        if not (rail.added or self._asks):
+            await asyncio.sleep(AGAIN_S)  # The peer may only be starting to dial.
+        if rail.missing.is_set():
+            async with self._handshake(rail, "knock"):
+                raise LinkError("it did not call")
+
+    async def _call(self, rail: RailState) -> None:
+        """Connect one rail as the dialling side and hand it to the engine."""
+        async with self._handshake(rail, rail.plan.kind) as (channel, session, parameters):
+            sock = channel.release()
+            if (identity := self._context.identity) is not None and rail.plan.kind == "tcp":
+                sock = await secure(sock, identity, session.certificate, server=False)
+            if not self.shared:
+                ends = ends_of(sock)
+                rail.pair = pair_of(self._context.interfaces(), self.descriptor.interfaces, ends)
+            self._put_up(rail, self._hand_over(rail, sock, session, parameters))
+
+    @contextlib.asynccontextmanager
+    async def _handshake(
+        self, rail: RailState, kind: str
+    ) -> AsyncIterator[tuple[HandshakeChannel, Session, ParametersMaker]]:
+        """Connect to the peer and complete the handshake, as a context manager.
+
+        The handshake's time limit covers the body too. There is none with a rank of this host: the
+        end of its process ends the connection, and the peer's engine takes the end of a finished
+        handshake for that of this process. The socket is closed on exit unless the body released
+        it.
+        """
+        context, plan = self._context, rail.plan
+        hello = Hello(
+            engine=context.engine_name,
+            peer=self.descriptor.engine,
+            rail=plan.index,
+            kind=kind,
+            nonce=fresh_nonce(),
+            certificate=context.certificate.hex(),
+        )
+        where = (
+            unix_name(self.descriptor.engine) if plan.kind == "shm" else self.rails.attempts(rail)
+        )
+        begin = time.monotonic()
+        channel = HandshakeChannel(await dial(where, rail.patience_s))
+        took = time.monotonic() - begin
+        try:
+            async with asyncio.timeout(None if plan.kind == "shm" else _HANDSHAKE_S):
+                with ParametersMaker(context, kind, channel.sock) as parameters:
+                    session = await run_handshake(
+                        channel, call(hello, self._key, parameters.make), self.code
+                    )
+                    rail.proven_s = took
+                    if session.theirs.refusal:
+                        self._give_up(f"it has given the link up: {session.theirs.refusal}")
+                        raise LinkError("it has given the link up")
+                    yield channel, session, parameters
+        except TimeoutError:
+            raise LinkError("the handshake was not answered in time") from None
+        finally:
+            channel.close()
+
+    def _hand_over(
+        self, rail: RailState, sock: socket.socket, session: Session, parameters: ParametersMaker
+    ) -> RailHandle:
+        context, checks = self._context, self._checksums
+        return hand_over(context, self.link, rail.plan, sock, session, parameters, checksums=checks)
+
+    def _put_up(self, rail: RailState, handle: RailHandle) -> None:
+        """Register a rail's new connection, replace an old one, and report the rail as up."""
+        if rail.handle is not None:
+            rail.handle.close()
+        rail.handle = handle
+        rail.added += 1
+        if rail.task is None and not self.shared:
+            self._watch_over(rail)
+        rail.missing.clear()
+        if rail.added > 1:
+            gone = time.monotonic() - rail.lost_at
+            _log.info(
+                "link to rank %d: rail %d (%s) is back after %.1f s", *self._named(rail), gone
+            )
+        else:
+            _log.info("link to rank %d: rail %d (%s)", *self._named(rail))
+        self._on_rail(rail.plan)
+        if not self.calls and not self.shared and rail.proven_s is None:
+            self._tasks.append(self._context.manager.spawn(self._prove(rail)))
+        if not self.first.done():
+            self.first.set_result(None)
+        self._check_complete()
+
+    def _check_complete(self) -> None:
+        """Set `complete` when no further rail can be expected soon."""
+        if self.rails.all_tried:
+            self.complete.set()
+
+    def _give_up(self, reason: str) -> None:
+        """Fail the waiters for this peer and have the engine close the link."""
+        if not self.first.done():
+            self.first.set_exception(PeerError(f"rank {self.rank}: {reason}", peer=self.rank))
+        self._context.engine.unreachable(self.link, reason)
+
+    def _named(self, rail: RailState) -> tuple[int, int, str]:
+        return self.rank, rail.plan.index, rail.plan.name

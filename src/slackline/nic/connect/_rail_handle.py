@@ -1,0 +1,249 @@
+"""The transfer of an authenticated connection to the engine as a rail, and the rail's handle.
+
+shm   The socket is the control socket of two ring buffers in memory that both processes map.
+tcp   The socket is the rail.
+tls   The TLS proxy owns the socket, and the engine gets one end of a plain socket pair.
+udp   A pair of UDP sockets is the rail. The TCP socket stays open as a companion connection: its
+      end shows that the peer's process, or the peer's end of the rail, has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import slackline._native as _native
+from slackline.errors import LinkError
+from slackline.nic.connect._addresses import Interface, to_rows
+from slackline.nic.connect._connection_manager import ConnectionManager
+from slackline.nic.connect._handshake import Session
+from slackline.nic.connect._handshake_channel import control_by, ready
+from slackline.nic.connect._messages import TransportParameters
+from slackline.nic.connect._paths import RailPlan
+from slackline.nic.connect._tls import Identity
+from slackline.nic.connect._tls_proxy import TlsProxy
+
+__all__ = ["LocalContext", "ParametersMaker", "RailHandle", "hand_over"]
+
+_NAME_BYTES = 16
+_LONGEST_PACKET = 65535
+_MTU = {
+    socket.AF_INET: (socket.IPPROTO_IP, 14, 28),
+    socket.AF_INET6: (socket.IPPROTO_IPV6, 24, 48),
+}
+"""The socket options IP_MTU and IPV6_MTU, and the bytes of the headers of a UDP packet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalContext:
+    """The local context of all links: the engine, its event loop, and its TLS objects."""
+
+    engine_name: str
+    engine: _native.Engine
+    manager: ConnectionManager
+    identity: Identity | None
+    """The engine's certificate; None without TLS."""
+    tls_proxy: TlsProxy | None
+    """The TLS proxy; None without TLS."""
+    interfaces: Callable[[], tuple[Interface, ...]]
+    """A function that returns the addresses and ports of the engine's listener."""
+    congestion: str = ""
+    """The TCP congestion control of TCP rails; empty takes the system's default."""
+
+    @property
+    def certificate(self) -> bytes:
+        """The engine's certificate in DER; empty without TLS."""
+        return b"" if self.identity is None else self.identity.certificate
+
+
+class RailHandle:
+    """The handle of a rail that the engine uses: reports its failure and frees its resources."""
+
+    def __init__(self, context: LocalContext, link: int, index: int) -> None:
+        self._engine, self._link, self._index = context.engine, link, index
+        self._closing: Callable[[], object] | None = None
+        self._closed = False
+
+    def on_close(self, fn: Callable[[], object]) -> None:
+        """Set the function that frees the rail's resources; `close` calls the function."""
+        self._closing = fn
+
+    def broke(self, reason: str) -> None:
+        """Have the engine drop the rail, unless this handle is closed. Any thread may call."""
+        if not self._closed:
+            self._engine.drop_rail(self._link, self._index, reason)
+
+    def close(self) -> None:
+        """Free the resources beside the rail, which the engine no longer uses."""
+        self._closed = True
+        if self._closing is not None:
+            self._closing()
+
+
+class ParametersMaker:
+    """A context manager that makes this end's transport parameters for a rail.
+
+    `sock` is the connection on which the handshake runs. On exit, a UDP socket that was made for
+    the rail is closed unless `take_udp` has taken it, and a ring is freed unless `take_ring` was
+    called.
+    """
+
+    def __init__(self, context: LocalContext, kind: str, sock: socket.socket) -> None:
+        self._engine, self._manager = context.engine, context.manager
+        self._interfaces = context.interfaces
+        self._kind, self._sock = kind, sock
+        self._udp: socket.socket | None = None
+        self._ring: tuple[int, socket.socket] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._udp is not None:
+            self._udp.close()
+        if self._ring is not None:
+            ring, sock = self._ring
+            task = self._manager.spawn(_free_ring(self._engine, ring, sock))
+            task.add_done_callback(lambda _: sock.close())  # The task may never start.
+
+    def make(self) -> tuple[TransportParameters, tuple[int, ...]]:
+        """Return this end's transport parameters and the file descriptors to send with them."""
+        engine = self._engine
+        if self._kind == "shm":
+            sock = self._sock.dup()
+            self._ring = engine.new_ring(), sock
+            parameters = TransportParameters(arena_bytes=engine.arena_bytes, ring=self._ring[0])
+            return parameters, (engine.arena_fd, engine.doorbell_fd)
+        if self._kind == "news":
+            return TransportParameters(interfaces=json.dumps(to_rows(self._interfaces()))), ()
+        if self._kind != "udp":
+            return TransportParameters(), ()
+        host, _, *rest = self._sock.getsockname()
+        self._udp = socket.socket(self._sock.family, socket.SOCK_DGRAM)
+        device = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _NAME_BYTES)
+        if device.strip(b"\0") and not any(rest):
+            self._udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
+        self._udp.bind((host, 0, *rest))
+        port = self._udp.getsockname()[1]
+        return TransportParameters(port=port, packet_bytes=_packet_bytes(self._sock)), ()
+
+    def take_ring(self) -> None:
+        """Leave the receive ring to the rail that the engine has made of the connection."""
+        assert self._ring is not None
+        self._ring[1].close()
+        self._ring = None
+
+    def take_udp(self, port: int) -> socket.socket:
+        """Return the UDP socket, connected to `port` of the peer's host; the caller owns it."""
+        assert self._udp is not None
+        self._udp.setblocking(False)
+        host, _, *rest = self._sock.getpeername()
+        self._udp.connect((host, port, *rest))
+        udp, self._udp = self._udp, None
+        return udp
+
+
+def hand_over(
+    context: LocalContext,
+    link: int,
+    plan: RailPlan,
+    sock: socket.socket,
+    session: Session,
+    parameters: ParametersMaker,
+    *,
+    checksums: bool,
+) -> RailHandle:
+    """Hand an authenticated connection to the engine as a rail; return the rail's handle.
+
+    Takes ownership of `sock` and of the session's file descriptors, also on failure.
+    """
+    handle = RailHandle(context, link, plan.index)
+    with contextlib.ExitStack() as undo:
+        undo.callback(sock.close)
+        for fd in session.fds:
+            undo.callback(os.close, fd)
+        if plan.kind == "shm":
+            _hand_over_memory(context, link, sock, session, undo)
+            parameters.take_ring()
+            return handle
+        name = f"{plan.kind} {_shown(sock.getsockname())}>{_shown(sock.getpeername())}"
+        most = min(session.ours.packet_bytes, session.theirs.packet_bytes)
+        rail: socket.socket = sock
+        if context.congestion and plan.kind != "udp":
+            control_by(sock, context.congestion)
+        if plan.kind == "udp":
+            rail = parameters.take_udp(session.theirs.port)
+            companion = context.manager.spawn(_watch_companion(sock, handle))
+            companion.add_done_callback(lambda _: sock.close())  # The task may never start.
+            handle.on_close(companion.cancel)
+        elif isinstance(sock, ssl.SSLSocket):
+            assert context.tls_proxy is not None
+            rail = context.tls_proxy.add(sock, handle.broke)
+        undo.pop_all()
+        context.engine.add_rail(
+            link, plan.index, plan.kind, rail.detach(), session.job, checksums, name, most
+        )
+    return handle
+
+
+def _hand_over_memory(
+    context: LocalContext,
+    link: int,
+    sock: socket.socket,
+    session: Session,
+    undo: contextlib.ExitStack,
+) -> None:
+    """Hand a shared-memory rail to the engine, with the peer's arena and doorbell."""
+    if len(session.fds) != 2:
+        raise LinkError(f"{len(session.fds)} descriptors came for shared memory, not 2")
+    ours, theirs = session.ours, session.theirs
+    undo.pop_all()
+    arena, doorbell = session.fds
+    size, control = theirs.arena_bytes, sock.detach()
+    try:
+        context.engine.add_shm_rail(link, arena, size, doorbell, control, ours.ring, theirs.ring)
+    except ValueError as error:
+        raise LinkError(str(error)) from error
+
+
+def _shown(address: tuple[Any, ...]) -> str:
+    """Return the host of a socket address, with its device for a link-local one: "fe80::1%eth0"."""
+    host, scope = str(address[0]).partition("%")[0], address[3] if len(address) > 3 else 0
+    return f"{host}%{socket.if_indextoname(scope)}" if scope else host
+
+
+def _packet_bytes(sock: socket.socket) -> int:
+    """Return the largest UDP payload in bytes that the path of a TCP socket takes unfragmented."""
+    level, option, headers = _MTU[socket.AddressFamily(sock.family)]
+    return max(0, min(_LONGEST_PACKET, sock.getsockopt(level, option)) - headers)
+
+
+async def _free_ring(engine: _native.Engine, ring: int, sock: socket.socket) -> None:
+    """Free the ring of a failed handshake once the other end of `sock` has closed the connection.
+
+    Until then the other end may write to the ring.
+    """
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_WR)  # The other end learns that the handshake has failed.
+        while True:
+            await ready(sock)
+            if not sock.recv(4096):
+                break
+    engine.free_ring(ring)
+
+
+async def _watch_companion(sock: socket.socket, handle: RailHandle) -> None:
+    """Drop a UDP rail when its companion TCP connection shows that the peer's end is gone."""
+    await ready(sock)
+    try:
+        received = sock.recv(1)
+        why = "closed" if not received else "broke the protocol on"
+    except OSError as error:
+        why = f"lost, with {error.strerror},"
+    handle.broke(f"the peer {why} the connection beside the rail")

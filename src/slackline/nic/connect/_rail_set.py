@@ -1,0 +1,176 @@
+"""The rails of one link as the connection manager sees them: which there are, which are missing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from slackline.nic.connect._paths import Attempt, RailPlan, extend_rails
+from slackline.nic.connect._rail_handle import RailHandle
+
+__all__ = ["AGAIN_S", "MOST_CONNECT_S", "RailSet", "RailState"]
+
+AGAIN_S = 0.2
+_FIRST_AGAIN_S = 0.02
+_SEARCH_AGAIN_S = 10.0
+"""The longest pause between two searches of a path that no subnet promises."""
+_CONNECT_S = 0.3
+MOST_CONNECT_S = 1.0
+_SETTLED_S = 0.5
+"""The time after which a peer that was never reached and refuses connections counts as dead."""
+_UNPROVEN_S = 3.0
+"""The same limit for a peer that has connected to this rank: a firewall may refuse connections in
+the other direction."""
+
+
+@dataclass(eq=False)
+class RailState:
+    """The state of one rail: its path, its connection, and the attempts since it was lost."""
+
+    plan: RailPlan
+    missing: asyncio.Event = field(default_factory=asyncio.Event)
+    handle: RailHandle | None = None
+    """The handle of the rail's connection; None while the rail is missing."""
+    added: int = 0
+    """The number of connections of this rail that were handed to the engine so far."""
+    ended: int = 0
+    """The number of those that the engine has given up; the last one too if equal to `added`."""
+    tries: int = 0
+    """The number of failed attempts to connect since the rail was lost."""
+    why: str = "it was not tried yet"
+    """The reason why the last attempt failed, or why the rail was lost."""
+    refused: bool = False
+    """Whether the last attempt was refused because no process listens there."""
+    proven_s: float | None = None
+    """The duration of the last successful connect to the peer; None before the first one."""
+    lost_at: float = field(default_factory=time.monotonic)
+    pair: str = ""
+    """The two NICs of the present connection, as "eth0>eth1"; empty where unknown."""
+    planned: bool = True
+    """Whether the present addresses still give this rail; if not, it ends with its connection."""
+    task: asyncio.Task[None] | None = None
+    """The task that connects the rail or checks the peer's liveness; None without one."""
+
+    @property
+    def patience_s(self) -> float:
+        """The time limit of a connect in seconds; it is short after a quick connect succeeded."""
+        if self.proven_s is not None:
+            return max(_CONNECT_S, 4 * self.proven_s)
+        return min(MOST_CONNECT_S, _CONNECT_S * 2.0 ** min(self.tries, 8))
+
+
+class RailSet:
+    """The rails of a link by index. `calls` says that this end dials them."""
+
+    def __init__(self, plans: Sequence[RailPlan], *, calls: bool) -> None:
+        self._calls = calls
+        self._rails = {plan.index: RailState(plan) for plan in plans}
+
+    def __iter__(self) -> Iterator[RailState]:
+        return iter(tuple(self._rails.values()))
+
+    def __len__(self) -> int:
+        return len(self._rails)
+
+    def get(self, index: int) -> RailState | None:
+        """Return the rail with this index; None without one."""
+        return self._rails.get(index)
+
+    def add(self, plan: RailPlan) -> RailState:
+        """Add a rail, missing as yet, with a new index."""
+        rail = self._rails[plan.index] = RailState(plan)
+        rail.missing.set()
+        return rail
+
+    def remove(self, rail: RailState) -> None:
+        """Give up a rail and cancel its task."""
+        self._rails.pop(rail.plan.index, None)
+        if rail.task is not None:
+            rail.task.cancel()
+
+    @property
+    def any_up(self) -> bool:
+        """Whether at least one rail is connected."""
+        return any(rail.handle for rail in self)
+
+    @property
+    def all_tried(self) -> bool:
+        """Whether no further rail can be expected soon.
+
+        Searches of paths are not waited for where a subnet promises a path. Where none does, the
+        caller waits for the first round of its searches, of which the other end does not know.
+        """
+        if sure := [rail for rail in self if not rail.plan.trial]:
+            return all(rail.handle for rail in sure)
+        return self.any_up and all(rail.added or rail.tries or not self._calls for rail in self)
+
+    @property
+    def telling(self) -> list[RailState]:
+        """The rails whose failure says something about the peer: no searches without success."""
+        return [rail for rail in self if rail.added or not rail.plan.trial] or list(self)
+
+    def pause_s(self, rail: RailState) -> float:
+        """Return the time in seconds until a rail is dialled again."""
+        if rail.plan.trial and not rail.added and self.any_up:
+            return min(_SEARCH_AGAIN_S, AGAIN_S * 2.0 ** min(rail.tries, 8))
+        return min(AGAIN_S, _FIRST_AGAIN_S * 2.0 ** min(rail.tries, 8))
+
+    def peer_has_ended(self, now_s: float) -> bool:
+        """Return whether failed attempts show that the peer's process has ended.
+
+        `now_s` is the time of time.monotonic().
+        """
+        rails = self.telling
+        if any(rail.handle is not None or rail.tries == 0 for rail in rails):
+            return False
+        if known := [rail for rail in rails if rail.proven_s is not None]:
+            return any(rail.refused for rail in known)
+        patience_s = _UNPROVEN_S if any(rail.added for rail in rails) else _SETTLED_S
+        waited_s = now_s - max(rail.lost_at for rail in rails)
+        return all(rail.refused for rail in rails) and waited_s > patience_s
+
+    def missing(self) -> str:
+        """Return a text that lists the missing rails, each with the reason."""
+        return "; ".join(f"{r.plan.name}: {r.why}" for r in self.telling if not r.handle)
+
+    def attempts(self, rail: RailState) -> tuple[Attempt, ...]:
+        """Return the connects to try for a rail, or for a liveness check on its path."""
+        if (path := rail.plan.path) is None:
+            return ()
+        spare = not self.any_up
+        return tuple(
+            each for each in (path.there if self._calls else path.back) if spare or not each.spare
+        )
+
+    def all_attempts(self) -> tuple[Attempt, ...]:
+        """Return the connects to the peer over any rail's path, those of connected rails first."""
+        rails = sorted(self, key=lambda rail: rail.handle is None)
+        return tuple(dict.fromkeys(each for rail in rails for each in self.attempts(rail)))
+
+    def plan_anew(self, plans: Sequence[RailPlan]) -> list[RailState]:
+        """Take over the rails of changed addresses; return those that are new.
+
+        A rail keeps its index while its two NICs are the same. One whose addresses are gone is
+        removed, unless it is still connected. Only the end that dials adds rails: the other one
+        learns of them when it is called.
+        """
+        known = {rail.plan.key: rail for rail in self}
+        if not self._calls:
+            for plan in plans:
+                if plan.key in known:
+                    known[plan.key].plan = replace(plan, index=known[plan.key].plan.index)
+            return []
+        # A search may have found what a subnet promises only now: two NICs get one path.
+        up = {(*rail.plan.key[:2], rail.pair) for rail in self if rail.handle}
+        wanted = [plan for plan in plans if plan.key in known or plan.key not in up]
+        for rail in self:
+            rail.planned = False
+        for plan in extend_rails([rail.plan for rail in self], wanted):
+            rail = self._rails.get(plan.index) or self.add(plan)
+            rail.plan, rail.planned = plan, True
+        for rail in self:
+            if not rail.planned and rail.handle is None:
+                self.remove(rail)
+        return [rail for rail in self if rail.task is None]

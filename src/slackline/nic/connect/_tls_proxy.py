@@ -1,0 +1,251 @@
+"""The TLS proxy between the engine, which sends plain bytes, and TLS connections: one thread for
+all.
+
+    engine <- socket pair -> proxy <- TLS over TCP -> the peer's proxy
+
+When one side closes, the proxy passes the close on to the other at once. A TCP stream that ends
+without TLS's close_notify also counts as closed. A truncated stream is still detected, because the
+engine's protocol marks its end by a BYE frame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ["TlsProxy"]
+
+_log = logging.getLogger("slackline.nic")
+
+_CHUNK_BYTES = 256 << 10
+_TURN_BYTES = 1 << 20
+_PAIR_BUFFER_BYTES = 1 << 20
+_LAST_WORDS_S = 1.0
+_SILENCE_MS = 2000
+"""The time within which the peer's kernel must acknowledge data. The engine sees only the socket
+pair, so the engine cannot notice a network that drops everything."""
+
+Broken = Callable[[str], None]
+
+
+class _Direction:
+    """The buffer of one direction: bytes that were read and not written yet."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray(_CHUNK_BYTES)
+        self.buffer = memoryview(self._memory)
+        self.waiting = self.buffer[:0]
+        self.ended = False
+        """Whether the source has closed its sending side."""
+
+
+class _ProxiedConnection:
+    """A proxied connection.
+
+    `run` moves all bytes that can move without blocking. Then `wants` returns the events to wait
+    for.
+    """
+
+    def __init__(self, pair: socket.socket, tls: ssl.SSLSocket, broken: Broken) -> None:
+        self.pair, self.tls, self.broken = pair, tls, broken
+        self._out, self._in = _Direction(), _Direction()
+        self._tls_reads_to_write = False
+        self._farewell = False
+        self.unfinished = False
+        """Whether `run` stopped at its byte limit and must be called again without waiting."""
+
+    def run(self) -> bool:
+        """Move bytes in both directions; return whether the connection is still open.
+
+        Raises OSError when TLS fails.
+        """
+        left = _TURN_BYTES
+        while left > 0 and (moved := self._outward() + self._inward()):
+            left -= moved
+        self.unfinished = left <= 0
+        return not (self._out.ended and not self._out.waiting)
+
+    def wants(self) -> tuple[int, int]:
+        """Return the selector events to wait for, of the socket pair and of the TLS socket."""
+        pair = 0 if self._out.ended or self._out.waiting else selectors.EVENT_READ
+        pair |= selectors.EVENT_WRITE if self._in.waiting else 0
+        reads = self._tls_reads_to_write or not (self._in.ended or self._in.waiting)
+        tls = selectors.EVENT_READ if reads else 0
+        writes = bool(self._out.waiting) and not self._tls_reads_to_write
+        return pair, tls | (selectors.EVENT_WRITE if writes else 0)
+
+    def close(self) -> None:
+        if self._out.ended:
+            with contextlib.suppress(OSError):  # `unwrap` fails without the peer's close_notify.
+                self.tls.unwrap()
+        self.tls.close()
+        self.pair.close()
+
+    def _outward(self) -> int:
+        """Move bytes from the engine to the peer; return the number sent."""
+        direction = self._out
+        if not direction.waiting and not direction.ended:
+            try:
+                got = self.pair.recv_into(direction.buffer)
+            except BlockingIOError:
+                return 0
+            except ConnectionResetError:
+                got = 0  # The engine closed its end with unread bytes.
+            direction.ended = got == 0
+            direction.waiting = direction.buffer[:got]
+        sent = 0
+        self._tls_reads_to_write = False
+        try:
+            while direction.waiting:
+                now = self.tls.send(direction.waiting)
+                direction.waiting = direction.waiting[now:]
+                sent += now
+        except ssl.SSLWantReadError:
+            self._tls_reads_to_write = True
+        except ssl.SSLWantWriteError:
+            pass
+        return sent
+
+    def _inward(self) -> int:
+        """Move bytes from the peer to the engine; return the number sent."""
+        direction = self._in
+        if not direction.waiting and not direction.ended:
+            got = 0
+            try:
+                while got < _CHUNK_BYTES:
+                    now = self.tls.recv_into(direction.buffer[got:])
+                    if now == 0:
+                        direction.ended = True
+                        break
+                    got += now
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                pass
+            direction.waiting = direction.buffer[:got]
+        sent = 0
+        try:
+            while direction.waiting:
+                now = self.pair.send(direction.waiting)
+                direction.waiting = direction.waiting[now:]
+                sent += now
+        except BlockingIOError:
+            return sent
+        except (BrokenPipeError, ConnectionResetError):
+            direction.ended, direction.waiting = (
+                True,
+                direction.buffer[:0],
+            )  # The engine closed its end.
+            return sent
+        if direction.ended and not self._farewell:
+            self._farewell = True
+            with contextlib.suppress(OSError):
+                self.pair.shutdown(socket.SHUT_WR)
+        return sent
+
+
+class TlsProxy:
+    """The TLS proxy's thread, which serves all connections and starts with the first one."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._woken = socket.socketpair()
+        self._woken.setblocking(False)
+        self._lock = threading.Lock()
+        self._new: list[_ProxiedConnection] = []
+        self._connections: set[_ProxiedConnection] = set()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
+
+    def add(self, tls: ssl.SSLSocket, broken: Broken) -> socket.socket:
+        """Take over a TLS socket and return a plain socket that leads through it.
+
+        When TLS fails, `broken(reason)` is called on the proxy's thread before the plain socket is
+        closed.
+        """
+        ours, theirs = socket.socketpair()
+        for sock in (ours, theirs):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PAIR_BUFFER_BYTES)
+        ours.setblocking(False)
+        tls.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tls.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_MS)
+        with self._lock:
+            self._new.append(_ProxiedConnection(ours, tls, broken))
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve, name="slackline-tls", daemon=True
+                )
+                self._thread.start()
+        self._wake.send(b"\0")
+        return theirs
+
+    def stop(self) -> None:
+        """Forward what the engine has already written, then close all and end the thread."""
+        self._stopping = True
+        if self._thread is not None:
+            self._wake.send(b"\0")
+            self._thread.join()
+            self._thread = None
+        self._selector.close()
+        self._wake.close()
+        self._woken.close()
+
+    def _serve(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn(None)
+            deadline = time.monotonic() + _LAST_WORDS_S
+            while self._turn(0) and time.monotonic() < deadline:
+                pass
+        finally:
+            for connection in self._connections:
+                connection.close()
+
+    def _turn(self, timeout_s: float | None) -> bool:
+        """Wait for events and run the ready connections; return whether there were any."""
+        again = {connection for connection in self._connections if connection.unfinished}
+        ready = {key.data for key, _ in self._selector.select(0 if again else timeout_s)} | again
+        if None in ready:
+            ready.discard(None)
+            with contextlib.suppress(BlockingIOError):
+                self._woken.recv(4096)
+            with self._lock:
+                fresh, self._new = self._new, []
+            self._connections.update(fresh)
+            ready.update(fresh)
+        for connection in ready:
+            self._advance(connection)
+        return bool(ready)
+
+    def _advance(self, connection: _ProxiedConnection) -> None:
+        """Run one connection, then wait for its next events or close it."""
+        try:
+            goes_on = connection.run()
+        except OSError as error:
+            connection.broken(f"TLS failed: {error}")
+            goes_on = False
+        if goes_on:
+            for sock, events in zip(
+                (connection.pair, connection.tls), connection.wants(), strict=True
+            ):
+                self._watch(sock, events, connection)
+            return
+        for sock in (connection.pair, connection.tls):
+            self._watch(sock, 0, connection)
+        self._connections.discard(connection)
+        connection.close()
+
+    def _watch(self, sock: socket.socket, events: int, connection: _ProxiedConnection) -> None:
+        """Set the events that the selector waits for on a socket; 0 removes the socket."""
+        known = self._selector.get_map().get(sock)
+        if known is None and events:
+            self._selector.register(sock, events, connection)
+        elif known is not None and not events:
+            self._selector.unregister(sock)
+        elif known is not None and known.events != events:
+            self._selector.modify(sock, events, connection)

@@ -1,0 +1,258 @@
+"""Adapter from `slackline.circuit` to devices of groups, the package's only import of circuits.
+
+A "circuit" is simulated by Verilator; a "twin" is its model in Python, equal to the last bit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from slackline.env import NICS, parse_circuit
+from slackline.errors import UsageError
+from slackline.nic.offload._device import Device, Node, NodeHost, Post
+from slackline.nic.offload._ring_host import RingHost
+from slackline.wire import DType
+
+if TYPE_CHECKING:
+    from slackline.circuit import Checks, NodeOptions, RingDevice, RingOptions, RingPlace, Verilog
+
+__all__ = ["Devices", "Nodes"]
+
+_log = logging.getLogger("slackline.nic")
+
+_NO_JOB = 0
+"""The job code of frames to a device. The rails have already refused unauthenticated frames."""
+
+
+_RING: Mapping[str, Mapping[str, int]] = {"twin": {}, "circuit": {"lanes": 4, "slots": 4}}
+_NODE: Mapping[str, int] = {"lanes": 4, "slots": 4, "payload_bytes": 4096}
+"""The default sizes of ring NICs and aggregation nodes. A small circuit is compiled and simulated
+faster."""
+_CHECK_EVERY = 1000
+"""The default check interval: one in this many operations of a twin (the Python model) is repeated
+by a circuit. A circuit takes about thirty times the processor time of its twin."""
+_MOST_PORTS = 16
+_SOURCE = 0xFFFF
+_CYCLES_A_BEAT = 16
+"""The cycle limit per beat (one word for each adder): a simulated node that exceeds it hangs."""
+
+
+def _sizes(text: str) -> dict[str, int]:
+    """Return the circuit options that `text` asks for; see slackline.env.parse_circuit."""
+    names = {"payload": "payload_bytes"}
+    return {names.get(name, name): value for name, value in parse_circuit(text).items()}
+
+
+class Devices:
+    """A factory of ring NICs for a nic's groups, each a "twin" or a "circuit"."""
+
+    def __init__(self, kind: str, check: int | None = None, sizes: str = "") -> None:
+        """Check that ring NICs of this kind work here; raise UsageError otherwise.
+
+        `sizes` sets the sizes of the circuit and of its twin; see slackline.env.parse_circuit.
+        `check` repeats one in that many operations of a twin on a circuit; 0 repeats none. None
+        repeats one in a thousand, if the circuit has been compiled on this machine. A circuit that
+        is needed for the first time on a machine is compiled here. That can take minutes, and
+        other processes wait for the result.
+        """
+        self.kind = _checked(kind)
+        from slackline.circuit import RingOptions
+
+        asked = _sizes(sizes)
+        self._options = RingOptions(**{**_RING[kind], **asked})
+        self._circuit_options = RingOptions(**{**_RING["circuit"], **asked})
+        self._checks = self._opened_checks(check) if kind == "twin" else None
+        self._open(rank=0, size=2, epoch=1, plan=1).close()
+
+    @property
+    def payload_bytes(self) -> int:
+        """The longest payload of a frame, in bytes, that the devices take."""
+        return self._options.payload_bytes
+
+    def counters(self) -> Mapping[str, int]:
+        """Return how many operations were selected for a check by a circuit, and how many passed.
+
+        The result is empty where operations are not checked.
+        """
+        return {} if self._checks is None else self._checks.counters()
+
+    def ring(self, rank: int, size: int, epoch: int, plan: int, starts: int) -> Device:
+        """Return a ring NIC for this rank of a group.
+
+        `plan` is the number of the group's plan in frames, and `starts` the number of ranks at
+        which operations start. Raises UsageError when the NIC cannot hold one operation for each
+        of those ranks.
+        """
+        most = self._options.operations
+        if starts > most:
+            raise UsageError(
+                f"a {self.kind} has room for operations of {most} ranks, not {starts}: "
+                "leave the plan to be chosen",
+                rank=rank,
+            )
+        return RingHost(lambda: self._open(rank, size, epoch, plan), _post, most, starts)
+
+    def _open(self, rank: int, size: int, epoch: int, plan: int) -> RingDevice:
+        from slackline.circuit import RingPlace
+
+        place = RingPlace(rank=rank, ranks=size, job=_NO_JOB, epoch=epoch, plan_id=plan)
+        if self.kind == "circuit":
+            return _ring_circuit(self._options, place)
+        from slackline.circuit import CheckedRing, RingTwin
+
+        twin = RingTwin(self._options, place)
+        if self._checks is None:
+            return twin
+        options = self._circuit_options
+        return CheckedRing(twin, lambda: _ring_circuit(options, place), place, self._checks)
+
+    def _opened_checks(self, check: int | None) -> Checks | None:
+        """Return the checker of twins by a circuit; None if they are not checked."""
+        if check == 0:
+            return None
+        from slackline.circuit import Checks, RingPlace, built, cached_verilog, missing_tools
+
+        options = self._circuit_options
+        if check is None:
+            # The check is optional here, so it must not cost a compilation of minutes.
+            verilog = cached_verilog("ring", options)
+            if verilog is None or not built(verilog):
+                _log.info("twins are not checked: no circuit has been compiled on this machine")
+                return None
+            return Checks(_CHECK_EVERY)
+        if missing := missing_tools():
+            raise UsageError(f"twins cannot be checked by circuits here: {missing}")
+        place = RingPlace(rank=0, ranks=2, job=_NO_JOB, epoch=1, plan_id=1)
+        _ring_circuit(options, place).close()
+        return Checks(check)
+
+
+class Nodes:
+    """A factory of aggregation nodes for an aggregator's groups, each a "twin" or a "circuit"."""
+
+    def __init__(self, kind: str, workers: int, sizes: str = "") -> None:
+        """Check that aggregation nodes of this kind work here; raise UsageError otherwise.
+
+        A circuit has exactly `workers` ports. A twin has as many ports as its group has workers.
+        """
+        asked = _sizes(sizes)
+        if "operations" in asked:
+            raise UsageError(f"an aggregation node has no operations to set, as in {sizes!r}")
+        self._sizes = {**_NODE, **asked}
+        self.kind = _checked(kind)
+        if workers > _MOST_PORTS:
+            raise UsageError(f"a node has at most {_MOST_PORTS} ports, not {workers}")
+        self._workers = workers
+        self._open(workers, 1).close()
+
+    def refusal(self, workers: int) -> str:
+        """Return the reason why a group of `workers` ranks cannot be served; empty if it can."""
+        if self.kind == "circuit" and workers != self._workers:
+            return f"its circuit has {self._workers} ports, for groups of as many, not {workers}"
+        return ""
+
+    def node(self, workers: int, epoch: int) -> Device:
+        """Return a new aggregation node for a group of `workers` ranks."""
+        return NodeHost(self._open(workers, epoch), workers, self._sizes["payload_bytes"])
+
+    def _open(self, workers: int, epoch: int) -> Node:
+        from slackline.circuit import NodeOptions
+
+        options = NodeOptions(ports=workers, **self._sizes)
+        if self.kind == "twin":
+            return _Twin(options, epoch)
+        from slackline.circuit import cached_node
+
+        return _Circuit(cached_node(options), options, epoch)
+
+
+class _Twin:
+    """An aggregation node modelled in Python."""
+
+    def __init__(self, options: NodeOptions, epoch: int) -> None:
+        from slackline.circuit import NodeTwin
+
+        self._twin = NodeTwin(options=options, job=_NO_JOB, epoch=epoch, source=_SOURCE)
+
+    def add(self, sets: list[list[bytes]]) -> list[bytes]:
+        found = []
+        for parts in sets:
+            for port, frame in enumerate(parts):
+                found += self._twin.receive(port, frame)
+        return found
+
+    def close(self) -> None:
+        """Do nothing: the model in Python holds no resources."""
+
+
+class _Circuit:
+    """An aggregation node as a circuit that Verilator simulates."""
+
+    def __init__(self, verilog: Verilog, options: NodeOptions, epoch: int) -> None:
+        from slackline.circuit import Simulation, node_registers
+
+        self._options = options
+        self._simulation = Simulation(verilog)
+        registers = {each.name: each.address for each in node_registers(options)}
+        settings = {"job": _NO_JOB, "epoch": epoch, "source": _SOURCE, "threshold": 1, "control": 1}
+        for name, value in settings.items():
+            self._simulation.write(registers[name], value)
+
+    def add(self, sets: list[list[bytes]]) -> list[bytes]:
+        found: list[bytes] = []
+        options = self._options
+        for start in range(0, len(sets), options.slots):
+            several = sets[start : start + options.slots]
+            for parts in several:
+                for port, frame in enumerate(parts):
+                    self._simulation.send(port, frame)
+            beats = len(several) * (options.header_beats + options.slot_beats)
+            limit = _CYCLES_A_BEAT * (beats + 100)
+            self._simulation.run(len(several), cycles=limit, frames=True)
+            given = [
+                [frame for frame, _, _ in self._simulation.frames(port)]
+                for port in range(options.ports)
+            ]
+            found += given[0]
+        return found
+
+    def close(self) -> None:
+        self._simulation.close()
+
+
+def _checked(kind: str) -> str:
+    """Return `kind`; raise UsageError if it is unknown or cannot be simulated here."""
+    if kind not in NICS or kind == "software":
+        raise UsageError(f"a device is one of {', '.join(NICS[1:])}, not {kind!r}")
+    from slackline.circuit import missing_tools
+
+    if kind == "circuit" and (missing := missing_tools()):
+        raise UsageError(f"the nic 'circuit' cannot be simulated here: {missing}")
+    return kind
+
+
+def _ring_circuit(options: RingOptions, place: RingPlace) -> RingDevice:
+    from slackline.circuit import RingCircuit
+
+    return RingCircuit(options, place)
+
+
+def _post(nic: RingDevice, post: Post) -> None:
+    """Open an operation of the engine in a ring NIC."""
+    from slackline.circuit import RingOperation
+
+    tag, chunk, start, dtype, total, frame_bytes, _, address = post
+    nic.post(
+        RingOperation(
+            tag=tag,
+            chunk=chunk,
+            start=start,
+            dtype=DType(dtype),
+            total=total,
+            frame_bytes=frame_bytes,
+            source=address,
+            target=address,
+        )
+    )

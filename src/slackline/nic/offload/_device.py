@@ -1,0 +1,142 @@
+"""Devices that add in place of the engine, and the thread that passes work to them and back.
+
+A device is a ring NIC, which adds its host's data to what passes by, or an aggregation node, which
+adds the data of several ranks. Both are simulated circuits, or bit-exact models in Python (twins).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+import slackline._native as _native
+from slackline.wire import HEADER_BYTES, Header, decode, encode
+
+__all__ = ["Answer", "Device", "DeviceThread", "Key", "Node", "NodeHost", "Post"]
+
+_log = logging.getLogger("slackline.nic")
+
+Key = tuple[int, int]
+"""The identity of an operation: (tag, chunk)."""
+Post = tuple[int, int, int, int, int, int, int, int]
+"""An operation for a device: tag, chunk, the rank that starts it, dtype, total, payload bytes of a
+frame, priority, and the address of its memory."""
+Answer = tuple[list[bytes], list[Key], list[Key]]
+"""A device's output: frames to send, completed operations, and released withdrawn operations. The
+device no longer uses the memory of completed and released operations."""
+
+
+class Device(Protocol):
+    """A device that adds for a group in place of the engine. One thread at a time may call it."""
+
+    def take(
+        self, posts: list[Post], frames: list[tuple[int, bytes]], withdrawn: list[Key]
+    ) -> Answer:
+        """Process new operations and frames until no work is left; return the output.
+
+        The engine withdraws an operation that has failed. The memory of the operation stays valid
+        until this call or a later one returns the operation as released.
+        """
+
+    def close(self) -> None:
+        """Free the device; a second call does nothing."""
+
+
+class DeviceThread:
+    """A thread that passes operations and frames between a group of the engine and its device.
+
+    If the device raises an error or returns invalid output, the group fails on every rank.
+    """
+
+    def __init__(
+        self,
+        native: _native.Group,
+        device: Device,
+        on_failure: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        self._native, self._device, self._on_failure = native, device, on_failure
+        self._thread = threading.Thread(target=self._run, name="slackline-device", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for the end of the thread; the group or the engine must be closed."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while (work := self._native.device_work()) is not None:
+                self._native.device_answer(*self._device.take(*work))
+        except Exception as error:
+            _log.exception("the device of rank %d failed", self._native.rank)
+            why = str(error) or type(error).__name__
+            self._native.device_failed(why)
+            self._on_failure(why)
+        finally:
+            self._device.close()
+            self._native.device_closed()
+
+
+class Node(Protocol):
+    """The methods of an aggregation node that NodeHost calls."""
+
+    def add(self, sets: list[list[bytes]]) -> list[bytes]:
+        """Return the reduced frame of each set.
+
+        A set contains one frame for each port, all with the same sequence number.
+        """
+
+    def close(self) -> None: ...
+
+
+class NodeHost:
+    """The Device of an aggregator: an aggregation node that gets one frame of each worker at a
+    time.
+
+    Frames that are longer than the node's payload pass through the node in pieces.
+    """
+
+    def __init__(self, node: Node, ports: int, payload_bytes: int) -> None:
+        self._node, self._ports, self._most = node, ports, payload_bytes
+        self._number = 0
+
+    def take(
+        self, posts: list[Post], frames: list[tuple[int, bytes]], withdrawn: list[Key]
+    ) -> Answer:
+        """Reduce sets of frames; see Device.take.
+
+        A node gets no operations and remembers none, so only frames are passed and returned.
+        """
+        sets, counts = [], []
+        for start in range(0, len(frames), self._ports):
+            parts = [self._pieces(frame) for _, frame in frames[start : start + self._ports]]
+            counts.append(len(parts[0]))
+            for pieces in zip(*parts, strict=True):
+                # Sequence number 0 would mark a frame as not numbered.
+                self._number = self._number % 0xFFFFFFFF + 1
+                sets.append(
+                    [encode(replace(head, sequence=self._number)) + data for head, data in pieces]
+                )
+        reduced = iter(self._node.add(sets) if sets else ())
+        return [_joined([next(reduced) for _ in range(count)]) for count in counts], [], []
+
+    def close(self) -> None:
+        """Free the aggregation node."""
+        self._node.close()
+
+    def _pieces(self, frame: bytes) -> list[tuple[Header, bytes]]:
+        """Return a frame cut into frames that fit the node's payload."""
+        header, payload = decode(frame), frame[HEADER_BYTES:]
+        return [
+            (replace(header, offset=header.offset + at, length=len(part)), part)
+            for at in range(0, len(payload), self._most)
+            if (part := payload[at : at + self._most])
+        ]
+
+
+def _joined(frames: list[bytes]) -> bytes:
+    """Return one frame with the payloads of `frames`, which are consecutive pieces of a frame."""
+    payload = b"".join(frame[HEADER_BYTES:] for frame in frames)
+    return encode(replace(decode(frames[0]), length=len(payload))) + payload

@@ -1,0 +1,142 @@
+"""Tests of the rendezvous: what all ranks learn, accesses to the store, and wrong descriptors."""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from slackline.errors import UsageError
+from slackline.nic import NicOptions
+from slackline.nic.connect._rendezvous import (
+    EndpointDescriptor,
+    Rendezvous,
+    exchange_descriptors,
+    host_identity,
+)
+from slackline.testing import MemoryStore
+
+MINE = EndpointDescriptor(
+    engine="0" * 32,
+    host=host_identity(),
+    interfaces=(),
+    chosen=False,
+    options=NicOptions().agreed(),
+)
+
+
+class CountingStore(MemoryStore):
+    """A store that counts the accesses of each thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accesses: Counter[str] = Counter()
+
+    def set(self, key: str, value: str, /) -> None:
+        self.accesses[threading.current_thread().name] += 1
+        super().set(key, value)
+
+    def get(self, key: str, /) -> bytes:
+        self.accesses[threading.current_thread().name] += 1
+        return super().get(key)
+
+
+def changed(**fields: Any) -> str:
+    return json.dumps(MINE.told() | fields)
+
+
+def descriptor(rank: int) -> EndpointDescriptor:
+    return replace(MINE, engine=f"engine {rank}")
+
+
+def run(size: int, body: Callable[[int], Any]) -> None:
+    """Call `body` with each rank, in threads that are named after their ranks."""
+    threads = [threading.Thread(target=body, args=(rank,), name=str(rank)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize(("size", "of_rank_0", "of_another"), [(4, 7, 6), (5, 9, 3), (40, 44, 3)])
+def test_accesses_to_the_store_grow_in_proportion_to_the_ranks(
+    size: int, of_rank_0: int, of_another: int
+) -> None:
+    store = CountingStore()
+    found: dict[int, Rendezvous] = {}
+
+    def join(rank: int) -> None:
+        found[rank] = exchange_descriptors(store, rank, size, descriptor(rank))
+
+    run(size, join)
+    assert store.accesses == {str(rank): of_another if rank else of_rank_0 for rank in range(size)}
+    assert [found[rank] for rank in range(size)] == [found[0]] * size
+    assert found[0].descriptors == tuple(map(descriptor, range(size)))
+
+
+@pytest.mark.parametrize("stored", ["{", changed(engine=7), "\x00\u00e9"])
+def test_every_rank_of_a_large_group_names_a_wrong_descriptor(stored: str) -> None:
+    store = MemoryStore()
+    store.set("slackline/rank/4", stored)
+    found: dict[int, UsageError] = {}
+
+    def join(rank: int) -> None:
+        with pytest.raises(UsageError, match="descriptor of rank 4 in the rendezvous") as error:
+            exchange_descriptors(store, rank, 5, descriptor(rank))
+        found[rank] = error.value
+
+    run(4, join)
+    assert {(rank, error.rank, error.peer) for rank, error in found.items()} == {
+        (rank, rank, 4) for rank in range(4)
+    }
+    assert len({str(error) for error in found.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("together", "why"),
+    [
+        ("[", "Expecting value: line 1 column 2 (char 1)"),
+        ('["{}"]', "a list of 5 descriptors was expected, not ['{}']"),
+        ("[1, 2, 3, 4, 5]", "'int' object has no attribute 'encode'"),
+    ],
+)
+def test_a_list_of_descriptors_that_is_none_is_an_error(together: str, why: str) -> None:
+    store = MemoryStore()
+    store.set("slackline/secret", "00" * 32)
+    store.set("slackline/ranks", together)
+    with pytest.raises(UsageError) as error:
+        exchange_descriptors(store, 1, 5, MINE)
+    assert str(error.value) == f"the list of descriptors in the rendezvous store is wrong: {why}"
+
+
+@pytest.mark.parametrize(
+    ("stored", "why"),
+    [
+        ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("[]", "an object was expected, not []"),
+        (changed(interfaces="eth0"), "interfaces: a list was expected, not 'eth0'"),
+        (changed(interfaces=[["eth0"]]), "interface: ['eth0']"),
+        (changed(options=7), "options must be of type dict, not 7"),
+        (changed(engine=7), "engine must be of type str, not 7"),
+        (changed(device_bytes="7"), "device_bytes must be of type int, not '7'"),
+    ],
+)
+def test_a_descriptor_that_is_none_is_named_with_its_rank(stored: str, why: str) -> None:
+    store = MemoryStore()
+    store.set("slackline/rank/1", stored)
+    with pytest.raises(UsageError) as error:
+        exchange_descriptors(store, 0, 2, MINE)
+    assert str(error.value) == f"the descriptor of rank 1 in the rendezvous store is wrong: {why}"
+    assert (error.value.rank, error.value.peer) == (0, 1)
+
+
+def test_a_field_that_is_missing_is_named() -> None:
+    told = MINE.told()
+    del told["host"]
+    store = MemoryStore()
+    store.set("slackline/rank/1", json.dumps(told))
+    with pytest.raises(UsageError, match="missing 1 required keyword-only argument: 'host'"):
+        exchange_descriptors(store, 0, 2, MINE)
