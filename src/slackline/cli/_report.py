@@ -14,7 +14,7 @@ from rich.table import Table
 
 from slackline.cli._launch import Tail
 from slackline.cli._pipeline_steps import PipelineTimes, pace, pipeline_table, times_of
-from slackline.health import Condition, Ledger, Verdict
+from slackline.health import Condition, Deduplicator, Verdict
 from slackline.telemetry import (
     Counters,
     Gap,
@@ -117,7 +117,7 @@ class Report:
         self._start_s = monotonic()
         self._first = first
         self.ranks = [RankReport(file_of(directory, rank)) for rank in range(first, first + ranks)]
-        self._ledger = Ledger(ranks if world is None else world)
+        self._deduplicator = Deduplicator(ranks if world is None else world)
 
     def update(self) -> None:
         """Read the records that the ranks have added since the last call."""
@@ -136,9 +136,9 @@ class Report:
         now_ns = monotonic_ns()
         for rank in self.ranks:
             for told in rank.verdicts:
-                self._ledger.take(now_ns, told.rank, _verdict(told))
+                self._deduplicator.take(now_ns, told.rank, _verdict(told))
             rank.verdicts.clear()
-        return self._ledger.finish() if ended else self._ledger.lines(now_ns)
+        return self._deduplicator.finish() if ended else self._deduplicator.lines(now_ns)
 
     def progress(self) -> str:
         """Return the job's progress as one line."""
@@ -184,7 +184,7 @@ class Report:
 
     def links(self) -> Table | None:
         """Return a table with a row for each episode of trouble on a link; None without any."""
-        episodes = self._ledger.episodes
+        episodes = self._deduplicator.episodes
         if not episodes:
             return None
         table = Table(caption="times count from the opening of the group")
@@ -193,8 +193,8 @@ class Report:
         for each in episodes[:_MOST_EPISODES]:
             since, until = each.since_ns, each.until_ns
             lasted = "to the end" if until is None else f"{(until - since) / 1e9:.1f} s"
-            way = f"{each.source}>{each.target}"
-            table.add_row(way, each.condition, f"{since / 1e9:.1f} s", lasted, each.reason)
+            direction = f"{each.source}>{each.target}"
+            table.add_row(direction, each.condition, f"{since / 1e9:.1f} s", lasted, each.reason)
         if len(episodes) > _MOST_EPISODES:
             table.add_row("", "", "", "", f"and {len(episodes) - _MOST_EPISODES} more")
         return table

@@ -89,7 +89,7 @@ def status(
         print("no labs")
     for record in found:
         owner = f"process {record.pid}" if record.alive else "a dead process"
-        whose = "standing" if record.standing and record.alive else f"of {owner}"
+        whose = "persistent" if record.persistent and record.alive else f"of {owner}"
         shape = _shape(record.hosts, record.nics, record.rate)
         print(f"lab {record.name!r}: {shape}, {record.switch} switch, {whose}")
         if not record.alive:
@@ -180,7 +180,7 @@ def down(
     if name is not None:
         raise UsageError("--all takes down every lab: leave out --name")
     for record in lab.records():
-        if record.alive and not record.standing:
+        if record.alive and not record.persistent:
             print(f"lab {record.name!r} stays: it belongs to process {record.pid}")
             continue
         lab.take_down(record)

@@ -44,10 +44,10 @@ class Plan:
         found: dict[tuple[int, int], Effects] = {}
         for fault in self.faults:
             if isinstance(fault, LinkFault) and fault.active(now_ns):
-                ways = [(fault.source, fault.target)]
-                ways += [(fault.target, fault.source)] if fault.both else []
-                for way in ways:
-                    found[way] = found.get(way, NOTHING) | fault.effects
+                directions = [(fault.source, fault.target)]
+                directions += [(fault.target, fault.source)] if fault.both else []
+                for direction in directions:
+                    found[direction] = found.get(direction, NOTHING) | fault.effects
         return found
 
     def nics(self, now_ns: int) -> dict[tuple[int, int], Effects]:

@@ -4,49 +4,49 @@ A rail is one path between two ranks: a TCP or UDP socket, or a ring in shared m
 
     _samples      the input: counters and probes of one rail at one moment
     _options      thresholds
-    _usual        the baseline: median and noise band of calm readings
-    _change       a CUSUM change detector
+    _baseline     the baseline: median and noise band of calm readings
+    _cusum        a CUSUM change detector
     _clocks       offset and drift between two hosts' clocks
     _latency, _throughput, _loss, _queues   one measured quantity of a rail each
     _rail         all detectors of one rail
     _state        the findings about one direction of a rail: the input of verdicts
     _verdict      a state turned into a condition and an English sentence
-    _board        all rails of one rank: samples in, verdicts out
-    _late         tells a late rank (straggler) from a slow link
+    _tracker      all rails of one rank: samples in, verdicts out
+    _stragglers   tells a straggler (a late rank) from a slow link
     _balance      the shares of the ranks in a mesh, from the traffic of their ports
-    _ledger       merges and deduplicates the verdicts of all ranks
+    _deduplicator merges and deduplicates the verdicts of all ranks
 
 The package reads no clock, starts no thread and does no I/O: the same samples always give the same
 verdicts. Times are integer nanoseconds, and the caller passes the time of each sample.
 """
 
 from slackline.health._balance import Balance, Traffic, observe, port_rates, rebalance
-from slackline.health._board import Board
-from slackline.health._late import LateRank, Side, late_ranks
-from slackline.health._ledger import Episode, Ledger
+from slackline.health._deduplicator import Deduplicator, Episode
 from slackline.health._options import HealthOptions
 from slackline.health._samples import Probe, RailSample
-from slackline.health._state import Shift, WayState
+from slackline.health._state import DirectionState, Shift
+from slackline.health._stragglers import Side, Straggler, find_stragglers
+from slackline.health._tracker import Tracker
 from slackline.health._verdict import Condition, Judgement, Verdict, judge
 
 __all__ = [
     "Balance",
-    "Board",
+    "Tracker",
     "Condition",
     "Episode",
     "HealthOptions",
     "Judgement",
-    "LateRank",
-    "Ledger",
+    "Straggler",
+    "Deduplicator",
     "Probe",
     "RailSample",
     "Shift",
     "Side",
     "Traffic",
     "Verdict",
-    "WayState",
+    "DirectionState",
     "judge",
-    "late_ranks",
+    "find_stragglers",
     "port_rates",
     "observe",
     "rebalance",

@@ -16,14 +16,14 @@ judged. Three rules keep noise and clocks from looking like a delay:
 from collections import deque
 from dataclasses import dataclass, replace
 
-from slackline.health._change import Change
+from slackline.health._baseline import Baseline
 from slackline.health._clocks import Clocks
+from slackline.health._cusum import Cusum
 from slackline.health._options import HealthOptions
 from slackline.health._runs import Runs
 from slackline.health._samples import Probe
-from slackline.health._usual import Usual
 
-__all__ = ["Latency", "Way"]
+__all__ = ["Latency", "OneWayDetector"]
 
 _WINDOW_NS = 1_000_000_000
 _WINDOW_PROBES = 8
@@ -44,11 +44,11 @@ _MOST_EVIDENCE = 24.0
 
 
 @dataclass(slots=True)
-class Way:
+class OneWayDetector:
     """The latency detector of one direction of a rail."""
 
-    change: Change
-    usual: Usual
+    cusum: Cusum
+    baseline: Baseline
     runs: Runs
     floor: float = 0.0
     """The baseline of the fastest latency in nanoseconds, relative to the first probe."""
@@ -62,7 +62,7 @@ class Latency:
     """The latency detectors of both directions of a rail. All times come from the probes."""
 
     def __init__(self, options: HealthOptions) -> None:
-        self.there, self.here = (_way(options) for _ in range(2))
+        self.there, self.here = (_one_way_detector(options) for _ in range(2))
         self.clocks = Clocks()
         self.last_ns = 0
         """The time at which the last counted probe came back."""
@@ -70,7 +70,7 @@ class Latency:
         self._first: tuple[int, int] | None = None
         self._last = Probe(0, 0, 0, 0)
         self._recent: deque[tuple[float, float, int]] = deque(maxlen=options.fastest_of)
-        self._before = (replace(self.there.change), replace(self.here.change))
+        self._before = (replace(self.there.cusum), replace(self.here.cusum))
         self._window: list[tuple[float, float]] = []
         self._window_ns = 0
         self._windows = 0
@@ -78,10 +78,10 @@ class Latency:
     @property
     def known(self) -> bool:
         """Whether the baselines of both directions have been learned."""
-        return self.there.usual.known and self.here.usual.known
+        return self.there.baseline.known and self.here.baseline.known
 
     @property
-    def usual_ns(self) -> int:
+    def baseline_ns(self) -> int:
         """The baseline one-way latency: half of the baseline round trip.
 
         The clocks of two hosts cannot tell how the round trip divides into its directions.
@@ -90,7 +90,7 @@ class Latency:
             return 0
         there, here = self.there, self.here
         round_trip = sum(self._first) + there.floor + here.floor
-        return max(0, round((round_trip + there.usual.middle + here.usual.middle) / 2))
+        return max(0, round((round_trip + there.baseline.middle + here.baseline.middle) / 2))
 
     def take(self, probe: Probe) -> None:
         """Add the next answered probe; a probe that is not newer than the last one is ignored."""
@@ -109,7 +109,7 @@ class Latency:
         if self._held_up_with_last(probe):
             self._undo()
         else:
-            self._before = (replace(self.there.change), replace(self.here.change))
+            self._before = (replace(self.there.cusum), replace(self.here.cusum))
         self._last = probe
         self.last_ns = probe.back_ns
         self._recent.append((there, here, probe.sent_ns))
@@ -129,7 +129,7 @@ class Latency:
         self._recent.pop()
         if self._window:
             self._window.pop()
-        self.there.change, self.here.change = (replace(change) for change in self._before)
+        self.there.cusum, self.here.cusum = (replace(cusum) for cusum in self._before)
 
     def _resume(self, now_ns: int) -> None:
         """Discard the probes from before a pause, so that no reading mixes them with later ones."""
@@ -146,37 +146,44 @@ class Latency:
         fastest_here = min(x for _, x, _ in self._recent) - here.floor
         fastest_both = min(x + y for x, y, _ in self._recent) - there.floor - here.floor
         began_ns = self._recent[0][2]
-        total = fastest_both - there.usual.middle - here.usual.middle
+        total = fastest_both - there.baseline.middle - here.baseline.middle
         levels = there.level_ns, here.level_ns
-        usual_ns = self.usual_ns
-        self._judge(there, fastest_there, total - levels[1], began_ns, usual_ns)
-        self._judge(here, fastest_here, total - levels[0], began_ns, usual_ns)
+        baseline_ns = self.baseline_ns
+        self._judge(there, fastest_there, total - levels[1], began_ns, baseline_ns)
+        self._judge(here, fastest_here, total - levels[0], began_ns, baseline_ns)
 
     def _judge(
-        self, way: Way, fastest: float, explained: float, began_ns: int, usual_ns: int
+        self,
+        detector: OneWayDetector,
+        fastest: float,
+        explained: float,
+        began_ns: int,
+        baseline_ns: int,
     ) -> None:
         """Judge one reading of one direction and update its detector and baseline."""
         options = self._options
-        change, usual, runs = way.change, way.usual, way.runs
-        way.excess_ns = min(fastest - usual.middle, explained)
-        threshold = max(options.least_delay_ns, options.least_change * usual_ns, usual.scatter)
-        if usual.known:
-            limit = change.threshold / 2 if change.active else threshold
-            runs.take(late=way.excess_ns >= limit, told=change.active)
-            change.evidence = runs.evidence
-            change.take(way.excess_ns, threshold, began_ns)
-        if way.change.active:
-            gain = _LEVEL_GAIN if way.level_ns else 1.0
-            way.level_ns += gain * (way.excess_ns - way.level_ns)
+        cusum, baseline, runs = detector.cusum, detector.baseline, detector.runs
+        detector.excess_ns = min(fastest - baseline.middle, explained)
+        threshold = max(
+            options.least_delay_ns, options.least_change * baseline_ns, baseline.scatter
+        )
+        if baseline.known:
+            limit = cusum.threshold / 2 if cusum.active else threshold
+            runs.take(late=detector.excess_ns >= limit, told=cusum.active)
+            cusum.evidence = runs.evidence
+            cusum.take(detector.excess_ns, threshold, began_ns)
+        if detector.cusum.active:
+            gain = _LEVEL_GAIN if detector.level_ns else 1.0
+            detector.level_ns += gain * (detector.excess_ns - detector.level_ns)
         else:
-            way.level_ns = 0.0
-        if not change.active:
-            known = usual.known
-            usual.add(fastest)
-            if usual.known and not known:
-                threshold = max(threshold, usual.scatter)
-                for reading in usual.readings:
-                    runs.take(late=reading - usual.middle >= threshold, told=False)
+            detector.level_ns = 0.0
+        if not cusum.active:
+            known = baseline.known
+            baseline.add(fastest)
+            if baseline.known and not known:
+                threshold = max(threshold, baseline.scatter)
+                for reading in baseline.readings:
+                    runs.take(late=reading - baseline.middle >= threshold, told=False)
 
     def _compare(self, now_ns: int) -> None:
         """End a window of probes: correct the clock offset and the baseline latency by it."""
@@ -194,16 +201,16 @@ class Latency:
         error_there, error_here = fastest_there - there.floor, fastest_here - here.floor
         path = (error_there + error_here) / 2
         error = (error_there - error_here) / 2
-        limit = max(self._options.least_delay_ns, self._options.least_change * self.usual_ns)
-        if not (there.change.active or here.change.active):
+        limit = max(self._options.least_delay_ns, self._options.least_change * self.baseline_ns)
+        if not (there.cusum.active or here.cusum.active):
             if fastest_both - fastest_there - fastest_here > 2 * limit:
                 return  # A clock was set within this window; the next window shows by how much.
             if path < -limit or (abs(error) > limit and abs(path) < limit):
                 self._begin_anew(now_ns, error, path)
                 return
         # A window whose fastest probe was late too says nothing about the clocks.
-        steady_there = not there.change.active and error_there <= limit
-        steady_here = not here.change.active and error_here <= limit
+        steady_there = not there.cusum.active and error_there <= limit
+        steady_here = not here.cusum.active and error_here <= limit
         if steady_there and steady_here:
             follow = 1.0 if path < 0 and not self.known else _FOLLOW
             there.floor += follow * path
@@ -222,13 +229,13 @@ class Latency:
         self._recent.clear()
 
 
-def _way(options: HealthOptions) -> Way:
+def _one_way_detector(options: HealthOptions) -> OneWayDetector:
     """Create the latency detector of one direction."""
-    usual = Usual(
+    baseline = Baseline(
         least=options.learn_probes,
         memory=_MEMORY,
         every=_EVERY,
         noise_factor=options.noise_factor,
     )
-    change = Change(options.evidence, options.recovery_evidence, _CLEAR)
-    return Way(change, usual, Runs(options.evidence, sure=_SURE, most=_MOST_EVIDENCE))
+    cusum = Cusum(options.evidence, options.recovery_evidence, _CLEAR)
+    return OneWayDetector(cusum, baseline, Runs(options.evidence, sure=_SURE, most=_MOST_EVIDENCE))

@@ -1,10 +1,10 @@
 """The packet loss of a rail's sending direction, counted as packets that were sent again."""
 
-from slackline.health._change import Change
+from slackline.health._baseline import Baseline
+from slackline.health._cusum import Cusum
 from slackline.health._options import HealthOptions
 from slackline.health._runs import Runs
 from slackline.health._samples import RailSample
-from slackline.health._usual import Usual
 
 __all__ = ["Loss"]
 
@@ -22,11 +22,11 @@ class Loss:
     """
 
     def __init__(self, options: HealthOptions) -> None:
-        self.change = Change(options.evidence, options.recovery_evidence / 2)
+        self.cusum = Cusum(options.evidence, options.recovery_evidence / 2)
         self.share = 0.0
         """The fraction of the packets that is lost, while a change is active."""
         self._options = options
-        self._usual = Usual(
+        self._baseline = Baseline(
             least=options.learn_intervals,
             memory=_MEMORY,
             every=_EVERY,
@@ -37,9 +37,9 @@ class Loss:
         self._last: tuple[float, int] | None = None
 
     @property
-    def usual_share(self) -> float:
+    def baseline_share(self) -> float:
         """The baseline fraction of the packets that is lost."""
-        return self._usual.middle
+        return self._baseline.middle
 
     def take(self, now_ns: int, sample: RailSample) -> None:
         """Add a sample of the rail that was read at `now_ns`."""
@@ -61,14 +61,14 @@ class Loss:
         """Judge the lower loss of two consecutive intervals and update the baseline."""
         lower = min(reading, last)
         options = self._options
-        if self._usual.known:
-            threshold = max(options.least_loss, self._usual.scatter)
-            beyond = lower - self._usual.middle
-            limit = self.change.threshold / 2 if self.change.active else threshold
-            self._runs.take(late=beyond >= limit, told=self.change.active)
-            self.change.evidence = self._runs.evidence
-            turned = self.change.take(beyond, threshold, began_ns)
-            fresh = turned or not self.change.active
+        if self._baseline.known:
+            threshold = max(options.least_loss, self._baseline.scatter)
+            beyond = lower - self._baseline.middle
+            limit = self.cusum.threshold / 2 if self.cusum.active else threshold
+            self._runs.take(late=beyond >= limit, told=self.cusum.active)
+            self.cusum.evidence = self._runs.evidence
+            turned = self.cusum.take(beyond, threshold, began_ns)
+            fresh = turned or not self.cusum.active
             self.share += (1.0 if fresh else _LEVEL_GAIN) * (reading - self.share)
-        if not self.change.active:
-            self._usual.add(lower)
+        if not self.cusum.active:
+            self._baseline.add(lower)

@@ -17,14 +17,14 @@ class Queues:
     def __init__(self, options: HealthOptions) -> None:
         self._options = options
         self._recent: deque[int] = deque(maxlen=_RECENT)
-        self._usual = 0.0
+        self._baseline = 0.0
 
     def take(self, sample: RailSample, *, calm: bool) -> None:
         """Add a sample of the rail; samples without a slowdown (`calm`) update the baseline."""
         if sample.unconfirmed_bytes:
             self._recent.append(sample.queued_bytes)
             if calm:
-                self._usual += _FOLLOW * (sample.queued_bytes - self._usual)
+                self._baseline += _FOLLOW * (sample.queued_bytes - self._baseline)
 
     @property
     def grown(self) -> bool:
@@ -32,4 +32,4 @@ class Queues:
         if not self._recent:
             return False
         mean = sum(self._recent) / len(self._recent)
-        return mean > 2 * self._usual + self._options.queue_bytes
+        return mean > 2 * self._baseline + self._options.queue_bytes

@@ -1,11 +1,11 @@
 """The health of one rail: all detectors, fed with the samples of one of its ends."""
 
-from slackline.health._latency import Latency, Way
+from slackline.health._latency import Latency, OneWayDetector
 from slackline.health._loss import Loss
 from slackline.health._options import HealthOptions
 from slackline.health._queues import Queues
 from slackline.health._samples import RailSample
-from slackline.health._state import Shift, WayState
+from slackline.health._state import DirectionState, Shift
 from slackline.health._throughput import Throughput
 
 __all__ = ["RailHealth"]
@@ -35,12 +35,12 @@ class RailHealth:
         self.down_since_ns = None if sample.up else self.down_since_ns or now_ns
         for probe in sample.probes:
             self.latency.take(probe)
-        back = self.latency.here.change
+        back = self.latency.here.cusum
         # Acknowledgements take the return path: while it is late, it explains a low bandwidth.
         spoiled = back.active or back.score >= self._evidence
-        self.throughput.take(now_ns, sample, self.latency.usual_ns, judge=not spoiled)
+        self.throughput.take(now_ns, sample, self.latency.baseline_ns, judge=not spoiled)
         self.loss.take(now_ns, sample)
-        slow = self.latency.there.change.active or self.throughput.change.active
+        slow = self.latency.there.cusum.active or self.throughput.cusum.active
         self.queues.take(sample, calm=not slow)
 
     def gone(self, now_ns: int) -> None:
@@ -54,22 +54,22 @@ class RailHealth:
         else:
             self.gone_since_ns = self._missing_since_ns
 
-    def states(self) -> tuple[WayState, WayState]:
+    def states(self) -> tuple[DirectionState, DirectionState]:
         """Return the state of the sending direction and of the receiving direction."""
         return self._sending(), self._state(self.latency.here, (self.last.peer, self.last.rank))
 
-    def _sending(self) -> WayState:
+    def _sending(self) -> DirectionState:
         bandwidth = loss = None
-        if self.throughput.change.active:
+        if self.throughput.cusum.active:
             bandwidth = Shift(
-                since_ns=self.throughput.change.since_ns,
-                usual=self.throughput.usual_rate,
+                since_ns=self.throughput.cusum.since_ns,
+                baseline=self.throughput.baseline_rate,
                 now=self.throughput.rate,
             )
-        if self.loss.change.active:
+        if self.loss.cusum.active:
             loss = Shift(
-                since_ns=self.loss.change.since_ns,
-                usual=self.loss.usual_share,
+                since_ns=self.loss.cusum.since_ns,
+                baseline=self.loss.baseline_share,
                 now=self.loss.share,
             )
         ends = self.last.rank, self.last.peer
@@ -77,24 +77,24 @@ class RailHealth:
 
     def _state(
         self,
-        way: Way,
+        detector: OneWayDetector,
         ends: tuple[int, int],
         bandwidth: Shift | None = None,
         loss: Shift | None = None,
         queueing: bool | None = None,
-    ) -> WayState:
-        usual_ns = self.latency.usual_ns
+    ) -> DirectionState:
+        baseline_ns = self.latency.baseline_ns
         latency = None
-        if way.change.active:
-            now_ns = usual_ns + way.level_ns
-            latency = Shift(since_ns=way.change.since_ns, usual=usual_ns, now=now_ns)
-        return WayState(
+        if detector.cusum.active:
+            now_ns = baseline_ns + detector.level_ns
+            latency = Shift(since_ns=detector.cusum.since_ns, baseline=baseline_ns, now=now_ns)
+        return DirectionState(
             source=ends[0],
             target=ends[1],
             rail=self.last.rail,
             name=self.last.name,
             known=self.latency.known,
-            usual_ns=usual_ns,
+            baseline_ns=baseline_ns,
             latency=latency,
             bandwidth=bandwidth,
             loss=loss,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Shift", "WayState"]
+__all__ = ["DirectionState", "Shift"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,14 +15,14 @@ class Shift:
 
     since_ns: int
     """The time at which the quantity changed."""
-    usual: float
+    baseline: float
     """The baseline value."""
     now: float
     """The present value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WayState:
+class DirectionState:
     """The health of one direction of one rail, as one end sees it. Times are that end's clock."""
 
     source: int
@@ -35,7 +35,7 @@ class WayState:
     """The rail's name in messages."""
     known: bool = True
     """Whether the baseline latency has been learned."""
-    usual_ns: int = 0
+    baseline_ns: int = 0
     """The baseline one-way latency: half of the baseline round trip."""
     latency: Shift | None = None
     """The rise of the latency over its baseline; None without one."""

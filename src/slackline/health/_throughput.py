@@ -7,11 +7,11 @@ is the faster of two consecutive intervals: a rank that pauses slows one interva
 
 from dataclasses import dataclass
 
-from slackline.health._change import Change
+from slackline.health._baseline import Baseline
+from slackline.health._cusum import Cusum
 from slackline.health._options import HealthOptions
 from slackline.health._runs import Runs
 from slackline.health._samples import RailSample
-from slackline.health._usual import Usual
 
 __all__ = ["Throughput"]
 
@@ -39,21 +39,21 @@ class Throughput:
     """The bandwidth detector of the sending direction of one rail."""
 
     def __init__(self, options: HealthOptions) -> None:
-        self.change = Change(options.evidence, options.recovery_evidence / 2)
+        self.cusum = Cusum(options.evidence, options.recovery_evidence / 2)
         self.rate = 0.0
         """Bytes per second: smoothed during a change, else the last reading."""
-        self.usual_rate = 0.0
+        self.baseline_rate = 0.0
         """The baseline for the last interval's frame size, in bytes per second; 0 while unknown."""
         self._options = options
         self._mark: _Mark | None = None
         self._last = 0.0
         self._last_ns = 0
         self._kind = 0
-        self._usual: dict[int, Usual] = {}
+        self._baseline: dict[int, Baseline] = {}
         self._runs = Runs(options.evidence, sure=_SURE, most=_MOST_EVIDENCE)
 
-    def take(self, now_ns: int, sample: RailSample, usual_ns: int, *, judge: bool) -> None:
-        """Add a sample that was read at `now_ns`; `usual_ns` is the baseline one-way latency.
+    def take(self, now_ns: int, sample: RailSample, baseline_ns: int, *, judge: bool) -> None:
+        """Add a sample that was read at `now_ns`; `baseline_ns` is the baseline one-way latency.
 
         With `judge` False the sample only starts a new interval. The caller passes False while a
         slow return path delays the acknowledgements and so spoils the readings.
@@ -66,7 +66,7 @@ class Throughput:
             return
         carried = mark.confirmed_bytes - before.confirmed_bytes
         busy_ns = mark.busy_ns - before.busy_ns
-        least_ns = max(1, 2 * usual_ns * self._options.bulk_round_trips)
+        least_ns = max(1, 2 * baseline_ns * self._options.bulk_round_trips)
         if carried < self._options.bulk_bytes or busy_ns < least_ns:
             if now_ns - before.at_ns > _NS:
                 self._mark = mark
@@ -84,24 +84,24 @@ class Throughput:
             return
         reading = max(rate, last)
         options = self._options
-        usual = self._usual.get(kind)
-        if usual is None:
-            usual = self._usual[kind] = Usual(
+        baseline = self._baseline.get(kind)
+        if baseline is None:
+            baseline = self._baseline[kind] = Baseline(
                 least=options.learn_intervals,
                 memory=_MEMORY,
                 every=_EVERY,
                 noise_factor=options.noise_factor,
             )
-        if usual.known:
-            self.usual_rate = -usual.middle
-            missing = 1 - reading / self.usual_rate
-            noise = min(usual.scatter / self.usual_rate, _MOST_NOISE)
+        if baseline.known:
+            self.baseline_rate = -baseline.middle
+            missing = 1 - reading / self.baseline_rate
+            noise = min(baseline.scatter / self.baseline_rate, _MOST_NOISE)
             threshold = max(options.least_change, noise)
-            limit = self.change.threshold / 2 if self.change.active else threshold
-            self._runs.take(late=missing >= limit, told=self.change.active)
-            self.change.evidence = self._runs.evidence
-            turned = self.change.take(missing, threshold, last_ns)
-            following = self.change.active and not turned
+            limit = self.cusum.threshold / 2 if self.cusum.active else threshold
+            self._runs.take(late=missing >= limit, told=self.cusum.active)
+            self.cusum.evidence = self._runs.evidence
+            turned = self.cusum.take(missing, threshold, last_ns)
+            following = self.cusum.active and not turned
             self.rate += (_LEVEL_GAIN if following else 1.0) * (reading - self.rate)
-        if not self.change.active:
-            usual.add(-reading)
+        if not self.cusum.active:
+            baseline.add(-reading)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from slackline.health._state import Shift, WayState
+from slackline.health._state import DirectionState, Shift
 
 __all__ = [
     "WHOLE_RAIL",
     "Condition",
     "Judgement",
     "Verdict",
+    "direction_name",
     "judge",
     "latest",
     "recovered",
-    "way_name",
 ]
 
 
@@ -70,38 +70,40 @@ class Verdict:
     """The excess of the latency over its baseline; 0 without an excess."""
 
 
-def judge(now_ns: int, state: WayState, *, start_ns: int = 0, alone: bool = True) -> Judgement:
+def judge(
+    now_ns: int, state: DirectionState, *, start_ns: int = 0, alone: bool = True
+) -> Judgement:
     """Return the condition of a link's direction at `now_ns`, with a sentence that explains it.
 
     The sentence counts seconds from `start_ns`. `alone` says that the rail is the only one of its
     link, so that the sentence does not name the rail.
     """
     if state.cut_since_ns is not None:
-        name = way_name(state, alone=alone, between="-")
+        name = direction_name(state, alone=alone, between="-")
         return Judgement(
             Condition.CUT, f"{name} is cut since {_seconds(state.cut_since_ns - start_ns)}"
         )
     if state.silent_since_ns is not None:
-        name = way_name(state, alone=alone, between="-")
+        name = direction_name(state, alone=alone, between="-")
         quiet = _seconds(state.silent_since_ns - start_ns)
         lasting_ns = now_ns - state.silent_since_ns
         lasting = f": no answer for {_duration(lasting_ns)}" if lasting_ns else ""
         return Judgement(Condition.SILENT, f"{name} is silent since {quiet}{lasting}")
-    name = way_name(state, alone=alone)
+    name = direction_name(state, alone=alone)
     if not state.known and not (state.bandwidth or state.loss):
         return Judgement(Condition.LEARNING, f"{name} is being measured")
     parts = []
     if state.latency is not None:
-        over = _duration(state.latency.now - state.latency.usual)
-        parts.append(f"{over} over its usual {_duration(state.latency.usual)}")
+        over = _duration(state.latency.now - state.latency.baseline)
+        parts.append(f"{over} over its usual {_duration(state.latency.baseline)}")
     if state.bandwidth is not None:
-        now, usual = _rates(state.bandwidth)
-        parts.append(f"carries {now} of its usual {usual}")
+        now, baseline = _rates(state.bandwidth)
+        parts.append(f"carries {now} of its usual {baseline}")
     if state.loss is not None:
         parts.append(f"loses {_percent(state.loss.now)} of packets")
     if not parts:
         return Judgement(
-            Condition.WELL, f"{name} is well: {_duration(state.usual_ns)} one way as usual"
+            Condition.WELL, f"{name} is well: {_duration(state.baseline_ns)} one way as usual"
         )
     since = f"since {_seconds(_since_ns(state) - start_ns)}"
     if state.latency is None and state.bandwidth is None:
@@ -110,17 +112,19 @@ def judge(now_ns: int, state: WayState, *, start_ns: int = 0, alone: bool = True
     return Judgement(Condition.SLOW, f"{name} is slow {since}: {', '.join(parts)}{cause}")
 
 
-def recovered(now_ns: int, state: WayState, since_ns: int, *, start_ns: int, alone: bool) -> str:
+def recovered(
+    now_ns: int, state: DirectionState, since_ns: int, *, start_ns: int, alone: bool
+) -> str:
     """Return the sentence that a direction has recovered from a problem since `since_ns`."""
-    usual = f"{_duration(state.usual_ns)} one way" if state.known else "its peer answers"
+    baseline = f"{_duration(state.baseline_ns)} one way" if state.known else "its peer answers"
     lasting = _duration(now_ns - since_ns)
     return (
-        f"{way_name(state, alone=alone)} is back at {_seconds(now_ns - start_ns)}: "
-        f"{usual}, after {lasting}"
+        f"{direction_name(state, alone=alone)} is back at {_seconds(now_ns - start_ns)}: "
+        f"{baseline}, after {lasting}"
     )
 
 
-def latest(state: WayState) -> tuple[str, ...]:
+def latest(state: DirectionState) -> tuple[str, ...]:
     """Return the names of a direction's findings, such as "latency"; a change makes a verdict."""
     named = {
         "cut": state.cut_since_ns is not None,
@@ -132,18 +136,18 @@ def latest(state: WayState) -> tuple[str, ...]:
     return tuple(name for name, present in named.items() if present)
 
 
-def way_name(state: WayState, *, alone: bool, between: str = ">") -> str:
+def direction_name(state: DirectionState, *, alone: bool, between: str = ">") -> str:
     """Return the name of a link's direction for sentences, for example "link 2>3"."""
     link = f"link {state.source}{between}{state.target}"
     return link if alone else f"{link} on rail {state.rail} ({state.name})"
 
 
-def _since_ns(state: WayState) -> int:
+def _since_ns(state: DirectionState) -> int:
     shifts = (state.latency, state.bandwidth, state.loss)
     return min(shift.since_ns for shift in shifts if shift is not None)
 
 
-def _where(state: WayState) -> str:
+def _where(state: DirectionState) -> str:
     if state.queueing:
         return "queueing at the sender's NIC"
     return "nothing more than usual waits at the sender"
@@ -163,12 +167,12 @@ def _duration(ns: float) -> str:
 
 def _rates(shift: Shift) -> tuple[str, str]:
     """Return present and baseline rate in the baseline's unit: ("210 Mbit/s", "940 Mbit/s")."""
-    usual = shift.usual * 8
+    baseline = shift.baseline * 8
     unit, size = next(
-        (named for named in (("Gbit/s", 1e9), ("Mbit/s", 1e6)) if usual >= named[1]),
+        (named for named in (("Gbit/s", 1e9), ("Mbit/s", 1e6)) if baseline >= named[1]),
         ("kbit/s", 1e3),
     )
-    return f"{_short(shift.now * 8 / size)} {unit}", f"{_short(usual / size)} {unit}"
+    return f"{_short(shift.now * 8 / size)} {unit}", f"{_short(baseline / size)} {unit}"
 
 
 def _percent(share: float) -> str:

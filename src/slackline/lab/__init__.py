@@ -10,7 +10,7 @@ _ownership.py   the record of a lab's owner, and the cleanup after a dead owner
 _fabrics.py     the two switches: the kernel's bridge and a user-space process
 _executor.py    the thread that applies fault plans on time
 _lab.py         Lab: a context manager that builds the network and removes it
-_standing.py    persistent labs, as used by the command line
+_persistent.py  persistent labs, as used by the command line
 """
 
 from slackline.lab._executor import Executor, Injection
@@ -18,7 +18,7 @@ from slackline.lab._fabrics import PathCount
 from slackline.lab._lab import Lab
 from slackline.lab._options import SWITCHES, LabOptions, check_name
 from slackline.lab._ownership import Record, clean, records
-from slackline.lab._standing import command, find, inject, stand_up, status, take_down
+from slackline.lab._persistent import command, find, inject, stand_up, status, take_down
 from slackline.lab._system import require
 
 __all__ = [

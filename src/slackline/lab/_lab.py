@@ -40,15 +40,15 @@ class Lab:
         *,
         name: str | None = None,
         faults: Plan | None = None,
-        standing: bool = False,
+        persistent: bool = False,
     ) -> None:
         """Check the options and choose the switch; entering the context builds the lab.
 
-        The automatic choice takes a switch that can do all `faults`. A `standing` (persistent) lab
+        The automatic choice takes a switch that can do all `faults`. A `persistent` lab
         may be taken down by other processes, which send SIGTERM to its owner.
         """
         self.options = options
-        self._standing = standing
+        self._persistent = persistent
         if name is None:
             name = f"{os.getpid()}-{secrets.token_hex(2)}"
         self.name = check_name(name)
@@ -67,7 +67,7 @@ class Lab:
             nics=self.options.nics,
             rate=self.options.rate,
             switch=self.switch,
-            standing=self._standing,
+            persistent=self._persistent,
             pid=os.getpid(),
             started=started(os.getpid()) or 0,
         )

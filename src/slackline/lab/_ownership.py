@@ -20,7 +20,7 @@ from slackline.lab import _names as names
 from slackline.lab._commands import delete_namespace
 from slackline.lab._system import NAMESPACES, SETTINGS, execute, namespace_pids, started
 
-__all__ = ["RUNTIME", "Record", "clean", "door", "log_of", "records"]
+__all__ = ["RUNTIME", "Record", "clean", "control_socket", "log_of", "records"]
 
 RUNTIME = Path("/run/slackline/labs")
 """The directory of records: one NAME.json for each lab of this machine."""
@@ -36,7 +36,7 @@ class Record:
     rate: int | None
     switch: str
     """The switch: "kernel" or "user"."""
-    standing: bool
+    persistent: bool
     """Whether `slackline lab up` made the lab, so that any process may use it and take it down."""
     pid: int
     """The process id of the owner."""
@@ -130,12 +130,12 @@ def clean(record: Record) -> None:
         (SETTINGS / namespace / "hosts").unlink(missing_ok=True)
         if (SETTINGS / namespace).exists():
             (SETTINGS / namespace).rmdir()
-    for path in (door(record.name), log_of(record.name)):
+    for path in (control_socket(record.name), log_of(record.name)):
         path.unlink(missing_ok=True)
     record.release()
 
 
-def door(name: str) -> Path:
+def control_socket(name: str) -> Path:
     """Return the path of the Unix socket that the daemon of a persistent lab listens on."""
     return RUNTIME / f"{name}.sock"
 

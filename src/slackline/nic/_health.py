@@ -13,7 +13,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from slackline.health import Board, Condition, HealthOptions, Judgement, Probe, RailSample, Verdict
+from slackline.health import (
+    Condition,
+    HealthOptions,
+    Judgement,
+    Probe,
+    RailSample,
+    Tracker,
+    Verdict,
+)
 from slackline.nic._link_reports import Counted, LinkReports
 from slackline.nic._records import Records
 from slackline.telemetry import ClockOffset, LinkReport, LinkVerdict
@@ -107,7 +115,7 @@ class Monitor:
         self._rank = names[rank]
         self._peers = {link: peer for peer, link in zip(names, links, strict=True) if link >= 0}
         self._start_ns = time.monotonic_ns()
-        self._board = Board(self._start_ns, options)
+        self._tracker = Tracker(self._start_ns, options)
         self._seen_ns: dict[tuple[int, int], int] = {}
         self._made = set[int]()
         """The links that have or had a rail; only these can have ended."""
@@ -143,7 +151,7 @@ class Monitor:
     def judgements(self) -> list[Judgement]:
         """Return the condition of each direction of each wire, in the order of peers and rails."""
         with self._lock:
-            return self._board.judgements(time.monotonic_ns())
+            return self._tracker.judgements(time.monotonic_ns())
 
     def look(self, now_ns: int) -> bool:
         """Sample every wire and report new verdicts; return whether any frames were sent.
@@ -165,9 +173,9 @@ class Monitor:
             samples.append(sample)
             frames += sample.frames_sent
         with self._lock:
-            news = self._board.take(now_ns, samples, ended)
+            verdicts = self._tracker.take(now_ns, samples, ended)
             sentences = self._sentences(now_ns)
-        for verdict in news:
+        for verdict in verdicts:
             self._tell(verdict)
         if self._reports is not None and sentences is not None:
             self._reports.take(now_ns, wires, sentences)
@@ -178,7 +186,7 @@ class Monitor:
         """Return the condition of each direction of each rail, or None if no report is due."""
         if self._reports is None or not self._reports.due(now_ns):
             return None
-        states, judgements = self._board.states(), self._board.judgements(now_ns)
+        states, judgements = self._tracker.states(), self._tracker.judgements(now_ns)
         return {
             (state.source, state.target, state.rail): judgement.reason
             for state, judgement in zip(states, judgements, strict=True)

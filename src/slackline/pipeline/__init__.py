@@ -12,7 +12,7 @@ Schedule ─ _schedule            the class that a training script uses
             _gradients          gradients added in microbatch order, then scaled and reduced
         _transport              point-to-point messages between stages; arrivals wake the rank
             _message            the format of a message
-            _lane, _device      copies between the stage's device and host memory
+            _message_buffers, _device  copies between the stage's device and host memory
             _delegation         the choice between a send by the engine or the computing thread
     replan/                     new plans from the measurements of all ranks
     _record                     the times of a step's events

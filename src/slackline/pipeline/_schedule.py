@@ -16,7 +16,7 @@ from slackline.pipeline._batches import check_microbatches, merge, split
 from slackline.pipeline._config import ScheduleConfig
 from slackline.pipeline._delegation import Delegation
 from slackline.pipeline._device import DeviceThrottle
-from slackline.pipeline._lane import Lane
+from slackline.pipeline._message_buffers import MessageBuffers
 from slackline.pipeline._plans import (
     Memory,
     forward_only,
@@ -132,10 +132,10 @@ class Schedule:
         first_tag = self._nic.tag_allocator.reserve_messages(Transport.tags(count, n_microbatches))
         device = mine[0].device
         self._delegation = Delegation(config.delegation)
-        lane = Lane(mine[0].group, self._group.staging_device(device))
+        buffers = MessageBuffers(mine[0].group, self._group.staging_device(device))
         on_cuda = device.type == "cuda"
         throttle: LaunchThrottle = DeviceThrottle(device) if on_cuda else NoThrottle()
-        self._transport = Transport(self._nic, lane, placement, n_microbatches, first_tag)
+        self._transport = Transport(self._nic, buffers, placement, n_microbatches, first_tag)
         self._workers = {
             stage.stage_index: Worker(
                 stage,

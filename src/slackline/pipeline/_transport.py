@@ -20,7 +20,6 @@ from torch import Tensor
 
 from slackline.errors import InternalError
 from slackline.nic import Completion, Group, Transfer
-from slackline.pipeline._lane import Landed, Lane
 from slackline.pipeline._message import (
     HEADER_BYTES,
     Header,
@@ -29,6 +28,7 @@ from slackline.pipeline._message import (
     stamp,
     write_header,
 )
+from slackline.pipeline._message_buffers import Landed, MessageBuffers
 from slackline.plan.pipeline import Instruction, Kind
 from slackline.wire import DType
 
@@ -83,9 +83,14 @@ class Transport:
     """
 
     def __init__(
-        self, nic: Group, lane: Lane, placement: Sequence[int], microbatches: int, first_tag: int
+        self,
+        nic: Group,
+        buffers: MessageBuffers,
+        placement: Sequence[int],
+        microbatches: int,
+        first_tag: int,
     ) -> None:
-        self._nic, self._lane = nic, lane
+        self._nic, self._buffers = nic, buffers
         self._placement = placement
         self._microbatches = microbatches
         self._first_tag = first_tag
@@ -126,12 +131,12 @@ class Transport:
         entries = entries_of(tensors, name_of(_sender(address)))
         header = Header(0, self._step, microbatch, entries)
         capacity, nbytes = self._capacity(address), header.body_bytes
-        buffer = self._lane.outgoing(HEADER_BYTES + capacity)
+        buffer = self._buffers.outgoing(HEADER_BYTES + capacity)
         write_header(buffer.data_ptr(), header)
         fits = nbytes <= capacity
-        body = buffer[HEADER_BYTES:] if fits else self._lane.outgoing(nbytes)
+        body = buffer[HEADER_BYTES:] if fits else self._buffers.outgoing(nbytes)
         # The header is sent after the copies of the body, so its time includes no computation.
-        self._lane.fill(body, entries, tensors)
+        self._buffers.fill(body, entries, tensors)
         peer, priority = self._placement[stage], not address[1]
         self._post(buffer, peer, self._tag(address, 0), priority, inline=inline, header=True)
         if not fits:
@@ -182,7 +187,7 @@ class Transport:
         the error of a send that has failed, unless a call of `send` has raised it.
         """
         try:
-            self._lane.close()
+            self._buffers.close()
         finally:
             self._inbox.clear()
             self._sends.poll()
@@ -207,13 +212,13 @@ class Transport:
                 )
             nbytes = header.body_bytes
             if nbytes > self._capacity(address):
-                self._post_receive(address, self._lane.incoming(nbytes), header)
+                self._post_receive(address, self._buffers.incoming(nbytes), header)
                 return None
             start = HEADER_BYTES
         else:
             header, start = receive.header, 0
         self._remember(address, header.body_bytes)
-        landed = self._lane.land(receive.buffer, start, header.entries)
+        landed = self._buffers.land(receive.buffer, start, header.entries)
         wanted = [entry.needs_grad and not address[1] for entry in header.entries]
         self._inbox[address] = partial(_with_gradients, landed, wanted)
         channel = address[:2]
@@ -230,7 +235,7 @@ class Transport:
         found = list(islice(self._orders[channel], max(0, wanted)))
         for microbatch in found:
             address = (*channel, microbatch)
-            buffer = self._lane.incoming(HEADER_BYTES + self._capacity(address))
+            buffer = self._buffers.incoming(HEADER_BYTES + self._capacity(address))
             self._post_receive(address, buffer, None)
         self._posted[channel] += len(found)
         return len(found)
@@ -275,7 +280,7 @@ class Transport:
             return transfer
 
         self._sends.poll()
-        self._lane.post(buffer, post, inline=inline)
+        self._buffers.post(buffer, post, inline=inline)
 
     def _tag(self, address: Address, part: int) -> int:
         stage, backward, microbatch = address

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from slackline.cli import main
-from slackline.lab import Lab, LabOptions, Record, _keeper, _ownership, find
+from slackline.lab import Lab, LabOptions, Record, _daemon, _ownership, find
 
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 
@@ -68,7 +68,7 @@ def test_a_lab_stands_until_it_is_taken_down(slackline: Slackline, name: str) ->
     )
     assert slackline("status", "--name", name) == (
         0,
-        f"lab '{name}': 2 hosts with 2 NICs of 1Gbit, kernel switch, standing\n",
+        f"lab '{name}': 2 hosts with 2 NICs of 1Gbit, kernel switch, persistent\n",
         "",
     )
     assert slackline("down", "--name", name) == (0, f"lab '{name}' is down\n", "")
@@ -115,7 +115,7 @@ def test_who_leaves_before_the_answer_leaves_a_fault_only_if_it_is_detached(
         ours, theirs = socket.socketpair()
         ours.sendall(json.dumps({"fault": "nic 1.0 down", "detach": detach}).encode() + b"\n")
         ours.close()
-        _keeper._serve(lab, theirs)
+        _daemon._serve(lab, theirs)
         assert len(lab.plans()) == there
 
 
@@ -157,7 +157,7 @@ def test_a_mistake_is_told_in_one_line(
     assert re.fullmatch(expected, err)
 
 
-def test_what_a_killed_keeper_left_is_cleaned(slackline: Slackline, name: str) -> None:
+def test_what_a_killed_daemon_left_is_cleaned(slackline: Slackline, name: str) -> None:
     slackline("up", "--hosts", "2", "--switch", "user", "--name", name)
     os.kill(find(name).pid, signal.SIGKILL)
     until(lambda: not Record.read(name).alive)  # type: ignore[union-attr]

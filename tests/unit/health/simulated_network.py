@@ -49,7 +49,7 @@ class Clock:
 
 
 @dataclass
-class Way:
+class Direction:
     """A direction of a link. Properties that change are functions of time."""
 
     least_ns: int = 100 * US
@@ -69,7 +69,7 @@ class Network:
     ranks: int
     seed: int
     clocks: Sequence[Clock]
-    ways: dict[tuple[int, int], Way]
+    directions: dict[tuple[int, int], Direction]
     pauses: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     iteration_ns: int = 200 * MS
     compute_ns: int = 60 * MS
@@ -152,38 +152,43 @@ class _End:
 
     def _pass(self, source: int, target: int, time_ns: int) -> int:
         """Return the arrival time of data sent at `time_ns`. Nothing is overtaken."""
-        way = self._network.ways[source, target]
-        arrival = time_ns + way.least_ns + round(way.jitter(self._rng)) + way.delay(time_ns)
-        if way.burst_every_ns:
-            arrival = max(arrival, self._burst(way, source, target, time_ns))
+        direction = self._network.directions[source, target]
+        arrival = (
+            time_ns
+            + direction.least_ns
+            + round(direction.jitter(self._rng))
+            + direction.delay(time_ns)
+        )
+        if direction.burst_every_ns:
+            arrival = max(arrival, self._burst(direction, source, target, time_ns))
         arrival = max(arrival, self._arrived[source, target])
         self._arrived[source, target] = arrival
         return arrival
 
-    def _burst(self, way: Way, source: int, target: int, time_ns: int) -> int:
+    def _burst(self, direction: Direction, source: int, target: int, time_ns: int) -> int:
         """Return the time at which a random burst of foreign traffic has left the queue, or 0 if
         there is no burst at `time_ns`."""
         begin, end = self._bursts.get((source, target), (0, 0))
         while end <= time_ns:
-            begin = end + round(self._rng.expovariate(1 / way.burst_every_ns))
-            end = begin + way.burst_ns
+            begin = end + round(self._rng.expovariate(1 / direction.burst_every_ns))
+            end = begin + direction.burst_ns
             self._bursts[source, target] = begin, end
         return end if begin <= time_ns else 0
 
     def _transfer(self, time_ns: int) -> None:
         network, (rank, peer) = self._network, self._ends
-        way = network.ways[rank, peer]
+        direction = network.directions[rank, peer]
         size = network.bytes_an_iteration
         self._bytes += size
-        self._busy_ns += round(size / way.rate(time_ns) * 1e9 * self._rng.uniform(1.0, 1.06))
+        self._busy_ns += round(size / direction.rate(time_ns) * 1e9 * self._rng.uniform(1.0, 1.06))
         packets = size // 1400
         self._packets += packets
-        lost = way.loss(time_ns)
+        lost = direction.loss(time_ns)
         if lost:
             self._resent += sum(self._rng.random() < lost for _ in range(packets))
 
 
-def healthy(ranks: int, seed: int, **way: object) -> Network:
+def healthy(ranks: int, seed: int, **direction: object) -> Network:
     """Return a network with equal links, and with clocks that are hours apart and drift by up to 50
     ppm."""
     rng = random.Random(seed)
@@ -191,7 +196,7 @@ def healthy(ranks: int, seed: int, **way: object) -> Network:
         Clock(rng.randrange(100 * 3600 * S), rng.uniform(-50e-6, 50e-6)) for _ in range(ranks)
     ]
     pairs = [(a, b) for a in range(ranks) for b in range(ranks) if a != b]
-    return Network(ranks, seed, clocks, {pair: Way(**way) for pair in pairs})  # type: ignore[arg-type]
+    return Network(ranks, seed, clocks, {pair: Direction(**direction) for pair in pairs})  # type: ignore[arg-type]
 
 
 def between(

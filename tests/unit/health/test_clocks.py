@@ -36,16 +36,16 @@ def test_the_drift_is_learned_whatever_the_offset(offset_ns: int, drift: float, 
     for probe in _probes(600, offset_ns, drift, seed):
         latency.take(probe)
     assert abs(latency.clocks.drift - drift) < 3e-6
-    assert 100 * US <= latency.usual_ns <= 150 * US
-    assert not latency.there.change.active
-    assert not latency.here.change.active
+    assert 100 * US <= latency.baseline_ns <= 150 * US
+    assert not latency.there.cusum.active
+    assert not latency.here.cusum.active
 
 
 def test_half_of_the_round_trip_is_the_usual_as_the_halves_cannot_be_known() -> None:
     latency = Latency(HealthOptions())
     for probe in _probes(200, 0, 0.0, 1, there_ns=30 * MS):
         latency.take(probe)
-    assert 15 * MS < latency.usual_ns < 15.2 * MS
+    assert 15 * MS < latency.baseline_ns < 15.2 * MS
 
 
 def test_the_line_is_fitted_and_then_followed() -> None:
@@ -74,7 +74,7 @@ def test_probes_that_came_together_count_once() -> None:
     for number in range(1, 9):
         sent = last + number * 50 * MS
         latency.take(Probe(sent, paused_until, paused_until, paused_until + 100 * US))
-    assert latency.there.change.calm
+    assert latency.there.cusum.calm
 
 
 def test_an_old_probe_is_passed_over() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from simulated_network import MS, SAMPLE_EVERY, Clock, Network, S, between, healthy
 
-from slackline.health import Board, Condition, Verdict
+from slackline.health import Condition, Tracker, Verdict
 
 ITERATION = 368 * MS
 """The iteration time of a pipeline: the shortest of the published runs with a delay of 30 ms on one
@@ -13,11 +13,11 @@ link."""
 def news(network: Network, rank: int, until_ns: int) -> list[tuple[int, Verdict]]:
     """Return (true time, verdict) for every verdict that a rank's health tracker gives."""
     start_ns = network.clocks[rank].read(0)
-    board = Board(start_ns)
+    tracker = Tracker(start_ns)
     return [
         (round((verdict.time_ns - start_ns) / (1 + network.clocks[rank].drift)), verdict)
         for now_ns, samples in network.samples(rank, until_ns)
-        for verdict in board.take(now_ns, samples)
+        for verdict in tracker.take(now_ns, samples)
     ]
 
 
@@ -36,7 +36,7 @@ def test_a_delay_of_30_ms_is_named_within_three_iterations(seed: int) -> None:
     network = healthy(4, seed)
     network.iteration_ns = ITERATION
     begin, end = 12 * S + seed * 70 * MS, 20 * S
-    network.ways[2, 3].delay = between(begin, end, 30 * MS)
+    network.directions[2, 3].delay = between(begin, end, 30 * MS)
     said = everybody(network, 24 * S)
 
     found_ns, _, first = said[0]
@@ -59,7 +59,7 @@ def test_a_delay_of_30_ms_is_named_within_three_iterations(seed: int) -> None:
 
 def test_the_sentences_of_a_delay_and_of_its_end() -> None:
     network = healthy(4, 1)
-    network.ways[2, 3].delay = between(20 * S, 28 * S, 30 * MS)
+    network.directions[2, 3].delay = between(20 * S, 28 * S, 30 * MS)
     assert [verdict.reason for _, verdict in news(network, 2, 32 * S)] == [
         "link 2>3 is slow since 20.1 s: 30 ms over its usual 0.1 ms; "
         "nothing more than usual waits at the sender",
@@ -70,7 +70,7 @@ def test_the_sentences_of_a_delay_and_of_its_end() -> None:
 def test_both_directions_are_named_when_both_are_slow() -> None:
     network = healthy(2, 5)
     for pair in ((0, 1), (1, 0)):
-        network.ways[pair].delay = between(20 * S, 28 * S, 30 * MS)
+        network.directions[pair].delay = between(20 * S, 28 * S, 30 * MS)
     said = everybody(network, 26 * S)
     assert {(rank, v.source, v.target) for _, rank, v in said} == {
         (0, 0, 1),
@@ -83,14 +83,14 @@ def test_both_directions_are_named_when_both_are_slow() -> None:
 def test_the_other_direction_is_well_however_long_one_is_slow_and_the_clocks_drift() -> None:
     network = healthy(2, 6)
     network.clocks = [Clock(), Clock(offset_ns=-7200 * S, drift=50e-6)]
-    network.ways[0, 1].delay = between(20 * S, 900 * S, 30 * MS)
+    network.directions[0, 1].delay = between(20 * S, 900 * S, 30 * MS)
     said = [(v.condition, v.source, v.target) for _, v in news(network, 1, 960 * S)]
     assert said == [(Condition.SLOW, 0, 1), (Condition.BACK, 0, 1)]
 
 
 def test_half_of_the_bandwidth_is_named_and_its_return() -> None:
     network = healthy(4, 1)
-    network.ways[2, 3].rate = between(20 * S, 28 * S, 58e6, 117.5e6)
+    network.directions[2, 3].rate = between(20 * S, 28 * S, 58e6, 117.5e6)
     said = everybody(network, 34 * S)
     assert [(rank, v.condition) for _, rank, v in said] == [(2, Condition.SLOW), (2, "back")]
     assert said[0][2].reason == (
@@ -102,7 +102,7 @@ def test_half_of_the_bandwidth_is_named_and_its_return() -> None:
 
 def test_loss_is_named_and_its_end() -> None:
     network = healthy(4, 1)
-    network.ways[2, 3].loss = between(20 * S, 28 * S, 0.012)
+    network.directions[2, 3].loss = between(20 * S, 28 * S, 0.012)
     said = everybody(network, 34 * S)
     assert [(rank, v.condition) for _, rank, v in said] == [(2, Condition.LOSING), (2, "back")]
     assert said[0][2].reason == "link 2>3 loses 1.1 % of packets since 20.0 s"
@@ -110,8 +110,8 @@ def test_loss_is_named_and_its_end() -> None:
 
 def test_a_second_finding_is_news_as_well() -> None:
     network = healthy(2, 3)
-    network.ways[0, 1].loss = between(20 * S, 60 * S, 0.05)
-    network.ways[0, 1].delay = between(30 * S, 40 * S, 30 * MS)
+    network.directions[0, 1].loss = between(20 * S, 60 * S, 0.05)
+    network.directions[0, 1].delay = between(30 * S, 40 * S, 30 * MS)
     reasons = [verdict.reason.split(";")[0] for _, verdict in news(network, 0, 50 * S)]
     assert len(reasons) == 3
     assert reasons[0].startswith("link 0>1 loses 5")
@@ -122,13 +122,13 @@ def test_a_second_finding_is_news_as_well() -> None:
 @pytest.mark.parametrize("change_ns", [200_000, 900_000])
 def test_a_delay_below_what_counts_is_jitter(change_ns: int) -> None:
     network = healthy(2, 4)
-    network.ways[0, 1].delay = between(20 * S, 60 * S, change_ns)
+    network.directions[0, 1].delay = between(20 * S, 60 * S, change_ns)
     assert everybody(network, 60 * S) == []
 
 
 def test_less_than_a_tenth_of_a_long_path_is_jitter_and_more_is_not() -> None:
     network = healthy(2, 4, least_ns=40 * MS)
-    network.ways[0, 1].delay = between(20 * S, 60 * S, 3.5 * MS)
+    network.directions[0, 1].delay = between(20 * S, 60 * S, 3.5 * MS)
     assert everybody(network, 60 * S) == []
-    network.ways[0, 1].delay = between(20 * S, 60 * S, 8 * MS)
+    network.directions[0, 1].delay = between(20 * S, 60 * S, 8 * MS)
     assert {v.target for _, _, v in everybody(network, 60 * S)} == {1}

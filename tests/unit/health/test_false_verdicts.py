@@ -5,7 +5,7 @@ import random
 import pytest
 from simulated_network import MS, US, Clock, Network, S, exponential, healthy, normal, pareto
 
-from slackline.health import Board
+from slackline.health import Tracker
 
 HOUR = 3600 * S
 
@@ -35,9 +35,9 @@ def pauses(seed: int, ranks: int, until_ns: int) -> dict[int, list[tuple[int, in
 def verdicts(network: Network, until_ns: int) -> list[str]:
     said = []
     for rank in range(network.ranks):
-        board = Board(network.clocks[rank].read(0))
+        tracker = Tracker(network.clocks[rank].read(0))
         for now_ns, samples in network.samples(rank, until_ns):
-            said += [verdict.reason for verdict in board.take(now_ns, samples)]
+            said += [verdict.reason for verdict in tracker.take(now_ns, samples)]
     return said
 
 
@@ -105,5 +105,5 @@ def test_a_clock_that_is_set_or_slewed_gives_no_verdict() -> None:
 
 def test_a_slow_drift_of_the_path_is_followed() -> None:
     network = healthy(2, 3)
-    network.ways[0, 1].delay = network.ways[1, 0].delay = lambda t: t // 100_000
+    network.directions[0, 1].delay = network.directions[1, 0].delay = lambda t: t // 100_000
     assert verdicts(network, 300 * S) == []

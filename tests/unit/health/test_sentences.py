@@ -3,16 +3,16 @@
 import pytest
 
 from slackline.errors import UsageError
-from slackline.health import Condition, HealthOptions, Shift, WayState, judge
+from slackline.health import Condition, DirectionState, HealthOptions, Shift, judge
 
 MS = 1_000_000
 S = 1_000_000_000
 START = 1000 * S
 NOW = START + 15 * S
 
-LATENCY = Shift(since_ns=START + 12_400 * MS, usual=200_000, now=31_200_000)
-BANDWIDTH = Shift(since_ns=START + 12_600 * MS, usual=117.5e6, now=26.25e6)
-LOSS = Shift(since_ns=START + 11_000 * MS, usual=0.0, now=0.012)
+LATENCY = Shift(since_ns=START + 12_400 * MS, baseline=200_000, now=31_200_000)
+BANDWIDTH = Shift(since_ns=START + 12_600 * MS, baseline=117.5e6, now=26.25e6)
+LOSS = Shift(since_ns=START + 11_000 * MS, baseline=0.0, now=0.012)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ LOSS = Shift(since_ns=START + 11_000 * MS, usual=0.0, now=0.012)
 def test_a_state_is_a_word_and_a_sentence(
     facts: dict[str, object], condition: Condition, sentence: str
 ) -> None:
-    state = WayState(source=2, target=3, usual_ns=200_000, **facts)  # type: ignore[arg-type]
+    state = DirectionState(source=2, target=3, baseline_ns=200_000, **facts)  # type: ignore[arg-type]
     assert judge(NOW, state, start_ns=START) == (condition, sentence)
 
 
 def test_a_rail_is_named_where_the_link_has_several() -> None:
-    state = WayState(source=2, target=3, rail=1, name="udp 10.77.1.3>10.77.1.4")
+    state = DirectionState(source=2, target=3, rail=1, name="udp 10.77.1.3>10.77.1.4")
     assert judge(NOW, state, alone=False).reason == (
         "link 2>3 on rail 1 (udp 10.77.1.3>10.77.1.4) is well: 0.0 ns one way as usual"
     )

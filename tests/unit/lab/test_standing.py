@@ -22,7 +22,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Provide a function that writes a record; the records of this machine are out of sight."""
     monkeypatch.setattr("slackline.lab._ownership.RUNTIME", tmp_path)
 
-    def record(name: str, *, standing: bool, alive: bool = True) -> Record:
+    def record(name: str, *, persistent: bool, alive: bool = True) -> Record:
         pid = os.getpid()
         start = started(pid)
         assert start is not None
@@ -32,7 +32,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
             nics=1,
             rate=None,
             switch="kernel",
-            standing=standing,
+            persistent=persistent,
             pid=pid,
             started=start if alive else start - 1,
         )
@@ -43,31 +43,31 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def test_labs_of_running_programs_do_not_stand_in_the_way_of_a_persistent_lab(write: Write) -> None:
-    write("1234-aa", standing=False)
-    persistent = write("lab", standing=True)
-    write("other", standing=False)
+    write("1234-aa", persistent=False)
+    persistent = write("lab", persistent=True)
+    write("other", persistent=False)
     assert find() == persistent
 
 
 def test_the_lab_of_a_program_is_found_where_no_lab_is_persistent(write: Write) -> None:
-    write("gone", standing=True, alive=False)
-    only = write("1234-aa", standing=False)
+    write("gone", persistent=True, alive=False)
+    only = write("1234-aa", persistent=False)
     assert find() == only
 
 
 @pytest.mark.parametrize("standing", [True, False])
-def test_of_several_labs_of_a_kind_one_is_to_be_named(write: Write, standing: bool) -> None:
-    write("a", standing=standing)
-    write("b", standing=standing)
-    if standing:
-        write("c", standing=False)
+def test_of_several_labs_of_a_kind_one_is_to_be_named(write: Write, persistent: bool) -> None:
+    write("a", persistent=persistent)
+    write("b", persistent=persistent)
+    if persistent:
+        write("c", persistent=False)
     message = "there are several labs, say which with --name: a, b"
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         find()
 
 
 def test_without_a_lab_the_command_that_makes_one_is_named(write: Write) -> None:
-    write("gone", standing=True, alive=False)
+    write("gone", persistent=True, alive=False)
     message = "there is no lab: `slackline lab up` makes one"
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         find()

@@ -9,11 +9,11 @@ positive.
 
 from dataclasses import dataclass
 
-__all__ = ["Change"]
+__all__ = ["Cusum"]
 
 
 @dataclass(slots=True)
-class Change:
+class Cusum:
     """A CUSUM change detector.
 
     Objects are small, so the caller copies one before a reading to be able to undo the reading.

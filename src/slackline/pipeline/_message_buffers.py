@@ -24,7 +24,7 @@ from slackline.nic import Transfer
 from slackline.pipeline._message import Entry, pack, unpack
 from slackline.staging import Device, Event, PostingQueue
 
-__all__ = ["Landed", "Lane"]
+__all__ = ["Landed", "MessageBuffers"]
 
 _MOST_SIZES = 32
 
@@ -37,7 +37,7 @@ The caller's current stream then waits for their copies to the device.
 """
 
 
-class Lane:
+class MessageBuffers:
     """The message buffers of the stages on one device.
 
     The engine sends from the buffers and receives into them. A buffer is used again once its send

@@ -7,11 +7,11 @@ the same samples give the same verdicts.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from slackline.health._late import Side, late_ranks
 from slackline.health._options import HealthOptions
 from slackline.health._rail import RailHealth
 from slackline.health._samples import RailSample
-from slackline.health._state import WayState
+from slackline.health._state import DirectionState
+from slackline.health._stragglers import Side, find_stragglers
 from slackline.health._verdict import (
     WHOLE_RAIL,
     Condition,
@@ -22,7 +22,7 @@ from slackline.health._verdict import (
     recovered,
 )
 
-__all__ = ["Board"]
+__all__ = ["Tracker"]
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Known:
     since_ns: int
 
 
-class Board:
+class Tracker:
     """The health tracker of every rail of one rank. Only one thread may use the object."""
 
     def __init__(self, start_ns: int, options: HealthOptions | None = None) -> None:
@@ -42,7 +42,7 @@ class Board:
         self._options = options or HealthOptions()
         self._rails: dict[tuple[int, int], RailHealth] = {}
         self._said: dict[tuple[int, int, int], _Known] = {}
-        self._late: dict[Side, int] = {}
+        self._stragglers: dict[Side, int] = {}
 
     def take(
         self, now_ns: int, samples: Iterable[RailSample], ended: Collection[int] = ()
@@ -54,8 +54,10 @@ class Board:
         """
         for key in [key for key in self._rails if key[0] in ended]:
             del self._rails[key]
-        for way in [way for way in self._said if {way[0], way[1]} & set(ended)]:
-            del self._said[way]
+        for direction in [
+            direction for direction in self._said if {direction[0], direction[1]} & set(ended)
+        ]:
+            del self._said[direction]
         seen = set()
         for sample in samples:
             key = sample.peer, sample.rail
@@ -68,10 +70,12 @@ class Board:
             if key not in seen:
                 rail.gone(now_ns)
         states = self.states()
-        news = [verdict for state in states if (verdict := self._news(now_ns, state)) is not None]
-        return news + self._late_news(now_ns, states)
+        verdicts = [
+            verdict for state in states if (verdict := self._new_verdict(now_ns, state)) is not None
+        ]
+        return verdicts + self._straggler_verdicts(now_ns, states)
 
-    def states(self) -> list[WayState]:
+    def states(self) -> list[DirectionState]:
         """Return the state of both directions of every rail, in the order of peers and rails."""
         return [state for key in sorted(self._rails) for state in self._rails[key].states()]
 
@@ -79,15 +83,15 @@ class Board:
         """Return the present condition and sentence for each state that `states()` returns."""
         return [self._judge(now_ns, state) for state in self.states()]
 
-    def _judge(self, now_ns: int, state: WayState) -> Judgement:
+    def _judge(self, now_ns: int, state: DirectionState) -> Judgement:
         return judge(now_ns, state, start_ns=self._start_ns, alone=self._alone(state))
 
-    def _alone(self, state: WayState) -> bool:
+    def _alone(self, state: DirectionState) -> bool:
         """Return whether a direction's rail is the only rail of its link."""
         ends = {state.source, state.target}
         return sum(peer in ends for peer, _ in self._rails) == 1
 
-    def _news(self, now_ns: int, state: WayState) -> Verdict | None:
+    def _new_verdict(self, now_ns: int, state: DirectionState) -> Verdict | None:
         """Return a verdict if a direction's findings have changed, else None."""
         key = state.source, state.target, state.rail
         findings = latest(state)
@@ -119,26 +123,30 @@ class Board:
             target=state.target,
             rail=state.rail,
             reason=reason,
-            over_ns=round(state.latency.now - state.latency.usual) if state.latency else 0,
+            over_ns=round(state.latency.now - state.latency.baseline) if state.latency else 0,
         )
 
-    def _late_news(self, now_ns: int, states: list[WayState]) -> list[Verdict]:
+    def _straggler_verdicts(self, now_ns: int, states: list[DirectionState]) -> list[Verdict]:
         """Return a verdict if this rank became late or stopped being late, by its own links."""
         over = {
-            (state.source, state.target): round(state.latency.now - state.latency.usual)
+            (state.source, state.target): round(state.latency.now - state.latency.baseline)
             for state in states
             if state.latency is not None
         }
         ranks = len({peer for peer, _ in self._rails}) + 1
-        late = {each.side: each for each in late_ranks(ranks, over)}
-        gone = [side for side in self._late if side not in late]
-        fresh = [each for side, each in late.items() if side not in self._late]
+        stragglers = {each.side: each for each in find_stragglers(ranks, over)}
+        gone = [side for side in self._stragglers if side not in stragglers]
+        fresh = [each for side, each in stragglers.items() if side not in self._stragglers]
         told = [(each.rank, Condition.LATE, each.reason) for each in fresh]
         told += [
-            (self._late[side], Condition.BACK, f"rank {self._late[side]} {side} in time again")
+            (
+                self._stragglers[side],
+                Condition.BACK,
+                f"rank {self._stragglers[side]} {side} in time again",
+            )
             for side in gone
         ]
-        self._late = {side: each.rank for side, each in late.items()}
+        self._stragglers = {side: each.rank for side, each in stragglers.items()}
         return [
             Verdict(
                 time_ns=now_ns,
@@ -153,7 +161,7 @@ class Board:
         ]
 
 
-def _began_ns(state: WayState) -> int:
+def _began_ns(state: DirectionState) -> int:
     """Return the time at which the first of a direction's findings began."""
     shifts = (state.latency, state.bandwidth, state.loss)
     began = [shift.since_ns for shift in shifts if shift is not None]

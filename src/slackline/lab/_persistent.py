@@ -14,7 +14,7 @@ from typing import IO, Any
 from slackline.errors import TimeoutError, UsageError
 from slackline.lab import _names as names
 from slackline.lab._options import LabOptions, check_name
-from slackline.lab._ownership import RUNTIME, Record, clean, door, log_of, records
+from slackline.lab._ownership import RUNTIME, Record, clean, control_socket, log_of, records
 from slackline.lab._system import require
 
 __all__ = ["command", "find", "inject", "stand_up", "status", "take_down"]
@@ -34,20 +34,20 @@ def stand_up(name: str, options: LabOptions) -> str:
     with (
         log_of(name).open("ab") as log,
         subprocess.Popen(
-            [sys.executable, "-m", "slackline.lab._keeper", name, json.dumps(asdict(options))],
+            [sys.executable, "-m", "slackline.lab._daemon", name, json.dumps(asdict(options))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,  # The daemon outlives this process and its stderr.
             text=True,
             start_new_session=True,
-        ) as keeper,
+        ) as daemon,
     ):
-        assert keeper.stdout is not None
-        line = keeper.stdout.readline()
+        assert daemon.stdout is not None
+        line = daemon.stdout.readline()
         if line and "ready" in (said := json.loads(line)):
-            keeper.returncode = 0  # The daemon runs on, so Popen must not wait for its end.
+            daemon.returncode = 0  # The daemon runs on, so Popen must not wait for its end.
             return str(said["switch"])
-    why = said["error"] if line else f"the keeper failed:\n{log_of(name).read_text()}"
+    why = said["error"] if line else f"the daemon failed:\n{log_of(name).read_text()}"
     if Record.read(name) is None:
         log_of(name).unlink(missing_ok=True)
     raise UsageError(why)
@@ -67,7 +67,7 @@ def find(name: str | None = None) -> Record:
     living = [record for record in records() if record.alive]
     if not living:
         raise UsageError("there is no lab: `slackline lab up` makes one")
-    meant = [record for record in living if record.standing] or living
+    meant = [record for record in living if record.persistent] or living
     if len(meant) > 1:
         known = ", ".join(record.name for record in meant)
         raise UsageError(f"there are several labs, say which with --name: {known}")
@@ -101,7 +101,7 @@ def status(record: Record) -> dict[str, Any]:
     The result is {"faults": [text, ...], "paths": [counters, ...]}; both are empty for a lab that
     is not persistent.
     """
-    if not record.standing:
+    if not record.persistent:
         return {"faults": [], "paths": []}
     with _ask(record, {"status": True}) as lines:
         return _answer(record, lines)
@@ -115,7 +115,7 @@ def take_down(record: Record) -> None:
     if not record.alive:
         clean(record)
         return
-    if not record.standing:
+    if not record.persistent:
         raise UsageError(
             f"the lab {record.name!r} belongs to process {record.pid}, which ends it when it ends"
         )
@@ -129,13 +129,13 @@ def take_down(record: Record) -> None:
 
 def _ask(record: Record, what: dict[str, Any]) -> IO[str]:
     """Send a request to the daemon of a persistent lab; return the lines of its answers."""
-    if not record.standing:
+    if not record.persistent:
         raise UsageError(
             f"the lab {record.name!r} belongs to process {record.pid}: only that can do this"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         try:
-            asking.connect(str(door(record.name)))
+            asking.connect(str(control_socket(record.name)))
             asking.sendall(json.dumps(what).encode() + b"\n")
         except (ConnectionError, FileNotFoundError):
             raise _gone(record) from None

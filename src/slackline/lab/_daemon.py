@@ -1,6 +1,6 @@
 """The daemon that owns a persistent lab, from `slackline lab up` to `slackline lab down`.
 
-    python -m slackline.lab._keeper NAME '{"hosts": 4, ...}'
+    python -m slackline.lab._daemon NAME '{"hosts": 4, ...}'
 
 The daemon prints one line, {"ready": ...} or {"error": ...}, and then listens on the lab's Unix
 socket for requests of one JSON line each:
@@ -28,7 +28,7 @@ from slackline.faults import parse_all
 from slackline.lab._executor import Injection
 from slackline.lab._lab import Lab
 from slackline.lab._options import LabOptions
-from slackline.lab._ownership import door
+from slackline.lab._ownership import control_socket
 
 _TICK = timedelta(milliseconds=100)
 
@@ -37,10 +37,10 @@ def main(name: str, options: str) -> int:
     """Build the lab and serve requests until SIGTERM; return 1 if the lab cannot be built."""
     try:
         with (
-            Lab(LabOptions(**json.loads(options)), name=name, standing=True) as lab,
+            Lab(LabOptions(**json.loads(options)), name=name, persistent=True) as lab,
             socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening,
         ):
-            listening.bind(str(door(name)))
+            listening.bind(str(control_socket(name)))
             listening.listen()
             _say(sys.stdout, {"ready": True, "switch": lab.switch})
             _leave_the_terminal()

@@ -1,16 +1,16 @@
 """The verdicts of all ranks of a job, merged and deduplicated to one line per problem.
 
-Both ends of a link see a delay, and every peer of a late rank sees that the rank is late. The
+Both ends of a link see a delay, and every peer of a straggler sees that the rank is late. The
 deduplicator waits a second for the reports of the other ranks and then reports each problem once:
-the rank, where one late rank explains several slow links, else the link.
+the rank, where one straggler explains several slow links, else the link.
 """
 
 from dataclasses import dataclass
 
-from slackline.health._late import late_ranks
+from slackline.health._stragglers import find_stragglers
 from slackline.health._verdict import Condition, Verdict
 
-__all__ = ["Episode", "Ledger"]
+__all__ = ["Deduplicator", "Episode"]
 
 _HOLD_NS = 1_000_000_000
 """The time that other ranks have to report the same problem."""
@@ -29,7 +29,7 @@ class Episode:
     reason: str
     """The latest sentence about the problem."""
     heard_ns: int
-    """The time of the first report, by the clock of the process that runs the Ledger."""
+    """The time of the first report, by the clock of the process that runs the Deduplicator."""
     over_ns: int
     since_ns: int
     until_ns: int | None = None
@@ -39,7 +39,7 @@ class Episode:
     """The rank that reported the problem first; sentences of other ranks are ignored."""
 
 
-class Ledger:
+class Deduplicator:
     """A deduplicator of all ranks' verdicts. `now_ns` is the clock of the process that runs it."""
 
     def __init__(self, ranks: int) -> None:
@@ -47,13 +47,13 @@ class Ledger:
         """All problems so far, in the order of their first reports."""
         self._ranks = ranks
         self._open: dict[Key, Episode] = {}
-        self._late: set[tuple[int, str]] = set()
+        self._stragglers: set[tuple[int, str]] = set()
         self._lines: list[str] = []
 
     def take(self, now_ns: int, rank: int, verdict: Verdict) -> None:
         """Add a verdict that `rank` reported at `now_ns`.
 
-        A verdict of a rank about itself is ignored: `lines` finds late ranks from all links.
+        A verdict of a rank about itself is ignored: `lines` finds stragglers from all links.
         """
         if verdict.source == verdict.target:
             return
@@ -91,14 +91,14 @@ class Ledger:
     def lines(self, now_ns: int) -> list[str]:
         """Return the report lines about problems that became due by `now_ns`, each line once."""
         over = {(e.source, e.target): e.over_ns for e in self._open.values() if e.over_ns}
-        late = late_ranks(self._ranks, over)
-        blamed = {(each.rank, each.side.value) for each in late}
-        for each in late:
-            if (each.rank, each.side.value) not in self._late:
+        stragglers = find_stragglers(self._ranks, over)
+        blamed = {(each.rank, each.side.value) for each in stragglers}
+        for each in stragglers:
+            if (each.rank, each.side.value) not in self._stragglers:
                 self._lines.append(each.reason)
-        for rank, side in sorted(self._late - blamed):
+        for rank, side in sorted(self._stragglers - blamed):
             self._lines.append(f"rank {rank} {side} in time again")
-        self._late = blamed
+        self._stragglers = blamed
         explained = {rank for rank, side in blamed if side == "answers"}
         senders = {rank for rank, side in blamed if side == "sends"}
         for episode in self._open.values():

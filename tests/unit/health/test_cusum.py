@@ -3,50 +3,50 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackline.health._change import Change
+from slackline.health._baseline import Baseline
+from slackline.health._cusum import Cusum
 from slackline.health._runs import Runs
-from slackline.health._usual import Usual
 
 
-def _change() -> Change:
-    return Change(evidence=3, recovery_evidence=4)
+def _cusum() -> Cusum:
+    return Cusum(evidence=3, recovery_evidence=4)
 
 
-def _feed(change: Change, readings: list[float], start: int = 0) -> list[int]:
+def _feed(cusum: Cusum, readings: list[float], start: int = 0) -> list[int]:
     """Return the indices of the readings at which the state changed."""
     return [
         place
         for place, reading in enumerate(readings, start)
-        if change.take(reading, 1.0, place * 10)
+        if cusum.take(reading, 1.0, place * 10)
     ]
 
 
 def test_three_clear_readings_in_a_row_are_a_change_that_began_with_the_first() -> None:
-    change = _change()
-    assert _feed(change, [0, 0, 5, 5, 5, 5]) == [4]
-    assert change.active
-    assert change.since_ns == 20
+    cusum = _cusum()
+    assert _feed(cusum, [0, 0, 5, 5, 5, 5]) == [4]
+    assert cusum.active
+    assert cusum.since_ns == 20
 
 
 def test_a_change_ends_when_clear_readings_outweigh_the_others_by_four() -> None:
-    change = _change()
-    _feed(change, [5, 5, 5])
-    assert _feed(change, [5, 0, 0, 5, 0, 0, 0, 0, 0], 3) == [9]
-    assert not change.active
-    assert change.since_ns == 40
+    cusum = _cusum()
+    _feed(cusum, [5, 5, 5])
+    assert _feed(cusum, [5, 0, 0, 5, 0, 0, 0, 0, 0], 3) == [9]
+    assert not cusum.active
+    assert cusum.since_ns == 40
 
 
 def test_between_the_two_thresholds_nothing_changes() -> None:
-    change = _change()
-    assert _feed(change, [0.99] * 100) == []
-    _feed(change, [5, 5, 5])
-    assert _feed(change, [2.51] * 100) == []
-    assert change.active
+    cusum = _cusum()
+    assert _feed(cusum, [0.99] * 100) == []
+    _feed(cusum, [5, 5, 5])
+    assert _feed(cusum, [2.51] * 100) == []
+    assert cusum.active
 
 
 @given(st.lists(st.floats(0, 0.999), max_size=60))
 def test_readings_below_what_counts_never_make_a_change(readings: list[float]) -> None:
-    assert _feed(_change(), readings) == []
+    assert _feed(_cusum(), readings) == []
 
 
 @given(
@@ -58,7 +58,7 @@ def test_outliers_that_are_followed_by_as_many_calm_readings_never_make_one(
     readings: list[float],
 ) -> None:
     spaced = [x for reading in readings for x in (reading, 0.0)]
-    assert _feed(_change(), spaced) == []
+    assert _feed(_cusum(), spaced) == []
 
 
 @given(
@@ -69,32 +69,32 @@ def test_outliers_that_are_followed_by_as_many_calm_readings_never_make_one(
 def test_a_clear_change_is_found_whatever_came_before(
     before: list[float], size: float, start: int
 ) -> None:
-    change = _change()
-    _feed(change, before, start)
-    if not change.active:
-        assert len(_feed(change, [size] * 3)) == 1
+    cusum = _cusum()
+    _feed(cusum, before, start)
+    if not cusum.active:
+        assert len(_feed(cusum, [size] * 3)) == 1
 
 
 def test_the_usual_is_not_known_from_few_readings() -> None:
-    usual = Usual(least=8, memory=64, every=4, noise_factor=6)
+    baseline = Baseline(least=8, memory=64, every=4, noise_factor=6)
     for reading in range(7):
-        usual.add(float(reading))
-    assert not usual.known
-    usual.add(7.0)
-    assert usual.known
-    assert usual.middle == 4.0
+        baseline.add(float(reading))
+    assert not baseline.known
+    baseline.add(7.0)
+    assert baseline.known
+    assert baseline.middle == 4.0
 
 
 def test_rare_outliers_do_not_move_the_middle_and_old_scatter_fades() -> None:
-    usual = Usual(least=8, memory=64, every=4, noise_factor=6)
+    baseline = Baseline(least=8, memory=64, every=4, noise_factor=6)
     for place in range(64):
-        usual.add(1000.0 if place % 8 == 0 else 10.0 + place % 3)
-    assert usual.middle == 11.0
-    wide = usual.scatter
+        baseline.add(1000.0 if place % 8 == 0 else 10.0 + place % 3)
+    assert baseline.middle == 11.0
+    wide = baseline.scatter
     for _ in range(2000):
-        usual.add(10.0)
+        baseline.add(10.0)
     assert 8 < wide < 15
-    assert usual.scatter < 1
+    assert baseline.scatter < 1
 
 
 def test_what_lasts_no_longer_than_usual_is_no_evidence() -> None:

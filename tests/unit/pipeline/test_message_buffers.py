@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 import torch
 
-from slackline.pipeline._lane import Lane
 from slackline.pipeline._message import entries_of
+from slackline.pipeline._message_buffers import MessageBuffers
 from slackline.pipeline._transport import Transport
 from slackline.testing import LoopbackFabric
 from slackline.testing.thread_device import ThreadDevice
@@ -28,16 +28,14 @@ def device():
 def transports(device):
     """Return the transports of stage 0, on the device, and of stage 1, on another device."""
     fabric = LoopbackFabric(2)
-    lanes = [Lane(None, each) for each in (device, ThreadDevice())]
-    return lanes, [
-        Transport(fabric.groups[rank], lanes[rank], (0, 1), 1, 1000) for rank in range(2)
-    ]
+    both = [MessageBuffers(None, each) for each in (device, ThreadDevice())]
+    return both, [Transport(fabric.groups[rank], both[rank], (0, 1), 1, 1000) for rank in range(2)]
 
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_message_is_stamped_when_it_is_computed_and_copied_not_when_it_is_launched(device, step):
     """Cover a body that follows its header (step 0), and both in one transfer (step 1)."""
-    lanes, (sender, receiver) = transports(device)
+    both, (sender, receiver) = transports(device)
     for turn in range(step + 1):
         hold, tensor = threading.Event(), torch.zeros(5)
         receiver.begin(turn, {(1, False): [0]})
@@ -53,19 +51,19 @@ def test_a_message_is_stamped_when_it_is_computed_and_copied_not_when_it_is_laun
         (arrival,) = arrivals
         assert computed_ns <= arrival.sent_ns <= arrival.arrived_ns
         (received,) = receiver.take(FORWARD)
-        lanes[1]._device.synchronize()
+        both[1]._device.synchronize()
         assert received.tolist() == [3.0] * 5
-    for lane in lanes:
-        lane.close()
-    lanes[1]._device.close()
+    for buffers in both:
+        buffers.close()
+    both[1]._device.close()
 
 
 def test_a_computation_waits_only_for_the_messages_that_it_takes(device):
-    lane, hold = Lane(None, device), threading.Event()
-    buffer = lane.incoming(64)
+    buffers, hold = MessageBuffers(None, device), threading.Event()
+    buffer = buffers.incoming(64)
     buffer.view(torch.float32).fill_(4)
     device.landing.launch(hold.wait)
-    take = lane.land(buffer, 0, entries_of([torch.zeros(3), None], "F"))
+    take = buffers.land(buffer, 0, entries_of([torch.zeros(3), None], "F"))
     device.synchronize()
     (tensor, absent), seen = take(), []
     device.current.launch(lambda: seen.append(tensor.tolist()))
@@ -73,26 +71,26 @@ def test_a_computation_waits_only_for_the_messages_that_it_takes(device):
     hold.set()
     device.synchronize()
     assert (seen, absent) == ([[4.0] * 3], None)
-    lane.close()
+    buffers.close()
 
 
 def test_a_buffer_is_received_into_again_once_its_message_is_on_the_device(device):
-    lane, hold = Lane(None, device), threading.Event()
-    first = lane.incoming(64)
+    buffers, hold = MessageBuffers(None, device), threading.Event()
+    first = buffers.incoming(64)
     entries = entries_of([torch.zeros(3)], "F")
     device.landing.launch(hold.wait)
-    take = lane.land(first, 0, entries)
-    second = lane.incoming(64)
+    take = buffers.land(first, 0, entries)
+    second = buffers.incoming(64)
     assert second.data_ptr() != first.data_ptr()
     hold.set()
     take()
     device.synchronize()
-    assert lane.incoming(64).data_ptr() == first.data_ptr()
-    lane.close()
+    assert buffers.incoming(64).data_ptr() == first.data_ptr()
+    buffers.close()
 
 
 def test_closing_a_lane_ends_its_thread_and_keeps_the_buffers_of_sends_that_run(device):
-    lane = Lane(None, device)
+    buffers = MessageBuffers(None, device)
     before = threading.active_count()
     ended, callbacks = threading.Event(), []
 
@@ -108,12 +106,12 @@ def test_closing_a_lane_ends_its_thread_and_keeps_the_buffers_of_sends_that_run(
         def add_done_callback(self, fn):
             callbacks.append(fn)
 
-    buffer = lane.outgoing(64)
+    buffer = buffers.outgoing(64)
     alive = weakref.ref(buffer)
-    lane.post(buffer, Sent, inline=False)
+    buffers.post(buffer, Sent, inline=False)
     del buffer
     assert threading.active_count() == before + 1
-    lane.close()
+    buffers.close()
     assert threading.active_count() == before
     assert alive() is not None
     callbacks.pop()(None)

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
-__all__ = ["Usual"]
+__all__ = ["Baseline"]
 
 _SCALE = 1.4826
 """The factor from the median deviation of normal noise to its standard deviation."""
@@ -12,7 +12,7 @@ _FORGET = 0.98
 """The slowest decay of the noise band per new estimate, because noise comes in long bursts."""
 
 
-class Usual:
+class Baseline:
     """The median and noise of the last `memory` readings, recomputed every `every` readings."""
 
     def __init__(self, *, least: int, memory: int, every: int, noise_factor: float) -> None:

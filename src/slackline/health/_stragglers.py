@@ -1,4 +1,4 @@
-"""The distinction between a late rank (straggler) and a slow link, from the slow directions.
+"""The distinction between a straggler (a late rank) and a slow link, from the slow directions.
 
 A slow link is slow alone. A rank that answers late makes every link into it look slow, and a rank
 whose NIC sends slowly makes every link out of it look slow. A job of two ranks has only one link,
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["LateRank", "Side", "late_ranks"]
+__all__ = ["Side", "Straggler", "find_stragglers"]
 
 _LEAST_RANKS = 3
 
@@ -21,15 +21,15 @@ class Side(StrEnum):
     SENDS = "sends"
 
 
-class LateRank(NamedTuple):
-    """A late rank, which explains why several of its links are slow."""
+class Straggler(NamedTuple):
+    """A straggler: a late rank, which explains why several of its links are slow."""
 
     rank: int
     side: Side
     reason: str
 
 
-def late_ranks(ranks: int, over_ns: Mapping[tuple[int, int], int]) -> list[LateRank]:
+def find_stragglers(ranks: int, over_ns: Mapping[tuple[int, int], int]) -> list[Straggler]:
     """Return the ranks whose links are all slow in one direction, each with a reason.
 
     `over_ns` maps each slow direction (source, target) to its excess over the baseline latency.
@@ -41,19 +41,19 @@ def late_ranks(ranks: int, over_ns: Mapping[tuple[int, int], int]) -> list[LateR
         for side, at in ((Side.ANSWERS, 1), (Side.SENDS, 0)):
             slow = [over for ends, over in over_ns.items() if ends[at] == rank]
             if len(slow) == ranks - 1:
-                found.append(LateRank(rank, side, _sentence(rank, side, sorted(slow))))
+                found.append(Straggler(rank, side, _sentence(rank, side, sorted(slow))))
     return found
 
 
 def _sentence(rank: int, side: Side, over_ns: list[int]) -> str:
     """Return the sentence that explains why a rank is taken for late."""
-    usual = f"{over_ns[len(over_ns) // 2] / 1e6:.1f} ms over the usual"
+    baseline = f"{over_ns[len(over_ns) // 2] / 1e6:.1f} ms over the usual"
     if side is Side.ANSWERS:
         return (
-            f"rank {rank} answers late: {usual} on all {len(over_ns)} links into it; "
+            f"rank {rank} answers late: {baseline} on all {len(over_ns)} links into it; "
             "the rank, its host or its NIC is slow, not the links"
         )
     return (
-        f"rank {rank} sends late: {usual} on all {len(over_ns)} links out of it; "
+        f"rank {rank} sends late: {baseline} on all {len(over_ns)} links out of it; "
         "its host or its NIC is slow, not the links"
     )

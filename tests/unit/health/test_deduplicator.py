@@ -1,0 +1,78 @@
+"""Tests of the combined verdicts of all ranks."""
+
+from slackline.health import Condition, Deduplicator, Verdict, find_stragglers
+
+S = 1_000_000_000
+MS = 1_000_000
+
+
+def _verdict(
+    source: int, target: int, condition: Condition = Condition.SLOW, *, at_s: int = 10
+) -> Verdict:
+    back = condition is Condition.BACK
+    return Verdict(
+        time_ns=at_s * S,
+        since_ns=at_s * S,
+        condition=condition,
+        source=source,
+        target=target,
+        rail=0,
+        reason=f"link {source}>{target} is {condition}",
+        over_ns=0 if back else 30 * MS,
+    )
+
+
+def test_both_ends_say_it_and_it_is_shown_once() -> None:
+    deduplicator = Deduplicator(4)
+    deduplicator.take(0, 2, _verdict(2, 3))
+    deduplicator.take(S // 5, 3, _verdict(2, 3))
+    assert deduplicator.lines(S // 2) == []
+    assert deduplicator.lines(S) == ["link 2>3 is slow"]
+    deduplicator.take(5 * S, 3, _verdict(2, 3, Condition.BACK, at_s=15))
+    assert deduplicator.lines(5 * S) == []
+    deduplicator.take(5 * S, 2, _verdict(2, 3, Condition.BACK, at_s=15))
+    assert deduplicator.lines(5 * S) == ["link 2>3 is back"]
+    (episode,) = deduplicator.episodes
+    assert (episode.since_ns, episode.until_ns) == (10 * S, 15 * S)
+
+
+def test_a_late_rank_is_shown_instead_of_its_links() -> None:
+    deduplicator = Deduplicator(4)
+    for peer in (0, 1, 2):
+        deduplicator.take(0, peer, _verdict(peer, 3))
+    assert deduplicator.lines(2 * S) == [
+        "rank 3 answers late: 30.0 ms over the usual on all 3 links into it; "
+        "the rank, its host or its NIC is slow, not the links"
+    ]
+    for peer in (0, 1, 2):
+        deduplicator.take(9 * S, peer, _verdict(peer, 3, Condition.BACK))
+    assert deduplicator.lines(9 * S) == ["rank 3 answers in time again"]
+
+
+def test_at_the_end_nothing_is_held_back() -> None:
+    deduplicator = Deduplicator(2)
+    deduplicator.take(0, 0, _verdict(0, 1))
+    assert deduplicator.lines(0) == []
+    assert deduplicator.finish() == ["link 0>1 is slow"]
+    assert deduplicator.finish() == []
+
+
+def test_a_trouble_that_ended_before_it_was_shown_is_not_shown_but_kept() -> None:
+    deduplicator = Deduplicator(2)
+    deduplicator.take(0, 0, _verdict(0, 1))
+    deduplicator.take(S // 2, 0, _verdict(0, 1, Condition.BACK))
+    assert deduplicator.finish() == []
+    assert len(deduplicator.episodes) == 1
+
+
+def test_one_slow_link_blames_no_rank_and_two_ranks_have_nothing_to_compare() -> None:
+    assert find_stragglers(4, {(0, 3): MS, (1, 3): MS}) == []
+    assert find_stragglers(2, {(0, 1): MS, (1, 0): MS}) == []
+
+
+def test_a_rank_that_sends_late_to_all_is_told_from_one_that_answers_late() -> None:
+    (straggler,) = find_stragglers(3, {(1, 0): 2 * MS, (1, 2): 4 * MS})
+    assert straggler.reason == (
+        "rank 1 sends late: 4.0 ms over the usual on all 2 links out of it; "
+        "its host or its NIC is slow, not the links"
+    )
