@@ -46,11 +46,12 @@ Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, 
 
 // Post an operation. Return null when it has already been carried out, else a handle to wait on or
 // to ask for the failure.
-std::optional<BoundJob> submit(BoundGroup& self, const Operation& operation, bool blocking) {
-  std::shared_ptr<Job> job = self.engine->post(*self.group, operation, blocking);
-  if (job->state.load(std::memory_order_acquire) == JobState::kDone && !operation.any_source)
+std::optional<BoundRequest> submit(BoundGroup& self, const Operation& operation, bool blocking) {
+  std::shared_ptr<Request> request = self.engine->post(*self.group, operation, blocking);
+  if (request->state.load(std::memory_order_acquire) == RequestState::kDone &&
+      !operation.any_source)
     return std::nullopt;
-  return BoundJob{self.engine, std::move(job)};
+  return BoundRequest{self.engine, std::move(request)};
 }
 
 }  // namespace
@@ -94,7 +95,7 @@ NB_MODULE(_native, m) {
           "internal"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
           "Post an operation on one buffer. None when it is done. With `shares` the operation "
           "begins "
-          "once they are settled.")
+          "once they are set.")
       .def(
           "run_chunks",
           [](BoundGroup& self, const std::shared_ptr<Program>& program,
@@ -112,11 +113,11 @@ NB_MODULE(_native, m) {
           "Post an operation on chunks (chunk, source, target, count). None when it is done. "
           "`internal` numbers it apart from the caller's operations.")
       .def(
-          "settle",
+          "set_shares",
           [](BoundGroup& self, Shares& shares, std::vector<std::uint32_t> weights, int number,
              std::shared_ptr<Program> program) {
-            self.engine->settle(*self.group, shares, std::move(weights), number,
-                                std::move(program));
+            self.engine->set_shares(*self.group, shares, std::move(weights), number,
+                                    std::move(program));
           },
           "shares"_a, "weights"_a, "number"_a, "program"_a = nb::none(),
           nb::call_guard<nb::gil_scoped_release>(),
@@ -128,7 +129,7 @@ NB_MODULE(_native, m) {
             self.engine->decline(shares, to_failure(failure));
           },
           "shares"_a, "failure"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Fail what waits for the shares or is posted with them later, by `failure` of a Job.")
+          "Fail what waits for the shares or is posted with them later, by `failure` of a Request.")
       .def(
           "message",
           [](BoundGroup& self, bool receives, std::uintptr_t address, std::uint64_t count,
@@ -241,12 +242,12 @@ NB_MODULE(_native, m) {
            "Free a ring that no rail has and no peer writes to; False when there is no ring.")
       .def(
           "add_link",
-          [](Engine& e, std::string name, bool redial, bool shared) {
-            return e.add_link(std::move(name), redial, 1, shared);
+          [](Engine& e, std::string name, bool reconnect, bool shared) {
+            return e.add_link(std::move(name), reconnect, 1, shared);
           },
-          "name"_a, "redial"_a = false, "shared"_a = false,
+          "name"_a, "reconnect"_a = false, "shared"_a = false,
           nb::call_guard<nb::gil_scoped_release>(),
-          "`redial`: it outlives its rails. `shared`: by shared memory.")
+          "`reconnect`: it outlives its rails. `shared`: by shared memory.")
       .def(
           "add_rail",
           [](Engine& e, int link, int rail, const std::string& kind, int fd, std::uint32_t job,
@@ -297,9 +298,9 @@ NB_MODULE(_native, m) {
       .def(
           "next_completion",
           [](Engine& self) -> std::optional<std::uintptr_t> {
-            const std::shared_ptr<Job> job = self.next_completion();
-            if (job == nullptr) return std::nullopt;
-            return key_of(job);
+            const std::shared_ptr<Request> request = self.next_completion();
+            if (request == nullptr) return std::nullopt;
+            return key_of(request);
           },
           nb::call_guard<nb::gil_scoped_release>(),
           "Block until a watched operation finishes; None once the engine is closed.")

@@ -31,17 +31,17 @@ std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int r
   program->pieces = pieces;
   program->offloads = offloads;
   if (longest_segment > 0) program->longest_segment = longest_segment;
-  for (const auto& [verb, peer, chunk, last] : instructions) {
-    if (verb < 0 || verb > static_cast<int>(Verb::kFold))
-      throw std::invalid_argument("unknown instruction code " + std::to_string(verb));
-    program->append(static_cast<Verb>(verb), peer, chunk, last);
+  for (const auto& [opcode, peer, chunk, last] : instructions) {
+    if (opcode < 0 || opcode > static_cast<int>(Opcode::kReduceAll))
+      throw std::invalid_argument("unknown instruction code " + std::to_string(opcode));
+    program->append(static_cast<Opcode>(opcode), peer, chunk, last);
   }
-  for (Chain& chain : program->chains) {
-    if (chain.chunk >= starts.size()) continue;
-    const int start = starts[chain.chunk];
+  for (StepList& step_list : program->step_lists) {
+    if (step_list.chunk >= starts.size()) continue;
+    const int start = starts[step_list.chunk];
     if (start < 0 || start >= ranks)
       throw std::invalid_argument("a chunk cannot start at rank " + std::to_string(start));
-    chain.start = static_cast<std::uint16_t>(start);
+    step_list.start = static_cast<std::uint16_t>(start);
   }
   return program;
 }
@@ -66,80 +66,86 @@ Failure to_failure(const FailureTuple& failure) {
   return Failure{static_cast<Fault>(fault), message, rank, peer, -1, -1};
 }
 
-std::uintptr_t key_of(const std::shared_ptr<Job>& job) {
-  return reinterpret_cast<std::uintptr_t>(job.get());
+std::uintptr_t key_of(const std::shared_ptr<Request>& request) {
+  return reinterpret_cast<std::uintptr_t>(request.get());
 }
 
 void bind_operations(nb::module_& m) {
   nb::class_<Program>(m, "Program", "One rank's part of a plan, compiled for the engine.")
       .def_ro("rank", &Program::rank)
       .def_ro("ranks", &Program::ranks);
-  m.def("program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
-        "splits"_a, "forwards"_a, "adds"_a, "instructions"_a, "pieces"_a = 8,
-        "longest_segment"_a = 0, "offloads"_a = false, "starts"_a = std::vector<int>{},
-        "Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the "
-        "chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, "
-        "some rank adds; `pieces`, into how many segments a chunk is cut that flows; "
-        "`longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of "
-        "some rank may add; `starts`, of a ring: the rank whose data open each chunk.");
+  m.def(
+      "program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
+      "splits"_a, "forwards"_a, "adds"_a, "instructions"_a, "pieces"_a = 8, "longest_segment"_a = 0,
+      "offloads"_a = false, "starts"_a = std::vector<int>{},
+      "Compile a rank's instructions (opcode, peer, chunk, last). Of the whole plan: `splits`, the "
+      "chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, "
+      "some rank adds; `pieces`, into how many segments a chunk is cut that flows; "
+      "`longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of "
+      "some rank may add; `starts`, of a ring: the rank whose data open each chunk.");
 
   m.def("split", &parts_of, "count"_a, "parts"_a, "item_size"_a, "weights"_a = nb::list(),
         "(offset, count) of each part of a buffer in elements, by weights if there are any.");
   nb::class_<Shares>(m, "Shares", "The weights of the ranks' shares in an operation.")
       .def(nb::init<>());
 
-  nb::class_<BoundJob>(m, "Job", "A posted operation.")
+  nb::class_<BoundRequest>(m, "Request", "A posted operation.")
       .def(
-          "done", [](const BoundJob& j) { return j.job->finished(); },
+          "done", [](const BoundRequest& j) { return j.request->finished(); },
           "True once it has finished, well or badly.")
       .def(
           "wait",
-          [](BoundJob& j, std::int64_t timeout_ns) { return j.engine->wait(*j.job, timeout_ns); },
+          [](BoundRequest& j, std::int64_t timeout_ns) {
+            return j.engine->wait(*j.request, timeout_ns);
+          },
           "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Block until finished; False when `timeout_ns` passed first (negative: no limit of its "
           "own).")
       .def(
           "cancel",
-          [](BoundJob& j, const FailureTuple& failure) {
-            j.engine->cancel(*j.job, to_failure(failure));
+          [](BoundRequest& j, const FailureTuple& failure) {
+            j.engine->cancel(*j.request, to_failure(failure));
           },
           "failure"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Fail it on every rank, by `failure` of a Job; nothing when it has finished here.")
+          "Fail it on every rank, by `failure` of a Request; nothing when it has finished here.")
       .def(
           "failure",
-          [](const BoundJob& j) -> std::optional<FailureTuple> {
-            if (!j.job->finished() || !j.job->failure) return std::nullopt;
-            const Failure& f = j.job->failure;
+          [](const BoundRequest& j) -> std::optional<FailureTuple> {
+            if (!j.request->finished() || !j.request->failure) return std::nullopt;
+            const Failure& f = j.request->failure;
             return FailureTuple{
                 static_cast<int>(f.fault), f.message, f.rank, f.peer, f.tag, f.sequence};
           },
           "(fault, message, rank, peer, tag, sequence) of a failed operation, else None.")
       .def(
-          "watch", [](BoundJob& j) { return j.engine->watch(*j.job); },
+          "watch", [](BoundRequest& j) { return j.engine->watch(*j.request); },
           nb::call_guard<nb::gil_scoped_release>(),
           "Ask for it to appear in next_completion(); True when it has finished already.")
       .def(
-          "key", [](const BoundJob& j) { return key_of(j.job); },
+          "key", [](const BoundRequest& j) { return key_of(j.request); },
           "Identity, as next_completion() gives it.")
       .def(
-          "source", [](const BoundJob& j) { return j.job->any_source; },
+          "source", [](const BoundRequest& j) { return j.request->any_source; },
           "Who sent the message of a receive from any source, -1 if unknown.")
       .def(
           "ended_ns",
-          [](const BoundJob& j) { return j.job->finished() ? j.job->ended_ns : std::int64_t{0}; },
+          [](const BoundRequest& j) {
+            return j.request->finished() ? j.request->ended_ns : std::int64_t{0};
+          },
           "When it finished, in ns of the monotonic clock; 0 while it has not.");
 
   nb::class_<BoundQueue>(m, "CompletionQueue", "The ends of the operations that a thread watches.")
       .def(
-          "watch", [](BoundQueue& q, const BoundJob& j) { q.engine->watch(*j.job, q.queue); },
-          "job"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "watch",
+          [](BoundQueue& q, const BoundRequest& j) { q.engine->watch(*j.request, q.queue); },
+          "request"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Have the operation's key returned by `wait` once the operation has ended.")
       .def(
           "wait",
           [](BoundQueue& q, std::int64_t timeout_ns) {
             std::vector<std::uintptr_t> keys;
-            for (const auto& job : q.engine->next(*q.queue, timeout_ns))
-              keys.push_back(key_of(job));
+            for (const auto& request : q.engine->next(*q.queue, timeout_ns))
+              keys.push_back(key_of(request));
             return keys;
           },
           "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>(),

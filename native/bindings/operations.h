@@ -15,9 +15,9 @@ namespace slackline {
 // (fault, message, rank, peer, tag, sequence)
 using FailureTuple = std::tuple<int, std::string, int, int, std::int64_t, std::int64_t>;
 
-struct BoundJob {
+struct BoundRequest {
   std::shared_ptr<Engine> engine;
-  std::shared_ptr<Job> job;
+  std::shared_ptr<Request> request;
 };
 
 struct BoundQueue {
@@ -28,7 +28,7 @@ struct BoundQueue {
 Failure to_failure(const FailureTuple& failure);
 
 // Return the identity of an operation, as the end of the operation is told to Python.
-std::uintptr_t key_of(const std::shared_ptr<Job>& job);
+std::uintptr_t key_of(const std::shared_ptr<Request>& request);
 
 void bind_operations(nanobind::module_& m);
 

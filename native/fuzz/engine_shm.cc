@@ -36,7 +36,7 @@ struct Peer final : FrameSink {
   }
   ~Peer() override { ::close(bell); }
 
-  std::byte* landing(Link&, const wire::Header&, Job**) override { return nullptr; }
+  std::byte* direct_placement(Link&, const wire::Header&, Request**) override { return nullptr; }
   void arrive(Link&, const wire::Header& header, const Payload& payload) override {
     if ((header.flags & wire::kFlagReference) == 0) return;
     Reference reference;
@@ -51,7 +51,7 @@ struct Peer final : FrameSink {
   }
   std::byte* take_buffer(std::size_t) override { test::fail("a ring takes no buffers"); }
   void give_buffer(std::byte*) override { test::fail("a ring takes no buffers"); }
-  bool hurried() const override { return false; }
+  bool lock_wanted() const override { return false; }
 
   int rank;
   bool releases = false;

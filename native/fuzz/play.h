@@ -17,7 +17,7 @@ constexpr int kRanks = 3;
 constexpr std::uint32_t kEpoch = 1;
 
 struct Posted {
-  std::shared_ptr<Job> job;
+  std::shared_ptr<Request> request;
   Bytes source, target;             // private memory, or
   std::byte* registered = nullptr;  // arena memory, for both
 };
@@ -68,7 +68,7 @@ class Play {
     choose(operation, what % 8);
     if (operation.program == nullptr)
       (operation.receives ? operation.source : operation.target) = nullptr;
-    made.job = engine.post(*group, operation, false);
+    made.request = engine.post(*group, operation, false);
     posted.push_back(std::move(made));
   }
 
@@ -79,20 +79,20 @@ class Play {
     *length = 0;
     if (posted.empty()) return h;
     const Posted& p = posted[choices.below(posted.size())];
-    const Job& job = *p.job;
-    h = engine.header_for(job, wire::FrameKind::kData);
+    const Request& request = *p.request;
+    h = engine.header_for(request, wire::FrameKind::kData);
     h.source = static_cast<std::uint16_t>(peer);
-    if (job.chunks.empty()) return h;
-    const Chunk& chunk = job.chunks[choices.below(job.chunks.size())];
+    if (request.chunks.empty()) return h;
+    const Chunk& chunk = request.chunks[choices.below(request.chunks.size())];
     const std::size_t segment = choices.below(chunk.segments.size());
     const bool partial = choices.byte() % 2 == 1;
-    h.chunk = chunk.chain->chunk;
-    h.offset = segment * chunk.segment_count * job.item_size;
-    h.total = engine.total_for(job, chunk);
+    h.chunk = chunk.step_list->chunk;
+    h.offset = segment * chunk.segment_count * request.item_size;
+    h.total = engine.total_for(request, chunk);
     if (partial) h.flags |= wire::kFlagPartial;
     const std::size_t first = std::min(chunk.count, segment * chunk.segment_count);
     const std::size_t elements = std::min(chunk.segment_count, chunk.count - first);
-    *length = elements * (partial && job.wide ? sizeof(float) : job.item_size);
+    *length = elements * (partial && request.wide ? sizeof(float) : request.item_size);
     return h;
   }
 
@@ -153,8 +153,8 @@ class Play {
     CHECK(engine.wait(*idle_, kPatience));
     bool good = true;
     for (const Posted& p : posted) {
-      CHECK(engine.wait(*p.job, kPatience));
-      good = good && !p.job->failure;
+      CHECK(engine.wait(*p.request, kPatience));
+      good = good && !p.request->failure;
       if (p.registered != nullptr) CHECK(engine.arena().free(p.registered));
     }
     // After a failed operation, memory that a peer may still read or write is never used again.
@@ -165,11 +165,11 @@ class Play {
       CHECK(used <= arena_before_ && arena_before_ - used <= rings_left_behind);
       if (used != arena_before_) CHECK_EQUAL((arena_before_ - used) % ring_bytes, 0u);
     }
-    std::vector<std::weak_ptr<Job>> jobs;
-    for (Posted& p : posted) jobs.emplace_back(std::exchange(p.job, nullptr));
+    std::vector<std::weak_ptr<Request>> requests;
+    for (Posted& p : posted) requests.emplace_back(std::exchange(p.request, nullptr));
     engine.close(0);
     group.reset();
-    for (const auto& job : jobs) CHECK(job.expired());
+    for (const auto& request : requests) CHECK(request.expired());
   }
 
   Engine engine;
@@ -193,7 +193,7 @@ class Play {
   }
 
   std::int64_t timeout_ns_ = 0;
-  std::shared_ptr<Job> idle_;
+  std::shared_ptr<Request> idle_;
   std::size_t arena_before_ = 0;
 };
 

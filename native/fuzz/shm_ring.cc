@@ -70,8 +70,8 @@ class Watch {
 };
 
 struct Checker final : FrameSink {
-  std::byte* landing(Link&, const wire::Header&, Job**) override {
-    test::fail("a ring asks for no landing");
+  std::byte* direct_placement(Link&, const wire::Header&, Request**) override {
+    test::fail("a ring asks for no direct placement");
   }
   void arrive(Link&, const wire::Header& header, const Payload& payload) override {
     CHECK(header.magic == wire::kMagic);
@@ -84,7 +84,7 @@ struct Checker final : FrameSink {
   }
   std::byte* take_buffer(std::size_t) override { test::fail("a ring takes no buffers"); }
   void give_buffer(std::byte*) override { test::fail("a ring takes no buffers"); }
-  bool hurried() const override { return false; }
+  bool lock_wanted() const override { return false; }
 
   const Ring* ring = nullptr;
   std::uint32_t crc = 0;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "../src/rail/stream.h"
-#include "keeper.h"
+#include "recording_sink.h"
 #include "target.h"
 
 namespace slackline::fuzz {
@@ -90,7 +90,7 @@ struct Fed {
     hand = std::make_unique<test::Hand>(theirs);
   }
   void read_all() {
-    while (rail->poll(link, keeper, 0)) {
+    while (rail->poll(link, sink, 0)) {
     }
   }
   void write(const Bytes& bytes) {
@@ -105,7 +105,7 @@ struct Fed {
   }
 
   Link& link = some_link();
-  Keeper keeper;
+  RecordingSink sink;
   std::unique_ptr<StreamRail> rail;
   std::unique_ptr<test::Hand> hand;
   Bytes written;
@@ -114,15 +114,15 @@ struct Fed {
 void run(Choices& choices) {
   const std::uint8_t how = choices.byte();
   Fed fed((how & 1) != 0);
-  fed.keeper.lands = (how & 2) != 0;
-  fed.keeper.hurries = (how & 4) != 0;
+  fed.sink.lands = (how & 2) != 0;
+  fed.sink.hurries = (how & 4) != 0;
   while (!choices.used_up() && !fed.rail->failure() && fed.written.size() < (2u << 20)) {
     const auto act = static_cast<Act>(choices.byte() % kActs);
     if (act == kForget) {
-      fed.rail->forget(&fed.keeper.owner, fed.keeper);
-      fed.keeper.landings.clear();
+      fed.rail->forget(&fed.sink.owner, fed.sink);
+      fed.sink.landings.clear();
     } else if (act == kTurn) {
-      fed.keeper.lands = !fed.keeper.lands;
+      fed.sink.lands = !fed.sink.lands;
     } else {
       fed.write(some_bytes(act, choices));
     }
@@ -131,12 +131,12 @@ void run(Choices& choices) {
   fed.read_all();
   const Reading reading = slow_reading(fed.written, fed.rail->checksums());
   CHECK(fed.rail->failure().fault == reading.fault);
-  CHECK_EQUAL(fed.keeper.frames.size(), reading.frames.size());
+  CHECK_EQUAL(fed.sink.frames.size(), reading.frames.size());
   for (std::size_t i = 0; i < reading.frames.size(); ++i)
-    check_same(fed.keeper.frames[i], reading.frames[i]);
+    check_same(fed.sink.frames[i], reading.frames[i]);
   CHECK_EQUAL(fed.rail->counters().frames_received, reading.frames.size());
-  fed.rail->abandon(fed.keeper);
-  CHECK_EQUAL(fed.keeper.buffers_out, 0);
+  fed.rail->abandon(fed.sink);
+  CHECK_EQUAL(fed.sink.buffers_out, 0);
 }
 
 }  // namespace

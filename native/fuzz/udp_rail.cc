@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "../src/rail/udp_protocol.h"
-#include "keeper.h"
+#include "recording_sink.h"
 #include "target.h"
 #include "udp_model.h"
 #include "udp_peer.h"
@@ -53,7 +53,7 @@ struct Course {
   void receive(const Bytes& datagram) {
     const std::uint64_t taken = protocol.taken(), refused = protocol.refused(),
                         repeated = protocol.duplicates();
-    protocol.receive(datagram, now_ns, now_ns, link, keeper);
+    protocol.receive(datagram, now_ns, now_ns, link, sink);
     UdpHeader header;
     using Verdict = UdpArrivalsModel::Verdict;
     Verdict verdict = Verdict::kRefused;
@@ -76,9 +76,9 @@ struct Course {
     CHECK_EQUAL(protocol.receiver().held_bytes(), arrivals.held_bytes());
     CHECK(protocol.receiver().held_bytes() <= kUdpOpenBytes);
     CHECK_EQUAL(protocol.receiver().frames(), arrivals.frames.size());
-    CHECK_EQUAL(keeper.frames.size(), arrivals.frames.size());
-    for (; compared < keeper.frames.size(); ++compared)
-      check_same(keeper.frames[compared], arrivals.frames[compared]);
+    CHECK_EQUAL(sink.frames.size(), arrivals.frames.size());
+    for (; compared < sink.frames.size(); ++compared)
+      check_same(sink.frames[compared], arrivals.frames[compared]);
   }
 
   // --- frames sent by this end ---
@@ -144,9 +144,9 @@ struct Course {
       wait(due == UdpSender::kNever ? kMillisecond : std::max(kMillisecond, due - now_ns));
     }
     CHECK_EQUAL(sender.unconfirmed_bytes(), 0u);
-    protocol.receiver().abandon(keeper);
+    protocol.receiver().abandon(sink);
     CHECK_EQUAL(protocol.receiver().held_bytes(), 0u);
-    CHECK_EQUAL(keeper.buffers_out, 0);
+    CHECK_EQUAL(sink.buffers_out, 0);
   }
 
   void act(Act act) {
@@ -182,19 +182,19 @@ struct Course {
       case kWait:
         return wait(static_cast<std::int64_t>(choices.number(1 + choices.byte() % 4)));
       case kForget:
-        protocol.receiver().forget(&keeper.owner, keeper);
-        keeper.landings.clear();
+        protocol.receiver().forget(&sink.owner, sink);
+        sink.landings.clear();
         return;
       case kTurn:
       case kActs:
-        keeper.lands = !keeper.lands;
+        sink.lands = !sink.lands;
     }
   }
 
   Choices& choices;
   const std::int64_t first_number;
   Link& link = some_link();
-  Keeper keeper;
+  RecordingSink sink;
   UdpProtocol protocol;
   UdpArrivalsModel arrivals;
   UdpSentModel sent;
@@ -211,7 +211,7 @@ struct Course {
 void run(Choices& choices) {
   const std::uint8_t how = choices.byte();
   Course course(choices, kFirstNumbers[how % kFirstNumbers.size()]);
-  course.keeper.lands = (how & 4) != 0;
+  course.sink.lands = (how & 4) != 0;
   while (!choices.used_up()) course.act(static_cast<Act>(choices.byte() % kActs));
   course.finish();
 }

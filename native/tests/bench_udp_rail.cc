@@ -18,12 +18,14 @@ constexpr std::uint32_t kFrame = 128u << 10;
 
 // A sink that neither verifies nor keeps frames, so that only the rail is measured.
 struct Sink final : FrameSink {
-  std::byte* landing(Link&, const wire::Header&, Job**) override { return place.data(); }
+  std::byte* direct_placement(Link&, const wire::Header&, Request**) override {
+    return place.data();
+  }
   void arrive(Link&, const wire::Header&, const Payload& payload) override {
     bytes += payload.length;
     if (payload.owned != nullptr) give_buffer(payload.owned);
   }
-  bool hurried() const override { return false; }
+  bool lock_wanted() const override { return false; }
   std::byte* take_buffer(std::size_t length) override { return new std::byte[length]; }
   void give_buffer(std::byte* buffer) override { delete[] buffer; }
   Bytes place = Bytes(kFrame);

@@ -30,8 +30,8 @@ inline std::shared_ptr<Program> offloaded_rotating(int ranks, int rank) {
   auto p = ring(ranks, rank);
   p->offloads = true;
   p->longest_segment = 4096;
-  for (Chain& chain : p->chains)
-    chain.start = static_cast<std::uint16_t>((chain.chunk + 1) % ranks);
+  for (StepList& step_list : p->step_lists)
+    step_list.start = static_cast<std::uint16_t>((step_list.chunk + 1) % ranks);
   return p;
 }
 
@@ -179,8 +179,9 @@ struct Ring {
     devices.push_back(std::make_unique<RingDevice>(
         ranks.engine(rank), ranks.groups[static_cast<std::size_t>(rank)], before));
   }
-  std::shared_ptr<Job> post(int rank, const float* source, float* target, std::size_t count,
-                            bool blocking, int tag = -1, std::int64_t timeout_ns = 60 * kSecond) {
+  std::shared_ptr<Request> post(int rank, const float* source, float* target, std::size_t count,
+                                bool blocking, int tag = -1,
+                                std::int64_t timeout_ns = 60 * kSecond) {
     Operation operation = reduction(plan(ranks.size(), rank), source, target, count, tag);
     operation.timeout_ns = timeout_ns;
     return ranks.engine(rank).post(ranks.group(rank), operation, blocking);
@@ -202,14 +203,14 @@ inline void all_reduce_in_any_order(Ring& net) {
     constexpr int kTags = 100;
     constexpr std::size_t kCount = 5000;
     std::vector<std::vector<float>> values(kTags, contributions(rank, kCount));
-    std::vector<std::shared_ptr<Job>> jobs;
+    std::vector<std::shared_ptr<Request>> requests;
     constexpr int kStrides[] = {1, 3, 7, 99};
     for (int i = 0; i < kTags; ++i) {
       const int tag = i * kStrides[rank] % kTags;
       auto& mine = values[static_cast<std::size_t>(tag)];
-      jobs.push_back(net.post(rank, mine.data(), mine.data(), kCount, false, tag));
+      requests.push_back(net.post(rank, mine.data(), mine.data(), kCount, false, tag));
     }
-    for (const auto& job : jobs) finish(net.ranks.engine(rank), job);
+    for (const auto& request : requests) finish(net.ranks.engine(rank), request);
     for (const auto& each : values) check_sum(each.data(), kCount, net.ranks.size());
   });
 }

@@ -19,13 +19,13 @@ std::shared_ptr<Program> star(int workers, int rank) {
   p->pieces = 128;
   p->longest_segment = 32u << 10;
   if (rank < workers) {
-    p->append(Verb::kSend, workers, 0, false);
-    p->append(Verb::kCopy, workers, 0, false);
+    p->append(Opcode::kSend, workers, 0, false);
+    p->append(Opcode::kCopy, workers, 0, false);
     return p;
   }
-  for (int worker = 0; worker < workers; ++worker) p->append(Verb::kHold, worker, 0, false);
-  p->append(Verb::kFold, workers, 0, false);
-  for (int worker = 0; worker < workers; ++worker) p->append(Verb::kSend, worker, 0, false);
+  for (int worker = 0; worker < workers; ++worker) p->append(Opcode::kBuffer, worker, 0, false);
+  p->append(Opcode::kReduceAll, workers, 0, false);
+  for (int worker = 0; worker < workers; ++worker) p->append(Opcode::kSend, worker, 0, false);
   return p;
 }
 
@@ -95,8 +95,8 @@ struct Star {
     if (device) ranks.engine(workers).close(0);
   }
 
-  std::shared_ptr<Job> post(int rank, const float* source, float* target, std::size_t count,
-                            bool blocking, int tag = -1) {
+  std::shared_ptr<Request> post(int rank, const float* source, float* target, std::size_t count,
+                                bool blocking, int tag = -1) {
     return ranks.engine(rank).post(
         ranks.group(rank), reduction(star(workers, rank), source, target, count, tag), blocking);
   }
@@ -108,7 +108,7 @@ struct Star {
   void kill() {
     for (int rank = 0; rank < workers; ++rank) ranks.cut(rank, workers, 0);
   }
-  std::size_t kept(int rank) { return ranks.group(rank).kept.size(); }
+  std::size_t replay_copies(int rank) { return ranks.group(rank).replay_copies.size(); }
 
   Ranks ranks;
   const int workers;
@@ -173,18 +173,18 @@ TEST("workers may post by tag in any order") {
     constexpr int kTags = 12;
     constexpr std::size_t kCount = 50'000;
     std::vector<std::vector<float>> values(kTags, contributions(rank, kCount));
-    std::vector<std::shared_ptr<Job>> jobs;
+    std::vector<std::shared_ptr<Request>> requests;
     for (int i = 0; i < kTags; ++i) {
       const int tag = (i * (rank + 5)) % kTags;  // of the strides 5, 6 and 7 only 6 divides 12
       if (rank == 1) {
-        jobs.push_back(net.post(rank, values[static_cast<std::size_t>(i)].data(),
-                                values[static_cast<std::size_t>(i)].data(), kCount, false, i));
+        requests.push_back(net.post(rank, values[static_cast<std::size_t>(i)].data(),
+                                    values[static_cast<std::size_t>(i)].data(), kCount, false, i));
       } else {
         auto& mine = values[static_cast<std::size_t>(tag)];
-        jobs.push_back(net.post(rank, mine.data(), mine.data(), kCount, false, tag));
+        requests.push_back(net.post(rank, mine.data(), mine.data(), kCount, false, tag));
       }
     }
-    for (const auto& job : jobs) finish(net.ranks.engine(rank), job);
+    for (const auto& request : requests) finish(net.ranks.engine(rank), request);
     for (const auto& each : values) check_sum(each.data(), kCount, 3);
   });
 }
@@ -194,7 +194,7 @@ TEST("what workers keep to repeat operations goes when everybody has the results
   on_every_rank(2, [&](int rank) {
     for (int i = 0; i < 200; ++i) net.all_reduce(rank, 3000);
   });
-  CHECK(net.kept(0) <= 100);
+  CHECK(net.replay_copies(0) <= 100);
 }
 
 TEST("ranks that disagree about an operation are told so, and nobody repeats it") {
@@ -202,8 +202,8 @@ TEST("ranks that disagree about an operation are told so, and nobody repeats it"
   on_every_rank(2, [&](int rank) {
     const std::size_t count = rank == 0 ? 1000 : 1001;
     std::vector<float> values = contributions(rank, count);
-    const auto job = net.post(rank, values.data(), values.data(), count, true);
-    CHECK(job->failure.fault == Fault::kMismatch);
+    const auto request = net.post(rank, values.data(), values.data(), count, true);
+    CHECK(request->failure.fault == Fault::kMismatch);
   });
 }
 
@@ -216,12 +216,12 @@ void lose_it(Star& net, std::size_t count, const std::function<void()>& lose, in
   });
   on_every_rank(net.workers, [&](int rank) {
     std::vector<std::vector<float>> values(kOperations, contributions(rank, count));
-    std::vector<std::shared_ptr<Job>> jobs;
+    std::vector<std::shared_ptr<Request>> requests;
     for (int i = 0; i < kOperations; ++i) {
       auto& mine = values[static_cast<std::size_t>(i)];
-      jobs.push_back(net.post(rank, mine.data(), mine.data(), count, false, i % 3 - 1));
+      requests.push_back(net.post(rank, mine.data(), mine.data(), count, false, i % 3 - 1));
     }
-    for (const auto& job : jobs) finish(net.ranks.engine(rank), job);
+    for (const auto& request : requests) finish(net.ranks.engine(rank), request);
     for (const auto& each : values) check_sum(each.data(), count, net.workers);
     net.all_reduce(rank, count);
   });
@@ -258,14 +258,14 @@ TEST("a worker that has the result helps those that have not") {
   net.ranks.engine(3).set_fault(net.ranks.link(3, 2), -1, late);
   on_every_rank(3, [&](int rank) {
     std::vector<float> values = contributions(rank, kCount);
-    const auto job = net.post(rank, values.data(), values.data(), kCount, false);
+    const auto request = net.post(rank, values.data(), values.data(), kCount, false);
     if (rank < 2) {
-      finish(net.ranks.engine(rank), job);
+      finish(net.ranks.engine(rank), request);
       check_sum(values.data(), kCount, 3);
       std::fill(values.begin(), values.end(), -7.0f);  // the memory belongs to the caller again
       if (++done == 2) net.kill();
     } else {
-      finish(net.ranks.engine(rank), job);
+      finish(net.ranks.engine(rank), request);
       check_sum(values.data(), kCount, 3);
     }
   });
@@ -291,9 +291,9 @@ TEST("a worker that has moved an operation to the fallback acknowledges no resul
     finish(net.ranks.engine(rank), net.post(rank, values.data(), values.data(), kCount, false));
     check_sum(values.data(), kCount, 3);
     if (rank != 0) return;
-    const auto job = net.ranks.engine(0).post(
+    const auto request = net.ranks.engine(0).post(
         *net.fallbacks[0], reduction(mesh(3, 0), again.data(), values.data(), kCount, -1), false);
-    finish(net.ranks.engine(0), job);
+    finish(net.ranks.engine(0), request);
     check_sum(values.data(), kCount, 3);
   });
   CHECK(net.ranks.group(1).broken);
@@ -303,14 +303,14 @@ TEST("a worker that dies is named, though the aggregator lives") {
   Star net(3);
   on_every_rank(2, [&](int rank) {
     std::vector<float> values = contributions(rank, 100'000);
-    const auto job = net.post(rank, values.data(), values.data(), 100'000, false);
+    const auto request = net.post(rank, values.data(), values.data(), 100'000, false);
     if (rank == 0) {
       for (const int peer : {0, 1}) net.ranks.cut(peer, 2, 0);
       net.ranks.cut(2, 3, 0);
     }
-    net.ranks.engine(rank).wait(*job, -1);
-    CHECK(job->failure.fault == Fault::kPeer);
-    CHECK(job->failure.peer == 2);
+    net.ranks.engine(rank).wait(*request, -1);
+    CHECK(request->failure.fault == Fault::kPeer);
+    CHECK(request->failure.peer == 2);
   });
 }
 

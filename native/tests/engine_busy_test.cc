@@ -58,7 +58,7 @@ struct Busy {
 
   Engine engine;
   std::shared_ptr<Group> group;
-  std::shared_ptr<Job> first, last;
+  std::shared_ptr<Request> first, last;
   BusyRail* rail;
 };
 
@@ -83,20 +83,20 @@ void take_while_busy(bool waits_already) {
   busy.rail->body = [&](const FrameSink& engine) {
     in_time = taken;
     if (taken || Clock::now() > end) return kLast;
-    const bool ready = taker != 0 && (!waits_already || (sleeps(taker) && !engine.hurried()));
+    const bool ready = taker != 0 && (!waits_already || (sleeps(taker) && !engine.lock_wanted()));
     return !delivered && ready && !delivered.exchange(true) ? kFirst : 0;
   };
-  std::shared_ptr<Job> job;
+  std::shared_ptr<Request> request;
   std::thread thread([&] {
     taker = ::gettid();
     while (!waits_already && !delivered) std::this_thread::yield();
-    job = busy.engine.next_completion();
+    request = busy.engine.next_completion();
     taken = true;
   });
   finish(busy.engine, busy.last);
   thread.join();
   CHECK(in_time);
-  CHECK(job == busy.first);
+  CHECK(request == busy.first);
 }
 
 TEST("a thread that waits for completions gets one while the rails are never idle") {
@@ -115,8 +115,8 @@ TEST("a fork waits until no thread is within the engine, and the child's copy re
   const auto end = Clock::now() + kPatience;
   busy.rail->body = [&](const FrameSink& engine) {
     inside = true;
-    while (!forked && !engine.hurried() && Clock::now() < end) std::this_thread::yield();
-    if (!forked && engine.hurried()) waited = true;
+    while (!forked && !engine.lock_wanted() && Clock::now() < end) std::this_thread::yield();
+    if (!forked && engine.lock_wanted()) waited = true;
     return forked || Clock::now() >= end ? kLast : 0;
   };
   std::thread driver([&] { busy.engine.wait(*busy.last, -1); });

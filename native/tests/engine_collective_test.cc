@@ -149,7 +149,7 @@ TEST("threads of every rank post tagged reductions in orders of their own") {
       const auto size_of = [](int tag) { return static_cast<std::size_t>(tag * tag) * 137 + 1; };
       for (int round = 0; round < 3; ++round) {
         std::ranges::shuffle(tags, random);
-        std::vector<std::shared_ptr<Job>> jobs;
+        std::vector<std::shared_ptr<Request>> requests;
         for (int t = 0; t < kTags; ++t) {
           const int tag = tags[static_cast<std::size_t>(t)];
           auto& buffer = values[static_cast<std::size_t>(t)];
@@ -158,9 +158,9 @@ TEST("threads of every rank post tagged reductions in orders of their own") {
               reduction(plans()[static_cast<std::size_t>(tag) % 4].make(kRanks, rank),
                         buffer.data(), buffer.data(), buffer.size(), tag);
           operation.priority = static_cast<int>(random() % 3);
-          jobs.push_back(engine.post(ranks.group(rank), operation, false));
+          requests.push_back(engine.post(ranks.group(rank), operation, false));
         }
-        for (const auto& job : jobs) finish(engine, job);
+        for (const auto& request : requests) finish(engine, request);
         for (const auto& buffer : values) check_sum(buffer.data(), buffer.size(), kRanks);
       }
     });
@@ -173,20 +173,20 @@ TEST("watched operations come out of next_completion, each once") {
   on_every_rank(2, [&](int rank) {
     Engine& engine = ranks.engine(rank);
     std::vector<float> values(kOperations * 1000, 1.0f);
-    std::vector<std::shared_ptr<Job>> watched;
-    std::vector<std::shared_ptr<Job>> jobs;
+    std::vector<std::shared_ptr<Request>> watched;
+    std::vector<std::shared_ptr<Request>> requests;
     for (int i = 0; i < kOperations; ++i) {
       float* part = values.data() + i * 1000;
-      jobs.push_back(
+      requests.push_back(
           engine.post(ranks.group(rank), reduction(direct(2, rank), part, part, 1000), false));
-      if (!engine.watch(*jobs.back())) watched.push_back(jobs.back());
+      if (!engine.watch(*requests.back())) watched.push_back(requests.back());
     }
     for (std::size_t left = watched.size(); left > 0; --left) {
-      const std::shared_ptr<Job> job = engine.next_completion();
-      CHECK(job != nullptr && job->finished());
-      CHECK_EQUAL(std::erase(watched, job), 1u);
+      const std::shared_ptr<Request> request = engine.next_completion();
+      CHECK(request != nullptr && request->finished());
+      CHECK_EQUAL(std::erase(watched, request), 1u);
     }
-    for (const auto& job : jobs) finish(engine, job);
+    for (const auto& request : requests) finish(engine, request);
     CHECK(std::ranges::all_of(values, [](float v) { return v == 2.0f; }));
   });
 }
@@ -199,7 +199,7 @@ TEST("a queue gives each watched operation once, however it ends") {
       Engine& engine = ranks.engine(rank);
       const auto queue = std::make_shared<CompletionQueue>();
       std::vector<float> values(kOperations * 1000, 1.0f);
-      std::vector<std::shared_ptr<Job>> watched;
+      std::vector<std::shared_ptr<Request>> watched;
       for (int i = 0; i < kOperations; ++i) {
         float* part = values.data() + i * 1000;
         watched.push_back(
@@ -209,9 +209,9 @@ TEST("a queue gives each watched operation once, however it ends") {
       while (!watched.empty()) {
         const auto ended = engine.next(*queue, 20 * kSecond);
         CHECK(!ended.empty());
-        for (const auto& job : ended) {
-          CHECK(job->finished() && !job->failure);
-          CHECK_EQUAL(std::erase(watched, job), 1u);
+        for (const auto& request : ended) {
+          CHECK(request->finished() && !request->failure);
+          CHECK_EQUAL(std::erase(watched, request), 1u);
         }
       }
       CHECK(std::ranges::all_of(values, [](float v) { return v == 2.0f; }));
@@ -226,9 +226,9 @@ TEST("a thread that waits on a queue learns that its operations failed") {
     Ranks ranks(2, kind);
     std::vector<float> values(1000);
     const auto queue = std::make_shared<CompletionQueue>();
-    const auto job = ranks.engine(0).post(
+    const auto request = ranks.engine(0).post(
         ranks.group(0), reduction(direct(2, 0), values.data(), values.data(), 1000), false);
-    ranks.engine(0).watch(*job, queue);
+    ranks.engine(0).watch(*request, queue);
     on_every_rank(2, [&](int rank) {
       if (rank == 1) {
         ranks.engine(1).abort_group(ranks.group(1), "no more");
@@ -236,8 +236,8 @@ TEST("a thread that waits on a queue learns that its operations failed") {
       }
       const auto ended = ranks.engine(0).next(*queue, 20 * kSecond);
       CHECK_EQUAL(ended.size(), 1u);
-      CHECK(ended.front() == job);
-      CHECK(job->failure.fault == Fault::kPeer);
+      CHECK(ended.front() == request);
+      CHECK(request->failure.fault == Fault::kPeer);
     });
   }
 }
@@ -247,12 +247,12 @@ TEST("ranks that post different sizes both learn of it") {
     Ranks ranks(2, kind);
     on_every_rank(2, [&](int rank) {
       std::vector<float> values(rank == 0 ? 1000 : 2000);
-      const auto job = ranks.engine(rank).post(
+      const auto request = ranks.engine(rank).post(
           ranks.group(rank),
           reduction(direct(2, rank), values.data(), values.data(), values.size()), true);
-      CHECK(job->failure.fault == Fault::kMismatch);
-      CHECK(job->failure.message.find("4000 bytes") != std::string::npos);
-      CHECK(job->failure.message.find("8000 bytes") != std::string::npos);
+      CHECK(request->failure.fault == Fault::kMismatch);
+      CHECK(request->failure.message.find("4000 bytes") != std::string::npos);
+      CHECK(request->failure.message.find("8000 bytes") != std::string::npos);
     });
   }
 }

@@ -24,12 +24,12 @@ struct Half {
   std::optional<DeviceWork> fail_one(bool takes) {
     Operation operation = reduction(plan(2, 0), values.data(), values.data(), kCount);
     operation.timeout_ns = kSecond / 20;
-    const auto job = engine.post(group, operation, false);
+    const auto request = engine.post(group, operation, false);
     CHECK(engine.arena().used() >= before + kCount * sizeof(float));
     std::optional<DeviceWork> taken;
     if (takes) taken = engine.device_work(group);
-    engine.wait(*job, -1);
-    CHECK(job->failure.fault == Fault::kTimeout);
+    engine.wait(*request, -1);
+    CHECK(request->failure.fault == Fault::kTimeout);
     return taken;
   }
   bool holds() { return engine.arena().used() != before; }
@@ -95,13 +95,13 @@ TEST("a device that is closed has let go of everything, and not before") {
     Half half;
     half.fail_one(true);
     Operation open = reduction(half.plan(2, 0), half.values.data(), half.values.data(), kCount);
-    const auto job = half.engine.post(half.group, open, false);
+    const auto request = half.engine.post(half.group, open, false);
     half.engine.device_work(half.group);
     if (broken)
       half.engine.device_failed(half.group, "it is on fire");
     else
       half.engine.close_group(half.group, 0);
-    CHECK(job->failure);
+    CHECK(request->failure);
     CHECK_EQUAL(half.engine.arena().used(), half.before + 2 * 40'960u);
     CHECK(!half.engine.device_work(half.group));
     half.engine.device_closed(half.group);

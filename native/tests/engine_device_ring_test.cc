@@ -87,7 +87,7 @@ TEST("a device learns which rank's data open a chunk, and of no other chunk than
   Engine& engine = ranks.engine(1);
   engine.attach(ranks.group(1), "test");
   std::vector<float> values = contributions(1, 4800);
-  const auto job =
+  const auto request =
       engine.post(ranks.group(1),
                   reduction(offloaded_rotating(3, 1), values.data(), values.data(), 4800), false);
   const auto first = engine.device_work(ranks.group(1));
@@ -109,7 +109,7 @@ TEST("a device learns which rank's data open a chunk, and of no other chunk than
   CHECK_EQUAL(header.chunk, 2u);
   CHECK_EQUAL(header.total, 6400u);
   ranks.engine(0).abort_group(ranks.group(0), "enough");
-  engine.wait(*job, -1);
+  engine.wait(*request, -1);
   ranks.engine(0).wait(*theirs, -1);
 }
 

@@ -102,15 +102,15 @@ TEST("a device that fails ends the group on every rank, and is named") {
     }
     on_every_rank(3, [&](int rank) {
       std::vector<float> values = contributions(rank, 200'000);
-      std::shared_ptr<Job> job;
+      std::shared_ptr<Request> request;
       for (int i = 0; i < 3; ++i) {
-        job = net.post(rank, values.data(), values.data(), values.size(), true);
-        if (job->failure) break;
+        request = net.post(rank, values.data(), values.data(), values.size(), true);
+        if (request->failure) break;
       }
-      CHECK(job->failure.fault == Fault::kInternal);
+      CHECK(request->failure.fault == Fault::kInternal);
       const std::string expected =
           "the device of rank " + std::to_string(culprit) + " (test) failed: it is on fire";
-      CHECK_EQUAL(job->failure.message.substr(0, expected.size()), expected);
+      CHECK_EQUAL(request->failure.message.substr(0, expected.size()), expected);
     });
   }
 }
@@ -123,9 +123,9 @@ TEST("a device that never answers costs the operation its time, and says who is 
     Operation operation =
         reduction(offloaded_ring(2, rank), values.data(), values.data(), values.size());
     operation.timeout_ns = rank == 0 ? kSecond / 5 : 20 * kSecond;
-    const auto job = ranks.engine(rank).post(ranks.group(rank), operation, true);
-    CHECK(job->failure.fault == Fault::kTimeout);
-    CHECK(job->failure.message.find(" waiting for its device (test)") != std::string::npos);
+    const auto request = ranks.engine(rank).post(ranks.group(rank), operation, true);
+    CHECK(request->failure.fault == Fault::kTimeout);
+    CHECK(request->failure.message.find(" waiting for its device (test)") != std::string::npos);
     if (rank == 0) CHECK(ranks.group(0).device->work.empty());  // taken back
   });
 }
@@ -139,7 +139,7 @@ std::string refused(const std::function<void(wire::Header&)>& spoil, bool comple
   engine.attach(group, "test");
   std::vector<float> values = contributions(0, 2048);
   Operation operation = reduction(offloaded_ring(2, 0), values.data(), values.data(), 2048);
-  const auto job = engine.post(group, operation, false);
+  const auto request = engine.post(group, operation, false);
   const auto work = engine.device_work(group);
   wire::Header header{};
   header.tag = work->posts.at(0).key.tag;
@@ -190,9 +190,9 @@ TEST("a rank that is lost ends the operations of ranks with devices at once") {
         }
         return;
       }
-      const auto job = net.post(rank, values.data(), values.data(), values.size(), true);
-      CHECK(job->failure.fault == Fault::kPeer);
-      CHECK_EQUAL(job->failure.peer, 2);
+      const auto request = net.post(rank, values.data(), values.data(), values.size(), true);
+      CHECK(request->failure.fault == Fault::kPeer);
+      CHECK_EQUAL(request->failure.peer, 2);
     });
   }
 }
@@ -217,13 +217,13 @@ TEST("an aborted or closed engine lets its devices go") {
   for (const bool abort : {true, false}) {
     Ring net(2, Kind::kShared, {0, 1});
     std::vector<float> values = contributions(0, 100'000);
-    const auto job = net.post(0, values.data(), values.data(), values.size(), false);
+    const auto request = net.post(0, values.data(), values.data(), values.size(), false);
     if (abort)
       net.ranks.engine(0).abort_group(net.ranks.group(0), "enough");
     else
       net.ranks.engine(0).close(0);
-    net.ranks.engine(0).wait(*job, -1);
-    CHECK(job->failure.fault == Fault::kClosed);
+    net.ranks.engine(0).wait(*request, -1);
+    CHECK(request->failure.fault == Fault::kClosed);
   }
 }
 

@@ -15,8 +15,8 @@ EngineOptions short_segments() {
   return options;
 }
 
-bool says(const std::shared_ptr<Job>& job, const char* words) {
-  return job->failure.message.find(words) != std::string::npos;
+bool says(const std::shared_ptr<Request>& request, const char* words) {
+  return request->failure.message.find(words) != std::string::npos;
 }
 
 TEST("an operation that a rank never posts times out and says whom it waited for") {
@@ -26,17 +26,17 @@ TEST("an operation that a rank never posts times out and says whom it waited for
       std::vector<float> values(1000);
       Operation operation = reduction(direct(3, rank), values.data(), values.data(), 1000);
       operation.timeout_ns = kSecond / 5;
-      const auto job = ranks.engine(rank).post(ranks.group(rank), operation, rank == 0);
-      CHECK(ranks.engine(rank).wait(*job, 10 * kSecond));
-      CHECK(job->failure.fault == Fault::kTimeout);
-      CHECK(says(job, " Timed out ") && says(job, "rank 2 (which has not posted it)"));
+      const auto request = ranks.engine(rank).post(ranks.group(rank), operation, rank == 0);
+      CHECK(ranks.engine(rank).wait(*request, 10 * kSecond));
+      CHECK(request->failure.fault == Fault::kTimeout);
+      CHECK(says(request, " Timed out ") && says(request, "rank 2 (which has not posted it)"));
     });
     // The third rank posts late. A late rank learns of the failure, unless all its data has
     // arrived.
     std::vector<float> values(1000);
-    const auto job = ranks.engine(2).post(
+    const auto request = ranks.engine(2).post(
         ranks.group(2), reduction(direct(3, 2), values.data(), values.data(), 1000), true);
-    CHECK(!job->failure || job->failure.fault == Fault::kTimeout);
+    CHECK(!request->failure || request->failure.fault == Fault::kTimeout);
   }
 }
 
@@ -48,13 +48,13 @@ TEST("after a timeout the next operation of the group works, and late frames har
       std::vector<float> lost(kCount);
       Operation operation = reduction(mesh(2, 0), lost.data(), lost.data(), kCount);
       operation.timeout_ns = kSecond / 10;
-      const auto job = ranks.engine(0).post(ranks.group(0), operation, true);
-      CHECK(job->failure.fault == Fault::kTimeout);
+      const auto request = ranks.engine(0).post(ranks.group(0), operation, true);
+      CHECK(request->failure.fault == Fault::kTimeout);
     }  // the memory of the operation is gone
     std::vector<float> late(kCount);
-    const auto job = ranks.engine(1).post(
+    const auto request = ranks.engine(1).post(
         ranks.group(1), reduction(mesh(2, 1), late.data(), late.data(), kCount), true);
-    CHECK(job->failure.fault == Fault::kTimeout);
+    CHECK(request->failure.fault == Fault::kTimeout);
     on_every_rank(2, [&](int rank) {
       std::vector<float> values = contributions(rank, kCount);
       finish(ranks.engine(rank),
@@ -69,15 +69,15 @@ TEST("after a timeout the next operation of the group works, and late frames har
 TEST("a wait with a limit of its own leaves the operation alone") {
   Ranks ranks(2, Kind::kStream);
   std::vector<float> values = contributions(0, 100);
-  const auto job = ranks.engine(0).post(
+  const auto request = ranks.engine(0).post(
       ranks.group(0), reduction(direct(2, 0), values.data(), values.data(), 100), false);
-  CHECK(!ranks.engine(0).wait(*job, kSecond / 100));
-  CHECK(!job->finished());
+  CHECK(!ranks.engine(0).wait(*request, kSecond / 100));
+  CHECK(!request->finished());
   std::vector<float> others = contributions(1, 100);
   finish(ranks.engine(1),
          ranks.engine(1).post(ranks.group(1),
                               reduction(direct(2, 1), others.data(), others.data(), 100), true));
-  finish(ranks.engine(0), job);
+  finish(ranks.engine(0), request);
   check_sum(values.data(), 100, 2);
 }
 
@@ -92,13 +92,13 @@ TEST("an aborted group fails on every rank, with the reason") {
         ranks.engine(2).abort_group(ranks.group(2), "enough of this");
         return;
       }
-      const auto job = ranks.engine(rank).post(
+      const auto request = ranks.engine(rank).post(
           ranks.group(rank), reduction(mesh(3, rank), values.data(), values.data(), 500'000),
           false);
       ++posted;
-      CHECK(ranks.engine(rank).wait(*job, 10 * kSecond));
-      CHECK(job->failure.fault == Fault::kPeer);
-      CHECK(says(job, "rank 2 aborted the group: enough of this"));
+      CHECK(ranks.engine(rank).wait(*request, 10 * kSecond));
+      CHECK(request->failure.fault == Fault::kPeer);
+      CHECK(says(request, "rank 2 aborted the group: enough of this"));
     });
   }
 }
@@ -116,13 +116,13 @@ TEST("an aborted group is not taken for one that was closed, whatever the reason
       // Rank 2 could still send the message, so the operation would go on if rank 1 had left in
       // good order.
       std::vector<std::byte> bytes(100);
-      const auto job = ranks.engine(0).post(
+      const auto request = ranks.engine(0).post(
           ranks.group(0), message(true, bytes.data(), bytes.size(), -1, 5), false);
       posted = true;
-      CHECK(ranks.engine(0).wait(*job, 10 * kSecond));
-      CHECK(job->finished());
-      CHECK(job->failure.fault == Fault::kPeer);
-      CHECK(says(job, "rank 1 aborted the group: rank 2 closed the group: it ended"));
+      CHECK(ranks.engine(0).wait(*request, 10 * kSecond));
+      CHECK(request->finished());
+      CHECK(request->failure.fault == Fault::kPeer);
+      CHECK(says(request, "rank 1 aborted the group: rank 2 closed the group: it ended"));
     });
   }
 }
@@ -130,17 +130,17 @@ TEST("an aborted group is not taken for one that was closed, whatever the reason
 TEST("who leaves a group because of a dead rank names that one to those who still wait") {
   Ranks ranks(3, Kind::kStream);
   std::vector<float> values(1000);
-  const auto job = ranks.engine(0).post(
+  const auto request = ranks.engine(0).post(
       ranks.group(0), reduction(mesh(3, 0), values.data(), values.data(), 1000), false);
   for (const Ranks::Wire& wire : ranks.wires) {
     if (wire.low == 1 && wire.high == 2) ::shutdown(wire.low_fd, SHUT_RDWR);
   }
   until([&] { return !ranks.engine(2).link_alive(ranks.link(2, 1)); }, "the loss of the link");
   ranks.engine(2).close_group(ranks.group(2), kSecond);
-  CHECK(ranks.engine(0).wait(*job, 10 * kSecond));
-  CHECK(job->failure.fault == Fault::kPeer);
-  CHECK_EQUAL(job->failure.peer, 1);
-  CHECK(says(job, "the link to rank 1 (rank 1) closed unexpectedly"));
+  CHECK(ranks.engine(0).wait(*request, 10 * kSecond));
+  CHECK(request->failure.fault == Fault::kPeer);
+  CHECK_EQUAL(request->failure.peer, 1);
+  CHECK(says(request, "the link to rank 1 (rank 1) closed unexpectedly"));
 }
 
 TEST("closing a group finishes what can be finished and fails what cannot") {
@@ -149,16 +149,16 @@ TEST("closing a group finishes what can be finished and fails what cannot") {
     on_every_rank(2, [&](int rank) {
       Engine& engine = ranks.engine(rank);
       std::vector<float> values = contributions(rank, 400'000);
-      const auto job =
+      const auto request =
           engine.post(ranks.group(rank),
                       reduction(mesh(2, rank), values.data(), values.data(), 400'000), false);
       std::vector<float> alone(1000);
-      std::shared_ptr<Job> lost;
+      std::shared_ptr<Request> lost;
       if (rank == 0)
         lost = engine.post(ranks.group(0),
                            reduction(direct(2, 0), alone.data(), alone.data(), 1000, 9), false);
       engine.close_group(ranks.group(rank), kSecond);
-      finish(engine, job);
+      finish(engine, request);
       check_sum(values.data(), values.size(), 2);
       if (lost) {
         CHECK(lost->finished());
@@ -198,12 +198,12 @@ TEST("closing an engine ends the waits of its own threads and its peers' operati
       // Ranks 0 and 1 and two threads of rank 2 post operations, all of which fail.
       const int rank = std::min(worker, 2);
       std::vector<float> values(1000);
-      const auto job = ranks.engine(rank).post(
+      const auto request = ranks.engine(rank).post(
           ranks.group(rank),
           reduction(direct(3, rank), values.data(), values.data(), 1000, 1 + worker), false);
       ++posted;
-      CHECK(ranks.engine(rank).wait(*job, 20 * kSecond));
-      CHECK(job->failure.fault == (rank == 2 ? Fault::kClosed : Fault::kPeer));
+      CHECK(ranks.engine(rank).wait(*request, 20 * kSecond));
+      CHECK(request->failure.fault == (rank == 2 ? Fault::kClosed : Fault::kPeer));
     });
     CHECK(ranks.engine(2).next_completion() == nullptr);
   }
@@ -215,15 +215,15 @@ TEST("a rank may leave when its part is done, while others still work") {
     on_every_rank(4, [&](int rank) {
       Engine& engine = ranks.engine(rank);
       std::vector<std::vector<float>> buffers;
-      std::vector<std::shared_ptr<Job>> jobs;
+      std::vector<std::shared_ptr<Request>> requests;
       for (int tag = 0; tag < 50; ++tag) {
         buffers.push_back(contributions(rank, 64));
-        jobs.push_back(engine.post(ranks.group(rank),
-                                   reduction(reduce_broadcast(4, rank), buffers.back().data(),
-                                             buffers.back().data(), 64, tag),
-                                   false));
+        requests.push_back(engine.post(ranks.group(rank),
+                                       reduction(reduce_broadcast(4, rank), buffers.back().data(),
+                                                 buffers.back().data(), 64, tag),
+                                       false));
       }
-      for (const auto& job : jobs) finish(engine, job);
+      for (const auto& request : requests) finish(engine, request);
       engine.close_group(ranks.group(rank), kSecond);
       for (const auto& buffer : buffers) check_sum(buffer.data(), 64, 4);
     });
@@ -244,11 +244,11 @@ TEST("a rail that dies in the middle is replaced by the other: every bit arrives
       }
       for (int round = 0; round < 3; ++round) {
         std::vector<float> values = contributions(worker, kCount);
-        const auto job = ranks.engine(worker).post(
+        const auto request = ranks.engine(worker).post(
             ranks.group(worker),
             reduction(plan.make(3, worker), values.data(), values.data(), kCount), false);
         if (round == 1) ++started;
-        finish(ranks.engine(worker), job);
+        finish(ranks.engine(worker), request);
         check_sum(values.data(), kCount, 3);
       }
     });
@@ -266,9 +266,9 @@ TEST("the loss of the last rail is a typed failure on both ends") {
       return;
     }
     std::vector<float> values(3'000'000);
-    std::vector<std::shared_ptr<Job>> jobs;
+    std::vector<std::shared_ptr<Request>> requests;
     for (int i = 0; i < 3; ++i)
-      jobs.push_back(
+      requests.push_back(
           ranks.engine(worker).post(ranks.group(worker),
                                     reduction(mesh(2, worker), values.data() + i * 1'000'000,
                                               values.data() + i * 1'000'000, 1'000'000),
@@ -279,7 +279,7 @@ TEST("the loss of the last rail is a typed failure on both ends") {
         ranks.group(worker),
         reduction(direct(2, worker), alone.data(), alone.data(), 100, 1 + worker), false);
     ++posted;
-    for (const auto& job : jobs) CHECK(ranks.engine(worker).wait(*job, 20 * kSecond));
+    for (const auto& request : requests) CHECK(ranks.engine(worker).wait(*request, 20 * kSecond));
     CHECK(ranks.engine(worker).wait(*lost, 20 * kSecond));
     const Fault fault = lost->failure.fault;
     CHECK(fault == Fault::kPeer || fault == Fault::kFrame);
@@ -291,12 +291,12 @@ TEST("the loss of the last rail is a typed failure on both ends") {
 TEST("an engine that vanishes from shared memory is noticed at its control socket") {
   Ranks ranks(2, Kind::kShared);
   std::vector<float> values(1000);
-  const auto job = ranks.engine(0).post(
+  const auto request = ranks.engine(0).post(
       ranks.group(0), reduction(direct(2, 0), values.data(), values.data(), 1000), false);
   ranks.groups[1].reset();
   ranks.engines[1] = std::make_unique<Engine>(small_engine());
-  CHECK(ranks.engine(0).wait(*job, 20 * kSecond));
-  CHECK(job->failure.fault == Fault::kPeer);
+  CHECK(ranks.engine(0).wait(*request, 20 * kSecond));
+  CHECK(request->failure.fault == Fault::kPeer);
 }
 
 TEST("an arena without room fails the operation, tells the peer, and the engine goes on") {
@@ -316,10 +316,10 @@ TEST("an arena without room fails the operation, tells the peer, and the engine 
         operation.dtype = wire::DType::kBfloat16;
         operation.total_bytes /= 2;
       }
-      const auto job = engine.post(ranks.group(rank), operation, rank == 0);
-      CHECK(engine.wait(*job, 20 * kSecond));
-      CHECK(job->failure.fault == Fault::kUsage);
-      CHECK(says(job, "the arena has no room"));
+      const auto request = engine.post(ranks.group(rank), operation, rank == 0);
+      CHECK(engine.wait(*request, 20 * kSecond));
+      CHECK(request->failure.fault == Fault::kUsage);
+      CHECK(says(request, "the arena has no room"));
       std::vector<float> few = contributions(rank, 500);
       finish(engine, engine.post(ranks.group(rank),
                                  reduction(ring(2, rank), few.data(), few.data(), 500, 2), true));
@@ -339,10 +339,10 @@ TEST("memory of partial sums is free again after a failure, but for what a peer 
       operation.total_bytes /= 2;
       operation.timeout_ns = kSecond / 20;
       const std::size_t before = engine.arena().used();
-      const auto job = engine.post(ranks.group(0), operation, false);
+      const auto request = engine.post(ranks.group(0), operation, false);
       CHECK(engine.arena().used() >= before + values.size() / 2 * sizeof(float));
-      CHECK(engine.wait(*job, 10 * kSecond));
-      CHECK(job->failure.fault == Fault::kTimeout);
+      CHECK(engine.wait(*request, 10 * kSecond));
+      CHECK(request->failure.fault == Fault::kTimeout);
       if (turn > 0) CHECK_EQUAL(engine.arena().used() > before, kind == Kind::kShared);
     }
   }
@@ -354,9 +354,9 @@ TEST("failed operations leave no growing tables behind") {
     std::vector<float> values(10);
     Operation operation = reduction(direct(2, 0), values.data(), values.data(), 10, i);
     operation.timeout_ns = 1;
-    const auto job = ranks.engine(0).post(ranks.group(0), operation, false);
-    CHECK(ranks.engine(0).wait(*job, 10 * kSecond));
-    CHECK(job->failure.fault == Fault::kTimeout);
+    const auto request = ranks.engine(0).post(ranks.group(0), operation, false);
+    CHECK(ranks.engine(0).wait(*request, 10 * kSecond));
+    CHECK(request->failure.fault == Fault::kTimeout);
   }
   on_every_rank(2, [&](int rank) {
     std::vector<float> values = contributions(rank, 10);
@@ -389,8 +389,8 @@ TEST("deadlines near the end of time do not overflow") {
     std::vector<float> values = contributions(rank, 10);
     Operation operation = reduction(direct(2, rank), values.data(), values.data(), 10);
     operation.timeout_ns = std::numeric_limits<std::int64_t>::max();
-    const auto job = ranks.engine(rank).post(ranks.group(rank), operation, false);
-    CHECK(ranks.engine(rank).wait(*job, std::numeric_limits<std::int64_t>::max()));
+    const auto request = ranks.engine(rank).post(ranks.group(rank), operation, false);
+    CHECK(ranks.engine(rank).wait(*request, std::numeric_limits<std::int64_t>::max()));
     check_sum(values.data(), 10, 2);
   });
 }

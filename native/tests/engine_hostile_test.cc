@@ -14,9 +14,9 @@ constexpr int kPiece = 1000;
 std::string last_words(Played& p) {
   until([&] { return !p.engine.link_alive(p.link); }, "the end of the link");
   std::byte got{};
-  const auto job = p.engine.post(*p.group, receive_from(1, &got, 1, 99), true);
-  CHECK(job->failure.fault == Fault::kPeer);
-  return job->failure.message;
+  const auto request = p.engine.post(*p.group, receive_from(1, &got, 1, 99), true);
+  CHECK(request->failure.fault == Fault::kPeer);
+  return request->failure.message;
 }
 
 std::string cut_off(const std::string& reason) {
@@ -52,13 +52,13 @@ TEST("a peer that asks for a grant again and again gets one answer") {
   Played p;
   const Bytes words = pattern(100'000, 1);
   Bytes got(words.size());
-  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 3), false);
+  const auto request = p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 3), false);
   wire::Header ask = message_header(1, 1, 3, 0, words.size());
   ask.kind = static_cast<std::uint8_t>(wire::FrameKind::kGrant);
   std::uint32_t sequence = 0;
   while (sequence < 50) p.hand().write(numbered(ask, ++sequence));
   p.hand().write(numbered_message(++sequence, 3, 0, words));
-  finish(p.engine, job);
+  finish(p.engine, request);
   CHECK(got == words);
   int grants = 0;
   for (std::optional<Frame> frame = p.hand().read(); frame; frame = p.hand().read()) {
@@ -79,7 +79,7 @@ TEST("frames of a group from a peer that is no member of it change nothing") {
   const Bytes wrong = pattern(1000, 2);
   Bytes got(words.size());
   Bytes proof(wrong.size());
-  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 3), false);
+  const auto request = p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 3), false);
   std::uint32_t sequence = 0;
   for (int tag = 3; tag < 5; ++tag) {  // an operation that is posted, and one that is not yet
     wire::Header h = message_header(1, 1, tag, 0, words.size());
@@ -91,7 +91,7 @@ TEST("frames of a group from a peer that is no member of it change nothing") {
   finish(p.engine, p.engine.post(*group, receive_from(1, proof.data(), proof.size(), 0), true));
   CHECK(proof == wrong);
   p.hand().write(numbered_message(1, 3, 0, words));
-  finish(p.engine, job);
+  finish(p.engine, request);
   CHECK(got == words);
   p.hand().write(numbered_message(2, 4, 0, words));
   got.assign(got.size(), std::byte{0});

@@ -94,11 +94,11 @@ TEST("an operation that there is no memory to describe is not posted, and takes 
     CHECK(thrown);
   }
   const Bytes brief = pattern(10, 1);
-  const auto job = p.engine.post(*p.group, send_to(1, brief.data(), brief.size(), 7), false);
+  const auto request = p.engine.post(*p.group, send_to(1, brief.data(), brief.size(), 7), false);
   const Frame frame = p.hand().expect(wire::FrameKind::kData);
   CHECK(frame.payload == brief);
   CHECK_EQUAL(static_cast<std::uint32_t>(frame.header.tag), 0u);
-  CHECK(!job->failure);
+  CHECK(!request->failure);
 }
 
 TEST("an operation that memory ends under while it begins fails, and so does all that is open") {
@@ -106,13 +106,13 @@ TEST("an operation that memory ends under while it begins fails, and so does all
   Played p(1, tiny_segments());
   Bytes got(10);
   const auto open = p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 3), false);
-  std::shared_ptr<Job> job;
+  std::shared_ptr<Request> request;
   {
     // The limit leaves room for the segments but not for all queued frames.
     const Limit limit(kSegments * sizeof(Segment) + (4u << 20));
-    job = p.engine.post(*p.group, send_to(1, words.start, kBytes, 7), true);
+    request = p.engine.post(*p.group, send_to(1, words.start, kBytes, 7), true);
   }
-  for (const auto& each : {job, open}) {
+  for (const auto& each : {request, open}) {
     CHECK(each->finished());
     CHECK(each->failure.fault == Fault::kInternal);
     CHECK_EQUAL(each->failure.message, "the engine failed: std::bad_alloc");

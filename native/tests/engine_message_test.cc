@@ -37,21 +37,21 @@ TEST("messages of one tag keep their order, those of different tags need none") 
     on_every_rank(2, [&](int rank) {
       Engine& engine = ranks.engine(rank);
       std::vector<Bytes> buffers;
-      std::vector<std::shared_ptr<Job>> jobs;
+      std::vector<std::shared_ptr<Request>> requests;
       for (int i = 0; i < kMessages; ++i) {
         // The receiver posts the tags in another order than the sender.
         const int tag = rank == 0 ? i % 5 : 4 - i % 5;
         const auto id = static_cast<unsigned>(i / 5 * 5 + tag);
         const std::size_t bytes = 1 + id * 777;
         buffers.push_back(rank == 0 ? pattern(bytes, id) : Bytes(bytes));
-        jobs.push_back(engine.post(ranks.group(rank),
-                                   message(rank == 1, buffers.back().data(), bytes, 1 - rank, tag),
-                                   false));
+        requests.push_back(
+            engine.post(ranks.group(rank),
+                        message(rank == 1, buffers.back().data(), bytes, 1 - rank, tag), false));
         if (rank == 1 && i % 5 == 4) {
-          for (int k = 0; k < 5; ++k) finish(engine, jobs[static_cast<std::size_t>(i - k)]);
+          for (int k = 0; k < 5; ++k) finish(engine, requests[static_cast<std::size_t>(i - k)]);
         }
       }
-      for (const auto& job : jobs) finish(engine, job);
+      for (const auto& request : requests) finish(engine, request);
       for (int i = 0; rank == 1 && i < kMessages; ++i) {
         const auto id = static_cast<unsigned>(i / 5 * 5 + 4 - i % 5);
         CHECK(buffers[static_cast<std::size_t>(i)] == pattern(1 + id * 777, id));
@@ -90,8 +90,9 @@ TEST("sends that are done at once reach a slow reader, though nobody waits for t
   // Send twice the amount that a socket holds. Each message is copied, so it is finished once
   // posted.
   for (int i = 0; i < 20; ++i) {
-    const auto job = ranks.engine(0).post(ranks.group(0), send_to(1, words.data(), 60'000), false);
-    if (i == 0) finish(ranks.engine(0), job);
+    const auto request =
+        ranks.engine(0).post(ranks.group(0), send_to(1, words.data(), 60'000), false);
+    if (i == 0) finish(ranks.engine(0), request);
   }
   for (int i = 0; i < 20; ++i) {
     Bytes got(words.size());
@@ -116,11 +117,11 @@ TEST("a receive from any source takes what comes, and tells from whom") {
       std::vector<int> from(3, 0);
       for (int i = 0; i < 10; ++i) {
         Bytes got(kBytes);
-        const auto job =
+        const auto request =
             engine.post(ranks.group(0), receive_from(-1, got.data(), kBytes, 3), i % 2 == 0);
-        finish(engine, job);
-        CHECK(got == pattern(kBytes, static_cast<unsigned>(job->any_source)));
-        ++from[static_cast<std::size_t>(job->any_source)];
+        finish(engine, request);
+        CHECK(got == pattern(kBytes, static_cast<unsigned>(request->any_source)));
+        ++from[static_cast<std::size_t>(request->any_source)];
       }
       CHECK_EQUAL(from[1], 5);
       CHECK_EQUAL(from[2], 5);
@@ -134,7 +135,7 @@ TEST("thousands of short messages to a receiver that is late all arrive") {
   for (const Kind kind : {Kind::kStream, Kind::kShared}) {
     Ranks ranks(2, kind);
     const Bytes words = pattern(kBytes, 1);
-    std::vector<std::shared_ptr<Job>> sends;
+    std::vector<std::shared_ptr<Request>> sends;
     for (int i = 0; i < kMessages; ++i)
       sends.push_back(
           ranks.engine(0).post(ranks.group(0), send_to(1, words.data(), kBytes), false));
@@ -144,7 +145,7 @@ TEST("thousands of short messages to a receiver that is late all arrive") {
              ranks.engine(1).post(ranks.group(1), receive_from(0, got.data(), kBytes), true));
       CHECK(got == words);
     }
-    for (const auto& job : sends) finish(ranks.engine(0), job);
+    for (const auto& request : sends) finish(ranks.engine(0), request);
   }
 }
 
@@ -165,10 +166,10 @@ TEST("a writer that sleeps before a full ring wakes when the reader has made roo
   const auto group = engine.open_group(1, 0, {-1, link}, false);
   constexpr std::size_t kMessages = 400;  // enough to fill the ring four times
   const Bytes words = pattern(3000, 1);
-  std::vector<std::shared_ptr<Job>> jobs;
+  std::vector<std::shared_ptr<Request>> requests;
   for (std::size_t i = 0; i < kMessages; ++i)
-    jobs.push_back(engine.post(*group, send_to(1, words.data(), words.size()), false));
-  CHECK(!jobs.back()->finished());
+    requests.push_back(engine.post(*group, send_to(1, words.data(), words.size()), false));
+  CHECK(!requests.back()->finished());
   Engine other(small_engine());
   Link nobody(other, 0, "test");
   Recorder sink;
@@ -181,7 +182,7 @@ TEST("a writer that sleeps before a full ring wakes when the reader has made roo
         return sink.frames.size() == kMessages;
       },
       "all messages");
-  for (const auto& job : jobs) finish(engine, job);
+  for (const auto& request : requests) finish(engine, request);
   for (const Frame& frame : sink.frames) CHECK(frame.payload == words);
 }
 
@@ -193,11 +194,11 @@ TEST("many operations at once in one arena: slots are used again") {
     Engine& engine = ranks.engine(rank);
     for (int round = 0; round < 5; ++round) {
       std::vector<std::vector<float>> values(8, contributions(rank, kCount));
-      std::vector<std::shared_ptr<Job>> jobs;
+      std::vector<std::shared_ptr<Request>> requests;
       for (auto& v : values)
-        jobs.push_back(engine.post(ranks.group(rank),
-                                   reduction(mesh(2, rank), v.data(), v.data(), kCount), false));
-      for (const auto& job : jobs) finish(engine, job);
+        requests.push_back(engine.post(
+            ranks.group(rank), reduction(mesh(2, rank), v.data(), v.data(), kCount), false));
+      for (const auto& request : requests) finish(engine, request);
       for (const auto& v : values) check_sum(v.data(), kCount, 2);
     }
     CHECK(engine.counters()["slots"] <= 8 * 4);

@@ -133,9 +133,10 @@ class Hand {
 
 // An engine as rank 0 whose only peer, rank 1, is played by the test over `rails` stream sockets.
 struct Played {
-  explicit Played(int rails = 1, const EngineOptions& options = small_engine(), bool redial = false)
+  explicit Played(int rails = 1, const EngineOptions& options = small_engine(),
+                  bool reconnect = false)
       : engine(options) {
-    link = engine.add_link("the hand", redial);
+    link = engine.add_link("the hand", reconnect);
     for (int i = 0; i < rails; ++i) add_rail(i);
     group = engine.open_group(1, 0, {-1, link}, false);
   }
@@ -173,12 +174,14 @@ inline bool acknowledges(Hand& hand, std::uint32_t next) {
 
 // A sink that keeps a copy of every frame that a rail delivers.
 struct Recorder final : FrameSink {
-  std::byte* landing(Link&, const wire::Header&, Job**) override { return landing_memory; }
+  std::byte* direct_placement(Link&, const wire::Header&, Request**) override {
+    return landing_memory;
+  }
   void arrive(Link&, const wire::Header& header, const Payload& payload) override {
     frames.push_back(Frame{header, Bytes(payload.data, payload.data + payload.length)});
     if (payload.owned != nullptr) give_buffer(payload.owned);
   }
-  bool hurried() const override { return others_wait; }
+  bool lock_wanted() const override { return others_wait; }
   std::byte* take_buffer(std::size_t bytes) override {
     ++buffers_out;
     return new std::byte[bytes];

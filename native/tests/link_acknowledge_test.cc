@@ -12,7 +12,7 @@ constexpr std::size_t kPart = 128u << 10;  // part of a message, sent as one fra
 // An engine driven by one thread, and a message of `parts` frames that arrives at it.
 struct Message {
   explicit Message(std::size_t parts) : words(pattern(parts * kPart, 6)), got(words.size()) {
-    job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+    request = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
   }
   static EngineOptions options() {
     EngineOptions options = one_thread(std::size_t{64} << 20);
@@ -24,8 +24,8 @@ struct Message {
   std::uint32_t bring(const Bytes& frame) {
     p.hand().write(frame);
     const std::uint64_t before = p.engine.counters()["tcp_frames_received"];
-    while (p.engine.counters()["tcp_frames_received"] == before) p.engine.wait(*job, 0);
-    p.engine.wait(*job, 0);
+    while (p.engine.counters()["tcp_frames_received"] == before) p.engine.wait(*request, 0);
+    p.engine.wait(*request, 0);
     std::uint32_t next = 0;
     while (const std::optional<Frame> answer = p.hand().read(0)) {
       if (answer->header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAck))
@@ -43,7 +43,7 @@ struct Message {
   Played p{1, options()};
   Bytes words;
   Bytes got;
-  std::shared_ptr<Job> job;
+  std::shared_ptr<Request> request;
   std::uint32_t number = 0;
 };
 
@@ -52,7 +52,7 @@ TEST("long frames are acknowledged every 512 KiB, and when the operation has the
   std::vector<std::uint32_t> said;
   for (int part = 0; part < 6; ++part) said.push_back(message.bring_part());
   CHECK(said == std::vector<std::uint32_t>({0, 0, 0, 5, 0, 7}));
-  finish(message.p.engine, message.job);
+  finish(message.p.engine, message.request);
   CHECK(message.got == message.words);
 }
 
@@ -64,7 +64,7 @@ TEST("a sender that gives a message up has its frames acknowledged") {
   abort.kind = static_cast<std::uint8_t>(wire::FrameKind::kAbort);
   abort.total = 0;
   CHECK_EQUAL(message.bring(numbered(abort, 3)), 4u);
-  CHECK(message.job->finished());
+  CHECK(message.request->finished());
 }
 
 TEST("an acknowledgement in a long frame's header counts before its payload is there") {
@@ -97,7 +97,7 @@ TEST("a grant that comes before its operation is posted counts when it is") {
   p.hand().write(numbered_message(2, 7, 0, pattern(100'000, 9)));
   CHECK(acknowledges(p.hand(), 3));
   const Bytes words = pattern(1'000'000, 10);
-  const auto job = p.engine.post(*p.group, send_to(1, words.data(), words.size()), false);
+  const auto request = p.engine.post(*p.group, send_to(1, words.data(), words.size()), false);
   for (std::size_t got = 0; got < words.size();) {
     const std::optional<Frame> frame = p.hand().read();
     CHECK(frame.has_value());
@@ -108,7 +108,7 @@ TEST("a grant that comes before its operation is posted counts when it is") {
   wire::Header ack = header_of(wire::FrameKind::kAck);
   ack.acknowledge = ~0u >> 1;
   p.hand().write(seal(ack));
-  finish(p.engine, job);
+  finish(p.engine, request);
 }
 
 }  // namespace

@@ -20,10 +20,10 @@ void say(Hand& hand, std::uint32_t sequence, int tag, const Bytes& words) {
 std::string last_words(Played& p) {
   until([&] { return !p.engine.link_alive(p.link); }, "the end of the link");
   std::byte got{};
-  const auto job = p.engine.post(*p.group, receive_from(1, &got, 1, 99), true);
-  CHECK(job->failure.fault == Fault::kPeer);
-  CHECK_EQUAL(job->failure.peer, 1);
-  return job->failure.message;
+  const auto request = p.engine.post(*p.group, receive_from(1, &got, 1, 99), true);
+  CHECK(request->failure.fault == Fault::kPeer);
+  CHECK_EQUAL(request->failure.peer, 1);
+  return request->failure.message;
 }
 
 std::string cut_off(const std::string& reason) {
@@ -72,9 +72,9 @@ TEST("a peer that leaves out one number and goes on without end is cut off") {
   Played p;
   Bytes got(1000);
   const Bytes words = pattern(got.size(), 2);
-  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 3), false);
+  const auto request = p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 3), false);
   say(p.hand(), 1 + kMostAhead, 3, words);
-  finish(p.engine, job);
+  finish(p.engine, request);
   CHECK(got == words);
   say(p.hand(), 2 + kMostAhead, 4, words);
   CHECK_EQUAL(last_words(p), cut_off("it numbered a frame 262146 where 1 had not come: at most "
@@ -96,8 +96,8 @@ TEST("a payload that claims a grant which nothing has given is not kept") {
   CHECK(got == words);
   Operation dropped = receive_from(1, got.data(), got.size(), 0);
   dropped.timeout_ns = kSecond / 20;
-  const auto job = p.engine.post(*p.group, dropped, true);
-  CHECK(job->failure.fault == Fault::kTimeout);
+  const auto request = p.engine.post(*p.group, dropped, true);
+  CHECK(request->failure.fault == Fault::kTimeout);
   CHECK(p.engine.link_alive(p.link));
 }
 
@@ -114,13 +114,13 @@ TEST("a contribution that comes twice while others are awaited is refused") {
   const std::shared_ptr<Group> group = engine.open_group(1, 0, links, false);
   auto program = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{1}, 3, 0, 1,
                                            true, false, false);
-  program->append(Verb::kHold, 2, 0, false);
-  program->append(Verb::kHold, 1, 0, false);
-  program->append(Verb::kFold, 0, 0, false);
+  program->append(Opcode::kBuffer, 2, 0, false);
+  program->append(Opcode::kBuffer, 1, 0, false);
+  program->append(Opcode::kReduceAll, 0, 0, false);
   std::vector<float> values(100, 1);
-  const auto job =
+  const auto request =
       engine.post(*group, reduction(program, values.data(), values.data(), values.size()), false);
-  wire::Header h = engine.header_for(*job, wire::FrameKind::kData);
+  wire::Header h = engine.header_for(*request, wire::FrameKind::kData);
   h.job = kJobCode;
   h.source = 1;
   h.total = values.size() * sizeof(float);
@@ -128,9 +128,9 @@ TEST("a contribution that comes twice while others are awaited is refused") {
   const Bytes mine = pattern(h.total, 4);
   hands[0]->write(numbered(h, 1, mine));
   hands[0]->write(numbered(h, 2, mine));
-  CHECK(engine.wait(*job, -1));
-  CHECK(job->failure.fault == Fault::kMismatch);
-  CHECK_EQUAL(job->failure.peer, 1);
+  CHECK(engine.wait(*request, -1));
+  CHECK(request->failure.fault == Fault::kMismatch);
+  CHECK_EQUAL(request->failure.peer, 1);
 }
 
 TEST("a peer that posts more than may wait is never cut off: its own engine holds back") {
@@ -145,8 +145,8 @@ TEST("a peer that posts more than may wait is never cut off: its own engine hold
     words.push_back(pattern(i < kLong ? 209'000 : 3, static_cast<unsigned>(i)));
     got.emplace_back(words.back().size());
   }
-  std::vector<std::shared_ptr<Job>> sends;
-  std::vector<std::shared_ptr<Job>> receives;
+  std::vector<std::shared_ptr<Request>> sends;
+  std::vector<std::shared_ptr<Request>> receives;
   const auto tag = [](std::size_t i) { return static_cast<int>(i); };
   for (std::size_t i = 0; i < words.size(); ++i)
     sends.push_back(ranks.engine(0).post(
@@ -154,8 +154,8 @@ TEST("a peer that posts more than may wait is never cut off: its own engine hold
   for (std::size_t i = words.size(); i-- > 0;)
     receives.push_back(ranks.engine(1).post(
         ranks.group(1), receive_from(0, got[i].data(), got[i].size(), tag(i)), false));
-  for (const auto& job : receives) finish(ranks.engine(1), job);
-  for (const auto& job : sends) finish(ranks.engine(0), job);
+  for (const auto& request : receives) finish(ranks.engine(1), request);
+  for (const auto& request : sends) finish(ranks.engine(0), request);
   CHECK(got == words);
 }
 

@@ -42,7 +42,7 @@ TEST("a probe is answered on the rail that it names, with the times of both ends
 TEST("while an operation is open each rail is probed, and the answers are kept") {
   Played p(1);
   Bytes got(1000);
-  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+  const auto request = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
   const Frame asked = expect_probe(p.hand());
   CHECK_EQUAL(asked.header.flags, 0);
   wire::Header answer = asked.header;
@@ -54,7 +54,7 @@ TEST("while an operation is open each rail is probed, and the answers are kept")
   wire::Header h = message_header(1, 1, 0, 0, message.size());
   h.sequence = 1;
   p.hand().write(seal(h, message));
-  finish(p.engine, job);
+  finish(p.engine, request);
   const std::vector<RailStatus> rails = p.engine.rails();
   CHECK_EQUAL(rails.size(), 1u);
   CHECK_EQUAL(rails[0].probe_count, 1u);
@@ -64,13 +64,13 @@ TEST("while an operation is open each rail is probed, and the answers are kept")
   CHECK(rails[0].probes.back().back >= rails[0].probes.back().sent);
 }
 
-TEST("a link with redial waits for a new rail, and the frame goes again over that") {
+TEST("a link with reconnect waits for a new rail, and the frame goes again over that") {
   Played p(1, small_engine(), true);
   const Bytes sent = words();
-  const auto job = p.engine.post(*p.group, send_to(1, sent.data(), sent.size()), false);
+  const auto request = p.engine.post(*p.group, send_to(1, sent.data(), sent.size()), false);
   const Frame first = p.hand().expect(wire::FrameKind::kData);
   p.hand().write(Bytes(64));  // not a frame, so the engine gives the rail up
-  CHECK(!p.engine.wait(*job, kSecond / 50));
+  CHECK(!p.engine.wait(*request, kSecond / 50));
   CHECK(p.engine.link_alive(p.link));
   Hand& again = p.add_rail(0);
   const Frame second = again.expect(wire::FrameKind::kData);
@@ -79,13 +79,13 @@ TEST("a link with redial waits for a new rail, and the frame goes again over tha
   wire::Header ack = header_of(wire::FrameKind::kAck);
   ack.acknowledge = second.header.sequence + 1;
   again.write(seal(ack));
-  finish(p.engine, job);
+  finish(p.engine, request);
 }
 
 TEST("a rail of an index that is taken replaces the old one") {
   Played p(1, small_engine(), true);
   const Bytes sent = words();
-  const auto job = p.engine.post(*p.group, send_to(1, sent.data(), sent.size()), false);
+  const auto request = p.engine.post(*p.group, send_to(1, sent.data(), sent.size()), false);
   p.hand().expect(wire::FrameKind::kData);
   Hand& other = p.add_rail(0);
   CHECK_EQUAL(other.expect(wire::FrameKind::kData).payload.size(), sent.size());
@@ -98,34 +98,34 @@ TEST("without a rail an operation ends at its own deadline, as a failure of the 
   Bytes got(1000);
   Operation operation = receive_from(1, got.data(), got.size());
   operation.timeout_ns = kSecond / 5;
-  const auto job = p.engine.post(*p.group, operation, false);
+  const auto request = p.engine.post(*p.group, operation, false);
   p.hand().end();
-  CHECK(p.engine.wait(*job, 10 * kSecond));
-  CHECK(job->failure.fault == Fault::kLink);
-  CHECK(job->failure.message.find("no rail to it is left since") != std::string::npos);
-  CHECK(job->failure.message.find("the connection was closed") != std::string::npos);
+  CHECK(p.engine.wait(*request, 10 * kSecond));
+  CHECK(request->failure.fault == Fault::kLink);
+  CHECK(request->failure.message.find("no rail to it is left since") != std::string::npos);
+  CHECK(request->failure.message.find("the connection was closed") != std::string::npos);
 }
 
 TEST("a stream that ends is the end of the peer where nobody dials again") {
   Played p(1, small_engine());
   Bytes got(1000);
-  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+  const auto request = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
   p.hand().end();
-  CHECK(p.engine.wait(*job, 10 * kSecond));
-  CHECK(job->failure.fault == Fault::kPeer);
+  CHECK(p.engine.wait(*request, 10 * kSecond));
+  CHECK(request->failure.fault == Fault::kPeer);
   CHECK(!p.engine.link_alive(p.link));
 }
 
 TEST("a peer that is known to be unreachable is gone at once") {
   Played p(1, small_engine(), true);
   Bytes got(1000);
-  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+  const auto request = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
   p.engine.drop_rail(p.link, 0, "on request");
-  CHECK(!p.engine.wait(*job, kSecond / 50));
+  CHECK(!p.engine.wait(*request, kSecond / 50));
   p.engine.unreachable(p.link, "it refuses connections");
-  CHECK(p.engine.wait(*job, 10 * kSecond));
-  CHECK(job->failure.fault == Fault::kPeer);
-  CHECK(job->failure.message.find("it refuses connections") != std::string::npos);
+  CHECK(p.engine.wait(*request, 10 * kSecond));
+  CHECK(request->failure.fault == Fault::kPeer);
+  CHECK(request->failure.message.find("it refuses connections") != std::string::npos);
 }
 
 TEST("every change of a rail is an event, in order") {

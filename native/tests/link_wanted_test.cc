@@ -39,7 +39,7 @@ class Loose {
   int& link(int from, int to) {
     return links_[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
   }
-  std::shared_ptr<Job> post(int rank, const Operation& operation) {
+  std::shared_ptr<Request> post(int rank, const Operation& operation) {
     return engine(rank).post(group(rank), operation, false);
   }
 
@@ -75,8 +75,8 @@ class Loose {
   std::vector<std::vector<int>> links_;
 };
 
-bool says(const std::shared_ptr<Job>& job, const char* words) {
-  return job->failure.message.find(words) != std::string::npos;
+bool says(const std::shared_ptr<Request>& request, const char* words) {
+  return request->failure.message.find(words) != std::string::npos;
 }
 
 TEST("an operation waits for the first rail of its link, which it asks for") {
@@ -103,10 +103,11 @@ TEST("several operations ask for a link once, and keep their order when it is th
   for (const Kind kind : {Kind::kStream, Kind::kShared}) {
     Loose ranks(2, kind);
     std::vector<int> sent(50), received(50);
-    std::vector<std::shared_ptr<Job>> jobs;
+    std::vector<std::shared_ptr<Request>> requests;
     for (int i = 0; i < 50; ++i) {
       sent[static_cast<std::size_t>(i)] = i;
-      jobs.push_back(ranks.post(1, send_to(0, &sent[static_cast<std::size_t>(i)], sizeof(int))));
+      requests.push_back(
+          ranks.post(1, send_to(0, &sent[static_cast<std::size_t>(i)], sizeof(int))));
     }
     CHECK(ranks.next(1, "wanted") == ranks.link(1, 0));
     ranks.join(0, 1);
@@ -117,7 +118,7 @@ TEST("several operations ask for a link once, and keep their order when it is th
     for (int i = 0; i < 50; ++i)
       finish(ranks.engine(0),
              ranks.post(0, receive_from(1, &received[static_cast<std::size_t>(i)], sizeof(int))));
-    for (const auto& job : jobs) finish(ranks.engine(1), job);
+    for (const auto& request : requests) finish(ranks.engine(1), request);
     CHECK(received == sent);
   }
 }
@@ -129,11 +130,11 @@ TEST("an operation whose link is not made ends at its deadline with the reason")
     int value = 0;
     Operation operation = receive_from(1, &value, sizeof value);
     operation.timeout_ns = kSecond / 10;
-    const auto job = ranks.post(0, operation);
-    CHECK(ranks.engine(0).wait(*job, 10 * kSecond));
-    CHECK(job->failure.fault == Fault::kLink);
-    CHECK(says(job, "of rank 1: no connection to it has been made"));
-    CHECK(says(job, "(tcp any>10.0.0.2: no route to host)"));
+    const auto request = ranks.post(0, operation);
+    CHECK(ranks.engine(0).wait(*request, 10 * kSecond));
+    CHECK(request->failure.fault == Fault::kLink);
+    CHECK(says(request, "of rank 1: no connection to it has been made"));
+    CHECK(says(request, "(tcp any>10.0.0.2: no route to host)"));
   }
 }
 
@@ -142,11 +143,11 @@ TEST("a link that is made late tells that the peer has closed the group") {
     Loose ranks(2, kind);
     ranks.engine(0).close_group(ranks.group(0), 0);
     int value = 0;
-    const auto job = ranks.post(1, receive_from(0, &value, sizeof value));
-    CHECK(!job->finished());
+    const auto request = ranks.post(1, receive_from(0, &value, sizeof value));
+    CHECK(!request->finished());
     ranks.join(0, 1);
-    CHECK(ranks.engine(1).wait(*job, 10 * kSecond));
-    CHECK(job->failure.fault == Fault::kPeer && says(job, "rank 0 closed the group"));
+    CHECK(ranks.engine(1).wait(*request, 10 * kSecond));
+    CHECK(request->failure.fault == Fault::kPeer && says(request, "rank 0 closed the group"));
   }
 }
 
@@ -165,11 +166,11 @@ TEST("ranks that have no link to a lost rank learn of the loss from the others")
     Loose ranks(4, kind);
     for (int low = 0; low < 3; ++low) ranks.join(low, low + 1);
     std::vector<float> values(4);
-    const auto job = ranks.post(3, reduction(ring(4, 3), values.data(), values.data(), 4));
+    const auto request = ranks.post(3, reduction(ring(4, 3), values.data(), values.data(), 4));
     ranks.engine(1).unreachable(ranks.link(1, 0), "its process has ended");
-    CHECK(ranks.engine(3).wait(*job, 10 * kSecond));
-    CHECK(job->failure.fault == Fault::kPeer && job->failure.peer == 0);
-    CHECK(says(job, "the link to rank 0 (rank 0) closed unexpectedly: its process has ended"));
+    CHECK(ranks.engine(3).wait(*request, 10 * kSecond));
+    CHECK(request->failure.fault == Fault::kPeer && request->failure.peer == 0);
+    CHECK(says(request, "the link to rank 0 (rank 0) closed unexpectedly: its process has ended"));
     // A rank looks for the lost one itself, as its process may live.
     CHECK(ranks.next(2, "wanted") == ranks.link(2, 0));
   }
@@ -181,16 +182,16 @@ TEST("an operation that fails at one rank fails at all, also at those that it ha
     for (int low = 0; low < 4; ++low) ranks.join(low, low + 1);
     ranks.join(0, 4);
     std::vector<std::vector<float>> values(5, std::vector<float>(5));
-    std::vector<std::shared_ptr<Job>> jobs;
+    std::vector<std::shared_ptr<Request>> requests;
     for (const int rank : {1, 2, 3, 0}) {  // rank 4 posts nothing
       float* own = values[static_cast<std::size_t>(rank)].data();
       Operation operation = reduction(ring(5, rank), own, own, 5);
       if (rank == 0) operation.timeout_ns = kSecond / 5;
-      jobs.push_back(ranks.post(rank, operation));
+      requests.push_back(ranks.post(rank, operation));
     }
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      CHECK(ranks.engine(i < 3 ? static_cast<int>(i) + 1 : 0).wait(*jobs[i], 10 * kSecond));
-      CHECK(jobs[i]->failure.fault == Fault::kTimeout);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      CHECK(ranks.engine(i < 3 ? static_cast<int>(i) + 1 : 0).wait(*requests[i], 10 * kSecond));
+      CHECK(requests[i]->failure.fault == Fault::kTimeout);
     }
   }
 }

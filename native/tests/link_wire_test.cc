@@ -71,14 +71,14 @@ TEST("a farewell that overtakes data on another rail waits for it") {
   Played p(2);
   const Bytes words = pattern(3000, 3);
   Bytes got(words.size());
-  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+  const auto request = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
   wire::Header bye = header_of(wire::FrameKind::kBye);
   bye.epoch = 1;
   bye.source = 1;
   p.hand(1).write(numbered(bye, 2));
-  CHECK(!p.engine.wait(*job, kSecond / 20));
+  CHECK(!p.engine.wait(*request, kSecond / 20));
   p.hand(0).write(numbered_message(1, 0, 0, words));
-  finish(p.engine, job);
+  finish(p.engine, request);
   CHECK(got == words);
   const auto late = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), true);
   CHECK(late->failure.fault == Fault::kPeer);
@@ -99,7 +99,7 @@ TEST("numbers go past the largest one") {
 TEST("a damaged frame ends its rail; what was not acknowledged goes over the other one") {
   Played p(2);
   const Bytes words = pattern(200'000, 4);
-  const auto job = p.engine.post(*p.group, send_to(1, words.data(), words.size()), false);
+  const auto request = p.engine.post(*p.group, send_to(1, words.data(), words.size()), false);
   std::optional<Frame> frame;
   int used = -1;
   for (int rail = 0; rail < 2 && used < 0; ++rail) {
@@ -114,11 +114,11 @@ TEST("a damaged frame ends its rail; what was not acknowledged goes over the oth
   const Frame again = p.hand(1 - used).expect(wire::FrameKind::kData);
   CHECK_EQUAL(again.header.sequence, frame->header.sequence);
   CHECK(again.payload == words);
-  CHECK(!job->finished());
+  CHECK(!request->finished());
   wire::Header ack = header_of(wire::FrameKind::kAck);
   ack.acknowledge = frame->header.sequence + 1;
   p.hand(1 - used).write(seal(ack));
-  finish(p.engine, job);
+  finish(p.engine, request);
   CHECK_EQUAL(p.engine.counters()["rails_lost"], 1u);
   CHECK(p.engine.counters()["frames_resent"] >= 1);
 }
@@ -127,9 +127,9 @@ TEST("losing a rail repeats the acknowledgement on the one that is left") {
   Played p(2);
   const Bytes words = pattern(1000, 5);  // too short for an acknowledgement of its own
   Bytes got(words.size());
-  const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+  const auto request = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
   p.hand(0).write(numbered_message(1, 0, 0, words));
-  finish(p.engine, job);
+  finish(p.engine, request);
   p.hand(0).hang_up();
   CHECK(acknowledges(p.hand(1), 2));
 }
@@ -143,9 +143,9 @@ TEST("a resent frame whose memory has been overwritten since does not cost the s
   const std::vector<float> mine = values;
   auto exchange = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{4}, 2, 0, 1,
                                             true, false, true);  // as one segment
-  exchange->append(Verb::kSend, 1, 0, false);
-  exchange->append(Verb::kCopy, 1, 0, false);
-  const auto job = p.engine.post(
+  exchange->append(Opcode::kSend, 1, 0, false);
+  exchange->append(Opcode::kCopy, 1, 0, false);
+  const auto request = p.engine.post(
       *p.group, reduction(exchange, values.data(), values.data(), values.size(), 3), false);
   int used = 0;
   std::optional<Frame> sent = p.hand(0).read(1000);
@@ -175,7 +175,7 @@ TEST("a resent frame whose memory has been overwritten since does not cost the s
   wire::Header ack = header_of(wire::FrameKind::kAck);
   ack.acknowledge = sent->header.sequence + 1;
   other.write(seal(ack));
-  finish(p.engine, job);
+  finish(p.engine, request);
   CHECK(std::memcmp(values.data(), pattern(sent->payload.size(), 8).data(), sent->payload.size()) ==
         0);
 }
@@ -186,12 +186,12 @@ TEST("a partial sum that comes again does not spoil the one that was made of it"
   Played p(2);
   auto program = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{4}, 2, 0, 1,
                                            true, false, true);
-  program->append(Verb::kAdd, 1, 0, false);
-  program->append(Verb::kSend, 1, 0, false);
-  program->append(Verb::kCopy, 1, 0, false);
-  const auto job = p.engine.post(
+  program->append(Opcode::kAdd, 1, 0, false);
+  program->append(Opcode::kSend, 1, 0, false);
+  program->append(Opcode::kCopy, 1, 0, false);
+  const auto request = p.engine.post(
       *p.group, reduction(program, values.data(), values.data(), values.size(), 3), false);
-  wire::Header h = p.engine.header_for(*job, wire::FrameKind::kData);
+  wire::Header h = p.engine.header_for(*request, wire::FrameKind::kData);
   h.job = kJobCode;
   h.source = 1;
   h.total = values.size() * sizeof(float);
@@ -211,7 +211,7 @@ TEST("a partial sum that comes again does not spoil the one that was made of it"
   p.hand(1).write(Bytes(frame.begin() + 5000, frame.end()));
   until([&] { return p.engine.counters()["duplicates_dropped"] == 1; }, "the duplicate");
   p.engine.abort_group(*p.group, "the end");
-  CHECK(job->finished());
+  CHECK(request->finished());
   CHECK(std::ranges::all_of(values, [](float v) { return v == 3.0f; }));
 }
 
@@ -219,12 +219,12 @@ TEST("flags that make no sense on a wire are a mismatch, not a crash") {
   for (const std::uint16_t flag : {wire::kFlagReference, wire::kFlagWritten}) {
     Played p;
     Bytes got(1000);
-    const auto job = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
+    const auto request = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
     wire::Header h = message_header(1, 1, 0, 0, got.size());
     h.flags = flag;
     p.hand().write(numbered(h, 1, pattern(16, 1)));
-    CHECK(p.engine.wait(*job, 5 * kSecond));
-    CHECK(job->failure.fault == Fault::kMismatch);
+    CHECK(p.engine.wait(*request, 5 * kSecond));
+    CHECK(request->failure.fault == Fault::kMismatch);
   }
 }
 
@@ -233,11 +233,11 @@ TEST("well-formed frames of seeded nonsense end operations, never the engine") {
     std::mt19937 random(seed);
     Played p;
     Bytes got(5000);
-    std::vector<std::shared_ptr<Job>> jobs;
+    std::vector<std::shared_ptr<Request>> requests;
     for (int tag = 0; tag < 3; ++tag) {
       Operation operation = receive_from(tag == 2 ? -1 : 1, got.data(), got.size(), tag);
       operation.timeout_ns = kSecond / 20;
-      jobs.push_back(p.engine.post(*p.group, operation, false));
+      requests.push_back(p.engine.post(*p.group, operation, false));
     }
     for (std::uint32_t i = 1; i <= 40; ++i) {
       wire::Header h = message_header(1, 1, static_cast<int>(random() % 4), random() % 2,
@@ -253,7 +253,7 @@ TEST("well-formed frames of seeded nonsense end operations, never the engine") {
       if (h.kind == static_cast<std::uint8_t>(wire::FrameKind::kBye) && random() % 4 != 0) continue;
       p.hand().write(numbered(h, i, pattern(random() % 2 == 0 ? 5000 : random() % 6000, i)));
     }
-    for (const auto& job : jobs) CHECK(p.engine.wait(*job, 10 * kSecond));
+    for (const auto& request : requests) CHECK(p.engine.wait(*request, 10 * kSecond));
   }
 }
 
@@ -261,11 +261,11 @@ TEST("an urgent message overtakes those that wait for the wire") {
   const Bytes bulk = pattern(200'000, 1);
   const Bytes urgent = pattern(200'000, 2);
   Played p;  // declared later than the memory it sends from, so it is destroyed first
-  std::vector<std::shared_ptr<Job>> jobs;
+  std::vector<std::shared_ptr<Request>> requests;
   for (int tag = 1; tag <= 12; ++tag) {
     Operation operation = send_to(1, bulk.data(), bulk.size(), tag);
     operation.priority = 5;
-    jobs.push_back(p.engine.post(*p.group, operation, false));
+    requests.push_back(p.engine.post(*p.group, operation, false));
   }
   // Eager sends fill the socket and the queue of the rail. The link still decides the order of the
   // rest.
@@ -282,7 +282,7 @@ TEST("an urgent message overtakes those that wait for the wire") {
 TEST("what is sent to a peer that has not posted is bounded, and goes on once it grants") {
   const Bytes words = pattern(1'000'000, 1);
   Played p;
-  const auto job = p.engine.post(*p.group, send_to(1, words.data(), words.size()), false);
+  const auto request = p.engine.post(*p.group, send_to(1, words.data(), words.size()), false);
   std::size_t eager = 0;
   std::optional<Frame> frame;
   while ((frame = p.hand().read()) &&
@@ -291,7 +291,7 @@ TEST("what is sent to a peer that has not posted is bounded, and goes on once it
   CHECK(frame.has_value());
   CHECK_EQUAL(frame->header.kind, static_cast<std::uint8_t>(wire::FrameKind::kGrant));
   CHECK(eager <= small_engine().eager_bytes);
-  CHECK(!job->finished());
+  CHECK(!request->finished());
   wire::Header grant = frame->header;
   grant.flags = static_cast<std::uint16_t>((grant.flags & ~wire::kFlagEager) | wire::kFlagToSender);
   grant.source = 1;
@@ -307,7 +307,7 @@ TEST("what is sent to a peer that has not posted is bounded, and goes on once it
   wire::Header ack = header_of(wire::FrameKind::kAck);
   ack.acknowledge = last + 1;
   p.hand().write(seal(ack));
-  finish(p.engine, job);
+  finish(p.engine, request);
 }
 
 }  // namespace

@@ -12,27 +12,27 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 
-Injector::Fate first_fate(const FaultState& state) {
+Injector::Decision first_decision(const FaultState& state) {
   Injector injector(state);
-  return injector.fate(0, 1000);
+  return injector.decide(0, 1000);
 }
 
-TEST("the fates of a seed are always the same, and another seed has others") {
+TEST("the decisions of a seed are always the same, and another seed has others") {
   FaultState state;
   state.loss = state.duplicate = state.corrupt = state.reorder = 0.5;
   state.jitter_ns = kMs;
-  const auto fates = [&](std::uint64_t seed) {
+  const auto decisions = [&](std::uint64_t seed) {
     state.seed = seed;
     Injector injector(state);
     std::vector<std::int64_t> seen;
     for (int i = 0; i < 100; ++i) {
-      const Injector::Fate f = injector.fate(i, 100);
+      const Injector::Decision f = injector.decide(i, 100);
       seen.push_back(f.release_ns * 8 + f.drop * 4 + f.corrupt * 2 + f.copies);
     }
     return seen;
   };
-  CHECK(fates(7) == fates(7));
-  CHECK(fates(7) != fates(8));
+  CHECK(decisions(7) == decisions(7));
+  CHECK(decisions(7) != decisions(8));
 }
 
 TEST("delay and rate say when a packet leaves, and none leaves before the one before it") {
@@ -40,15 +40,15 @@ TEST("delay and rate say when a packet leaves, and none leaves before the one be
   state.delay_ns = 5 * kMs;
   state.rate = 1'000'000;  // a kilobyte per millisecond
   Injector injector(state);
-  CHECK_EQUAL(injector.fate(0, 1000).release_ns, 6 * kMs);
-  CHECK_EQUAL(injector.fate(0, 1000).release_ns, 7 * kMs);
-  CHECK_EQUAL(injector.fate(10 * kMs, 2000).release_ns, 17 * kMs);
+  CHECK_EQUAL(injector.decide(0, 1000).release_ns, 6 * kMs);
+  CHECK_EQUAL(injector.decide(0, 1000).release_ns, 7 * kMs);
+  CHECK_EQUAL(injector.decide(10 * kMs, 2000).release_ns, 17 * kMs);
   state = FaultState{};
   state.jitter_ns = 3 * kMs;
   Injector jittery(state);
   std::int64_t last = 0;
   for (int i = 0; i < 1000; ++i) {
-    const std::int64_t release = jittery.fate(i * 1000, 100).release_ns;
+    const std::int64_t release = jittery.decide(i * 1000, 100).release_ns;
     CHECK(release >= last && release <= i * 1000 + 3 * kMs);
     last = release;
   }
@@ -62,14 +62,14 @@ TEST("shares are kept: one in a hundred is lost, one in ten comes twice") {
   int lost = 0;
   int twice = 0;
   for (int i = 0; i < 100'000; ++i) {
-    const Injector::Fate fate = injector.fate(0, 100);
-    lost += fate.drop;
-    twice += fate.copies == 2;
+    const Injector::Decision decision = injector.decide(0, 100);
+    lost += decision.drop;
+    twice += decision.copies == 2;
   }
   // The limits are five standard deviations of a binomial distribution: 157 and 474.
   CHECK(lost > 1000 - 160 && lost < 1000 + 160);
   CHECK(twice > 10'000 - 480 && twice < 10'000 + 480);
-  CHECK(!first_fate(FaultState{}).drop);
+  CHECK(!first_decision(FaultState{}).drop);
 }
 
 struct Faulty {

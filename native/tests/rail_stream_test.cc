@@ -191,7 +191,7 @@ TEST("a payload on its way to memory that was taken back goes to a buffer") {
   const Bytes frame = data_frame(1, 100'000);
   reader.hand->write(Bytes(frame.begin(), frame.begin() + 40'000));
   reader.poll_until_quiet();
-  reader.rail->forget(nullptr, reader.sink);  // the recorder names no job
+  reader.rail->forget(nullptr, reader.sink);  // the recorder names no request
   std::fill(landing.begin(), landing.end(), std::byte{0});
   CHECK(reader.feed(Bytes(frame.begin() + 40'000, frame.end())) == Fault::kPeer);
   CHECK_EQUAL(reader.sink.frames.size(), 1u);

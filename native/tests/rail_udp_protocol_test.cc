@@ -114,7 +114,7 @@ TEST("a payload on its way over UDP to memory that was taken back goes to a buff
   network.end(a).protocol->sender().enqueue(data_header(3, kLong), payload_of(3), kLong);
   Checker& sink = network.end(a + 1).sink;
   network.run(network.now() + kSecond, [&] { return !sink.places.empty(); });
-  network.end(a + 1).protocol->receiver().forget(nullptr, sink);  // the checker names no job
+  network.end(a + 1).protocol->receiver().forget(nullptr, sink);  // the checker names no request
   sink.places.clear();                                            // the memory is gone
   CHECK_EQUAL(sink.buffers_out, 1);
   CHECK(network.run(network.now() + kSecond, [&] { return sink.seen.size() == 1; }));
@@ -178,7 +178,9 @@ TEST("one seed gives one course of events on simulated wires") {
   CHECK(course(1) != course(2));
 }
 
-TEST("packets of strangers and damaged ones are refused and counted, and nothing else happens") {
+TEST(
+    "packets of unknown senders and damaged ones are refused and counted, and nothing else "
+    "happens") {
   Alone end;
   const Bytes frame = frame_bytes(1, 500);
   const std::uint32_t total = 564;

@@ -177,9 +177,9 @@ class Ranks {
 inline std::shared_ptr<Program> direct(int ranks, int rank,
                                        wire::Collective what = wire::Collective::kAllReduce) {
   auto p = std::make_shared<Program>(what, std::uint8_t{1}, ranks, rank, 1, true, false, false);
-  for (int k = 1; k < ranks; ++k) p->append(Verb::kSend, (rank + k) % ranks, 0, false);
-  for (int k = 1; k < ranks; ++k) p->append(Verb::kHold, (rank + k) % ranks, 0, false);
-  p->append(Verb::kFold, rank, 0, false);
+  for (int k = 1; k < ranks; ++k) p->append(Opcode::kSend, (rank + k) % ranks, 0, false);
+  for (int k = 1; k < ranks; ++k) p->append(Opcode::kBuffer, (rank + k) % ranks, 0, false);
+  p->append(Opcode::kReduceAll, rank, 0, false);
   return p;
 }
 
@@ -188,12 +188,12 @@ inline std::shared_ptr<Program> mesh(int ranks, int rank) {
                                      ranks, true, true, false);
   for (int k = 1; k < ranks; ++k) {
     const int owner = (rank + k) % ranks;
-    p->append(Verb::kSend, owner, owner, false);
-    p->append(Verb::kCopy, owner, owner, false);
+    p->append(Opcode::kSend, owner, owner, false);
+    p->append(Opcode::kCopy, owner, owner, false);
   }
-  for (int k = 1; k < ranks; ++k) p->append(Verb::kHold, (rank + k) % ranks, rank, false);
-  p->append(Verb::kFold, rank, rank, false);
-  for (int k = 1; k < ranks; ++k) p->append(Verb::kSend, (rank + k) % ranks, rank, false);
+  for (int k = 1; k < ranks; ++k) p->append(Opcode::kBuffer, (rank + k) % ranks, rank, false);
+  p->append(Opcode::kReduceAll, rank, rank, false);
+  for (int k = 1; k < ranks; ++k) p->append(Opcode::kSend, (rank + k) % ranks, rank, false);
   return p;
 }
 
@@ -203,11 +203,11 @@ inline void go_around(Program& p, int ranks, int rank, int chunk, int first) {
   const int place = (rank - first + ranks) % ranks;
   const int next = (rank + 1) % ranks;
   const int previous = (rank - 1 + ranks) % ranks;
-  if (place > 0) p.append(Verb::kAdd, previous, chunk, place == ranks - 1);
-  p.append(Verb::kSend, next, chunk, false);
+  if (place > 0) p.append(Opcode::kAdd, previous, chunk, place == ranks - 1);
+  p.append(Opcode::kSend, next, chunk, false);
   if (place == ranks - 1) return;
-  p.append(Verb::kCopy, previous, chunk, false);
-  if (place < ranks - 2) p.append(Verb::kSend, next, chunk, false);
+  p.append(Opcode::kCopy, previous, chunk, false);
+  if (place < ranks - 2) p.append(Opcode::kSend, next, chunk, false);
 }
 
 inline std::shared_ptr<Program> ring(int ranks, int rank) {
@@ -276,9 +276,9 @@ inline Operation receive_from(int peer, void* address, std::size_t bytes, int ta
 }
 
 // Wait for the end of an operation and throw if it failed.
-inline void finish(Engine& engine, const std::shared_ptr<Job>& job) {
-  CHECK(engine.wait(*job, -1));
-  if (job->failure) fail(job->failure.message);
+inline void finish(Engine& engine, const std::shared_ptr<Request>& request) {
+  CHECK(engine.wait(*request, -1));
+  if (request->failure) fail(request->failure.message);
 }
 
 // Return element `i` of the data of rank `rank`. The values are small integers, whose sum is exact

@@ -70,7 +70,7 @@ inline wire::Header data_header(std::uint32_t sequence, std::uint32_t length) {
 
 // A sink that checks that every frame arrives once and unchanged. The sink keeps no frames.
 struct Checker final : FrameSink {
-  std::byte* landing(Link&, const wire::Header& header, Job**) override {
+  std::byte* direct_placement(Link&, const wire::Header& header, Request**) override {
     if (!lands) return nullptr;
     places[header.sequence].resize(header.length);
     return places[header.sequence].data();
@@ -85,7 +85,7 @@ struct Checker final : FrameSink {
     landed += places.erase(header.sequence);
     if (payload.owned != nullptr) give_buffer(payload.owned);
   }
-  bool hurried() const override { return false; }
+  bool lock_wanted() const override { return false; }
   std::byte* take_buffer(std::size_t length) override {
     ++buffers_out;
     return new std::byte[length];

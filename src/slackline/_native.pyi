@@ -171,7 +171,7 @@ class Program:
 
 def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8, longest_segment: int = 0, offloads: bool = False, starts: Sequence[int] = []) -> Program:
     """
-    Compile a rank's instructions (verb, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds; `pieces`, into how many segments a chunk is cut that flows; `longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of some rank may add; `starts`, of a ring: the rank whose data open each chunk.
+    Compile a rank's instructions (opcode, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds; `pieces`, into how many segments a chunk is cut that flows; `longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of some rank may add; `starts`, of a ring: the rank whose data open each chunk.
     """
 
 def split(count: int, parts: int, item_size: int, weights: Sequence[int] = []) -> list[tuple[int, int]]:
@@ -184,7 +184,7 @@ class Shares:
 
     def __init__(self) -> None: ...
 
-class Job:
+class Request:
     """A posted operation."""
 
     def done(self) -> bool:
@@ -197,7 +197,7 @@ class Job:
 
     def cancel(self, failure: tuple[int, str, int, int, int, int]) -> None:
         """
-        Fail it on every rank, by `failure` of a Job; nothing when it has finished here.
+        Fail it on every rank, by `failure` of a Request; nothing when it has finished here.
         """
 
     def failure(self) -> tuple[int, str, int, int, int, int] | None:
@@ -222,7 +222,7 @@ class Job:
 class CompletionQueue:
     """The ends of the operations that a thread watches."""
 
-    def watch(self, job: Job) -> None:
+    def watch(self, request: Request) -> None:
         """
         Have the operation's key returned by `wait` once the operation has ended.
         """
@@ -248,27 +248,27 @@ class Group:
     def all_shared(self) -> bool:
         """True when every link is shared memory."""
 
-    def run(self, program: Program, source: int, target: int, count: int, dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, shares: Shares | None = None, internal: int = 0) -> Job | None:
+    def run(self, program: Program, source: int, target: int, count: int, dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, shares: Shares | None = None, internal: int = 0) -> Request | None:
         """
-        Post an operation on one buffer. None when it is done. With `shares` the operation begins once they are settled.
+        Post an operation on one buffer. None when it is done. With `shares` the operation begins once they are set.
         """
 
-    def run_chunks(self, program: Program, chunks: Sequence[tuple[int, int, int, int]], dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, internal: int = 0) -> Job | None:
+    def run_chunks(self, program: Program, chunks: Sequence[tuple[int, int, int, int]], dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, internal: int = 0) -> Request | None:
         """
         Post an operation on chunks (chunk, source, target, count). None when it is done. `internal` numbers it apart from the caller's operations.
         """
 
-    def settle(self, shares: Shares, weights: Sequence[int], number: int, program: Program | None = None) -> None:
+    def set_shares(self, shares: Shares, weights: Sequence[int], number: int, program: Program | None = None) -> None:
         """
         Set the weights (none: equal shares) and start what waits for them. `number`, 0 to 15, stands for them in frames; `program` replaces that of the operations.
         """
 
     def decline(self, shares: Shares, failure: tuple[int, str, int, int, int, int]) -> None:
         """
-        Fail what waits for the shares or is posted with them later, by `failure` of a Job.
+        Fail what waits for the shares or is posted with them later, by `failure` of a Request.
         """
 
-    def message(self, receives: bool, address: int, count: int, dtype: int, total_bytes: int, peer: int, tag: int, priority: int, timeout_ns: int, blocking: bool) -> Job | None:
+    def message(self, receives: bool, address: int, count: int, dtype: int, total_bytes: int, peer: int, tag: int, priority: int, timeout_ns: int, blocking: bool) -> Request | None:
         """
         Send to or receive from a peer (-1: receive from any). None when it is done.
         """
@@ -448,8 +448,8 @@ class Engine:
         Free a ring that no rail has and no peer writes to; False when there is no ring.
         """
 
-    def add_link(self, name: str, redial: bool = False, shared: bool = False) -> int:
-        """`redial`: it outlives its rails. `shared`: by shared memory."""
+    def add_link(self, name: str, reconnect: bool = False, shared: bool = False) -> int:
+        """`reconnect`: it outlives its rails. `shared`: by shared memory."""
 
     def add_rail(self, link: int, rail: int, kind: str, fd: int, job: int, checksums: bool = True, name: str = '', most_packet_bytes: int = 65535) -> None:
         """

@@ -10,7 +10,7 @@
 
 namespace slackline {
 
-struct Job;
+struct Request;
 
 class CompletionQueue {
  public:
@@ -19,17 +19,17 @@ class CompletionQueue {
 
   // --- under the engine's lock ---
   std::int64_t waiting_since_ns = 0;  // 0 while no thread is blocked on the queue
-  void push(std::shared_ptr<Job> job) {
-    ended_.push_back(std::move(job));
+  void push(std::shared_ptr<Request> request) {
+    ended_.push_back(std::move(request));
     count_.store(ended_.size(), std::memory_order_release);
   }
-  std::vector<std::shared_ptr<Job>> take() {
+  std::vector<std::shared_ptr<Request>> take() {
     count_.store(0, std::memory_order_release);
     return std::exchange(ended_, {});
   }
 
  private:
-  std::vector<std::shared_ptr<Job>> ended_;
+  std::vector<std::shared_ptr<Request>> ended_;
   std::atomic<std::size_t> count_{0};
 };
 

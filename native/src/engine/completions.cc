@@ -7,14 +7,14 @@
 
 namespace slackline {
 
-bool Engine::watch(Job& job) {
+bool Engine::watch(Request& request) {
   const Lock lock = lock_for_post();
-  if (job.finished()) return true;
-  job.wants_callback = true;
+  if (request.finished()) return true;
+  request.wants_callback = true;
   return false;
 }
 
-std::shared_ptr<Job> Engine::next_completion() {
+std::shared_ptr<Request> Engine::next_completion() {
   Lock lock = lock_for_post();
   while (completions_.empty() && !stopped_) {
     ++completion_sleepers_;
@@ -25,20 +25,21 @@ std::shared_ptr<Job> Engine::next_completion() {
     wanting_.fetch_sub(1, std::memory_order_relaxed);
   }
   if (completions_.empty()) return nullptr;
-  std::shared_ptr<Job> job = completions_.front();
+  std::shared_ptr<Request> request = completions_.front();
   completions_.pop_front();
-  return job;
+  return request;
 }
 
-void Engine::watch(Job& job, std::shared_ptr<CompletionQueue> queue) {
+void Engine::watch(Request& request, std::shared_ptr<CompletionQueue> queue) {
   const Lock lock = lock_for_post();
-  if (job.finished())
-    queue->push(job.shared_from_this());
+  if (request.finished())
+    queue->push(request.shared_from_this());
   else
-    job.queue = std::move(queue);
+    request.queue = std::move(queue);
 }
 
-std::vector<std::shared_ptr<Job>> Engine::next(CompletionQueue& queue, std::int64_t timeout_ns) {
+std::vector<std::shared_ptr<Request>> Engine::next(CompletionQueue& queue,
+                                                   std::int64_t timeout_ns) {
   if (timeout_ns == 0 && queue.empty()) return {};
   Lock lock = lock_for_post();
   if (queue.empty()) {

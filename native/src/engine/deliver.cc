@@ -1,4 +1,4 @@
-// The arrival of a frame, and the progress of a segment along its chain of steps.
+// The arrival of a frame, and the progress of a segment along its list of steps.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -11,7 +11,7 @@
 #include "slackline/kernels.h"
 
 namespace slackline {
-std::byte* Engine::landing(Link& link, const wire::Header& header, Job** owner) {
+std::byte* Engine::direct_placement(Link& link, const wire::Header& header, Request** owner) {
   // The acknowledgement in the header counts at once, because the payload may take milliseconds to
   // arrive and the peer sends no separate ACK.
   if (header.acknowledge != 0) link.acknowledged(header.acknowledge);
@@ -21,24 +21,24 @@ std::byte* Engine::landing(Link& link, const wire::Header& header, Job** owner) 
     return nullptr;
   // A duplicate of a partial sum may arrive while its segment waits for the result.
   if (!link.is_new(header.sequence)) return nullptr;
-  const std::shared_ptr<Job> job = find(key_of(header));
-  if (!job || job->wide || job->offloaded) return nullptr;
-  const int peer = job->group->rank_of(link);
-  const int index = job->program->local(header.chunk);
+  const std::shared_ptr<Request> request = find(key_of(header));
+  if (!request || request->wide || request->offloaded) return nullptr;
+  const int peer = request->group->rank_of(link);
+  const int index = request->program->local(header.chunk);
   if (peer < 0 || index < 0) return nullptr;
-  Chunk& chunk = job->chunks[static_cast<std::size_t>(index)];
-  const std::size_t segment = header.offset / job->item_size / chunk.segment_count;
-  if (segment >= chunk.segments.size() || header.total != total_for(*job, chunk) ||
-      header.dtype != static_cast<std::uint8_t>(job->dtype))
+  Chunk& chunk = request->chunks[static_cast<std::size_t>(index)];
+  const std::size_t segment = header.offset / request->item_size / chunk.segment_count;
+  if (segment >= chunk.segments.size() || header.total != total_for(*request, chunk) ||
+      header.dtype != static_cast<std::uint8_t>(request->dtype))
     return nullptr;
   const Segment& s = chunk.segments[segment];
-  if (s.position >= chunk.chain->steps.size()) return nullptr;
-  const Step& step = chunk.chain->steps[s.position];
-  if (step.verb != Verb::kCopy || step.peer != peer ||
-      header.length != elements_in(chunk, segment) * job->item_size)
+  if (s.position >= chunk.step_list->steps.size()) return nullptr;
+  const Step& step = chunk.step_list->steps[s.position];
+  if (step.opcode != Opcode::kCopy || step.peer != peer ||
+      header.length != elements_in(chunk, segment) * request->item_size)
     return nullptr;
-  *owner = job.get();
-  return chunk.target + segment * chunk.segment_count * job->item_size;
+  *owner = request.get();
+  return chunk.target + segment * chunk.segment_count * request->item_size;
 }
 
 void Engine::arrive(Link& link, const wire::Header& header, const Payload& payload) {
@@ -66,7 +66,7 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
       break;
     case wire::FrameKind::kRelease:
       if (payload.length > 0)
-        forget_kept(header, payload);
+        forget_replay_copies(header, payload);
       else
         on_release(link, header);
       break;
@@ -103,7 +103,7 @@ std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
   const auto posted = sequences.find((key.tag & ~std::uint64_t{0xFFFFFFFF}) | key.role);
   if (posted == sequences.end() || posted->second <= static_cast<std::uint32_t>(key.tag))
     return nullptr;
-  const auto same = [&](const auto& job) { return job->key == key; };
+  const auto same = [&](const auto& request) { return request->key == key; };
   const bool starts = std::ranges::any_of(to_start_, same) || std::ranges::any_of(held_, same);
   return starts ? nullptr : group->second;
 }
@@ -118,24 +118,24 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     if (payload.owned != nullptr) give_buffer(payload.owned);
     return false;
   }
-  std::shared_ptr<Job> job = find(key);
-  if (!job && key.role != kRoleCollective) {
+  std::shared_ptr<Request> request = find(key);
+  if (!request && key.role != kRoleCollective) {
     for (std::size_t i = 0; i < any_source_.size(); ++i) {
-      const std::shared_ptr<Job> any = any_source_[i];
+      const std::shared_ptr<Request> any = any_source_[i];
       if (any->group->epoch != header.epoch ||
           any->key.tag != (key.tag & ~std::uint64_t{0xFFFFFFFF}) ||
           any->group->rank_of(link) != header.source)
         continue;
       any_source_.erase(any_source_.begin() + static_cast<std::ptrdiff_t>(i));
       bind_any_source(any, header.source);
-      job = find(key);
+      request = find(key);
       break;
     }
   }
-  if (job) {
-    accept(*job, link, header, payload);
-    const int peer = job->finished() ? -1 : job->group->rank_of(link);
-    return peer >= 0 && job->lanes[static_cast<std::size_t>(peer)].lacks_data();
+  if (request) {
+    accept(*request, link, header, payload);
+    const int peer = request->finished() ? -1 : request->group->rank_of(link);
+    return peer >= 0 && request->flows[static_cast<std::size_t>(peer)].lacks_data();
   }
   // Wire data that is not eager was sent after a grant, so its operation was posted here. A missing
   // operation has therefore already ended.
@@ -147,7 +147,7 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     Unexpected u{&link, header, {}};
     u.payload.assign(payload.data, payload.data + payload.length);
     unexpected_[key].push_back(std::move(u));
-    link.hold();
+    link.count_unposted();
     early(key);
   } else if (eager) {
     link.eager_consumed(header.length);
@@ -156,205 +156,207 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
   return false;
 }
 
-void Engine::accept(Job& job, Link& link, const wire::Header& header, const Payload& payload) {
-  const std::shared_ptr<Job> alive = job.shared_from_this();
+void Engine::accept(Request& request, Link& link, const wire::Header& header,
+                    const Payload& payload) {
+  const std::shared_ptr<Request> alive = request.shared_from_this();
   const auto refuse = [&](Failure failure) {
     if (payload.owned != nullptr) give_buffer(payload.owned);
     if ((header.flags & wire::kFlagEager) != 0 && !link.shared_memory())
       link.eager_consumed(header.length);
-    fail(job, std::move(failure), true);
+    fail(request, std::move(failure), true);
   };
-  const int peer = job.group->rank_of(link);
-  const int index = job.program->local(header.chunk);
-  const wire::Header mine = header_for(job, wire::FrameKind::kData);
+  const int peer = request.group->rank_of(link);
+  const int index = request.program->local(header.chunk);
+  const wire::Header mine = header_for(request, wire::FrameKind::kData);
   const bool same = header.dtype == mine.dtype && header.op == mine.op &&
                     (header.flags >> 8) == (mine.flags >> 8) && peer == header.source;
   if (!same || index < 0 ||
-      header.total != total_for(job, job.chunks[static_cast<std::size_t>(index)]))
-    return refuse(mismatch(job, header));
-  Chunk& chunk = job.chunks[static_cast<std::size_t>(index)];
-  const std::size_t segment_index = header.offset / job.item_size / chunk.segment_count;
-  if (segment_index >= chunk.segments.size()) return refuse(mismatch(job, header));
+      header.total != total_for(request, request.chunks[static_cast<std::size_t>(index)]))
+    return refuse(mismatch(request, header));
+  Chunk& chunk = request.chunks[static_cast<std::size_t>(index)];
+  const std::size_t segment_index = header.offset / request.item_size / chunk.segment_count;
+  if (segment_index >= chunk.segments.size()) return refuse(mismatch(request, header));
   Segment& segment = chunk.segments[segment_index];
-  const auto& steps = chunk.chain->steps;
+  const auto& steps = chunk.step_list->steps;
   const auto from_peer = [&](const Step& s) {
-    return s.verb != Verb::kSend && s.verb != Verb::kFold && s.peer == peer;
+    return s.opcode != Opcode::kSend && s.opcode != Opcode::kReduceAll && s.peer == peer;
   };
   const bool due = std::any_of(steps.begin() + segment.position, steps.end(), from_peer);
   std::ptrdiff_t here = 0;
-  for (const Stash* s = segment.first; s != nullptr; s = s->next) here += s->peer == peer;
-  if (!due || here >= std::ranges::count_if(steps, from_peer)) return refuse(mismatch(job, header));
+  for (const PendingPayload* s = segment.first; s != nullptr; s = s->next) here += s->peer == peer;
+  if (!due || here >= std::ranges::count_if(steps, from_peer))
+    return refuse(mismatch(request, header));
   const bool partial = (header.flags & wire::kFlagPartial) != 0;
-  const std::size_t bytes =
-      elements_in(chunk, segment_index) * (partial && job.wide ? sizeof(float) : job.item_size);
-  Lane& lane = job.lanes[static_cast<std::size_t>(peer)];
-  lane.heard = true;
-  lane.received += bytes;
+  const std::size_t bytes = elements_in(chunk, segment_index) *
+                            (partial && request.wide ? sizeof(float) : request.item_size);
+  PeerFlow& flow = request.flows[static_cast<std::size_t>(peer)];
+  flow.heard = true;
+  flow.received += bytes;
   const bool refers = (header.flags & wire::kFlagReference) != 0;
   const bool written = (header.flags & wire::kFlagWritten) != 0;
-  if ((refers || written) && link.shm() == nullptr) return refuse(mismatch(job, header));
+  if ((refers || written) && link.shm() == nullptr) return refuse(mismatch(request, header));
   if (written ? segment.readers == 0 : payload.length != (refers ? sizeof(Reference) : bytes))
-    return refuse(mismatch(job, header));
+    return refuse(mismatch(request, header));
 
-  Stash* stash = stashes_.empty() ? new Stash : stashes_.back();
-  if (!stashes_.empty()) stashes_.pop_back();
-  *stash = Stash{};
-  stash->link = &link;
-  stash->peer = static_cast<std::uint16_t>(peer);
-  stash->flags = header.flags;
-  stash->length = static_cast<std::uint32_t>(bytes);
-  stash->data = payload.data;
-  stash->owned = payload.owned;
+  PendingPayload* pending = idle_pending_.empty() ? new PendingPayload : idle_pending_.back();
+  if (!idle_pending_.empty()) idle_pending_.pop_back();
+  *pending = PendingPayload{};
+  pending->link = &link;
+  pending->peer = static_cast<std::uint16_t>(peer);
+  pending->flags = header.flags;
+  pending->length = static_cast<std::uint32_t>(bytes);
+  pending->data = payload.data;
+  pending->owned = payload.owned;
   bool lent = payload.owned == nullptr && bytes > 0;
   if (written) {
     lent = false;
   } else if (refers) {
     Reference reference;
     std::memcpy(&reference, payload.data, sizeof reference);
-    stash->data = link.shm()->peer_memory(reference.offset, bytes);
+    pending->data = link.shm()->peer_memory(reference.offset, bytes);
     if (reference.give_back != Reference::kNowhere)
-      stash->give_back = link.shm()->peer_memory(reference.give_back, bytes);
+      pending->give_back = link.shm()->peer_memory(reference.give_back, bytes);
     lent = false;
-    const bool inside = stash->data != nullptr &&
-                        (reference.give_back == Reference::kNowhere || stash->give_back != nullptr);
+    const bool inside = pending->data != nullptr && (reference.give_back == Reference::kNowhere ||
+                                                     pending->give_back != nullptr);
     if (!inside) {
-      stashes_.push_back(stash);
-      return refuse(mismatch(job, header));
+      idle_pending_.push_back(pending);
+      return refuse(mismatch(request, header));
     }
   }
-  Stash** end = &segment.first;
+  PendingPayload** end = &segment.first;
   while (*end != nullptr) end = &(*end)->next;
-  *end = stash;
-  if (job.gated) count_arrival(job, peer);
-  advance(job, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment_index));
-  if (lent && !job.finished()) {
+  *end = pending;
+  if (request.gated) count_arrival(request, peer);
+  advance(request, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment_index));
+  if (lent && !request.finished()) {
     // The segment still waits and the rail needs its buffer back, so copy the payload.
-    for (Stash* s = segment.first; s != nullptr; s = s->next) {
-      if (s != stash || s->data != payload.data) continue;
+    for (PendingPayload* s = segment.first; s != nullptr; s = s->next) {
+      if (s != pending || s->data != payload.data) continue;
       const bool in_place =
-          payload.data == chunk.target + segment_index * chunk.segment_count * job.item_size;
+          payload.data == chunk.target + segment_index * chunk.segment_count * request.item_size;
       if (in_place) break;
       s->owned = take_buffer(bytes);
       std::memcpy(s->owned, payload.data, bytes);
       s->data = s->owned;
     }
   }
-  maybe_finish(job);
+  maybe_finish(request);
 }
 
 void Engine::on_grant(Link& link, const wire::Header& header) {
   if (intrudes(link, header)) return;
-  const bool request = (header.flags & wire::kFlagEager) != 0;
+  const bool eager_request = (header.flags & wire::kFlagEager) != 0;
   const Key key = key_of(header);
-  const std::shared_ptr<Job> job = find(key);
-  if (!job) {
+  const std::shared_ptr<Request> request = find(key);
+  if (!request) {
     const bool over = aborted_.contains(key) || closed_epochs_.contains(header.epoch) ||
-                      (!request && finished_in(key) != nullptr);
+                      (!eager_request && finished_in(key) != nullptr);
     if (over) return;
     // The peer was the first to post the operation, so keep its grant. Otherwise this rank would
     // have to request one, and the answer would wait behind the data that the peer sends.
     unexpected_[key].push_back(Unexpected{&link, header, {}});
-    link.hold();
-    if (request) early(key);
+    link.count_unposted();
+    if (eager_request) early(key);
     return;
   }
-  const int peer = job->group->rank_of(link);
+  const int peer = request->group->rank_of(link);
   if (peer < 0) return;
-  Lane& lane = job->lanes[static_cast<std::size_t>(peer)];
-  if (request) {
-    lane.heard = true;
-    if (std::exchange(lane.answered, true)) return;
-    if (lane.promised == 0)
-      lane.promised = lane.windowed ? header.offset + window_of(*job, peer) : ~std::uint64_t{0};
-    link.grant(*job, peer);
+  PeerFlow& flow = request->flows[static_cast<std::size_t>(peer)];
+  if (eager_request) {
+    flow.heard = true;
+    if (std::exchange(flow.answered, true)) return;
+    if (flow.promised == 0)
+      flow.promised = flow.windowed ? header.offset + window_of(*request, peer) : ~std::uint64_t{0};
+    link.grant(*request, peer);
     return;
   }
-  lane.heard = true;
-  lane.granted = std::max(lane.granted, header.offset);
-  if (std::exchange(lane.asks, false)) link.ask_over();
-  link.unpark(*job, peer);
+  flow.heard = true;
+  flow.granted = std::max(flow.granted, header.offset);
+  if (std::exchange(flow.asks, false)) link.ask_over();
+  link.unblock(*request, peer);
 }
 
 void Engine::on_release(Link& link, const wire::Header& header) {
-  const std::shared_ptr<Job> job = find(key_of(header));
-  if (!job || job->group->rank_of(link) < 0) return;
-  const int index = job->program->local(header.chunk);
+  const std::shared_ptr<Request> request = find(key_of(header));
+  if (!request || request->group->rank_of(link) < 0) return;
+  const int index = request->program->local(header.chunk);
   if (index < 0) return;
-  Chunk& chunk = job->chunks[static_cast<std::size_t>(index)];
-  const std::size_t segment = header.offset / job->item_size / chunk.segment_count;
+  Chunk& chunk = request->chunks[static_cast<std::size_t>(index)];
+  const std::size_t segment = header.offset / request->item_size / chunk.segment_count;
   if (segment >= chunk.segments.size()) return;
   Segment& s = chunk.segments[segment];
   if (s.readers == 0) return;
-  if (--s.readers == 0) release_slot(*job, s);
-  send_finished(*job);
+  if (--s.readers == 0) release_slot(*request, s);
+  send_finished(*request);
 }
 
-void Engine::advance(Job& job, std::uint32_t chunk, std::uint32_t segment) {
-  Chunk& c = job.chunks[chunk];
+void Engine::advance(Request& request, std::uint32_t chunk, std::uint32_t segment) {
+  Chunk& c = request.chunks[chunk];
   Segment& s = c.segments[segment];
-  const auto& steps = c.chain->steps;
+  const auto& steps = c.step_list->steps;
   if (s.position >= steps.size() && !steps.empty()) return;
   while (s.position < steps.size()) {
-    if (!pass(job, chunk, segment, steps[s.position])) return;
+    if (!pass(request, chunk, segment, steps[s.position])) return;
     ++s.position;
   }
-  --job.open_segments;
+  --request.open_segments;
 }
 
-bool Engine::pass(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step) {
-  Chunk& c = job.chunks[chunk];
+bool Engine::pass(Request& request, std::uint32_t chunk, std::uint32_t segment, const Step& step) {
+  Chunk& c = request.chunks[chunk];
   Segment& s = c.segments[segment];
-  const bool asks_device =
-      c.offloaded && step.verb != Verb::kHold && (step.verb != Verb::kSend || step.own_data);
-  if (asks_device && !offload(job, chunk, segment, step)) return false;
-  switch (step.verb) {
-    case Verb::kSend: {
-      Link& link = *job.group->links[step.peer];
-      ++job.open_sends;
+  const bool asks_device = c.offloaded && step.opcode != Opcode::kBuffer &&
+                           (step.opcode != Opcode::kSend || step.own_data);
+  if (asks_device && !offload(request, chunk, segment, step)) return false;
+  switch (step.opcode) {
+    case Opcode::kSend: {
+      Link& link = *request.group->links[step.peer];
+      ++request.open_sends;
       if (step.copied) ++s.uncopied;
-      link.queue(SendItem{job.shared_from_this(), chunk, segment, &step});
+      link.queue(SendItem{request.shared_from_this(), chunk, segment, &step});
       mark_dirty(link);
       return true;
     }
-    case Verb::kHold: {
-      for (Stash* stash = s.first; stash != nullptr; stash = stash->next) {
-        if (stash->peer == step.peer) return true;
+    case Opcode::kBuffer: {
+      for (PendingPayload* pending = s.first; pending != nullptr; pending = pending->next) {
+        if (pending->peer == step.peer) return true;
       }
       return false;
     }
-    case Verb::kAdd:
-    case Verb::kCopy: {
+    case Opcode::kAdd:
+    case Opcode::kCopy: {
       if (c.offloaded) return true;
-      Stash* stash = take_stash(s, step.peer);
-      if (stash == nullptr) return false;
-      consume(job, c, segment, stash, step);
+      PendingPayload* pending = take_pending(s, step.peer);
+      if (pending == nullptr) return false;
+      consume(request, c, segment, pending, step);
       return true;
     }
-    case Verb::kFold:
+    case Opcode::kReduceAll:
       if (c.offloaded) return true;
-      if (s.uncopied > 0 || job.gated) return false;
-      fold(job, chunk, segment);
+      if (s.uncopied > 0 || request.gated) return false;
+      reduce_all(request, chunk, segment);
       return true;
   }
   return false;
 }
 
-void Engine::copied(Job& job, std::uint32_t chunk, std::uint32_t segment) {
-  if (job.finished() || --job.chunks[chunk].segments[segment].uncopied > 0) return;
-  advance(job, chunk, segment);
-  maybe_finish(job);
+void Engine::copied(Request& request, std::uint32_t chunk, std::uint32_t segment) {
+  if (request.finished() || --request.chunks[chunk].segments[segment].uncopied > 0) return;
+  advance(request, chunk, segment);
+  maybe_finish(request);
 }
 
-void Engine::send_finished(Job& job) {
-  if (job.finished()) return;
-  --job.open_sends;
-  maybe_finish(job);
+void Engine::send_finished(Request& request) {
+  if (request.finished()) return;
+  --request.open_sends;
+  maybe_finish(request);
 }
 
-void Engine::maybe_finish(Job& job) {
-  if (job.open_segments > 0 || job.open_sends > 0 || job.finished()) return;
-  if (job.last_divisor > 1) divide_last(job);
-  finish(job, JobState::kDone);
+void Engine::maybe_finish(Request& request) {
+  if (request.open_segments > 0 || request.open_sends > 0 || request.finished()) return;
+  if (request.last_divisor > 1) divide_last(request);
+  finish(request, RequestState::kDone);
 }
 
 }  // namespace slackline

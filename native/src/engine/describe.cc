@@ -45,95 +45,97 @@ std::string describe_operation(wire::Collective collective, wire::ReduceOp op, w
 
 }  // namespace
 
-std::string Engine::describe(const Job& job) const {
-  return describe_operation(job.collective, job.op, job.dtype, job.total, 0);
+std::string Engine::describe(const Request& request) const {
+  return describe_operation(request.collective, request.op, request.dtype, request.total, 0);
 }
 
-Failure Engine::mismatch(const Job& job, const wire::Header& header) const {
+Failure Engine::mismatch(const Request& request, const wire::Header& header) const {
   const auto collective = static_cast<wire::Collective>(header.op >> 4);
-  const int plan = header_for(job, wire::FrameKind::kData).flags >> wire::kPlanIdShift;
+  const int plan = header_for(request, wire::FrameKind::kData).flags >> wire::kPlanIdShift;
   const std::string theirs =
       describe_operation(collective, static_cast<wire::ReduceOp>(header.op & 0xF),
                          static_cast<wire::DType>(header.dtype), header.total, header.flags >> 8);
-  const std::string ours = describe_operation(job.collective, job.op, job.dtype, job.total, plan);
+  const std::string ours =
+      describe_operation(request.collective, request.op, request.dtype, request.total, plan);
   std::string text;
   if (theirs == ours) {
-    text = "the ranks disagree on " + describe(job) + ": rank " + std::to_string(header.source) +
-           " sent chunk " + std::to_string(header.chunk) + ", which rank " +
-           std::to_string(job.group->rank) +
+    text = "the ranks disagree on " + describe(request) + ": rank " +
+           std::to_string(header.source) + " sent chunk " + std::to_string(header.chunk) +
+           ", which rank " + std::to_string(request.group->rank) +
            " does not expect from it (is the root the same on every rank?)";
   } else {
     text = "the ranks disagree: rank " + std::to_string(header.source) + " posted " + theirs +
-           " where rank " + std::to_string(job.group->rank) + " posted " + ours;
+           " where rank " + std::to_string(request.group->rank) + " posted " + ours;
   }
-  return Failure{Fault::kMismatch, std::move(text), job.group->rank,
-                 header.source,    job.user_tag(),  job.sequence()};
+  return Failure{Fault::kMismatch, std::move(text),    request.group->rank,
+                 header.source,    request.user_tag(), request.sequence()};
 }
 
 // Return an operation of the same kind that `rank` has posted, and possibly aborted, but this rank
 // has not. Such an operation shows that the ranks disagree about the order.
-std::optional<Key> Engine::posted_instead(const Job& job, int rank) const {
+std::optional<Key> Engine::posted_instead(const Request& request, int rank) const {
   for (const auto& [key, frames] : unexpected_) {
-    if (key.epoch == job.key.epoch && key.role == job.key.role && !frames.empty() &&
+    if (key.epoch == request.key.epoch && key.role == request.key.role && !frames.empty() &&
         frames.front().header.source == rank)
       return key;
   }
   for (const auto& [key, failure] : aborted_) {
     const bool told_by_peer = failure.rank < 0 && failure.peer == rank;
-    if (key.epoch == job.key.epoch && key.role == job.key.role && told_by_peer) return key;
+    if (key.epoch == request.key.epoch && key.role == request.key.role && told_by_peer) return key;
   }
   return std::nullopt;
 }
 
-// Return a description of the ranks that the job waits for, and of the state of each. `*peer` is
-// set to the first such rank, or to -1 when only acknowledgements are missing.
-std::string Engine::waiting_for(const Job& job, int* peer) const {
+// Return a description of the ranks that the request waits for, and of the state of each. `*peer`
+// is set to the first such rank, or to -1 when only acknowledgements are missing.
+std::string Engine::waiting_for(const Request& request, int* peer) const {
   *peer = -1;
-  if (job.any && job.any_source < 0) return "any rank, and none has sent a message with this tag";
-  if (job.undivided)
+  if (request.any && request.any_source < 0)
+    return "any rank, and none has sent a message with this tag";
+  if (request.undivided)
     return "the end of earlier operations, which decide on the shares of the ranks";
-  if (const Job* earlier = open_before(job)) {
+  if (const Request* earlier = open_before(request)) {
     return "the end of " + describe(*earlier) + " sequence " + std::to_string(earlier->sequence()) +
            ", which waits for " + waiting_for(*earlier, peer);
   }
-  std::vector<bool> awaited(job.lanes.size(), false);
+  std::vector<bool> awaited(request.flows.size(), false);
   bool device = false;
-  for (const Chunk& chunk : job.chunks) {
+  for (const Chunk& chunk : request.chunks) {
     for (const Segment& segment : chunk.segments) {
       device = device || segment.handed;
       if (segment.handed) continue;
-      for (std::size_t i = segment.position; i < chunk.chain->steps.size(); ++i) {
-        const Step& step = chunk.chain->steps[i];
-        if (step.verb == Verb::kSend || step.verb == Verb::kFold) continue;
+      for (std::size_t i = segment.position; i < chunk.step_list->steps.size(); ++i) {
+        const Step& step = chunk.step_list->steps[i];
+        if (step.opcode == Opcode::kSend || step.opcode == Opcode::kReduceAll) continue;
         bool here = false;
-        for (const Stash* s = segment.first; s != nullptr; s = s->next)
+        for (const PendingPayload* s = segment.first; s != nullptr; s = s->next)
           here = here || s->peer == step.peer;
         if (!here) awaited[step.peer] = true;
-        if (step.verb != Verb::kHold) break;
+        if (step.opcode != Opcode::kBuffer) break;
       }
     }
   }
   std::string text;
-  if (device) text = "its device (" + job.group->device->name + ")";
+  if (device) text = "its device (" + request.group->device->name + ")";
   for (std::size_t rank = 0; rank < awaited.size(); ++rank) {
     if (!awaited[rank]) continue;
     if (*peer < 0) *peer = static_cast<int>(rank);
     if (!text.empty()) text += ", ";
     text += "rank " + std::to_string(rank) +
-            (job.lanes[rank].heard   ? " (which has begun it)"
-             : job.program->forwards ? " (which has not posted it, or waits for others itself)"
-                                     : " (which has not posted it)");
-    if (job.lanes[rank].heard) continue;
-    if (const std::optional<Key> other = posted_instead(job, static_cast<int>(rank))) {
+            (request.flows[rank].heard   ? " (which has begun it)"
+             : request.program->forwards ? " (which has not posted it, or waits for others itself)"
+                                         : " (which has not posted it)");
+    if (request.flows[rank].heard) continue;
+    if (const std::optional<Key> other = posted_instead(request, static_cast<int>(rank))) {
       text += " but has posted tag " +
               std::to_string(static_cast<std::uint32_t>(other->tag >> 32) & 0xFFFFFFu) +
               " sequence " + std::to_string(static_cast<std::uint32_t>(other->tag));
     }
   }
   if (text.empty()) {
-    for (std::size_t rank = 0; rank < job.lanes.size(); ++rank) {
-      if (job.group->links[rank] == nullptr) continue;
-      if (!job.lanes[rank].parked.empty() || job.lanes[rank].sent > 0) {
+    for (std::size_t rank = 0; rank < request.flows.size(); ++rank) {
+      if (request.group->links[rank] == nullptr) continue;
+      if (!request.flows[rank].credit_blocked.empty() || request.flows[rank].sent > 0) {
         if (*peer < 0) *peer = static_cast<int>(rank);
         text +=
             (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " to take what was sent";

@@ -20,10 +20,10 @@ bool half(wire::DType dtype) {
   return dtype == wire::DType::kFloat16 || dtype == wire::DType::kBfloat16;
 }
 
-void divide(const Job& job, std::byte* values, std::size_t count, int divisor) {
+void divide(const Request& request, std::byte* values, std::size_t count, int divisor) {
   const void* source = values;
   void* target = values;
-  kernels::fold(job.dtype, wire::ReduceOp::kAvg, &source, 1, &target, 1, count, divisor, false);
+  kernels::fold(request.dtype, wire::ReduceOp::kAvg, &source, 1, &target, 1, count, divisor, false);
 }
 
 [[noreturn]] void refuse(const std::string& what, const wire::Header& header) {
@@ -62,17 +62,19 @@ std::optional<DeviceWork> Engine::device_work(Group& group) {
 }
 
 // Give the device the input of the step, once. Return true when the device has answered.
-bool Engine::offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step) {
-  Chunk& c = job.chunks[chunk];
+bool Engine::offload(Request& request, std::uint32_t chunk, std::uint32_t segment,
+                     const Step& step) {
+  Chunk& c = request.chunks[chunk];
   Segment& s = c.segments[segment];
-  if (job.finished()) return false;
+  if (request.finished()) return false;
   if (!s.handed) {
-    if (step.verb == Verb::kFold) {
-      if (job.gated) return false;
-      for (int rank = 0; rank < job.group->rank; ++rank) hand(job, chunk, segment, rank, false);
-    } else if (step.verb == Verb::kSend) {
-      announce(job, c);
-    } else if (!hand(job, chunk, segment, step.peer, step.verb == Verb::kAdd)) {
+    if (step.opcode == Opcode::kReduceAll) {
+      if (request.gated) return false;
+      for (int rank = 0; rank < request.group->rank; ++rank)
+        hand(request, chunk, segment, rank, false);
+    } else if (step.opcode == Opcode::kSend) {
+      announce(request, c);
+    } else if (!hand(request, chunk, segment, step.peer, step.opcode == Opcode::kAdd)) {
       return false;
     }
     s.handed = true;
@@ -85,40 +87,41 @@ bool Engine::offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const
 // Tell the device of an operation, together with its first data or frame. A chunk that starts at
 // some rank is therefore unknown to all devices until the first device at or after that rank in the
 // ring has begun it.
-void Engine::announce(Job& job, Chunk& chunk) {
+void Engine::announce(Request& request, Chunk& chunk) {
   if (std::exchange(chunk.announced, true)) return;
-  std::memcpy(chunk.device_memory, chunk.source, chunk.count * job.item_size);
-  ++job.open_sends;  // until the device has finished
-  job.group->device->work.posts.push_back(
-      DevicePost{DeviceKey{job.key.tag, chunk.chain->chunk}, chunk.chain->start, job.dtype,
-                 chunk.count * job.item_size, chunk.segment_count * job.item_size, job.priority,
-                 chunk.device_memory});
-  job.group->device->ready.notify_one();
+  std::memcpy(chunk.device_memory, chunk.source, chunk.count * request.item_size);
+  ++request.open_sends;  // until the device has finished
+  request.group->device->work.posts.push_back(
+      DevicePost{DeviceKey{request.key.tag, chunk.step_list->chunk}, chunk.step_list->start,
+                 request.dtype, chunk.count * request.item_size,
+                 chunk.segment_count * request.item_size, request.priority, chunk.device_memory});
+  request.group->device->ready.notify_one();
 }
 
-bool Engine::hand(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer, bool partial) {
-  Chunk& c = job.chunks[chunk];
-  Stash* stash = take_stash(c.segments[segment], peer);
-  if (stash == nullptr) return false;
-  if (!job.group->service) announce(job, c);
-  wire::Header header = header_for(job, wire::FrameKind::kData);
-  header.op = static_cast<std::uint8_t>(static_cast<unsigned>(job.collective) << 4 |
+bool Engine::hand(Request& request, std::uint32_t chunk, std::uint32_t segment, int peer,
+                  bool partial) {
+  Chunk& c = request.chunks[chunk];
+  PendingPayload* pending = take_pending(c.segments[segment], peer);
+  if (pending == nullptr) return false;
+  if (!request.group->service) announce(request, c);
+  wire::Header header = header_for(request, wire::FrameKind::kData);
+  header.op = static_cast<std::uint8_t>(static_cast<unsigned>(request.collective) << 4 |
                                         static_cast<unsigned>(wire::ReduceOp::kSum));
   header.source = static_cast<std::uint16_t>(peer);
-  header.chunk = c.chain->chunk;
-  header.offset = segment * c.segment_count * job.item_size;
-  header.total = c.count * job.item_size;
-  header.length = stash->length;
+  header.chunk = c.step_list->chunk;
+  header.offset = segment * c.segment_count * request.item_size;
+  header.total = c.count * request.item_size;
+  header.length = pending->length;
   if (partial) header.flags |= wire::kFlagPartial;
   header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
-  DeviceFrame frame{peer, std::vector<std::byte>(sizeof header + stash->length)};
+  DeviceFrame frame{peer, std::vector<std::byte>(sizeof header + pending->length)};
   std::memcpy(frame.bytes.data(), &header, sizeof header);
-  if (stash->length > 0)
-    std::memcpy(frame.bytes.data() + sizeof header, stash->data, stash->length);
-  job.group->device->work.frames.push_back(std::move(frame));
-  job.group->device->ready.notify_one();
+  if (pending->length > 0)
+    std::memcpy(frame.bytes.data() + sizeof header, pending->data, pending->length);
+  request.group->device->work.frames.push_back(std::move(frame));
+  request.group->device->ready.notify_one();
   ++device_frames_taken_;
-  drop_stash(job, c, segment, stash);
+  drop_pending(request, c, segment, pending);
   return true;
 }
 
@@ -126,8 +129,8 @@ void Engine::device_answer(Group& group, std::span<const std::span<const std::by
                            std::span<const DeviceKey> completed,
                            std::span<const DeviceKey> released) {
   const Lock lock = lock_for_post();
-  let_go(*group.device, completed);
-  let_go(*group.device, released);
+  release_withdrawn(*group.device, completed);
+  release_withdrawn(*group.device, released);
   if (group.closed || group.broken || closing_) return;
   for (const std::span<const std::byte> frame : frames) take_answer(group, frame);
   for (const DeviceKey& key : completed) complete(group, key);
@@ -141,94 +144,95 @@ void Engine::take_answer(const Group& group, std::span<const std::byte> frame) {
   if (frame.size() != sizeof header + header.length)
     refuse("a frame of " + std::to_string(frame.size()) + " bytes does not end where it says",
            header);
-  const std::shared_ptr<Job> job = find(Key{header.tag, group.epoch, kRoleCollective});
-  if (!job || !job->offloaded) return;  // the operation has failed in the meantime
-  const int index = job->program->local(header.chunk);
+  const std::shared_ptr<Request> request = find(Key{header.tag, group.epoch, kRoleCollective});
+  if (!request || !request->offloaded) return;  // the operation has failed in the meantime
+  const int index = request->program->local(header.chunk);
   if (index < 0)
     refuse("a frame of chunk " + std::to_string(header.chunk) + ", which is none", header);
-  Chunk& chunk = job->chunks[static_cast<std::size_t>(index)];
-  const auto& steps = chunk.chain->steps;
-  const std::size_t frame_bytes = chunk.segment_count * job->item_size;
+  Chunk& chunk = request->chunks[static_cast<std::size_t>(index)];
+  const auto& steps = chunk.step_list->steps;
+  const std::size_t frame_bytes = chunk.segment_count * request->item_size;
   const std::size_t segment = header.offset / frame_bytes;
   if (segment >= chunk.segments.size() || header.offset % frame_bytes != 0)
     refuse("a frame begins where none does", header);
   Segment& s = chunk.segments[segment];
   if (!s.handed || s.answered) refuse("a frame comes that nothing asked for", header);
   const Step& step = steps[s.position];
-  const bool sent = step.verb == Verb::kSend ||
-                    (s.position + 1u < steps.size() && steps[s.position + 1].verb == Verb::kSend);
+  const bool sent = step.opcode == Opcode::kSend || (s.position + 1u < steps.size() &&
+                                                     steps[s.position + 1].opcode == Opcode::kSend);
   if (!sent) refuse("a frame comes that goes nowhere", header);
-  const bool partial = step.verb == Verb::kSend || (step.verb == Verb::kAdd && !step.last);
-  const std::size_t unit = partial && job->wide ? sizeof(float) : job->item_size;
+  const bool partial = step.opcode == Opcode::kSend || (step.opcode == Opcode::kAdd && !step.last);
+  const std::size_t unit = partial && request->wide ? sizeof(float) : request->item_size;
   const std::size_t elements = elements_in(chunk, segment);
   if (header.length != elements * unit || partial != ((header.flags & wire::kFlagPartial) != 0))
     refuse("a frame is not what its step makes", header);
   std::byte* to = (partial ? chunk.partial : chunk.target) + segment * chunk.segment_count * unit;
   std::memcpy(to, frame.data() + sizeof header, header.length);
-  if (job->group->service && job->divisor > 1) divide(*job, to, elements, job->divisor);
+  if (request->group->service && request->divisor > 1)
+    divide(*request, to, elements, request->divisor);
   ++device_frames_given_;
   s.answered = true;
-  advance(*job, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment));
-  maybe_finish(*job);
+  advance(*request, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment));
+  maybe_finish(*request);
 }
 
 // Complete an operation whose whole result the device has put into its memory. Parts that the plan
 // sends on have also arrived as frames.
 void Engine::complete(const Group& group, const DeviceKey& key) {
-  const std::shared_ptr<Job> job = find(Key{key.tag, group.epoch, kRoleCollective});
-  if (!job || !job->offloaded) return;  // the operation has failed in the meantime
+  const std::shared_ptr<Request> request = find(Key{key.tag, group.epoch, kRoleCollective});
+  if (!request || !request->offloaded) return;  // the operation has failed in the meantime
   const std::string name = "tag " + std::to_string(key.tag) + " chunk " + std::to_string(key.chunk);
-  const int index = job->program->local(static_cast<int>(key.chunk));
-  if (index < 0 || job->chunks[static_cast<std::size_t>(index)].device_memory == nullptr)
+  const int index = request->program->local(static_cast<int>(key.chunk));
+  if (index < 0 || request->chunks[static_cast<std::size_t>(index)].device_memory == nullptr)
     throw std::invalid_argument("it says that what it does not have is done: " + name);
-  Chunk& chunk = job->chunks[static_cast<std::size_t>(index)];
-  const auto& steps = chunk.chain->steps;
+  Chunk& chunk = request->chunks[static_cast<std::size_t>(index)];
+  const auto& steps = chunk.step_list->steps;
   for (std::size_t segment = 0; segment < chunk.segments.size(); ++segment) {
     Segment& s = chunk.segments[segment];
-    const std::size_t first = segment * chunk.segment_count * job->item_size;
-    const std::size_t bytes = elements_in(chunk, segment) * job->item_size;
+    const std::size_t first = segment * chunk.segment_count * request->item_size;
+    const std::size_t bytes = elements_in(chunk, segment) * request->item_size;
     const std::string where = name + " at offset " + std::to_string(first);
     if (s.position >= steps.size()) {
       if (std::memcmp(chunk.target + first, chunk.device_memory + first, bytes) != 0)
         throw std::invalid_argument("what it sent and what it stored differ: " + where);
       continue;
     }
-    if (!s.handed || s.position + 1u != steps.size() || steps[s.position].verb != Verb::kCopy)
+    if (!s.handed || s.position + 1u != steps.size() || steps[s.position].opcode != Opcode::kCopy)
       throw std::invalid_argument("it says it is done and is not: " + where);
     std::memcpy(chunk.target + first, chunk.device_memory + first, bytes);
     s.answered = true;
-    advance(*job, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment));
+    advance(*request, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment));
   }
   arena_.free(std::exchange(chunk.device_memory, nullptr));
-  send_finished(*job);
+  send_finished(*request);
 }
 
 // Divide a complete sum into an average on this rank once no other rank reads the sum any more.
 // The division is the last step on every rank, because the devices of some ranks can only add.
-void Engine::divide_last(const Job& job) {
-  for (const Chunk& chunk : job.chunks) {
-    if (chunk.target != nullptr) divide(job, chunk.target, chunk.count, job.last_divisor);
+void Engine::divide_last(const Request& request) {
+  for (const Chunk& chunk : request.chunks) {
+    if (chunk.target != nullptr) divide(request, chunk.target, chunk.count, request.last_divisor);
   }
 }
 
 // Remove work that the device has not taken yet. Memory of work that it has taken is kept until the
 // device releases it.
-void Engine::withdraw(Job& job) {
-  Device& device = *job.group->device;
+void Engine::withdraw(Request& request) {
+  Device& device = *request.group->device;
   const auto of = [&](const DeviceFrame& frame) {
     wire::Header header;
     std::memcpy(&header, frame.bytes.data(), sizeof header);
-    return header.tag == job.key.tag;
+    return header.tag == request.key.tag;
   };
   std::erase_if(device.work.frames, of);
-  const auto posted = [&](const DevicePost& post) { return post.key.tag == job.key.tag; };
+  const auto posted = [&](const DevicePost& post) { return post.key.tag == request.key.tag; };
   std::set<std::uint32_t> not_taken;
   for (const DevicePost& post : device.work.posts) {
     if (posted(post)) not_taken.insert(post.key.chunk);
   }
   std::erase_if(device.work.posts, posted);
-  for (Chunk& chunk : job.chunks) {
-    const DeviceKey key{job.key.tag, chunk.chain->chunk};
+  for (Chunk& chunk : request.chunks) {
+    const DeviceKey key{request.key.tag, chunk.step_list->chunk};
     const bool done = chunk.device_memory == nullptr;
     if (!chunk.announced || done || device.gone || not_taken.contains(key.chunk)) continue;
     device.held.emplace(key, std::exchange(chunk.device_memory, nullptr));
@@ -237,7 +241,7 @@ void Engine::withdraw(Job& job) {
   }
 }
 
-void Engine::let_go(Device& device, std::span<const DeviceKey> keys) {
+void Engine::release_withdrawn(Device& device, std::span<const DeviceKey> keys) {
   for (const DeviceKey& key : keys) {
     if (const auto held = device.held.extract(key)) arena_.free(held.mapped());
   }

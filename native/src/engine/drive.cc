@@ -83,8 +83,8 @@ void Engine::drain_dirty() {
   for (int rounds = 0; !dirty_.empty() && rounds < 64; ++rounds) {
     std::vector<Link*> links = std::move(dirty_);
     dirty_.clear();
-    for (Link* link : links) link->pump();
-    for (Link* link : links) link->settle();
+    for (Link* link : links) link->transmit_queued();
+    for (Link* link : links) link->flush_acks();
     // A thread that asks epoll, or sleeps already, does not know that a socket has just become
     // full, so epoll must watch the socket from now on.
     if (asleep_ || asks_which()) {
@@ -182,9 +182,9 @@ bool Engine::serve_rails(Link& link, bool poll) {
 bool Engine::progress() try {
   bool any = false;
   while (!to_start_.empty()) {
-    const std::shared_ptr<Job> job = std::move(to_start_.front());
+    const std::shared_ptr<Request> request = std::move(to_start_.front());
     to_start_.pop_front();
-    start(job);
+    start(request);
     any = true;
   }
   const bool ask_which = asks_which();
@@ -225,9 +225,9 @@ bool Engine::progress() try {
 
 std::int64_t Engine::next_deadline() const {
   std::int64_t next = kForever;
-  for (const auto& [key, job] : jobs_) next = std::min(next, job->deadline_ns);
-  for (const auto& job : any_source_) next = std::min(next, job->deadline_ns);
-  for (const auto& job : held_) next = std::min(next, job->deadline_ns);
+  for (const auto& [key, request] : requests_) next = std::min(next, request->deadline_ns);
+  for (const auto& request : any_source_) next = std::min(next, request->deadline_ns);
+  for (const auto& request : held_) next = std::min(next, request->deadline_ns);
   return next;
 }
 
@@ -303,15 +303,15 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   woken_by_.assign(events.begin(), events.begin() + std::max(n, 0));
 }
 
-void Engine::make_room(Lock& lock) {
+void Engine::hand_over_lock(Lock& lock) {
   if (wanting_.load(std::memory_order_relaxed) == 0) return;
   lock.unlock();
   while (wanting_.load(std::memory_order_relaxed) > 0) ::sched_yield();
   lock.lock();
 }
 
-void Engine::drive(Lock& lock, Job& job, std::int64_t until_ns) {
-  drive_until(lock, [&job] { return job.finished(); }, until_ns, job.deadline_ns);
+void Engine::drive(Lock& lock, Request& request, std::int64_t until_ns) {
+  drive_until(lock, [&request] { return request.finished(); }, until_ns, request.deadline_ns);
 }
 
 void Engine::drive(Lock& lock, const CompletionQueue& queue, std::int64_t until_ns) {
@@ -328,7 +328,7 @@ void Engine::drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns,
   while (!ended() && !stopped_) {
     const bool any = progress();
     if (ended()) break;
-    make_room(lock);
+    hand_over_lock(lock);
     // Another thread that held the lock meanwhile, for example one that delivered a device's answer
     // or an abort, may have ended the operation.
     if (any || ended()) {
@@ -383,7 +383,7 @@ void Engine::run() {
       work_.wait_for(lock, kStepAside);
       continue;
     }
-    make_room(lock);
+    hand_over_lock(lock);
     if (any) continue;
     if (asleep_) {
       work_.wait_for(lock, kStepAside);

@@ -39,14 +39,14 @@ Engine::Engine(const EngineOptions& options)
   if (doorbell_fd_ < 0 || epoll_fd_ < 0)
     throw std::system_error(errno, std::generic_category(), "eventfd or epoll_create1");
   watch_fd(doorbell_fd_, kDoorbellToken, false);
-  enroll();
+  register_at_fork();
   if (options.progress_thread) thread_ = std::thread([this] { run(); });
 }
 
 Engine::~Engine() {
-  strike_off();
+  unregister_at_fork();
   close(0);
-  for (Stash* stash : stashes_) delete stash;
+  for (PendingPayload* pending : idle_pending_) delete pending;
   ::close(epoll_fd_);
   ::close(doorbell_fd_);
 }
@@ -59,10 +59,10 @@ Engine::Lock Engine::lock_for_post() {
   return lock;
 }
 
-int Engine::add_link(std::string name, bool redial, std::uint32_t first_sequence, bool shared) {
+int Engine::add_link(std::string name, bool reconnect, std::uint32_t first_sequence, bool shared) {
   const Lock lock = lock_for_post();
   links_.push_back(std::make_unique<Link>(*this, static_cast<int>(links_.size()), std::move(name),
-                                          redial, first_sequence, shared));
+                                          reconnect, first_sequence, shared));
   return static_cast<int>(links_.size()) - 1;
 }
 
@@ -104,69 +104,70 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
   return group;
 }
 
-std::shared_ptr<Job> Engine::post(Group& group, const Operation& operation, bool drive_it) {
+std::shared_ptr<Request> Engine::post(Group& group, const Operation& operation, bool drive_it) {
   Lock lock = lock_for_post();
   if (closing_ || group.closed) throw std::runtime_error("the group is closed");
-  std::shared_ptr<Job> job = build(group, operation);
+  std::shared_ptr<Request> request = build(group, operation);
   if (operation.any_source) {
-    job->any = true;
-    job->any_target = operation.target;
-    job->any_count = operation.count;
+    request->any = true;
+    request->any_target = operation.target;
+    request->any_count = operation.count;
   }
   if (drive_it) {
-    job->waiting_since_ns = job->posted_ns;
+    request->waiting_since_ns = request->posted_ns;
   } else {
-    job->async_counted = true;
+    request->async_counted = true;
     ++async_open_;
   }
   try {
-    if (job->undivided || open_before(*job) != nullptr) {
-      held_.push_back(job);
+    if (request->undivided || open_before(*request) != nullptr) {
+      held_.push_back(request);
     } else if (operation.any_source) {
-      start_any_source(job);
+      start_any_source(request);
       drain_dirty();
-    } else if (drive_it || job->total <= kInlineStart) {
-      start(job);
+    } else if (drive_it || request->total <= kInlineStart) {
+      start(request);
       drain_dirty();
     } else {
-      to_start_.push_back(job);
+      to_start_.push_back(request);
     }
   } catch (const std::exception& error) {
     broke_down(error);
-    fail(*job, Failure(group.broken), false);  // the job may not be in any table yet
+    fail(*request, Failure(group.broken), false);  // the request may not be in any table yet
   }
   if (drive_it) {
-    drive(lock, *job, job->deadline_ns);
-  } else if (!job->finished()) {
+    drive(lock, *request, request->deadline_ns);
+  } else if (!request->finished()) {
     wake();
   }
-  return job;
+  return request;
 }
 
-bool Engine::wait(Job& job, std::int64_t timeout_ns) {
-  if (job.finished()) return true;
+bool Engine::wait(Request& request, std::int64_t timeout_ns) {
+  if (request.finished()) return true;
   Lock lock = lock_for_post();
   const std::int64_t since = now_ns();
-  if (job.waiting_threads++ == 0 && job.waiting_since_ns == 0) job.waiting_since_ns = since;
-  drive(lock, job, timeout_ns < 0 ? job.deadline_ns : later(since, timeout_ns));
-  if (--job.waiting_threads == 0 && !job.finished()) {
-    job.waited_ns += now_ns() - job.waiting_since_ns;
-    job.waiting_since_ns = 0;
+  if (request.waiting_threads++ == 0 && request.waiting_since_ns == 0)
+    request.waiting_since_ns = since;
+  drive(lock, request, timeout_ns < 0 ? request.deadline_ns : later(since, timeout_ns));
+  if (--request.waiting_threads == 0 && !request.finished()) {
+    request.waited_ns += now_ns() - request.waiting_since_ns;
+    request.waiting_since_ns = 0;
   }
-  return job.finished();
+  return request.finished();
 }
 
 // Return the operations of the group that have not finished.
-std::vector<std::shared_ptr<Job>> Engine::open_in(const Group& group) const {
-  std::vector<std::shared_ptr<Job>> open;
-  const auto note = [&](const std::shared_ptr<Job>& job) {
+std::vector<std::shared_ptr<Request>> Engine::open_in(const Group& group) const {
+  std::vector<std::shared_ptr<Request>> open;
+  const auto note = [&](const std::shared_ptr<Request>& request) {
     // A failed operation may still stand in a queue that progress() empties later.
-    if (job->group.get() == &group && !job->finished()) open.push_back(job);
+    if (request->group.get() == &group && !request->finished()) open.push_back(request);
   };
-  for (const auto& [key, job] : jobs_) note(job);
-  for (const auto& job : any_source_) note(job);
-  for (const auto& job : to_start_) note(job);
-  for (const auto& job : held_) note(job);
+  for (const auto& [key, request] : requests_) note(request);
+  for (const auto& request : any_source_) note(request);
+  for (const auto& request : to_start_) note(request);
+  for (const auto& request : held_) note(request);
   return open;
 }
 
@@ -176,17 +177,17 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   const std::int64_t until = later(now_ns(), timeout_ns);
   // Finish everything that was posted. Operations that cannot finish fail with their own reason.
   for (;;) {
-    std::shared_ptr<Job> open;
-    for (const auto& job : open_in(group)) {
-      if (!job->any || job->any_source >= 0) open = job;
+    std::shared_ptr<Request> open;
+    for (const auto& request : open_in(group)) {
+      if (!request->any || request->any_source >= 0) open = request;
     }
     if (!open || now_ns() >= until) break;
     drive(lock, *open, until);
   }
   group.closed = true;
   close_device(group);
-  for (const auto& job : open_in(group))
-    fail(*job,
+  for (const auto& request : open_in(group))
+    fail(*request,
          Failure{Fault::kClosed, "the group was closed while this was outstanding", group.rank, -1,
                  -1, -1},
          false);
@@ -241,7 +242,7 @@ void Engine::abort_group(Group& group, const std::string& reason) {
                         -1,
                         -1,
                         -1};
-  for (const auto& job : open_in(group)) fail(*job, failure, false);
+  for (const auto& request : open_in(group)) fail(*request, failure, false);
   group.broken = failure;
   close_device(group);
   drain_dirty();
@@ -266,7 +267,7 @@ void Engine::close(std::int64_t timeout_ns) {
       for (auto& link : links_) quiet = quiet && (link->down || link->idle());
       if (quiet) break;
       if (progress()) {
-        make_room(lock);
+        hand_over_lock(lock);
       } else if (asleep_) {
         finished_.wait_for(lock, kCloseStep);  // the thread in epoll_wait watches the links
       } else {
@@ -303,22 +304,23 @@ wire::Header Engine::blank_header(wire::FrameKind kind) const {
   return header;
 }
 
-wire::Header Engine::header_for(const Job& job, wire::FrameKind kind) const {
+wire::Header Engine::header_for(const Request& request, wire::FrameKind kind) const {
   wire::Header header = blank_header(kind);
-  header.epoch = job.key.epoch;
-  header.source = static_cast<std::uint16_t>(job.group->rank);
-  header.dtype = static_cast<std::uint8_t>(job.dtype);
-  header.op = static_cast<std::uint8_t>(static_cast<unsigned>(job.collective) << 4 |
-                                        static_cast<unsigned>(job.op));
-  header.tag = job.key.tag;
+  header.epoch = request.key.epoch;
+  header.source = static_cast<std::uint16_t>(request.group->rank);
+  header.dtype = static_cast<std::uint8_t>(request.dtype);
+  header.op = static_cast<std::uint8_t>(static_cast<unsigned>(request.collective) << 4 |
+                                        static_cast<unsigned>(request.op));
+  header.tag = request.key.tag;
   header.flags = static_cast<std::uint16_t>(
-      (job.program ? job.program->plan : 0u) << wire::kPlanIdShift |
-      (job.shares ? static_cast<unsigned>(job.shares->number) : 0u) << wire::kSharesShift);
+      (request.program ? request.program->plan : 0u) << wire::kPlanIdShift |
+      (request.shares ? static_cast<unsigned>(request.shares->number) : 0u) << wire::kSharesShift);
   return header;
 }
 
-std::uint64_t Engine::total_for(const Job& job, const Chunk& chunk) const {
-  return job.collective == wire::Collective::kAllToAll ? chunk.count * job.item_size : job.total;
+std::uint64_t Engine::total_for(const Request& request, const Chunk& chunk) const {
+  return request.collective == wire::Collective::kAllToAll ? chunk.count * request.item_size
+                                                           : request.total;
 }
 
 int Engine::take_slot() {
@@ -333,14 +335,14 @@ int Engine::take_slot() {
   return index;
 }
 
-void Engine::release_slot(Job& job, Segment& segment) {
+void Engine::release_slot(Request& request, Segment& segment) {
   if (segment.slot < 0) return;
   free_slots_.push_back(segment.slot);
   segment.slot = -1;
-  --job.lanes[segment.slot_lane].slots;
-  for (std::size_t peer = 0; peer < job.lanes.size(); ++peer) {
-    if (!job.lanes[peer].parked.empty())
-      job.group->links[peer]->unpark(job, static_cast<int>(peer));
+  --request.flows[segment.slot_peer].slots;
+  for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
+    if (!request.flows[peer].credit_blocked.empty())
+      request.group->links[peer]->unblock(request, static_cast<int>(peer));
   }
 }
 
@@ -356,9 +358,9 @@ Key Engine::key_of(const wire::Header& header) const {
   return Key{header.tag, header.epoch, role};
 }
 
-std::shared_ptr<Job> Engine::find(const Key& key) const {
-  const auto it = jobs_.find(key);
-  return it == jobs_.end() ? nullptr : it->second;
+std::shared_ptr<Request> Engine::find(const Key& key) const {
+  const auto it = requests_.find(key);
+  return it == requests_.end() ? nullptr : it->second;
 }
 
 }  // namespace slackline

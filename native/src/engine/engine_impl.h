@@ -62,7 +62,7 @@ class Engine final : public FrameSink {
   bool free_ring(std::uint64_t offset);
   // Add a link to one peer, without a rail as yet. The first operation that needs the peer causes
   // the event "wanted" and waits for a rail. The other parameters are those of Link.
-  int add_link(std::string name, bool redial = false, std::uint32_t first_sequence = 1,
+  int add_link(std::string name, bool reconnect = false, std::uint32_t first_sequence = 1,
                bool shared = false);
   // Add a rail to a link and take ownership of `fd`. `rail` is the rail's index, the same at both
   // ends; an existing rail with that index is replaced. `job` is the job code that every frame
@@ -90,8 +90,7 @@ class Engine final : public FrameSink {
   // groups must be new.
   void fall_back(Group& group, std::shared_ptr<Group> fallback,
                  std::shared_ptr<const Program> program);
-  // Attach a device that adds for the group where it can. Must precede the group's first
-  // operation.
+  // Attach, before the group's first operation, a device that adds for the group where it can.
   void attach(Group& group, std::string name);
   // Block until there is work for the group's device. Return nothing once the group or the engine
   // is closed.
@@ -104,36 +103,34 @@ class Engine final : public FrameSink {
                      std::span<const DeviceKey> completed, std::span<const DeviceKey> released);
   // Fail the group on every rank because its device will not answer any more.
   void device_failed(Group& group, const std::string& reason);
-  // State that the device is closed and uses no memory any more. Called after the last
-  // device_work().
+  // State, after the last device_work(), that the device is closed and uses no memory any more.
   void device_closed(Group& group);
   // Return the reason why the group cannot be used any more, or an empty string while it can.
   std::string broken(Group& group);
   // Post an operation. With `drive` the calling thread also drives the engine until the operation
   // has finished.
-  std::shared_ptr<Job> post(Group& group, const Operation& operation, bool drive);
+  std::shared_ptr<Request> post(Group& group, const Operation& operation, bool drive);
   // Set the weights of shares (empty: equal ones), and start the operations that wait for them.
   // `number` stands for the weights in frames. `program` replaces the operations' own; weights need
   // one with a chunk for each rank. Throws std::invalid_argument for a wrong argument.
-  void settle(Group& group, Shares& shares, std::vector<std::uint32_t> weights, int number,
-              std::shared_ptr<const Program> program);
+  void set_shares(Group& group, Shares& shares, std::vector<std::uint32_t> weights, int number,
+                  std::shared_ptr<const Program> program);
   // Fail the operations that wait for these shares, and all that are posted with them later.
   void decline(Shares& shares, Failure failure);
   // Fail an operation on every rank; nothing happens if it has ended here.
-  void cancel(Job& job, Failure failure);
+  void cancel(Request& request, Failure failure);
   // Wait for an operation. Return false when `timeout_ns` passed first; a negative timeout leaves
   // the limit to the operation's own deadline.
-  bool wait(Job& job, std::int64_t timeout_ns);
-  // Request that next_completion() returns `job` when it finishes. Return true when `job` has
-  // already finished; next_completion() will not return it then.
-  bool watch(Job& job);
+  bool wait(Request& request, std::int64_t timeout_ns);
+  // Let next_completion() return `request` once. Return true, and do nothing, if it has finished.
+  bool watch(Request& request);
   // Block until a watched operation finishes. Return null once the engine is closed.
-  std::shared_ptr<Job> next_completion();
-  // Asks for `job` to appear in next(queue), also when it is finished already.
-  void watch(Job& job, std::shared_ptr<CompletionQueue> queue);
+  std::shared_ptr<Request> next_completion();
+  // Asks for `request` to appear in next(queue), also when it is finished already.
+  void watch(Request& request, std::shared_ptr<CompletionQueue> queue);
   // Drives the engine in the caller's thread until an operation of the queue has ended, at most
   // `timeout_ns`; returns all that have. None after the timeout, or once the engine is closed.
-  std::vector<std::shared_ptr<Job>> next(CompletionQueue& queue, std::int64_t timeout_ns);
+  std::vector<std::shared_ptr<Request>> next(CompletionQueue& queue, std::int64_t timeout_ns);
   void close_group(Group& group, std::int64_t timeout_ns);
   void abort_group(Group& group, const std::string& reason);
   void close(std::int64_t timeout_ns);
@@ -147,26 +144,26 @@ class Engine final : public FrameSink {
 
   // --- under the lock: for Link ---
   wire::Header blank_header(wire::FrameKind kind) const;
-  wire::Header header_for(const Job& job, wire::FrameKind kind) const;
-  std::uint64_t total_for(const Job& job, const Chunk& chunk) const;
-  std::uint64_t eager_bytes(const Job& job) const;
+  wire::Header header_for(const Request& request, wire::FrameKind kind) const;
+  std::uint64_t total_for(const Request& request, const Chunk& chunk) const;
+  std::uint64_t eager_bytes(const Request& request) const;
   // Note that the memory of one sent segment is no longer in use.
-  void send_finished(Job& job);
-  // Note that a send has copied its data, so that a FOLD waiting for it may overwrite the original.
-  void copied(Job& job, std::uint32_t chunk, std::uint32_t segment);
+  void send_finished(Request& request);
+  // Note that a send has copied its data, so that a waiting REDUCE_ALL may overwrite the original.
+  void copied(Request& request, std::uint32_t chunk, std::uint32_t segment);
   std::size_t slot_bytes() const {
     return std::max(options_.memory_segment_bytes, options_.wire_segment_bytes);
   }
   int take_slot();  // -1 when the arena has no room
-  // Fail the job because the arena has no room for a staging slot.
-  void lacks_slot(Job& job);
+  // Fail the request because the arena has no room for a staging slot.
+  void lacks_slot(Request& request);
   std::byte* slot(int index) const { return slots_[static_cast<std::size_t>(index)]; }
-  void release_slot(Job& job, Segment& segment);
-  const std::byte* keep(Job& job, std::size_t offset, std::size_t bytes);
-  // Return whether a FOLD has stored the segment's result in the peer's memory already.
-  bool answered(const Job& job, std::uint32_t chunk, std::uint32_t segment, int peer) const;
+  void release_slot(Request& request, Segment& segment);
+  const std::byte* keep(Request& request, std::size_t offset, std::size_t bytes);
+  // Return whether a REDUCE_ALL has stored the segment's result in the peer's memory already.
+  bool answered(const Request& request, std::uint32_t chunk, std::uint32_t segment, int peer) const;
   // Forget that result once the peer has been told of it.
-  void forget_answer(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer);
+  void forget_answer(Request& request, std::uint32_t chunk, std::uint32_t segment, int peer);
   // Mark a link as having frames to send, for the next drain_dirty().
   void mark_dirty(Link& link);
   void rail_removed(const WireRail& wire);
@@ -176,11 +173,11 @@ class Engine final : public FrameSink {
   void announce(const Link& link, int rail, const char* what, std::string reason);
 
   // --- under the lock: FrameSink ---
-  std::byte* landing(Link& link, const wire::Header& header, Job** job) override;
+  std::byte* direct_placement(Link& link, const wire::Header& header, Request** request) override;
   void arrive(Link& link, const wire::Header& header, const Payload& payload) override;
   std::byte* take_buffer(std::size_t bytes) override { return buffers_.take(bytes); }
   void give_buffer(std::byte* buffer) override { buffers_.give(buffer); }
-  bool hurried() const override { return wanting_.load(std::memory_order_relaxed) > 0; }
+  bool lock_wanted() const override { return wanting_.load(std::memory_order_relaxed) > 0; }
 
   static constexpr std::uint64_t kDoorbellToken = ~std::uint64_t{0};
   static constexpr std::uint64_t kControlToken = std::uint64_t{1} << 62;
@@ -194,83 +191,84 @@ class Engine final : public FrameSink {
   using Lock = std::unique_lock<std::mutex>;
 
   // post.cc
-  std::shared_ptr<Job> build(Group& group, const Operation& operation);
-  void lay_out(Job& job, const Operation& operation);
-  static bool widens(const Job& job);
-  static Part part_of(const Job& job, std::uint64_t count, int chunk);
-  std::vector<std::shared_ptr<Job>> take_undivided(const Shares& shares);
-  const Job* open_before(const Job& barrier) const;
+  std::shared_ptr<Request> build(Group& group, const Operation& operation);
+  void lay_out(Request& request, const Operation& operation);
+  static bool widens(const Request& request);
+  static Part part_of(const Request& request, std::uint64_t count, int chunk);
+  std::vector<std::shared_ptr<Request>> take_undivided(const Shares& shares);
+  const Request* open_before(const Request& barrier) const;
   void start_barriers(const Group& group);
-  std::byte* scratch(Job& job, std::size_t bytes);
-  std::byte* room(Job& job, std::size_t bytes, const char* what);
-  void start(const std::shared_ptr<Job>& job);
-  void start_any_source(const std::shared_ptr<Job>& job);
-  void bind_any_source(const std::shared_ptr<Job>& job, int peer);
-  void promise(Job& job);
+  std::byte* scratch(Request& request, std::size_t bytes);
+  std::byte* room(Request& request, std::size_t bytes, const char* what);
+  void start(const std::shared_ptr<Request>& request);
+  void start_any_source(const std::shared_ptr<Request>& request);
+  void bind_any_source(const std::shared_ptr<Request>& request, int peer);
+  void promise(Request& request);
 
   // deliver.cc
   std::shared_ptr<Group> finished_in(const Key& key) const;
   bool intrudes(const Link& link, const wire::Header& header) const;
   bool on_data(Link& link, const wire::Header& header, const Payload& payload);
-  void accept(Job& job, Link& link, const wire::Header& header, const Payload& payload);
+  void accept(Request& request, Link& link, const wire::Header& header, const Payload& payload);
   void on_grant(Link& link, const wire::Header& header);
   void on_release(Link& link, const wire::Header& header);
-  void advance(Job& job, std::uint32_t chunk, std::uint32_t segment);
-  bool pass(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step);
-  void fold(Job& job, std::uint32_t chunk, std::uint32_t segment);
-  void consume(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash, const Step& step);
-  void drop_stash(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash);
-  Stash* take_stash(Segment& segment, int peer);
-  std::uint64_t window_of(const Job& job, int peer) const;
-  void maybe_grant(Job& job, int peer);
-  void maybe_finish(Job& job);
+  void advance(Request& request, std::uint32_t chunk, std::uint32_t segment);
+  bool pass(Request& request, std::uint32_t chunk, std::uint32_t segment, const Step& step);
+  void reduce_all(Request& request, std::uint32_t chunk, std::uint32_t segment);
+  void consume(Request& request, Chunk& chunk, std::uint32_t segment, PendingPayload* pending,
+               const Step& step);
+  void drop_pending(Request& request, Chunk& chunk, std::uint32_t segment, PendingPayload* pending);
+  PendingPayload* take_pending(Segment& segment, int peer);
+  std::uint64_t window_of(const Request& request, int peer) const;
+  void maybe_grant(Request& request, int peer);
+  void maybe_finish(Request& request);
 
   // serve.cc
   void early(const Key& key);
   void serve(Group& group, const Key& key);
   bool begin(Group& group, const Key& key);
-  void count_arrival(Job& job, int peer);
-  void served(const Job& job);
+  void count_arrival(Request& request, int peer);
+  void served(const Request& request);
 
   // device.cc
   static bool offloadable(const Group& group, wire::DType dtype, wire::ReduceOp op);
-  bool offload(Job& job, std::uint32_t chunk, std::uint32_t segment, const Step& step);
-  void announce(Job& job, Chunk& chunk);
+  bool offload(Request& request, std::uint32_t chunk, std::uint32_t segment, const Step& step);
+  void announce(Request& request, Chunk& chunk);
   // Give a peer's payload to the device. Return false when it has not arrived yet.
-  bool hand(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer, bool partial);
+  bool hand(Request& request, std::uint32_t chunk, std::uint32_t segment, int peer, bool partial);
   void take_answer(const Group& group, std::span<const std::byte> frame);
   void complete(const Group& group, const DeviceKey& key);
   // Free the arena memory of withdrawn operations that the device has released.
-  void let_go(Device& device, std::span<const DeviceKey> keys);
-  static void divide_last(const Job& job);
-  static void withdraw(Job& job);
+  void release_withdrawn(Device& device, std::span<const DeviceKey> keys);
+  static void divide_last(const Request& request);
+  static void withdraw(Request& request);
   void close_device(Group& group);
 
   // fallback.cc
-  void begin_keeping(Job& job);
-  static bool may_divert(const Job& job, const Failure& failure);
+  void begin_replay_copy(Request& request);
+  static bool may_divert(const Request& request, const Failure& failure);
   void abandon(Group& group, Failure failure);
-  // Start an unfinished job again among the ranks themselves, after their aggregator was lost.
-  void divert(Job& job);
+  // Start an unfinished request again among the ranks themselves, after their aggregator was lost.
+  void divert(Request& request);
   void help(Group& group, const Key& key);
   void watch_aggregators(std::int64_t now);
-  void forget_kept(const wire::Header& header, const Payload& payload);
+  void forget_replay_copies(const wire::Header& header, const Payload& payload);
 
   // fail.cc
-  void fail(Job& job, Failure failure, bool tell_peers);
-  void finish(Job& job, JobState state);
-  // Return all buffers and slots of a job that has ended.
-  void retire(Job& job);
+  void fail(Request& request, Failure failure, bool tell_peers);
+  void finish(Request& request, RequestState state);
+  // Return all buffers and slots of a request that has ended.
+  void retire(Request& request);
   void remember_abort(const Key& key, Failure failure);
   void discard(const Unexpected& frame);
-  Failure no_room(const Job& job, std::size_t bytes, const char* what) const;
+  Failure no_room(const Request& request, std::size_t bytes, const char* what) const;
   void broke_down(const std::exception& error);
   void fail_everything(const Failure& failure);
   void on_abort(Link& link, const wire::Header& header, const Payload& payload);
   void on_bye(Link& link, const wire::Header& header);
   void link_lost(Link& link);
-  static bool needs(const Job& job, int rank);
-  static bool sends_to(const Job& job, int rank);
+  static bool needs(const Request& request, int rank);
+  static bool sends_to(const Request& request, int rank);
   void peer_left(Group& group, int rank, const Failure& failure, Leave how);
   void check_deadlines(std::int64_t now);
   void watch_links(std::int64_t now);
@@ -281,10 +279,10 @@ class Engine final : public FrameSink {
   void pass_on(const Group& group, int culprit);
   // describe.cc
   Failure stray(const Group& group, const wire::Header& header) const;
-  std::optional<Key> posted_instead(const Job& job, int rank) const;
-  std::string describe(const Job& job) const;
-  std::string waiting_for(const Job& job, int* peer) const;
-  Failure mismatch(const Job& job, const wire::Header& header) const;
+  std::optional<Key> posted_instead(const Request& request, int rank) const;
+  std::string describe(const Request& request) const;
+  std::string waiting_for(const Request& request, int* peer) const;
+  Failure mismatch(const Request& request, const wire::Header& header) const;
 
   // rails.cc
   bool drop_ring(std::uint64_t offset);
@@ -293,15 +291,15 @@ class Engine final : public FrameSink {
 
   // engine.cc
   std::map<std::string, std::uint64_t> count();
-  std::vector<std::shared_ptr<Job>> open_in(const Group& group) const;
+  std::vector<std::shared_ptr<Request>> open_in(const Group& group) const;
   bool progress();
   // Release the lock for a moment if posting threads wait for it.
-  void make_room(Lock& lock);
+  void hand_over_lock(Lock& lock);
   Lock lock_for_post();
   // Register this engine for the handlers that run when the process forks.
-  void enroll();
+  void register_at_fork();
   // Remove this engine from the handlers that run when the process forks.
-  void strike_off();
+  void unregister_at_fork();
   // Disable this engine in a forked child.
   void leave_to_parent();
   // Send all that may be sent on the links that are marked dirty.
@@ -321,16 +319,16 @@ class Engine final : public FrameSink {
   bool poll_sockets();
   bool serve_events(std::span<const epoll_event> events);
   bool serve_rails(Link& link, bool poll);
-  void drive(Lock& lock, Job& job, std::int64_t until_ns);
+  void drive(Lock& lock, Request& request, std::int64_t until_ns);
   void drive(Lock& lock, const CompletionQueue& queue, std::int64_t until_ns);
   template <class Ended>
   void drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns, std::int64_t deadline_ns);
   std::int64_t next_deadline() const;
   std::int64_t next_timer(std::int64_t now) const;
   std::int64_t next_timer(const Link& link, std::int64_t now) const;
-  bool probing() const { return !jobs_.empty() || !any_source_.empty(); }
+  bool probing() const { return !requests_.empty() || !any_source_.empty(); }
   Key key_of(const wire::Header& header) const;
-  std::shared_ptr<Job> find(const Key& key) const;
+  std::shared_ptr<Request> find(const Key& key) const;
 
   friend class Group;
   friend struct Forks;
@@ -348,7 +346,7 @@ class Engine final : public FrameSink {
   std::condition_variable completion_;  // signals next_completion()
   int completion_sleepers_ = 0;         // threads that wait on completion_
   int completion_calls_ = 0;            // of these, threads that were woken and have not run yet
-  std::deque<std::shared_ptr<Job>> completions_;
+  std::deque<std::shared_ptr<Request>> completions_;
   std::condition_variable event_;  // signals next_event()
   std::deque<RailEvent> events_;
   bool elsewhere_ = false;  // set in a forked child before its own code runs
@@ -363,9 +361,9 @@ class Engine final : public FrameSink {
   bool caller_asleep_ = false;  // the sleeping thread is a caller, not the progress thread
   // Number of posting threads that want the lock; the driving thread releases it for them.
   std::atomic<int> wanting_{0};
-  std::deque<std::shared_ptr<Job>> to_start_;  // posted operations that the driver is to start
+  std::deque<std::shared_ptr<Request>> to_start_;  // posted operations that the driver is to start
   // Posted operations that wait for their shares, and barriers that wait for earlier operations.
-  std::vector<std::shared_ptr<Job>> held_;
+  std::vector<std::shared_ptr<Request>> held_;
   std::int64_t last_deadline_check_ = 0, last_watch_ = 0;
 
   std::vector<std::unique_ptr<Link>> links_;
@@ -375,17 +373,17 @@ class Engine final : public FrameSink {
   std::vector<Link*> dirty_;
   std::unordered_map<std::uint32_t, std::shared_ptr<Group>> groups_;
   std::set<std::uint32_t> closed_epochs_;
-  std::unordered_map<Key, std::shared_ptr<Job>, KeyHash> jobs_;
-  std::vector<std::shared_ptr<Job>> any_source_;
+  std::unordered_map<Key, std::shared_ptr<Request>, KeyHash> requests_;
+  std::vector<std::shared_ptr<Request>> any_source_;
   std::unordered_map<Key, std::deque<Unexpected>, KeyHash> unexpected_;
   std::unordered_map<Key, Failure, KeyHash> aborted_;
   std::deque<Key> aborted_order_;
   std::vector<std::byte*> slots_;
   std::vector<int> free_slots_;
   std::set<std::uint64_t> rings_;  // offsets in the arena
-  std::vector<Stash*> stashes_;
-  std::vector<const void*> fold_sources_;  // sources and targets of the current fold
-  std::vector<void*> fold_targets_;
+  std::vector<PendingPayload*> idle_pending_;
+  std::vector<const void*> reduce_sources_;  // sources and targets of the current reduction
+  std::vector<void*> reduce_targets_;
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_reduced_ = 0;
   std::uint64_t sleeps_ = 0;

@@ -18,31 +18,31 @@ constexpr std::size_t kRememberedAborts = 4096;
 // Break the group: its open operations fail and no new one can be posted.
 void Engine::break_group(Group& group, const Failure& failure) {
   if (!group.broken) group.broken = failure;
-  std::vector<std::shared_ptr<Job>> open;
-  for (const auto& [key, job] : jobs_) {
-    if (job->group.get() == &group) open.push_back(job);
+  std::vector<std::shared_ptr<Request>> open;
+  for (const auto& [key, request] : requests_) {
+    if (request->group.get() == &group) open.push_back(request);
   }
-  for (const auto& job : held_) {
-    if (job->group.get() == &group) open.push_back(job);
+  for (const auto& request : held_) {
+    if (request->group.get() == &group) open.push_back(request);
   }
-  for (const auto& job : open) fail(*job, failure, true);
+  for (const auto& request : open) fail(*request, failure, true);
 }
 
-void Engine::finish(Job& job, JobState state) {
-  const std::shared_ptr<Job> alive = job.shared_from_this();
-  retire(job);
+void Engine::finish(Request& request, RequestState state) {
+  const std::shared_ptr<Request> alive = request.shared_from_this();
+  retire(request);
   ++operations_;
-  job.ended_ns = now_ns();
-  if (operation_log.enabled()) operation_log.add(record_of(job));
-  job.kept.reset();
-  job.state.store(state, std::memory_order_release);
-  if (job.async_counted) --async_open_;
-  if (job.group->service) served(job);
-  if (!held_.empty()) start_barriers(*job.group);
-  if (job.queue) std::exchange(job.queue, nullptr)->push(alive);
+  request.ended_ns = now_ns();
+  if (operation_log.enabled()) operation_log.add(record_of(request));
+  request.replay_copy.reset();
+  request.state.store(state, std::memory_order_release);
+  if (request.async_counted) --async_open_;
+  if (request.group->service) served(request);
+  if (!held_.empty()) start_barriers(*request.group);
+  if (request.queue) std::exchange(request.queue, nullptr)->push(alive);
   if (waiters_ > 0) finished_.notify_all();
   if (caller_asleep_) ring();  // the sleeping caller may wait for this operation
-  if (job.wants_callback) {
+  if (request.wants_callback) {
     completions_.push_back(alive);
     if (completion_sleepers_ > completion_calls_) {
       ++completion_calls_;
@@ -53,93 +53,95 @@ void Engine::finish(Job& job, JobState state) {
   }
 }
 
-void Engine::retire(Job& job) {
-  const bool started = job.active;
-  if (job.active) {
-    jobs_.erase(job.key);
-    job.active = false;
+void Engine::retire(Request& request) {
+  const bool started = request.active;
+  if (request.active) {
+    requests_.erase(request.key);
+    request.active = false;
   }
-  const bool failed = static_cast<bool>(job.failure);
+  const bool failed = static_cast<bool>(request.failure);
   // Memory of a failed operation that peers may still be reading is never reused.
-  const bool read_still = failed && started && !job.group->service &&
-                          std::ranges::any_of(job.group->links, [](const Link* link) {
+  const bool read_still = failed && started && !request.group->service &&
+                          std::ranges::any_of(request.group->links, [](const Link* link) {
                             return link != nullptr && link->shared_memory();
                           });
-  for (Chunk& chunk : job.chunks) {
+  for (Chunk& chunk : request.chunks) {
     for (Segment& segment : chunk.segments) {
       while (segment.first != nullptr) {
-        Stash* stash = segment.first;
-        segment.first = stash->next;
-        if (stash->owned != nullptr) give_buffer(stash->owned);
-        if ((stash->flags & wire::kFlagEager) != 0 && !stash->link->shared_memory())
-          stash->link->eager_consumed(stash->length);
-        stashes_.push_back(stash);
+        PendingPayload* pending = segment.first;
+        segment.first = pending->next;
+        if (pending->owned != nullptr) give_buffer(pending->owned);
+        if ((pending->flags & wire::kFlagEager) != 0 && !pending->link->shared_memory())
+          pending->link->eager_consumed(pending->length);
+        idle_pending_.push_back(pending);
       }
       if (segment.slot < 0 || read_still) continue;
       if (failed)
         free_slots_.push_back(std::exchange(segment.slot, -1));  // nothing of it is sent any more
       else
-        release_slot(job, segment);
+        release_slot(request, segment);
     }
   }
-  for (Chunk& chunk : job.chunks) {
+  for (Chunk& chunk : request.chunks) {
     if (chunk.device_memory != nullptr) arena_.free(std::exchange(chunk.device_memory, nullptr));
   }
   if (!read_still) {
-    for (std::byte* scratch : job.scratch) arena_.free(scratch);
+    for (std::byte* scratch : request.scratch) arena_.free(scratch);
   }
-  for (Link* link : job.group->links) {
+  for (Link* link : request.group->links) {
     // The same frame may be arriving on two rails after one of them failed at the peer, even if
     // only the other is left here. The rest of such a frame must not be written to memory that
     // belongs to the caller again.
     if (link == nullptr) continue;
-    for (auto& rail : link->rails()) rail->wire->forget(&job, *this);
+    for (auto& rail : link->rails()) rail->wire->forget(&request, *this);
   }
-  for (std::size_t peer = 0; peer < job.lanes.size(); ++peer) {
-    if (std::exchange(job.lanes[peer].asks, false)) job.group->links[peer]->ask_over();
+  for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
+    if (std::exchange(request.flows[peer].asks, false)) request.group->links[peer]->ask_over();
   }
-  job.scratch.clear();
-  for (Lane& lane : job.lanes) lane.parked.clear();
-  for (Link* link : job.group->links) {
+  request.scratch.clear();
+  for (PeerFlow& flow : request.flows) flow.credit_blocked.clear();
+  for (Link* link : request.group->links) {
     if (link != nullptr && link->down) release_memory(*link);
   }
 }
 
-void Engine::fail(Job& job, Failure failure, bool tell_peers) {
-  if (job.finished()) return;
-  const std::shared_ptr<Job> alive = job.shared_from_this();
-  if (may_divert(job, failure)) {
-    abandon(*job.group, std::move(failure));
-    if (job.group->fallback && !job.finished()) divert(job);  // its reduction had not begun
+void Engine::fail(Request& request, Failure failure, bool tell_peers) {
+  if (request.finished()) return;
+  const std::shared_ptr<Request> alive = request.shared_from_this();
+  if (may_divert(request, failure)) {
+    abandon(*request.group, std::move(failure));
+    if (request.group->fallback && !request.finished())
+      divert(request);  // its reduction had not begun
     return;
   }
-  if (job.kept) job.group->kept.erase(job.key);
-  if (failure.rank < 0) failure.rank = job.group->rank;
-  if (failure.tag < 0) failure.tag = job.user_tag();
-  if (failure.sequence < 0) failure.sequence = job.sequence();
-  job.failure = std::move(failure);
-  if (job.offloaded) withdraw(job);
+  if (request.replay_copy) request.group->replay_copies.erase(request.key);
+  if (failure.rank < 0) failure.rank = request.group->rank;
+  if (failure.tag < 0) failure.tag = request.user_tag();
+  if (failure.sequence < 0) failure.sequence = request.sequence();
+  request.failure = std::move(failure);
+  if (request.offloaded) withdraw(request);
   std::erase(any_source_, alive);
   std::erase(held_, alive);
-  job.undivided = nullptr;
-  const bool bound = !job.any || job.any_source >= 0;
+  request.undivided = nullptr;
+  const bool bound = !request.any || request.any_source >= 0;
   if (bound) {
-    remember_abort(job.key, job.failure);
+    remember_abort(request.key, request.failure);
   }
-  for (std::size_t rank = 0; rank < job.group->links.size(); ++rank) {
-    Link* link = job.group->links[rank];
+  for (std::size_t rank = 0; rank < request.group->links.size(); ++rank) {
+    Link* link = request.group->links[rank];
     if (link == nullptr) continue;
-    link->forget(job);
-    const bool concerned = job.key.role == kRoleCollective ||
-                           job.key.role == role_receive(static_cast<int>(rank)) ||
-                           job.key.role == role_send(static_cast<int>(rank));
+    link->forget(request);
+    const bool concerned = request.key.role == kRoleCollective ||
+                           request.key.role == role_receive(static_cast<int>(rank)) ||
+                           request.key.role == role_send(static_cast<int>(rank));
     if (!tell_peers || !concerned || !bound || link->down || !link->wanted()) continue;
-    wire::Header header = header_for(job, wire::FrameKind::kAbort);
-    if (job.key.role == role_receive(static_cast<int>(rank))) header.flags |= wire::kFlagToSender;
-    header.offset = static_cast<std::uint64_t>(job.failure.fault);
-    link->control(header, job.failure.message);
+    wire::Header header = header_for(request, wire::FrameKind::kAbort);
+    if (request.key.role == role_receive(static_cast<int>(rank)))
+      header.flags |= wire::kFlagToSender;
+    header.offset = static_cast<std::uint64_t>(request.failure.fault);
+    link->control(header, request.failure.message);
   }
-  finish(job, JobState::kFailed);
+  finish(request, RequestState::kFailed);
 }
 
 void Engine::on_abort(Link& link, const wire::Header& header, const Payload& payload) {
@@ -160,8 +162,8 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
     peer_left(*group, other ? culprit : group->rank_of(link), failure, Leave::kBroken);
     return;
   }
-  if (const std::shared_ptr<Job> job = find(key)) {
-    fail(*job, std::move(failure), sparse(*job->group));
+  if (const std::shared_ptr<Request> request = find(key)) {
+    fail(*request, std::move(failure), sparse(*request->group));
   } else if (const auto group = finished_in(key); group && failure.fault == Fault::kMismatch) {
     failure.rank = group->rank;
     // The operation is finished here, but the ranks disagree about the order.
@@ -185,28 +187,30 @@ void Engine::remember_abort(const Key& key, Failure failure) {
   aborted_order_.pop_front();
 }
 
-// Drop a kept frame that no operation will use, and return the eager credit that the frame
+// Drop a buffered frame that no operation will use, and return the eager credit that the frame
 // occupied.
 void Engine::discard(const Unexpected& frame) {
-  frame.link->let_go();
+  frame.link->uncount_unposted();
   const bool data = frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kData);
   if (data && (frame.header.flags & wire::kFlagEager) != 0 && !frame.link->shared_memory())
     frame.link->eager_consumed(frame.header.length);
 }
 
-Failure Engine::no_room(const Job& job, std::size_t bytes, const char* what) const {
+Failure Engine::no_room(const Request& request, std::size_t bytes, const char* what) const {
   return Failure{Fault::kUsage,
-                 "rank " + std::to_string(job.group->rank) + ": the arena has no room for " +
-                     std::to_string(bytes) + " bytes of " + what + " for " + describe(job) + ": " +
-                     std::to_string(arena_.used()) + " of " + std::to_string(arena_.capacity()) +
-                     " bytes are in use",
-                 job.group->rank,
+                 "rank " + std::to_string(request.group->rank) + ": the arena has no room for " +
+                     std::to_string(bytes) + " bytes of " + what + " for " + describe(request) +
+                     ": " + std::to_string(arena_.used()) + " of " +
+                     std::to_string(arena_.capacity()) + " bytes are in use",
+                 request.group->rank,
                  -1,
-                 job.user_tag(),
-                 job.sequence()};
+                 request.user_tag(),
+                 request.sequence()};
 }
 
-void Engine::lacks_slot(Job& job) { fail(job, no_room(job, slot_bytes(), "a staging slot"), true); }
+void Engine::lacks_slot(Request& request) {
+  fail(request, no_room(request, slot_bytes(), "a staging slot"), true);
+}
 
 // Fail every operation after an exception in the engine itself, most likely a lack of memory. The
 // interrupted work is half done (a frame may have a number without being sent), so no operation can
@@ -222,12 +226,12 @@ void Engine::fail_everything(const Failure& failure) {
   for (const auto& [epoch, group] : groups_) {
     if (!group->broken) group->broken = failure;
   }
-  std::vector<std::shared_ptr<Job>> open(any_source_);
-  for (const auto& [key, job] : jobs_) open.push_back(job);
-  for (const auto& job : to_start_) open.push_back(job);
+  std::vector<std::shared_ptr<Request>> open(any_source_);
+  for (const auto& [key, request] : requests_) open.push_back(request);
+  for (const auto& request : to_start_) open.push_back(request);
   to_start_.clear();
   open.insert(open.end(), held_.begin(), held_.end());
-  for (const auto& job : open) fail(*job, failure, failure.fault != Fault::kClosed);
+  for (const auto& request : open) fail(*request, failure, failure.fault != Fault::kClosed);
 }
 
 void Engine::on_bye(Link& link, const wire::Header& header) {
@@ -249,17 +253,17 @@ void Engine::on_bye(Link& link, const wire::Header& header) {
   }
 }
 
-// Return whether the rest of `job` depends on `rank`: the job still sends to it, or still lacks
-// data from it.
-bool Engine::needs(const Job& job, int rank) {
-  for (const Chunk& chunk : job.chunks) {
+// Return whether the rest of `request` depends on `rank`: the request still sends to it, or still
+// lacks data from it.
+bool Engine::needs(const Request& request, int rank) {
+  for (const Chunk& chunk : request.chunks) {
     for (const Segment& segment : chunk.segments) {
-      for (std::size_t i = segment.position; i < chunk.chain->steps.size(); ++i) {
-        const Step& step = chunk.chain->steps[i];
-        if (step.peer != rank || step.verb == Verb::kFold) continue;
-        if (step.verb == Verb::kSend) return true;
+      for (std::size_t i = segment.position; i < chunk.step_list->steps.size(); ++i) {
+        const Step& step = chunk.step_list->steps[i];
+        if (step.peer != rank || step.opcode == Opcode::kReduceAll) continue;
+        if (step.opcode == Opcode::kSend) return true;
         bool here = segment.handed && i == segment.position;
-        for (const Stash* s = segment.first; s != nullptr; s = s->next)
+        for (const PendingPayload* s = segment.first; s != nullptr; s = s->next)
           here = here || s->peer == rank;
         if (!here) return true;
       }
@@ -268,11 +272,11 @@ bool Engine::needs(const Job& job, int rank) {
   return false;
 }
 
-// Return whether `job` sends anything to `rank`.
-bool Engine::sends_to(const Job& job, int rank) {
-  return std::ranges::any_of(job.chunks, [&](const Chunk& chunk) {
-    return std::ranges::any_of(chunk.chain->steps, [&](const Step& step) {
-      return step.verb == Verb::kSend && step.peer == rank;
+// Return whether `request` sends anything to `rank`.
+bool Engine::sends_to(const Request& request, int rank) {
+  return std::ranges::any_of(request.chunks, [&](const Chunk& chunk) {
+    return std::ranges::any_of(chunk.step_list->steps, [&](const Step& step) {
+      return step.opcode == Opcode::kSend && step.peer == rank;
     });
   });
 }
@@ -297,31 +301,34 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
     group.broken = std::move(reason);
     pass_on(group, rank);
   }
-  std::vector<std::shared_ptr<Job>> victims;
-  const auto concerned = [&](const Job& job) {
-    if (job.group.get() != &group) return false;
-    const bool between_us = job.key.role == role_send(rank) || job.key.role == role_receive(rank);
-    if (!between_us && job.key.role != kRoleCollective) return false;
-    return !orderly || needs(job, rank);
+  std::vector<std::shared_ptr<Request>> victims;
+  const auto concerned = [&](const Request& request) {
+    if (request.group.get() != &group) return false;
+    const bool between_us =
+        request.key.role == role_send(rank) || request.key.role == role_receive(rank);
+    if (!between_us && request.key.role != kRoleCollective) return false;
+    return !orderly || needs(request, rank);
   };
-  for (const auto& [key, job] : jobs_) {
-    if (concerned(*job)) victims.push_back(job);
+  for (const auto& [key, request] : requests_) {
+    if (concerned(*request)) victims.push_back(request);
   }
-  for (const auto& job : any_source_) {
-    if (job->group.get() == &group && (!orderly || group.all_left())) victims.push_back(job);
+  for (const auto& request : any_source_) {
+    if (request->group.get() == &group && (!orderly || group.all_left()))
+      victims.push_back(request);
   }
   // Every rank owns a share, so an operation without shares needs each rank, as a barrier does.
-  for (const auto& job : held_) {
-    if (job->group.get() == &group) victims.push_back(job);
+  for (const auto& request : held_) {
+    if (request->group.get() == &group) victims.push_back(request);
   }
-  for (const auto& job : victims) {
+  for (const auto& request : victims) {
     Failure each = failure;
     each.rank = group.rank;
     each.peer = rank;
-    each.message += " (during " + describe(*job) + " tag " + std::to_string(job->user_tag()) +
-                    " sequence " + std::to_string(job->sequence()) + ")";
+    each.message += " (during " + describe(*request) + " tag " +
+                    std::to_string(request->user_tag()) + " sequence " +
+                    std::to_string(request->sequence()) + ")";
     // Tell the peers, because a peer that waits for this rank does not see the cause.
-    fail(*job, std::move(each), orderly);
+    fail(*request, std::move(each), orderly);
   }
 }
 
@@ -350,33 +357,33 @@ void Engine::link_lost(Link& link) {
 }
 
 void Engine::check_deadlines(std::int64_t now) {
-  std::vector<std::shared_ptr<Job>> late;
-  for (const auto& [key, job] : jobs_) {
-    if (now >= job->deadline_ns) late.push_back(job);
+  std::vector<std::shared_ptr<Request>> late;
+  for (const auto& [key, request] : requests_) {
+    if (now >= request->deadline_ns) late.push_back(request);
   }
-  for (const auto& job : any_source_) {
-    if (now >= job->deadline_ns) late.push_back(job);
+  for (const auto& request : any_source_) {
+    if (now >= request->deadline_ns) late.push_back(request);
   }
-  for (const auto& job : held_) {
-    if (now >= job->deadline_ns) late.push_back(job);
+  for (const auto& request : held_) {
+    if (now >= request->deadline_ns) late.push_back(request);
   }
-  for (const auto& job : late) {
+  for (const auto& request : late) {
     int peer = -1;
-    const std::string who = waiting_for(*job, &peer);
-    const Link* link = peer < 0 ? nullptr : job->group->links[static_cast<std::size_t>(peer)];
+    const std::string who = waiting_for(*request, &peer);
+    const Link* link = peer < 0 ? nullptr : request->group->links[static_cast<std::size_t>(peer)];
     const std::string known =
         link == nullptr ? "" : "; of rank " + std::to_string(peer) + ": " + link->condition(now);
-    const double seconds = static_cast<double>(job->deadline_ns - job->posted_ns) / 1e9;
+    const double seconds = static_cast<double>(request->deadline_ns - request->posted_ns) / 1e9;
     std::string limit = std::to_string(seconds);
     limit.erase(limit.find_last_not_of('0') + 1);
     if (limit.back() == '.') limit.pop_back();
-    fail(*job,
+    fail(*request,
          Failure{link != nullptr && link->without_rail() ? Fault::kLink : Fault::kTimeout,
-                 "rank " + std::to_string(job->group->rank) + ": " + describe(*job) + " tag " +
-                     std::to_string(job->user_tag()) + " sequence " +
-                     std::to_string(job->sequence()) + " Timed out after " + limit +
+                 "rank " + std::to_string(request->group->rank) + ": " + describe(*request) +
+                     " tag " + std::to_string(request->user_tag()) + " sequence " +
+                     std::to_string(request->sequence()) + " Timed out after " + limit +
                      " s (timeout " + limit + " s) waiting for " + who + known,
-                 job->group->rank, peer, job->user_tag(), job->sequence()},
+                 request->group->rank, peer, request->user_tag(), request->sequence()},
          true);
   }
 }

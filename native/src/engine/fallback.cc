@@ -27,34 +27,35 @@ void Engine::fall_back(Group& group, std::shared_ptr<Group> fallback,
   group.fallback_program = std::move(program);
 }
 
-void Engine::begin_keeping(Job& job) {
-  const Chunk& chunk = job.chunks.front();
-  auto kept = std::make_shared<Kept>();
-  kept->bytes = chunk.count * job.item_size;
-  kept->memory = job.group->blocks->take(kept->bytes);
-  kept->dtype = job.dtype;
-  kept->op = job.op;
-  kept->count = chunk.count;
-  kept->timeout_ns = job.deadline_ns - job.posted_ns;
-  job.kept = kept;
-  job.group->kept[job.key] = std::move(kept);
+void Engine::begin_replay_copy(Request& request) {
+  const Chunk& chunk = request.chunks.front();
+  auto replay_copy = std::make_shared<ReplayCopy>();
+  replay_copy->bytes = chunk.count * request.item_size;
+  replay_copy->memory = request.group->blocks->take(replay_copy->bytes);
+  replay_copy->dtype = request.dtype;
+  replay_copy->op = request.op;
+  replay_copy->count = chunk.count;
+  replay_copy->timeout_ns = request.deadline_ns - request.posted_ns;
+  request.replay_copy = replay_copy;
+  request.group->replay_copies[request.key] = std::move(replay_copy);
 }
 
 // Copy a contribution up to the end of a segment and return the segment's copy. Called when the
 // segment is about to be sent, because before that its result cannot have overwritten the data.
-const std::byte* Engine::keep(Job& job, std::size_t offset, std::size_t bytes) {
-  Kept& kept = *job.kept;
-  if (kept.have < offset + bytes) {
-    kernels::copy(kept.memory.get() + kept.have, job.chunks.front().source + kept.have,
-                  offset + bytes - kept.have, false);
-    kept.have = offset + bytes;
+const std::byte* Engine::keep(Request& request, std::size_t offset, std::size_t bytes) {
+  ReplayCopy& replay_copy = *request.replay_copy;
+  if (replay_copy.have < offset + bytes) {
+    kernels::copy(replay_copy.memory.get() + replay_copy.have,
+                  request.chunks.front().source + replay_copy.have,
+                  offset + bytes - replay_copy.have, false);
+    replay_copy.have = offset + bytes;
   }
-  return kept.memory.get() + offset;
+  return replay_copy.memory.get() + offset;
 }
 
 // Return whether the operation may still be done without the aggregator.
-bool Engine::may_divert(const Job& job, const Failure& failure) {
-  return job.group->fallback && !job.group->closed &&
+bool Engine::may_divert(const Request& request, const Failure& failure) {
+  return request.group->fallback && !request.group->closed &&
          (failure.fault == Fault::kPeer || failure.fault == Fault::kLink ||
           failure.fault == Fault::kFrame);
 }
@@ -69,48 +70,48 @@ void Engine::abandon(Group& group, Failure failure) {
     group.broken = std::move(failure);
     link.cut("the aggregator is not used any more");
   }
-  std::vector<std::shared_ptr<Job>> open;
-  for (const auto& [key, job] : jobs_) {
-    if (job->group.get() == &group) open.push_back(job);
+  std::vector<std::shared_ptr<Request>> open;
+  for (const auto& [key, request] : requests_) {
+    if (request->group.get() == &group) open.push_back(request);
   }
-  for (const auto& job : open) divert(*job);
+  for (const auto& request : open) divert(*request);
 }
 
-void Engine::divert(Job& job) {
-  const std::shared_ptr<Job> alive = job.shared_from_this();
-  const std::shared_ptr<Group> group = job.group;
-  const bool whole = job.active && job.open_segments == 0;
-  std::byte* source = job.chunks.front().source;
-  std::byte* target = job.chunks.front().target;
-  const std::uint64_t count = job.chunks.front().count;
-  if (job.kept) {
-    if (job.kept->bytes > 0) keep(job, 0, job.kept->bytes);
-    source = job.kept->memory.get();
+void Engine::divert(Request& request) {
+  const std::shared_ptr<Request> alive = request.shared_from_this();
+  const std::shared_ptr<Group> group = request.group;
+  const bool whole = request.active && request.open_segments == 0;
+  std::byte* source = request.chunks.front().source;
+  std::byte* target = request.chunks.front().target;
+  const std::uint64_t count = request.chunks.front().count;
+  if (request.replay_copy) {
+    if (request.replay_copy->bytes > 0) keep(request, 0, request.replay_copy->bytes);
+    source = request.replay_copy->memory.get();
   }
   for (Link* link : group->links) {
     if (link == nullptr) continue;
-    link->withdraw(job);
-    link->forget(job);
+    link->withdraw(request);
+    link->forget(request);
   }
   // Only acknowledgements were missing, but other ranks may need this rank's contribution.
   if (whole) {
-    finish(job, JobState::kDone);
+    finish(request, RequestState::kDone);
     return;
   }
-  group->kept.erase(job.key);
-  retire(job);
-  job.group = group->fallback;
-  job.program = group->fallback_program;
-  job.key.epoch = job.group->epoch;
-  job.divisor = job.op == wire::ReduceOp::kAvg ? job.group->size() : 1;
-  job.open_segments = job.open_sends = 0;
-  job.chunks.clear();
-  job.lanes.assign(static_cast<std::size_t>(job.group->size()), Lane{});
+  group->replay_copies.erase(request.key);
+  retire(request);
+  request.group = group->fallback;
+  request.program = group->fallback_program;
+  request.key.epoch = request.group->epoch;
+  request.divisor = request.op == wire::ReduceOp::kAvg ? request.group->size() : 1;
+  request.open_segments = request.open_sends = 0;
+  request.chunks.clear();
+  request.flows.assign(static_cast<std::size_t>(request.group->size()), PeerFlow{});
   Operation operation;
   operation.source = source;
   operation.target = target;
   operation.count = count;
-  lay_out(job, operation);
+  lay_out(request, operation);
   to_start_.push_back(alive);
   wake();
 }
@@ -127,34 +128,34 @@ void Engine::help(Group& group, const Key& key) {
                                     " has lost it",
                                 group.rank, -1, -1, -1});
   }
-  const auto it = served_by->kept.find(Key{key.tag, served_by->epoch, key.role});
-  if (it == served_by->kept.end()) return;
-  const std::shared_ptr<Kept> kept = it->second;
-  served_by->kept.erase(it);
+  const auto it = served_by->replay_copies.find(Key{key.tag, served_by->epoch, key.role});
+  if (it == served_by->replay_copies.end()) return;
+  const std::shared_ptr<ReplayCopy> replay_copy = it->second;
+  served_by->replay_copies.erase(it);
   Operation operation;
   operation.program = served_by->fallback_program;
-  operation.dtype = kept->dtype;
-  operation.op = kept->op;
-  operation.source = kept->memory.get();
-  operation.count = kept->count;
-  operation.total_bytes = kept->bytes;
-  operation.timeout_ns = kept->timeout_ns;
+  operation.dtype = replay_copy->dtype;
+  operation.op = replay_copy->op;
+  operation.source = replay_copy->memory.get();
+  operation.count = replay_copy->count;
+  operation.total_bytes = replay_copy->bytes;
+  operation.timeout_ns = replay_copy->timeout_ns;
   operation.key = &key;
-  const std::shared_ptr<Job> job = build(group, operation);
-  job->kept = kept;
-  job->async_counted = true;
+  const std::shared_ptr<Request> request = build(group, operation);
+  request->replay_copy = replay_copy;
+  request->async_counted = true;
   ++async_open_;
-  to_start_.push_back(job);
+  to_start_.push_back(request);
   wake();
 }
 
 // Give up aggregators that are silent while operations are open.
 void Engine::watch_aggregators(std::int64_t now) {
   std::vector<Link*> silent;
-  for (const auto& [key, job] : jobs_) {
-    if (!job->group->fallback) continue;
-    Link* link = job->group->links.back();
-    const std::int64_t since = std::max(link->last_heard_ns, job->posted_ns);
+  for (const auto& [key, request] : requests_) {
+    if (!request->group->fallback) continue;
+    Link* link = request->group->links.back();
+    const std::int64_t since = std::max(link->last_heard_ns, request->posted_ns);
     if (!link->down && now - since > kPatienceNs) silent.push_back(link);
   }
   for (Link* link : silent) {
@@ -163,14 +164,14 @@ void Engine::watch_aggregators(std::int64_t now) {
 }
 
 // Drop the copies of contributions whose results, as the aggregator reports, every worker has.
-void Engine::forget_kept(const wire::Header& header, const Payload& payload) {
+void Engine::forget_replay_copies(const wire::Header& header, const Payload& payload) {
   const auto it = groups_.find(header.epoch);
   if (it == groups_.end()) return;
   for (std::size_t at = 0; at + sizeof(std::uint64_t) <= payload.length;
        at += sizeof(std::uint64_t)) {
     std::uint64_t tag = 0;
     std::memcpy(&tag, payload.data + at, sizeof tag);
-    it->second->kept.erase(Key{tag, header.epoch, kRoleCollective});
+    it->second->replay_copies.erase(Key{tag, header.epoch, kRoleCollective});
   }
 }
 

@@ -52,14 +52,14 @@ struct Forks {
   }
 };
 
-void Engine::enroll() {
+void Engine::register_at_fork() {
   static const int watched = ::pthread_atfork(&Forks::prepare, &Forks::parent, &Forks::child);
   if (watched != 0) throw std::system_error(watched, std::generic_category(), "pthread_atfork");
   const std::lock_guard<std::mutex> lock(registry().mutex);
   registry().engines.insert(this);
 }
 
-void Engine::strike_off() {
+void Engine::unregister_at_fork() {
   const std::lock_guard<std::mutex> lock(registry().mutex);
   registry().engines.erase(this);
 }

@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "job.h"
 #include "operation_log.h"
+#include "request.h"
 
 namespace slackline {
 
@@ -65,7 +65,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // lost, and the plan that it runs then.
   std::shared_ptr<Group> fallback;
   std::shared_ptr<const Program> fallback_program;
-  std::unordered_map<Key, std::shared_ptr<Kept>, KeyHash> kept;
+  std::unordered_map<Key, std::shared_ptr<ReplayCopy>, KeyHash> replay_copies;
   std::shared_ptr<Blocks> blocks;      // pool for the memory of `kept`
   std::weak_ptr<Group> stands_in_for;  // the group whose fallback this group is
 };

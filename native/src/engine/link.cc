@@ -13,7 +13,7 @@
 namespace slackline {
 namespace {
 
-constexpr int kSlotsPerLane = 4;  // limit of staged segments per peer
+constexpr int kSlotsPerPeer = 4;  // limit of staged segments per peer
 
 }  // namespace
 
@@ -31,26 +31,26 @@ bool Link::idle() const {
 }
 
 void Link::queue(SendItem item) {
-  const int priority = item.job->priority;
+  const int priority = item.request->priority;
   ready_[priority].push_back(std::move(item));
 }
 
-void Link::withdraw(const Job& job) {
+void Link::withdraw(const Request& request) {
   for (auto& [priority, queue] : ready_)
-    std::erase_if(queue, [&](const SendItem& item) { return item.job.get() == &job; });
+    std::erase_if(queue, [&](const SendItem& item) { return item.request.get() == &request; });
 }
 
-void Link::unpark(Job& job, int peer) {
-  auto& parked = job.lanes[static_cast<std::size_t>(peer)].parked;
-  if (parked.empty()) return;
-  auto& queue = ready_[job.priority];
-  queue.insert(queue.begin(), std::make_move_iterator(parked.begin()),
-               std::make_move_iterator(parked.end()));
-  parked.clear();
+void Link::unblock(Request& request, int peer) {
+  auto& credit_blocked = request.flows[static_cast<std::size_t>(peer)].credit_blocked;
+  if (credit_blocked.empty()) return;
+  auto& queue = ready_[request.priority];
+  queue.insert(queue.begin(), std::make_move_iterator(credit_blocked.begin()),
+               std::make_move_iterator(credit_blocked.end()));
+  credit_blocked.clear();
   engine_.mark_dirty(*this);
 }
 
-void Link::pump() {
+void Link::transmit_queued() {
   if (down || !made_) return;
   while (!control_.empty()) {
     auto& [header, text] = control_.front();
@@ -70,15 +70,15 @@ void Link::pump() {
     while (!queue.empty()) {
       SendItem item = std::move(queue.front());
       queue.pop_front();
-      if (item.job->finished()) continue;
+      if (item.request->finished()) continue;
       const Outcome outcome = transmit(item);
       if (outcome == Outcome::kNoRoom) {
         queue.push_front(std::move(item));
         for (auto& rail : rails_) rail->wire->flush(now_ns());
         if (retained_.size() >= kMostRetained || pick_rail() == nullptr || shm_ != nullptr) return;
-      } else if (outcome == Outcome::kParked) {
-        Lane& lane = item.job->lanes[item.step->peer];
-        lane.parked.push_back(std::move(item));
+      } else if (outcome == Outcome::kBlocked) {
+        PeerFlow& flow = item.request->flows[item.step->peer];
+        flow.credit_blocked.push_back(std::move(item));
       }
     }
     if (ready_.size() > 1)
@@ -90,52 +90,53 @@ void Link::pump() {
 }
 
 Link::Outcome Link::transmit(const SendItem& item) {
-  Job& job = *item.job;
-  Chunk& chunk = job.chunks[item.chunk];
+  Request& request = *item.request;
+  Chunk& chunk = request.chunks[item.chunk];
   const Step& step = *item.step;
   const std::size_t first = item.segment * chunk.segment_count;
   const std::size_t elements =
       std::min(chunk.segment_count, chunk.count - std::min(chunk.count, first));
-  const bool wide = job.wide && !step.complete;
-  const std::size_t item_size = wide ? sizeof(float) : job.item_size;
+  const bool wide = request.wide && !step.complete;
+  const std::size_t item_size = wide ? sizeof(float) : request.item_size;
   const std::byte* base =
       step.complete ? (step.own_data ? chunk.source : chunk.target)
-                    : (step.own_data && !wide && !job.offloaded ? chunk.source : chunk.partial);
-  wire::Header header = engine_.header_for(job, wire::FrameKind::kData);
-  header.chunk = chunk.chain->chunk;
-  header.offset = first * job.item_size;
-  header.total = engine_.total_for(job, chunk);
+                    : (step.own_data && !wide && !request.offloaded ? chunk.source : chunk.partial);
+  wire::Header header = engine_.header_for(request, wire::FrameKind::kData);
+  header.chunk = chunk.step_list->chunk;
+  header.offset = first * request.item_size;
+  header.total = engine_.total_for(request, chunk);
   if (!step.complete) header.flags |= wire::kFlagPartial;
   const std::byte* data = elements == 0 ? nullptr : base + first * item_size;
   const std::size_t bytes = elements * item_size;
-  if (job.group->fallback && elements > 0) data = engine_.keep(job, first * item_size, bytes);
-  if (shm_) job.rails |= kSharedMemoryBit;
+  if (request.group->fallback && elements > 0)
+    data = engine_.keep(request, first * item_size, bytes);
+  if (shm_) request.rails |= kSharedMemoryBit;
   const Outcome outcome =
       shm_ ? transmit_shared(item, header, data, bytes) : transmit_wire(item, header, data, bytes);
-  if (outcome == Outcome::kSent && step.copied) engine_.copied(job, item.chunk, item.segment);
+  if (outcome == Outcome::kSent && step.copied) engine_.copied(request, item.chunk, item.segment);
   return outcome;
 }
 
 Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
                                     const std::byte* data, std::size_t bytes) {
-  Job& job = *item.job;
-  Chunk& chunk = job.chunks[item.chunk];
+  Request& request = *item.request;
+  Chunk& chunk = request.chunks[item.chunk];
   Segment& segment = chunk.segments[item.segment];
   const Step& step = *item.step;
-  Lane& lane = job.lanes[step.peer];
-  if (step.complete && engine_.answered(job, item.chunk, item.segment, step.peer)) {
-    header.flags |= wire::kFlagWritten;  // the fold stored the result in the peer's memory
+  PeerFlow& flow = request.flows[step.peer];
+  if (step.complete && engine_.answered(request, item.chunk, item.segment, step.peer)) {
+    header.flags |= wire::kFlagWritten;  // the reduction stored the result in the peer's memory
     if (!shm_->push(header, nullptr, 0)) return Outcome::kNoRoom;
-    engine_.forget_answer(job, item.chunk, item.segment, step.peer);
-    engine_.send_finished(job);
+    engine_.forget_answer(request, item.chunk, item.segment, step.peer);
+    engine_.send_finished(request);
     return Outcome::kSent;
   }
   if (bytes <= ShmRail::kInlineBytes) {
     header.length = static_cast<std::uint32_t>(bytes);
     if (!shm_->push(header, data, bytes)) return Outcome::kNoRoom;
     counters.inline_bytes += bytes;
-    lane.sent += bytes;
-    engine_.send_finished(job);
+    flow.sent += bytes;
+    engine_.send_finished(request);
     return Outcome::kSent;
   }
   Reference reference{0, Reference::kNowhere};
@@ -143,24 +144,24 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
   bool staged = false;
   if (!step.copied && arena.contains(data, bytes)) {
     reference.offset = arena.offset_of(data);
-    const bool wide = job.wide && !step.complete;
+    const bool wide = request.wide && !step.complete;
     if (!wide && chunk.target != nullptr) {
-      const std::byte* home = chunk.target + item.segment * chunk.segment_count * job.item_size;
+      const std::byte* home = chunk.target + item.segment * chunk.segment_count * request.item_size;
       if (arena.contains(home, bytes)) reference.give_back = arena.offset_of(home);
     }
   } else {
-    if (!lane.parked.empty()) return Outcome::kParked;
-    if (segment.slot >= 0 && segment.slot_complete != step.complete) return Outcome::kParked;
+    if (!flow.credit_blocked.empty()) return Outcome::kBlocked;
+    if (segment.slot >= 0 && segment.slot_complete != step.complete) return Outcome::kBlocked;
     if (segment.slot < 0) {
-      if (lane.slots >= kSlotsPerLane) return Outcome::kParked;
+      if (flow.slots >= kSlotsPerPeer) return Outcome::kBlocked;
       segment.slot = engine_.take_slot();
       if (segment.slot < 0) {
-        engine_.lacks_slot(job);
-        return Outcome::kSent;  // the job has failed; nothing waits for the send
+        engine_.lacks_slot(request);
+        return Outcome::kSent;  // the request has failed; nothing waits for the send
       }
-      segment.slot_lane = step.peer;
+      segment.slot_peer = step.peer;
       segment.slot_complete = step.complete;
-      ++lane.slots;
+      ++flow.slots;
       kernels::copy(engine_.slot(segment.slot), data, bytes, false);
       counters.staged_bytes += bytes;
     }
@@ -170,27 +171,27 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
   header.flags |= wire::kFlagReference;
   header.length = sizeof reference;
   if (!shm_->push(header, &reference, sizeof reference, bytes)) {
-    if (staged && segment.readers == 0) engine_.release_slot(job, segment);
+    if (staged && segment.readers == 0) engine_.release_slot(request, segment);
     return Outcome::kNoRoom;
   }
   ++segment.readers;
-  lane.sent += bytes;
+  flow.sent += bytes;
   counters.reference_bytes += bytes;
   return Outcome::kSent;
 }
 
 Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data,
                                   std::size_t bytes) {
-  Job& job = *item.job;
-  Lane& lane = job.lanes[item.step->peer];
-  if (!lane.parked.empty()) return Outcome::kParked;
+  Request& request = *item.request;
+  PeerFlow& flow = request.flows[item.step->peer];
+  if (!flow.credit_blocked.empty()) return Outcome::kBlocked;
   bool eager = false;
-  if (lane.sent + bytes > lane.granted || lane.granted == 0) {
-    eager = lane.granted == 0 && lane.sent + bytes <= engine_.eager_bytes(job) &&
+  if (flow.sent + bytes > flow.granted || flow.granted == 0) {
+    eager = flow.granted == 0 && flow.sent + bytes <= engine_.eager_bytes(request) &&
             eager_sent_ + bytes + kEagerFrame - eager_credited_ <= kEagerPool;
     if (!eager) {
-      ask(job, item.step->peer);
-      return Outcome::kParked;
+      ask(request, item.step->peer);
+      return Outcome::kBlocked;
     }
   }
   LinkRail* rail = retained_.size() < kMostRetained ? pick_rail() : nullptr;
@@ -199,16 +200,16 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
     header.flags |= wire::kFlagEager;
     eager_sent_ += bytes + kEagerFrame;
   }
-  lane.sent += bytes;
-  job.rails |= rail_bit(rail->index);
+  flow.sent += bytes;
+  request.rails |= rail_bit(rail->index);
   counters.wire_payload_bytes += bytes;
   const auto length = static_cast<std::uint32_t>(bytes);
   std::byte* owned = nullptr;
-  std::shared_ptr<Job> holder;
+  std::shared_ptr<Request> holder;
   // An operation of an aggregator ends only when every worker has acknowledged the result.
-  const bool awaited = length > kOwnedBytes || (length > 0 && job.group->service != nullptr);
+  const bool awaited = length > kOwnedBytes || (length > 0 && request.group->service != nullptr);
   if (awaited && !item.step->copied) {
-    holder = item.job;
+    holder = item.request;
   } else if (length > 0) {
     owned = engine_.take_buffer(length);
     std::memcpy(owned, data, length);
@@ -216,12 +217,12 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   }
   const bool borrowed = holder != nullptr;
   put_on_wire(*rail, header, data, owned, length, std::move(holder));
-  if (!borrowed) engine_.send_finished(job);
+  if (!borrowed) engine_.send_finished(request);
   return Outcome::kSent;
 }
 
 void Link::put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* payload,
-                       std::byte* owned, std::uint32_t length, std::shared_ptr<Job> job) {
+                       std::byte* owned, std::uint32_t length, std::shared_ptr<Request> request) {
   header.length = length;
   header.job = rail.wire->job();
   header.sequence =
@@ -235,7 +236,7 @@ void Link::put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* pa
   header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
   rail.wire->enqueue(header, payload, length);
   if (header.sequence != 0)
-    retained_.push_back(Retained{header, payload, owned, length, std::move(job), &rail});
+    retained_.push_back(Retained{header, payload, owned, length, std::move(request), &rail});
   else
     limit_answers(rail);
 }
@@ -256,7 +257,7 @@ void Link::control(wire::Header header, const std::string& text) {
   }
   LinkRail* rail = any_rail();
   if (rail == nullptr) {
-    if (redial_) control_.emplace_back(header, text.substr(0, length));
+    if (reconnect_) control_.emplace_back(header, text.substr(0, length));
     return;
   }
   std::byte* owned = nullptr;
@@ -268,20 +269,20 @@ void Link::control(wire::Header header, const std::string& text) {
   engine_.mark_dirty(*this);
 }
 
-void Link::ask(Job& job, int peer) {
-  Lane& lane = job.lanes[static_cast<std::size_t>(peer)];
-  if (lane.asked || lane.asks) return;
+void Link::ask(Request& request, int peer) {
+  PeerFlow& flow = request.flows[static_cast<std::size_t>(peer)];
+  if (flow.asked || flow.asks) return;
   if (asked_ >= kMostAsked) {
-    lane.asked = true;
-    unasked_.emplace_back(job.weak_from_this(), peer);
+    flow.asked = true;
+    unasked_.emplace_back(request.weak_from_this(), peer);
     return;
   }
-  lane.asked = lane.asks = true;
+  flow.asked = flow.asks = true;
   ++asked_;
-  wire::Header header = engine_.header_for(job, wire::FrameKind::kGrant);
+  wire::Header header = engine_.header_for(request, wire::FrameKind::kGrant);
   header.flags |= wire::kFlagEager;
-  header.total = job.total;
-  header.offset = lane.sent;
+  header.total = request.total;
+  header.offset = flow.sent;
   control(header);
 }
 
@@ -290,33 +291,33 @@ void Link::ask_over() {
   while (asked_ < kMostAsked && !unasked_.empty()) {
     const auto [waiting, peer] = std::move(unasked_.front());
     unasked_.pop_front();
-    const std::shared_ptr<Job> job = waiting.lock();
+    const std::shared_ptr<Request> request = waiting.lock();
     // An operation that waited to request a grant may have ended, or may now run without this link.
-    if (!job || job->finished() || job->group->rank_of(*this) != peer) continue;
-    job->lanes[static_cast<std::size_t>(peer)].asked = false;
-    ask(*job, peer);
+    if (!request || request->finished() || request->group->rank_of(*this) != peer) continue;
+    request->flows[static_cast<std::size_t>(peer)].asked = false;
+    ask(*request, peer);
   }
 }
 
 void Link::finish_borrowed() {
   for (Retained& r : retained_) {
-    if (r.job) engine_.send_finished(*std::exchange(r.job, nullptr));
+    if (r.request) engine_.send_finished(*std::exchange(r.request, nullptr));
   }
 }
 
-void Link::grant(Job& job, int peer) {
-  wire::Header header = engine_.header_for(job, wire::FrameKind::kGrant);
-  if (job.key.role != kRoleCollective) header.flags |= wire::kFlagToSender;
-  header.total = job.total;
-  header.offset = job.lanes[static_cast<std::size_t>(peer)].promised;
+void Link::grant(Request& request, int peer) {
+  wire::Header header = engine_.header_for(request, wire::FrameKind::kGrant);
+  if (request.key.role != kRoleCollective) header.flags |= wire::kFlagToSender;
+  header.total = request.total;
+  header.offset = request.flows[static_cast<std::size_t>(peer)].promised;
   control(header);
 }
 
-void Link::forget(const Job& job) {
-  for (auto& rail : rails_) rail->wire->forget(&job, engine_);
+void Link::forget(const Request& request) {
+  for (auto& rail : rails_) rail->wire->forget(&request, engine_);
   for (Retained& r : retained_) {
-    if (r.job.get() != &job) continue;
-    r.job.reset();
+    if (r.request.get() != &request) continue;
+    r.request.reset();
     if (r.owned != nullptr) continue;
     // The frame may have to be resent although its memory returns to the caller, so copy the
     // payload.

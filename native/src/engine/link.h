@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "../rail/shm.h"
-#include "job.h"
 #include "link_rail.h"
 #include "rail_status.h"
+#include "request.h"
 
 namespace slackline {
 
@@ -42,16 +42,16 @@ struct LinkCounters {
 
 class Link {
  public:
-  // With `redial` the link outlives its rails, and operations wait for a new rail. `shared` says
+  // With `reconnect` the link outlives its rails, and operations wait for a new rail. `shared` says
   // that the rail will be shared memory. `first_sequence` is the number of the first frame in each
   // direction; both ends must agree.
-  Link(Engine& engine, int index, std::string name, bool redial = false,
+  Link(Engine& engine, int index, std::string name, bool reconnect = false,
        std::uint32_t first_sequence = 1, bool shared = false)
       : engine_(engine),
         index_(index),
         name_(std::move(name)),
         shared_(shared),
-        redial_(redial),
+        reconnect_(reconnect),
         next_sequence_(first_sequence),
         expected_(first_sequence) {}
   Link(const Link&) = delete;
@@ -86,20 +86,20 @@ class Link {
   LinkRail* rail(int index);
 
   void queue(SendItem item);
-  // Remove all queued items of the job, so that nothing more of it is sent.
-  void withdraw(const Job& job);
+  // Remove all queued items of the request, so that nothing more of it is sent.
+  void withdraw(const Request& request);
   // Queue the items again that waited for credit or for a slot.
-  void unpark(Job& job, int peer);
+  void unblock(Request& request, int peer);
   // Send all queued frames that may be sent, most urgent first. Cheap when nothing is queued.
-  void pump();
+  void transmit_queued();
   // Queue a control frame, with `text` as its payload.
   void control(wire::Header header, const std::string& text = {});
-  // Tell the peer how many bytes of the job it may send.
-  void grant(Job& job, int peer);
+  // Tell the peer how many bytes of the request it may send.
+  void grant(Request& request, int peer);
   // Request a grant from the peer, for an operation of which nothing may be sent eagerly.
-  void ask(Job& job, int peer);
-  // Forget a failed job: nothing of it may be sent and none of its memory may be read any more.
-  void forget(const Job& job);
+  void ask(Request& request, int peer);
+  // Forget a failed request: nothing of it may be sent and none of its memory may be read any more.
+  void forget(const Request& request);
 
   // Return whether the frame has not arrived before.
   bool is_new(std::uint32_t sequence) const;
@@ -121,14 +121,14 @@ class Link {
   void eager_consumed(std::uint64_t bytes);
   // Count one more frame of an operation that has not been posted here. Between ranks of one host
   // the number has no limit.
-  void hold();
-  // Undo one hold(), because the frame was used or dropped.
-  void let_go() { --held_; }
+  void count_unposted();
+  // Undo one count_unposted(), because the frame was used or dropped.
+  void uncount_unposted() { --unposted_; }
   bool condemned() const { return !condemned_.empty(); }
   // End a request for a grant: the request was answered, or its operation ended.
   void ask_over();
   // Write acknowledgements that are due and wake the peer if it sleeps.
-  void settle();
+  void flush_acks();
   // Remove failed rails. Return true when the link has just gone down.
   bool reap();
   // Monitor the rails: detects silent ones, restores those that answer again, and measures the
@@ -185,13 +185,13 @@ class Link {
   // Limit of answers, which are frames without a number, that one rail queues.
   static constexpr std::size_t kMostAnswers = 1u << 16;
 
-  enum class Outcome { kSent, kNoRoom, kParked };
+  enum class Outcome { kSent, kNoRoom, kBlocked };
   struct Retained {
     wire::Header header;
     const std::byte* payload;
     std::byte* owned;
     std::uint32_t length;
-    std::shared_ptr<Job> job;  // set while the payload is memory of the job
+    std::shared_ptr<Request> request;  // set while the payload is memory of the request
     // The rail that carried the frame; null when that rail is gone and no other was available.
     const LinkRail* rail;
   };
@@ -217,12 +217,12 @@ class Link {
   void suspect(LinkRail& rail, std::int64_t now_ns, const std::string& why);
   void restore(LinkRail& rail);
   void measure(LinkRail& rail, std::int64_t now_ns);
-  bool has_allowance(LinkRail& rail);
+  bool within_slow_start(LinkRail& rail);
   bool another_is_well(const LinkRail& rail, std::int64_t now_ns) const;
   void probe(LinkRail& rail, std::int64_t now_ns);
   void send_unnumbered(LinkRail& rail, wire::Header header);
   void put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* payload, std::byte* owned,
-                   std::uint32_t length, std::shared_ptr<Job> job);
+                   std::uint32_t length, std::shared_ptr<Request> request);
 
   // Lets the model checker compare the private state below.
   friend struct LinkView;
@@ -235,11 +235,11 @@ class Link {
   bool made_ = false;
   bool wanted_ = false;
   std::string obstacle_;
-  const bool redial_;
+  const bool reconnect_;
   std::vector<std::unique_ptr<LinkRail>> rails_;
   std::map<int, RailStatus> ended_;
   std::uint64_t picks_ = 0;
-  std::int64_t bare_since_ns_ = 0;  // when the last rail was lost
+  std::int64_t no_rail_since_ns_ = 0;  // when the last rail was lost
   std::map<int, std::deque<SendItem>> ready_;
   std::list<std::pair<wire::Header, std::string>> control_;
   std::deque<Retained> retained_;
@@ -256,10 +256,10 @@ class Link {
   std::uint64_t eager_arrived_ = 0;
   std::uint64_t eager_consumed_ = 0;
   std::uint64_t eager_reported_ = 0;
-  std::uint64_t held_ = 0;
+  std::uint64_t unposted_ = 0;
   std::size_t asked_ = 0;
-  std::list<std::pair<std::weak_ptr<Job>, int>> unasked_;  // with the peer's rank in its group
-  std::string condemned_;                                  // the limit that the peer has exceeded
+  std::list<std::pair<std::weak_ptr<Request>, int>> unasked_;  // with the peer's rank in its group
+  std::string condemned_;  // the limit that the peer has exceeded
 };
 
 }  // namespace slackline

@@ -63,7 +63,7 @@ void Link::acknowledged(std::uint32_t next_expected) {
     retained_.pop_front();
     for (auto& rail : rails_) rail->wire->release(r.header.sequence);
     if (r.owned != nullptr) engine_.give_buffer(r.owned);
-    if (r.job) engine_.send_finished(*r.job);
+    if (r.request) engine_.send_finished(*r.request);
   }
 }
 
@@ -104,9 +104,9 @@ void Link::eager_arrived(std::uint64_t bytes) {
             std::to_string(kEagerPool) + " may wait at a time");
 }
 
-void Link::hold() {
-  if (++held_ > kMostHeld && !shared_)
-    condemn("it sent " + std::to_string(held_) + " frames of operations that are not posted: " +
+void Link::count_unposted() {
+  if (++unposted_ > kMostHeld && !shared_)
+    condemn("it sent " + std::to_string(unposted_) + " frames of operations that are not posted: " +
             std::to_string(kMostHeld) + " may wait at a time");
 }
 
@@ -126,7 +126,7 @@ void Link::eager_consumed(std::uint64_t bytes) {
   control(header);
 }
 
-void Link::settle() {
+void Link::flush_acks() {
   if (down) return;
   if (shm_) {
     shm_->notify();

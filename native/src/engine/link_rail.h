@@ -60,8 +60,8 @@ struct LinkRail {
   // Bytes that a restored rail may have in flight. The value is kUnlimited for a rail that has
   // proved itself.
   static constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
-  std::uint64_t allowance = kUnlimited;
-  std::uint64_t proved_bytes = 0;  // bytes confirmed since the allowance was last raised
+  std::uint64_t slow_start_window = kUnlimited;
+  std::uint64_t proved_bytes = 0;  // bytes confirmed since the window was last raised
 
   std::int64_t suspected_ns = 0;
   std::int64_t next_probe_ns = 0;

@@ -30,10 +30,10 @@ constexpr std::int64_t kLostRoundTrips = 20;
 constexpr std::int64_t kWatchNs = 10 * kMs;
 constexpr std::int64_t kMeasureNs = 5 * kMs;
 constexpr double kNewShare = 0.3;  // weight of a new measurement in the mean
-// Bytes that a restored rail may have in flight. The allowance doubles each time that many bytes
+// Bytes that a restored rail may have in flight. The window doubles each time that many bytes
 // have been confirmed.
-constexpr std::uint64_t kFirstAllowance = 128u << 10;
-constexpr std::uint64_t kEnoughAllowance = 1u << 20;
+constexpr std::uint64_t kFirstSlowStartWindow = 128u << 10;
+constexpr std::uint64_t kLastSlowStartWindow = 1u << 20;
 constexpr std::int64_t kAliveNs = 1000 * kMs;
 
 std::int64_t silence_limit(const LinkRail& rail) {
@@ -63,7 +63,7 @@ LinkRail* Link::rail(int index) {
 
 void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire) {
   LinkRail* old = rail(index);
-  const bool bare = rails_.empty();
+  const bool no_rail = rails_.empty();
   rails_.push_back(std::make_unique<LinkRail>(index, std::move(name), std::move(wire)));
   LinkRail& rail = *rails_.back();
   if (rails_.size() > 1) {
@@ -74,19 +74,19 @@ void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire)
     reap();
   }
   if (counters.rails_lost > 0) {
-    rail.allowance = kFirstAllowance;
+    rail.slow_start_window = kFirstSlowStartWindow;
     ++counters.rails_restored;
   }
-  if (bare && counters.rails_lost > 0) move_frames(nullptr);
+  if (no_rail && counters.rails_lost > 0) move_frames(nullptr);
   engine_.announce(*this, rail.index, "up", rail.name);
   note_made();
 }
 
-// Return whether a rail may take more frames. A rail that has come back has a small allowance until
+// Return whether a rail may take more frames. A rail that has come back has a small window until
 // it has proved itself.
-bool Link::has_allowance(LinkRail& rail) {
-  if (rail.allowance == LinkRail::kUnlimited) return true;
-  return rail.wire->confirmation(now_ns()).unconfirmed < rail.allowance;
+bool Link::within_slow_start(LinkRail& rail) {
+  if (rail.slow_start_window == LinkRail::kUnlimited) return true;
+  return rail.wire->confirmation(now_ns()).unconfirmed < rail.slow_start_window;
 }
 
 // Return the mean rate of the measured rails, or 1 byte per nanosecond when none has been measured.
@@ -116,7 +116,7 @@ LinkRail* Link::pick_rail(const LinkRail* except, bool crowded) {
       const double its = best->backlog_ns(typical);
       if (mine > its || (mine == its && rail.picked > best->picked)) continue;
     }
-    if (crowded || up == 1 || has_allowance(rail)) best = &rail;
+    if (crowded || up == 1 || within_slow_start(rail)) best = &rail;
   }
   if (best != nullptr) best->picked = ++picks_;
   return best;
@@ -146,7 +146,7 @@ void Link::resend(Retained& frame, LinkRail& rail) {
   frame.header.acknowledge = expected_;
   // Copy the payload now, because a result that is in flight could still overwrite it while the
   // frame waits in the rail's queue.
-  if (frame.job != nullptr && frame.owned == nullptr) {
+  if (frame.request != nullptr && frame.owned == nullptr) {
     frame.owned = engine_.take_buffer(frame.length);
     std::memcpy(frame.owned, frame.payload, frame.length);
     frame.payload = frame.owned;
@@ -191,7 +191,7 @@ void Link::suspect(LinkRail& rail, std::int64_t now_ns, const std::string& why) 
 
 void Link::restore(LinkRail& rail) {
   rail.state = RailState::kUp;
-  rail.allowance = kFirstAllowance;
+  rail.slow_start_window = kFirstSlowStartWindow;
   rail.proved_bytes = 0;
   ++counters.rails_restored;
   move_frames(nullptr);
@@ -205,10 +205,12 @@ void Link::measure(LinkRail& rail, std::int64_t now_ns) {
   const std::uint64_t confirmed = given - std::min<std::uint64_t>(given, rail.last.unconfirmed);
   const std::uint64_t fresh = confirmed - std::min(confirmed, rail.confirmed_bytes);
   rail.confirmed_bytes = std::max(confirmed, rail.confirmed_bytes);
-  if (rail.allowance != LinkRail::kUnlimited && (rail.proved_bytes += fresh) >= rail.allowance) {
+  if (rail.slow_start_window != LinkRail::kUnlimited &&
+      (rail.proved_bytes += fresh) >= rail.slow_start_window) {
     rail.proved_bytes = 0;
-    rail.allowance *= 2;
-    if (rail.allowance > kEnoughAllowance) rail.allowance = LinkRail::kUnlimited;
+    rail.slow_start_window *= 2;
+    if (rail.slow_start_window > kLastSlowStartWindow)
+      rail.slow_start_window = LinkRail::kUnlimited;
   }
   const std::int64_t elapsed = now_ns - rail.checked_ns;
   if (rail.was_busy) rail.busy_ns += elapsed;
@@ -247,7 +249,7 @@ void Link::watch(std::int64_t now_ns, bool probing) {
     LinkRail& rail = *entry;
     const bool quiet = silent(rail, now_ns);
     const std::int64_t lost = std::max(kLostNs, kLostRoundTrips * rail.last.round_trip_ns);
-    if (quiet && redial_ && rail.wire->kind() == RailKind::kTcp &&
+    if (quiet && reconnect_ && rail.wire->kind() == RailKind::kTcp &&
         now_ns - rail.last.quiet_since_ns > lost) {
       rail.wire->give_up("silent for " + seconds(now_ns - rail.last.quiet_since_ns));
       continue;
@@ -344,7 +346,7 @@ bool Link::reap() {
     engine_.announce(*this, -1, "down", failure.message);
     return true;
   }
-  const bool bare = rails_.empty();
+  const bool no_rail = rails_.empty();
   for (std::size_t i = 0; i < rails_.size();) {
     if (!rails_[i]->wire->failure()) {
       ++i;
@@ -360,9 +362,9 @@ bool Link::reap() {
     engine_.announce(*this, dead->index, "lost", dead->name + ": " + failure.message);
     move_frames(dead.get());
   }
-  if (bare || !rails_.empty()) return false;
-  bare_since_ns_ = now_ns();
-  if (redial_ && !said_bye && !condemned()) return false;
+  if (no_rail || !rails_.empty()) return false;
+  no_rail_since_ns_ = now_ns();
+  if (reconnect_ && !said_bye && !condemned()) return false;
   down = true;
   if (condemned()) failure = Failure{Fault::kPeer, condemned_, -1, -1, -1, -1};
   engine_.announce(*this, -1, "down", failure.message);
@@ -374,7 +376,7 @@ std::string Link::condition(std::int64_t now_ns) const {
     return "no connection to it has been made" + (obstacle_.empty() ? "" : " (" + obstacle_ + ")");
   if (shared_) return down ? "its process has ended" : "its process lives";
   if (rails_.empty())
-    return "no rail to it is left since " + seconds(now_ns - bare_since_ns_) +
+    return "no rail to it is left since " + seconds(now_ns - no_rail_since_ns_) +
            ", the last one's end: " + failure.message;
   const std::int64_t quiet = now_ns - last_heard_ns;
   if (last_heard_ns == 0 || quiet > kAliveNs)

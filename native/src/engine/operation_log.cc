@@ -8,7 +8,7 @@
 #include <string>
 
 #include "group.h"
-#include "job.h"
+#include "request.h"
 
 namespace slackline {
 namespace {
@@ -48,33 +48,33 @@ void append_row(std::string& rows, const OperationRecord& r) {
 
 }  // namespace
 
-OperationRecord record_of(const Job& job) {
-  const int cls = static_cast<int>(job.key.tag >> 56);
+OperationRecord record_of(const Request& request) {
+  const int cls = static_cast<int>(request.key.tag >> 56);
   const bool message = cls == kMessageClass;
   const bool tagged = message || cls == 1 || (cls > kMessageClass && (cls - 1) % 2 == 1);
   // A thread that waits for any of several operations is blocked for this one since its own call,
   // or since the operation was posted.
-  std::int64_t since_ns = job.waiting_since_ns;
-  if (since_ns == 0 && job.queue && job.queue->waiting_since_ns > 0)
-    since_ns = std::max(job.queue->waiting_since_ns, job.posted_ns);
+  std::int64_t since_ns = request.waiting_since_ns;
+  if (since_ns == 0 && request.queue && request.queue->waiting_since_ns > 0)
+    since_ns = std::max(request.queue->waiting_since_ns, request.posted_ns);
   OperationRecord record{};
-  record.posted_ns = job.posted_ns;
-  record.started_ns = job.started_ns;
-  record.ended_ns = job.ended_ns;
-  record.waited_ns = job.waited_ns + (since_ns > 0 ? job.ended_ns - since_ns : 0);
-  record.bytes = job.total;
-  const bool answered = message && (!job.any || job.any_source >= 0);
-  record.peer = answered ? static_cast<std::int32_t>(job.key.role & 0xFFFF) : -1;
-  record.tag = tagged ? static_cast<std::int32_t>(job.user_tag()) : -1;
-  record.epoch = job.key.epoch;
-  record.sequence = job.sequence();
-  record.rails = job.rails;
-  record.collective = static_cast<std::uint8_t>(job.collective);
-  record.dtype = static_cast<std::uint8_t>(job.dtype);
-  record.plan = job.program ? job.program->plan : 0;
+  record.posted_ns = request.posted_ns;
+  record.started_ns = request.started_ns;
+  record.ended_ns = request.ended_ns;
+  record.waited_ns = request.waited_ns + (since_ns > 0 ? request.ended_ns - since_ns : 0);
+  record.bytes = request.total;
+  const bool answered = message && (!request.any || request.any_source >= 0);
+  record.peer = answered ? static_cast<std::int32_t>(request.key.role & 0xFFFF) : -1;
+  record.tag = tagged ? static_cast<std::int32_t>(request.user_tag()) : -1;
+  record.epoch = request.key.epoch;
+  record.sequence = request.sequence();
+  record.rails = request.rails;
+  record.collective = static_cast<std::uint8_t>(request.collective);
+  record.dtype = static_cast<std::uint8_t>(request.dtype);
+  record.plan = request.program ? request.program->plan : 0;
   record.internal = static_cast<std::uint8_t>(cls > kMessageClass ? (cls - 1) / 2 : 0);
-  record.receives = message && (job.any || (job.key.role & role_send(0)) == 0);
-  record.failed = static_cast<bool>(job.failure);
+  record.receives = message && (request.any || (request.key.role & role_send(0)) == 0);
+  record.failed = static_cast<bool>(request.failure);
   return record;
 }
 

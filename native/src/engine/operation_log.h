@@ -10,7 +10,7 @@
 
 namespace slackline {
 
-struct Job;
+struct Request;
 
 // An operation that has ended. Times are by the monotonic clock; 0 for an operation that failed
 // before it was started.
@@ -38,7 +38,7 @@ constexpr std::uint32_t rail_bit(int rail) {
   return rail >= 0 && rail < 31 ? std::uint32_t{1} << rail : 0;
 }
 
-OperationRecord record_of(const Job& job);
+OperationRecord record_of(const Request& request);
 
 // A ring, empty until enable(), with one producer at a time (the thread that holds the engine's
 // lock) and one consumer. Neither blocks the other. A record that finds the ring full is counted

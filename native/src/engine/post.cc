@@ -1,4 +1,4 @@
-// The conversion of a posted operation into a job, and its start.
+// The conversion of a posted operation into a request, and its start.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -29,7 +29,7 @@ bool half(wire::DType dtype) {
 std::shared_ptr<const Program> point_to_point(const Group& group, bool receives, int peer) {
   auto program = std::make_shared<Program>(wire::Collective::kPointToPoint, std::uint8_t{0},
                                            group.size(), group.rank, 1, false, false, false);
-  program->append(receives ? Verb::kCopy : Verb::kSend, peer, 0, false);
+  program->append(receives ? Opcode::kCopy : Opcode::kSend, peer, 0, false);
   return program;
 }
 
@@ -40,102 +40,105 @@ std::uint64_t sequence_key(int cls, std::uint32_t tag, std::uint32_t role) {
 
 }  // namespace
 
-std::shared_ptr<Job> Engine::build(Group& group, const Operation& operation) {
+std::shared_ptr<Request> Engine::build(Group& group, const Operation& operation) {
   const bool p2p = operation.program == nullptr;
-  auto job = std::make_shared<Job>();
-  job->group = group.shared_from_this();
-  job->program = p2p && !operation.any_source
-                     ? point_to_point(group, operation.receives, operation.peer)
-                     : operation.program;
-  job->collective = p2p ? wire::Collective::kPointToPoint : operation.program->collective;
+  auto request = std::make_shared<Request>();
+  request->group = group.shared_from_this();
+  request->program = p2p && !operation.any_source
+                         ? point_to_point(group, operation.receives, operation.peer)
+                         : operation.program;
+  request->collective = p2p ? wire::Collective::kPointToPoint : operation.program->collective;
   if (operation.shares != nullptr && (p2p || !operation.program->splits))
     throw std::invalid_argument("shares are for a plan that cuts one buffer");
   if (operation.shares != nullptr && operation.shares->program)
-    job->program = operation.shares->program;
+    request->program = operation.shares->program;
   if (!p2p && (operation.program->ranks != group.size() || operation.program->rank != group.rank)) {
     throw std::invalid_argument("the program is for rank " +
                                 std::to_string(operation.program->rank) + " of " +
                                 std::to_string(operation.program->ranks) + ", the group has rank " +
                                 std::to_string(group.rank) + " of " + std::to_string(group.size()));
   }
-  job->dtype = operation.dtype;
-  job->op = operation.op;
-  job->item_size = wire::item_size(operation.dtype);
-  if (job->item_size == 0)
+  request->dtype = operation.dtype;
+  request->op = operation.op;
+  request->item_size = wire::item_size(operation.dtype);
+  if (request->item_size == 0)
     throw std::invalid_argument("unknown dtype code " +
                                 std::to_string(static_cast<int>(operation.dtype)));
-  if (reduces(job->collective) && !kernels::supported(operation.dtype, operation.op)) {
+  if (reduces(request->collective) && !kernels::supported(operation.dtype, operation.op)) {
     throw std::invalid_argument("the reduction is not defined for this dtype");
   }
-  job->wide = widens(*job);
+  request->wide = widens(*request);
   const int contributors = group.size() - (group.service ? 1 : 0);
-  job->divisor = operation.op == wire::ReduceOp::kAvg ? contributors : 1;
+  request->divisor = operation.op == wire::ReduceOp::kAvg ? contributors : 1;
   if (!p2p && operation.program->offloads && operation.count > 0 &&
       offloadable(group, operation.dtype, operation.op)) {
-    job->offloaded = group.device != nullptr;
-    if (!group.service) std::swap(job->divisor, job->last_divisor);
+    request->offloaded = group.device != nullptr;
+    if (!group.service) std::swap(request->divisor, request->last_divisor);
   }
-  job->priority = operation.priority;
-  job->total = operation.total_bytes;
-  job->posted_ns = now_ns();
-  job->deadline_ns = later(job->posted_ns, operation.timeout_ns);
-  job->lanes.resize(static_cast<std::size_t>(group.size()));
+  request->priority = operation.priority;
+  request->total = operation.total_bytes;
+  request->posted_ns = now_ns();
+  request->deadline_ns = later(request->posted_ns, operation.timeout_ns);
+  request->flows.resize(static_cast<std::size_t>(group.size()));
   const int tagged = operation.tag >= 0 ? 1 : 0;
   const int cls = p2p ? 2 : operation.internal == 0 ? tagged : 1 + 2 * operation.internal + tagged;
   const auto tag = static_cast<std::uint32_t>(std::max(operation.tag, 0));
   const std::uint32_t role = !p2p                 ? kRoleCollective
                              : operation.receives ? role_receive(operation.peer)
                                                   : role_send(operation.peer);
-  job->key =
+  request->key =
       Key{static_cast<std::uint64_t>(cls) << 56 | static_cast<std::uint64_t>(tag & 0xFFFFFF) << 32,
           group.epoch, role};
-  job->shares = operation.shares;
-  if (job->shares && job->shares->failure)
-    job->failure = job->shares->failure;
-  else if (job->shares && !job->shares->known)
-    job->undivided = std::make_shared<Operation>(operation);
+  request->shares = operation.shares;
+  if (request->shares && request->shares->failure)
+    request->failure = request->shares->failure;
+  else if (request->shares && !request->shares->known)
+    request->undivided = std::make_shared<Operation>(operation);
   else if (!operation.any_source)
-    lay_out(*job, operation);
+    lay_out(*request, operation);
   // The sequence number is taken last. An operation that fails for lack of memory must not use one
   // up, or the ranks would number later operations differently.
   if (operation.key != nullptr)
-    job->key = *operation.key;
+    request->key = *operation.key;
   else if (!operation.any_source)
-    job->key.tag |= group.sequences[sequence_key(cls, tag, role)]++;
-  return job;
+    request->key.tag |= group.sequences[sequence_key(cls, tag, role)]++;
+  return request;
 }
 
-// Return whether the job's partial sums travel as fp32.
-bool Engine::widens(const Job& job) {
-  return job.program && reduces(job.collective) && job.group->rank_order && half(job.dtype) &&
-         job.program->adds;
+// Return whether the request's partial sums travel as fp32.
+bool Engine::widens(const Request& request) {
+  return request.program && reduces(request.collective) && request.group->rank_order &&
+         half(request.dtype) && request.program->adds;
 }
 
 // Divide an operation into chunks and segments. Throws std::bad_alloc when there is no memory for
 // their description; nothing is kept then.
-void Engine::lay_out(Job& job, const Operation& operation) try {
-  const Program& program = *job.program;
-  job.chunks.resize(program.chains.size());
-  for (std::size_t i = 0; i < program.chains.size(); ++i) job.chunks[i].chain = &program.chains[i];
+void Engine::lay_out(Request& request, const Operation& operation) try {
+  const Program& program = *request.program;
+  request.chunks.resize(program.step_lists.size());
+  for (std::size_t i = 0; i < program.step_lists.size(); ++i)
+    request.chunks[i].step_list = &program.step_lists[i];
   const auto place = [&](int index, std::byte* source, std::byte* target, std::uint64_t count) {
     if (index >= 0) {
-      Chunk& chunk = job.chunks[static_cast<std::size_t>(index)];
+      Chunk& chunk = request.chunks[static_cast<std::size_t>(index)];
       chunk.source = source;
       chunk.target = chunk.partial = target;
       chunk.count = count;
     }
-    const bool written = index >= 0 && job.chunks[static_cast<std::size_t>(index)].chain->writes;
+    const bool written =
+        index >= 0 && request.chunks[static_cast<std::size_t>(index)].step_list->writes;
     if (!written && source != nullptr && target != nullptr && source != target) {
-      kernels::copy(target, source, count * job.item_size, count * job.item_size >= kStreamFrom);
+      kernels::copy(target, source, count * request.item_size,
+                    count * request.item_size >= kStreamFrom);
     }
   };
-  if (job.collective == wire::Collective::kPointToPoint) {
+  if (request.collective == wire::Collective::kPointToPoint) {
     place(0, operation.source, operation.target, operation.count);
   } else if (program.splits) {
     for (int c = 0; c < program.chunks(); ++c) {
-      const Part part = part_of(job, operation.count, c);
+      const Part part = part_of(request, operation.count, c);
       const auto at = [&](std::byte* base) {
-        return base == nullptr ? nullptr : base + part.offset * job.item_size;
+        return base == nullptr ? nullptr : base + part.offset * request.item_size;
       };
       place(program.local(c), at(operation.source), at(operation.target), part.count);
     }
@@ -145,10 +148,10 @@ void Engine::lay_out(Job& job, const Operation& operation) try {
             memory.count);
     }
   }
-  const std::size_t unit = job.wide ? sizeof(float) : job.item_size;
+  const std::size_t unit = request.wide ? sizeof(float) : request.item_size;
   const std::size_t limit =
-      job.group->all_shared ? options_.memory_segment_bytes : options_.wire_segment_bytes;
-  for (Chunk& chunk : job.chunks) {
+      request.group->all_shared ? options_.memory_segment_bytes : options_.wire_segment_bytes;
+  for (Chunk& chunk : request.chunks) {
     std::size_t bytes = limit;
     if (program.forwards) {
       // Use smaller segments for a short chunk, so that several are in the pipeline, but not tiny
@@ -160,70 +163,74 @@ void Engine::lay_out(Job& job, const Operation& operation) try {
     chunk.segment_count = std::max<std::size_t>(1, bytes / unit);
     chunk.segments.resize(
         std::max<std::size_t>(1, (chunk.count + chunk.segment_count - 1) / chunk.segment_count));
-    job.open_segments += chunk.segments.size();
-    const bool sends_own_wide =
-        job.wide && !chunk.chain->steps.empty() && chunk.chain->steps.front().verb == Verb::kSend;
-    const bool adds =
-        std::ranges::any_of(chunk.chain->steps, [](const Step& s) { return s.verb == Verb::kAdd; });
+    request.open_segments += chunk.segments.size();
+    const bool sends_own_wide = request.wide && !chunk.step_list->steps.empty() &&
+                                chunk.step_list->steps.front().opcode == Opcode::kSend;
+    const bool adds = std::ranges::any_of(chunk.step_list->steps,
+                                          [](const Step& s) { return s.opcode == Opcode::kAdd; });
     if (chunk.count == 0) continue;
-    if (chunk.chain->writes && chunk.target == nullptr)
-      chunk.target = chunk.partial = scratch(job, chunk.count * job.item_size);
-    if (job.wide && (adds || sends_own_wide)) chunk.partial = scratch(job, chunk.count * unit);
-    chunk.offloaded = job.offloaded;
-    if (job.offloaded && !job.group->service)
-      chunk.device_memory = room(job, chunk.count * job.item_size, "what its device adds");
-    if (job.failure) return;
+    if (chunk.step_list->writes && chunk.target == nullptr)
+      chunk.target = chunk.partial = scratch(request, chunk.count * request.item_size);
+    if (request.wide && (adds || sends_own_wide))
+      chunk.partial = scratch(request, chunk.count * unit);
+    chunk.offloaded = request.offloaded;
+    if (request.offloaded && !request.group->service)
+      chunk.device_memory = room(request, chunk.count * request.item_size, "what its device adds");
+    if (request.failure) return;
     if (sends_own_wide)
-      kernels::widen(job.dtype, chunk.source, reinterpret_cast<float*>(chunk.partial), chunk.count);
+      kernels::widen(request.dtype, chunk.source, reinterpret_cast<float*>(chunk.partial),
+                     chunk.count);
   }
 } catch (...) {
-  for (std::byte* memory : std::exchange(job.scratch, {})) arena_.free(memory);
-  for (Chunk& chunk : job.chunks) {
+  for (std::byte* memory : std::exchange(request.scratch, {})) arena_.free(memory);
+  for (Chunk& chunk : request.chunks) {
     if (chunk.device_memory != nullptr) arena_.free(std::exchange(chunk.device_memory, nullptr));
   }
   throw;
 }
 
 // Allocate memory for data that passes through this rank without being its result; the memory is
-// freed with the job. Return null when the arena has no room: the job then has a failure and must
-// not start.
-std::byte* Engine::scratch(Job& job, std::size_t bytes) {
-  std::byte* memory = room(job, bytes, "partial sums");
-  if (memory != nullptr) job.scratch.push_back(memory);
+// freed with the request. Return null when the arena has no room: the request then has a failure
+// and must not start.
+std::byte* Engine::scratch(Request& request, std::size_t bytes) {
+  std::byte* memory = room(request, bytes, "partial sums");
+  if (memory != nullptr) request.scratch.push_back(memory);
   return memory;
 }
 
-// Allocate arena memory for the job. Return null when there is none: the job then has a failure.
-std::byte* Engine::room(Job& job, std::size_t bytes, const char* what) {
+// Allocate arena memory for the request. Return null when there is none: the request then has a
+// failure.
+std::byte* Engine::room(Request& request, std::size_t bytes, const char* what) {
   std::byte* memory = arena_.allocate(bytes);
-  if (memory == nullptr) job.failure = no_room(job, bytes, what);
+  if (memory == nullptr) request.failure = no_room(request, bytes, what);
   return memory;
 }
 
 // Grant each peer on a wire the number of bytes of the operation that it may send.
-void Engine::promise(Job& job) {
-  std::vector<std::uint64_t> incoming(job.lanes.size(), 0);
-  for (const Chunk& chunk : job.chunks) {
-    for (const Step& step : chunk.chain->steps) {
-      if (step.verb == Verb::kFold) continue;
-      if (Link* link = job.group->links[step.peer]) link->want();
-      if (step.verb == Verb::kSend) continue;
+void Engine::promise(Request& request) {
+  std::vector<std::uint64_t> incoming(request.flows.size(), 0);
+  for (const Chunk& chunk : request.chunks) {
+    for (const Step& step : chunk.step_list->steps) {
+      if (step.opcode == Opcode::kReduceAll) continue;
+      if (Link* link = request.group->links[step.peer]) link->want();
+      if (step.opcode == Opcode::kSend) continue;
       incoming[step.peer] +=
-          chunk.count * (step.verb == Verb::kAdd && job.wide ? sizeof(float) : job.item_size);
-      if (step.verb == Verb::kHold) job.lanes[step.peer].windowed = true;
+          chunk.count *
+          (step.opcode == Opcode::kAdd && request.wide ? sizeof(float) : request.item_size);
+      if (step.opcode == Opcode::kBuffer) request.flows[step.peer].windowed = true;
     }
   }
-  const std::uint64_t eager = eager_bytes(job);
+  const std::uint64_t eager = eager_bytes(request);
   for (std::size_t peer = 0; peer < incoming.size(); ++peer) {
-    job.lanes[peer].incoming = incoming[peer];
-    Link* link = job.group->links[peer];
+    request.flows[peer].incoming = incoming[peer];
+    Link* link = request.group->links[peer];
     if (link == nullptr || link->shared_memory() || incoming[peer] <= eager) continue;
     // Grant everything if the onset threshold exceeds the segments that fit into the smallest
     // window. The threshold would otherwise never be reached.
-    const bool held_back = job.gated && job.group->service->onset > kGatedSegments;
-    const std::uint64_t window = std::max(window_of(job, static_cast<int>(peer)), eager);
-    job.lanes[peer].promised = job.lanes[peer].windowed && !held_back ? window : kUnlimited;
-    link->grant(job, static_cast<int>(peer));
+    const bool held_back = request.gated && request.group->service->onset > kGatedSegments;
+    const std::uint64_t window = std::max(window_of(request, static_cast<int>(peer)), eager);
+    request.flows[peer].promised = request.flows[peer].windowed && !held_back ? window : kUnlimited;
+    link->grant(request, static_cast<int>(peer));
   }
 }
 
@@ -231,126 +238,129 @@ void Engine::promise(Job& job) {
 // not ended, or null. A barrier begins after them, so that the end of a barrier on all ranks means
 // the end of everything that they posted before, as in torch's gloo backend. Tagged operations and
 // those of the library itself are no part of that order.
-const Job* Engine::open_before(const Job& barrier) const {
+const Request* Engine::open_before(const Request& barrier) const {
   if (barrier.collective != wire::Collective::kBarrier || barrier.key.tag >> 32 != 0)
     return nullptr;
-  const auto earlier = [&](const std::shared_ptr<Job>& job) {
-    return job->group == barrier.group && job->key.role == kRoleCollective &&
-           job->key.tag < barrier.key.tag && !job->finished();
+  const auto earlier = [&](const std::shared_ptr<Request>& request) {
+    return request->group == barrier.group && request->key.role == kRoleCollective &&
+           request->key.tag < barrier.key.tag && !request->finished();
   };
-  for (const auto& [key, job] : jobs_) {
-    if (earlier(job)) return job.get();
+  for (const auto& [key, request] : requests_) {
+    if (earlier(request)) return request.get();
   }
-  for (const auto& job : to_start_) {
-    if (earlier(job)) return job.get();
+  for (const auto& request : to_start_) {
+    if (earlier(request)) return request.get();
   }
-  for (const auto& job : held_) {
-    if (earlier(job)) return job.get();
+  for (const auto& request : held_) {
+    if (earlier(request)) return request.get();
   }
   return nullptr;
 }
 
 // Start the barriers of the group whose earlier operations have ended.
 void Engine::start_barriers(const Group& group) {
-  std::erase_if(held_, [&](const std::shared_ptr<Job>& job) {
-    if (job->group.get() != &group || job->undivided || open_before(*job) != nullptr) return false;
-    to_start_.push_back(job);
+  std::erase_if(held_, [&](const std::shared_ptr<Request>& request) {
+    if (request->group.get() != &group || request->undivided || open_before(*request) != nullptr)
+      return false;
+    to_start_.push_back(request);
     return true;
   });
 }
 
-void Engine::start(const std::shared_ptr<Job>& job) {
-  if (job->finished()) return;
-  if (operation_log.enabled() && job->started_ns == 0) job->started_ns = now_ns();
-  if (job->group->broken) {
-    Failure failure = job->group->broken;
-    fail(*job, std::move(failure), false);
+void Engine::start(const std::shared_ptr<Request>& request) {
+  if (request->finished()) return;
+  if (operation_log.enabled() && request->started_ns == 0) request->started_ns = now_ns();
+  if (request->group->broken) {
+    Failure failure = request->group->broken;
+    fail(*request, std::move(failure), false);
     return;
   }
-  if (job->failure) {
-    fail(*job, std::exchange(job->failure, {}), true);
+  if (request->failure) {
+    fail(*request, std::exchange(request->failure, {}), true);
     return;
   }
-  for (const auto& [rank, reason] : job->group->left) {
-    if (!sends_to(*job, rank)) continue;
-    fail(*job, Failure(reason), true);
+  for (const auto& [rank, reason] : request->group->left) {
+    if (!sends_to(*request, rank)) continue;
+    fail(*request, Failure(reason), true);
     return;
   }
-  jobs_[job->key] = job;
-  job->active = true;
-  if (const auto it = aborted_.find(job->key); it != aborted_.end()) {
+  requests_[request->key] = request;
+  request->active = true;
+  if (const auto it = aborted_.find(request->key); it != aborted_.end()) {
     Failure failure = it->second;
-    fail(*job, std::move(failure), sparse(*job->group));
+    fail(*request, std::move(failure), sparse(*request->group));
     return;
   }
-  if (job->group->fallback) begin_keeping(*job);
-  promise(*job);
+  if (request->group->fallback) begin_replay_copy(*request);
+  promise(*request);
   std::size_t longest = 0;
-  for (const Chunk& chunk : job->chunks) longest = std::max(longest, chunk.segments.size());
+  for (const Chunk& chunk : request->chunks) longest = std::max(longest, chunk.segments.size());
   // Start the first segment of every chunk before the second segment of any, so that all chunks
   // progress together.
   for (std::size_t segment = 0; segment < longest; ++segment) {
-    for (std::size_t chunk = 0; chunk < job->chunks.size(); ++chunk) {
-      if (segment < job->chunks[chunk].segments.size())
-        advance(*job, static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(segment));
+    for (std::size_t chunk = 0; chunk < request->chunks.size(); ++chunk) {
+      if (segment < request->chunks[chunk].segments.size())
+        advance(*request, static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(segment));
     }
   }
-  if (const auto it = unexpected_.find(job->key); it != unexpected_.end()) {
+  if (const auto it = unexpected_.find(request->key); it != unexpected_.end()) {
     std::deque<Unexpected> waiting = std::move(it->second);
     unexpected_.erase(it);
     for (Unexpected& u : waiting) {
-      if (job->finished()) {
+      if (request->finished()) {
         discard(u);
         continue;
       }
-      u.link->let_go();
+      u.link->uncount_unposted();
       const auto length = static_cast<std::uint32_t>(u.payload.size());
       if (u.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kGrant)) {
         on_grant(*u.link, u.header);
       } else {
-        accept(*job, *u.link, u.header, Payload{u.payload.data(), nullptr, length});
+        accept(*request, *u.link, u.header, Payload{u.payload.data(), nullptr, length});
       }
     }
   }
-  for (const auto& [rank, reason] : job->group->left) {
-    if (job->finished()) return;
-    if (needs(*job, rank)) fail(*job, Failure(reason), true);
+  for (const auto& [rank, reason] : request->group->left) {
+    if (request->finished()) return;
+    if (needs(*request, rank)) fail(*request, Failure(reason), true);
   }
-  maybe_finish(*job);
+  maybe_finish(*request);
 }
 
-void Engine::start_any_source(const std::shared_ptr<Job>& job) {
-  if (job->group->broken) {
-    Failure failure = job->group->broken;
-    fail(*job, std::move(failure), false);
+void Engine::start_any_source(const std::shared_ptr<Request>& request) {
+  if (request->group->broken) {
+    Failure failure = request->group->broken;
+    fail(*request, std::move(failure), false);
     return;
   }
-  for (int peer = 0; peer < job->group->size(); ++peer) {
-    if (peer == job->group->rank) continue;
+  for (int peer = 0; peer < request->group->size(); ++peer) {
+    if (peer == request->group->rank) continue;
     const std::uint32_t next =
-        job->group->sequences[sequence_key(2, job->user_tag(), role_receive(peer))];
-    if (unexpected_.contains(Key{job->key.tag | next, job->group->epoch, role_receive(peer)})) {
-      bind_any_source(job, peer);
+        request->group->sequences[sequence_key(2, request->user_tag(), role_receive(peer))];
+    if (unexpected_.contains(
+            Key{request->key.tag | next, request->group->epoch, role_receive(peer)})) {
+      bind_any_source(request, peer);
       return;
     }
   }
-  if (job->group->all_left()) {
-    fail(*job, Failure(job->group->left.begin()->second), false);
+  if (request->group->all_left()) {
+    fail(*request, Failure(request->group->left.begin()->second), false);
     return;
   }
-  any_source_.push_back(job);
+  any_source_.push_back(request);
 }
 
-void Engine::bind_any_source(const std::shared_ptr<Job>& job, int peer) {
-  job->any_source = peer;
-  job->program = point_to_point(*job->group, true, peer);
-  job->key.role = role_receive(peer);
-  job->key.tag |= job->group->sequences[sequence_key(2, job->user_tag(), role_receive(peer))]++;
+void Engine::bind_any_source(const std::shared_ptr<Request>& request, int peer) {
+  request->any_source = peer;
+  request->program = point_to_point(*request->group, true, peer);
+  request->key.role = role_receive(peer);
+  request->key.tag |=
+      request->group->sequences[sequence_key(2, request->user_tag(), role_receive(peer))]++;
   Operation operation;
-  operation.target = job->any_target;
-  operation.count = job->any_count;
-  lay_out(*job, operation);
-  start(job);
+  operation.target = request->any_target;
+  operation.count = request->any_count;
+  lay_out(*request, operation);
+  start(request);
 }
 
 }  // namespace slackline

@@ -1,5 +1,5 @@
 // The part of a plan that one rank carries out, compiled for the engine: for each chunk, the list
-// of steps (a chain) that every segment of the chunk passes through.
+// of steps that every segment of the chunk passes through.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,26 @@
 
 namespace slackline {
 
-// The opcodes of steps. HOLD buffers a payload of a peer until a FOLD, which reduces all buffered
-// payloads and the rank's own data in rank order.
-enum class Verb : std::uint8_t { kSend = 0, kAdd = 1, kCopy = 2, kHold = 3, kFold = 4 };
+// The opcodes of steps. BUFFER buffers a payload of a peer until a REDUCE_ALL, which reduces all
+// buffered payloads and the rank's own data in rank order.
+enum class Opcode : std::uint8_t { kSend = 0, kAdd = 1, kCopy = 2, kBuffer = 3, kReduceAll = 4 };
 
 // An instruction that each segment of a chunk passes: send to a peer, or use a payload received
 // from it.
 struct Step {
-  Verb verb;
+  Opcode opcode;
   bool last;           // an ADD that completes the chunk
-  std::uint16_t peer;  // rank in the group; the own rank for FOLD
+  std::uint16_t peer;  // rank in the group; the own rank for REDUCE_ALL
   // For a SEND: the state of the chunk on this rank when it reaches the step.
   bool complete;  // the final value (else own data or a partial sum)
   bool own_data;  // nothing was received into the chunk before: read the source
-  // A SEND that precedes a FOLD of the same chunk. The fold may overwrite the data before the peer
-  // has read it, so the frame carries a copy.
+  // A SEND that precedes a REDUCE_ALL of the same chunk. The reduction may overwrite the data
+  // before the peer has read it, so the frame carries a copy.
   bool copied = false;
 };
 
 // The list of steps for one chunk of a plan on this rank.
-struct Chain {
+struct StepList {
   std::uint16_t chunk;  // the chunk's number in the plan
   std::vector<Step> steps;
   bool writes = false;      // at least one step stores into the chunk
@@ -53,46 +53,47 @@ struct Program {
       throw std::invalid_argument("chunks must be 1 to 65536, not " + std::to_string(chunks));
   }
 
-  void append(Verb verb, int peer, int chunk, bool last) {
+  void append(Opcode opcode, int peer, int chunk, bool last) {
     if (chunk < 0 || chunk >= static_cast<int>(local_.size()))
       throw std::invalid_argument("chunk " + std::to_string(chunk) + " is not in the plan");
-    if (verb != Verb::kFold && (peer < 0 || peer >= ranks || peer == rank))
+    if (opcode != Opcode::kReduceAll && (peer < 0 || peer >= ranks || peer == rank))
       throw std::invalid_argument("peer " + std::to_string(peer) + " is not another rank");
-    Chain& chain = at(chunk);
-    Step step{verb, last, static_cast<std::uint16_t>(verb == Verb::kFold ? rank : peer), false,
-              !chain.writes};
+    StepList& step_list = at(chunk);
+    Step step{opcode, last, static_cast<std::uint16_t>(opcode == Opcode::kReduceAll ? rank : peer),
+              false, !step_list.writes};
     const bool reduces = collective == wire::Collective::kAllReduce ||
                          collective == wire::Collective::kReduceScatter ||
                          collective == wire::Collective::kReduce ||
                          collective == wire::Collective::kBarrier;
-    if (verb == Verb::kSend) {
+    if (opcode == Opcode::kSend) {
       step.complete = !reduces;
-      for (const Step& earlier : chain.steps) {
-        if (earlier.verb == Verb::kCopy || earlier.verb == Verb::kFold ||
-            (earlier.verb == Verb::kAdd && earlier.last))
+      for (const Step& earlier : step_list.steps) {
+        if (earlier.opcode == Opcode::kCopy || earlier.opcode == Opcode::kReduceAll ||
+            (earlier.opcode == Opcode::kAdd && earlier.last))
           step.complete = true;
       }
     } else {
-      chain.writes = chain.writes || verb != Verb::kHold;
-      for (Step& earlier : chain.steps)
-        earlier.copied = earlier.copied || (verb == Verb::kFold && earlier.verb == Verb::kSend);
+      step_list.writes = step_list.writes || opcode != Opcode::kBuffer;
+      for (Step& earlier : step_list.steps)
+        earlier.copied =
+            earlier.copied || (opcode == Opcode::kReduceAll && earlier.opcode == Opcode::kSend);
     }
-    chain.steps.push_back(step);
+    step_list.steps.push_back(step);
   }
 
-  // Return the index of the chunk in `chains`, or -1 when this rank has no part in the chunk.
+  // Return the index of the chunk in `step_lists`, or -1 when this rank has no part in the chunk.
   int local(int chunk) const {
     return chunk < static_cast<int>(local_.size()) ? local_[static_cast<std::size_t>(chunk)] : -1;
   }
   int chunks() const { return static_cast<int>(local_.size()); }
 
-  Chain& at(int chunk) {
+  StepList& at(int chunk) {
     int& index = local_[static_cast<std::size_t>(chunk)];
     if (index < 0) {
-      index = static_cast<int>(chains.size());
-      chains.push_back(Chain{static_cast<std::uint16_t>(chunk), {}, false, 0});
+      index = static_cast<int>(step_lists.size());
+      step_lists.push_back(StepList{static_cast<std::uint16_t>(chunk), {}, false, 0});
     }
-    return chains[static_cast<std::size_t>(index)];
+    return step_lists[static_cast<std::size_t>(index)];
   }
 
   const wire::Collective collective;
@@ -110,7 +111,7 @@ struct Program {
   std::size_t pieces = 8;
   // In bytes; the engine has its own limit as well.
   std::size_t longest_segment = ~std::size_t{0};
-  std::vector<Chain> chains;
+  std::vector<StepList> step_lists;
 
  private:
   std::vector<int> local_;

@@ -103,11 +103,11 @@ bool Engine::reads_memory_of(const Link& link) const {
         }))
       return true;
   }
-  for (const auto& [key, job] : jobs_) {
-    if (job->group->rank_of(link) < 0) continue;
-    for (const Chunk& chunk : job->chunks) {
+  for (const auto& [key, request] : requests_) {
+    if (request->group->rank_of(link) < 0) continue;
+    for (const Chunk& chunk : request->chunks) {
       for (const Segment& segment : chunk.segments) {
-        for (const Stash* s = segment.first; s != nullptr; s = s->next) {
+        for (const PendingPayload* s = segment.first; s != nullptr; s = s->next) {
           if (s->link == &link && (s->flags & wire::kFlagReference) != 0) return true;
         }
       }

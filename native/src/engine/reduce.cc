@@ -1,4 +1,4 @@
-// The work of a segment's steps on payload bytes: add, copy, fold, and the release of buffers
+// The work of a segment's steps on payload bytes: add, copy, reduce, and the release of buffers
 // afterwards.
 #include <algorithm>
 
@@ -15,75 +15,77 @@ constexpr std::uint64_t kStreamFrom = 8u << 20;
 
 }  // namespace
 
-void Engine::consume(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash,
+void Engine::consume(Request& request, Chunk& chunk, std::uint32_t segment, PendingPayload* pending,
                      const Step& step) {
   Segment& s = chunk.segments[segment];
   const std::size_t first = segment * chunk.segment_count;
   const std::size_t elements = elements_in(chunk, segment);
-  const std::size_t bytes = elements * job.item_size;
-  if ((stash->flags & wire::kFlagWritten) != 0) {
+  const std::size_t bytes = elements * request.item_size;
+  if ((pending->flags & wire::kFlagWritten) != 0) {
     // The peer stored the result into this rank's data: a slot, or the target itself.
     if (s.slot >= 0)
-      kernels::copy(chunk.target + first * job.item_size, slot(s.slot), bytes,
-                    job.total >= kStreamFrom);
-    if (s.readers > 0 && --s.readers == 0) release_slot(job, s);
-    --job.open_sends;
-    stash->answered = true;
-  } else if (elements > 0 && step.verb == Verb::kCopy) {
-    std::byte* target = chunk.target + first * job.item_size;
-    const bool read_again = s.position + 1u < chunk.chain->steps.size();
-    if (stash->data != target)
-      kernels::copy(target, stash->data, bytes, job.total >= kStreamFrom && !read_again);
+      kernels::copy(chunk.target + first * request.item_size, slot(s.slot), bytes,
+                    request.total >= kStreamFrom);
+    if (s.readers > 0 && --s.readers == 0) release_slot(request, s);
+    --request.open_sends;
+    pending->answered = true;
+  } else if (elements > 0 && step.opcode == Opcode::kCopy) {
+    std::byte* target = chunk.target + first * request.item_size;
+    const bool read_again = s.position + 1u < chunk.step_list->steps.size();
+    if (pending->data != target)
+      kernels::copy(target, pending->data, bytes, request.total >= kStreamFrom && !read_again);
   } else if (elements > 0) {
     bytes_reduced_ += bytes;
-    std::byte* target = chunk.target == nullptr ? nullptr : chunk.target + first * job.item_size;
-    const std::byte* own = chunk.source + first * job.item_size;
-    if (job.wide) {
+    std::byte* target =
+        chunk.target == nullptr ? nullptr : chunk.target + first * request.item_size;
+    const std::byte* own = chunk.source + first * request.item_size;
+    if (request.wide) {
       auto* partial = reinterpret_cast<float*>(chunk.partial) + first;
-      const auto* incoming = reinterpret_cast<const float*>(stash->data);
+      const auto* incoming = reinterpret_cast<const float*>(pending->data);
       if (step.last) {
-        kernels::finish_wide(job.dtype, job.op, incoming, own, target, elements, job.divisor);
+        kernels::finish_wide(request.dtype, request.op, incoming, own, target, elements,
+                             request.divisor);
       } else {
-        kernels::add_wide(job.dtype, job.op, incoming, own, partial, elements);
+        kernels::add_wide(request.dtype, request.op, incoming, own, partial, elements);
       }
     } else {
-      std::byte* partial = chunk.partial + first * job.item_size;
+      std::byte* partial = chunk.partial + first * request.item_size;
       const std::byte* mine = step.own_data ? own : partial;
       std::byte* out = step.last && target != nullptr ? target : partial;
-      kernels::add(job.dtype, job.op, stash->data, mine, out, elements,
-                   step.last ? job.divisor : 1);
+      kernels::add(request.dtype, request.op, pending->data, mine, out, elements,
+                   step.last ? request.divisor : 1);
     }
   }
-  drop_stash(job, chunk, segment, stash);
+  drop_pending(request, chunk, segment, pending);
 }
 
-void Engine::fold(Job& job, std::uint32_t chunk_index, std::uint32_t segment) {
-  Chunk& chunk = job.chunks[chunk_index];
+void Engine::reduce_all(Request& request, std::uint32_t chunk_index, std::uint32_t segment) {
+  Chunk& chunk = request.chunks[chunk_index];
   Segment& s = chunk.segments[segment];
   const std::size_t first = segment * chunk.segment_count;
   const std::size_t elements = elements_in(chunk, segment);
-  const auto& steps = chunk.chain->steps;
+  const auto& steps = chunk.step_list->steps;
   const auto returns_to = [&](int peer) {
     return std::any_of(steps.begin() + s.position, steps.end(), [&](const Step& step) {
-      return step.verb == Verb::kSend && step.peer == peer;
+      return step.opcode == Opcode::kSend && step.peer == peer;
     });
   };
-  std::vector<const void*>& sources = fold_sources_;
-  std::vector<void*>& targets = fold_targets_;
+  std::vector<const void*>& sources = reduce_sources_;
+  std::vector<void*>& targets = reduce_targets_;
   sources.clear();
-  targets.assign(1, chunk.target + first * job.item_size);
-  for (int rank = 0; rank < job.group->size() && elements > 0; ++rank) {
-    if (rank == job.group->rank) {
+  targets.assign(1, chunk.target + first * request.item_size);
+  for (int rank = 0; rank < request.group->size() && elements > 0; ++rank) {
+    if (rank == request.group->rank) {
       if (chunk.source == nullptr) continue;  // an aggregator has no data of its own
-      sources.push_back(chunk.source + first * job.item_size);
+      sources.push_back(chunk.source + first * request.item_size);
       continue;
     }
-    for (Stash* stash = s.first; stash != nullptr; stash = stash->next) {
-      if (stash->peer != rank) continue;
-      sources.push_back(stash->data);
-      if (stash->give_back != nullptr && returns_to(rank)) {
-        targets.push_back(stash->give_back);
-        stash->answered = true;
+    for (PendingPayload* pending = s.first; pending != nullptr; pending = pending->next) {
+      if (pending->peer != rank) continue;
+      sources.push_back(pending->data);
+      if (pending->give_back != nullptr && returns_to(rank)) {
+        targets.push_back(pending->give_back);
+        pending->answered = true;
       }
       break;
     }
@@ -91,91 +93,94 @@ void Engine::fold(Job& job, std::uint32_t chunk_index, std::uint32_t segment) {
   // A result that is then sent over a wire is read again at once, so it should stay in the cache.
   const bool read_again =
       std::any_of(steps.begin() + s.position, steps.end(), [&](const Step& step) {
-        return step.verb == Verb::kSend && !answered(job, chunk_index, segment, step.peer);
+        return step.opcode == Opcode::kSend && !answered(request, chunk_index, segment, step.peer);
       });
   if (elements > 0) {
-    kernels::fold(job.dtype, job.op, sources.data(), static_cast<int>(sources.size()),
-                  targets.data(), static_cast<int>(targets.size()), elements, job.divisor,
-                  job.total >= kStreamFrom && !read_again);
-    bytes_reduced_ += elements * job.item_size * sources.size();
+    kernels::fold(request.dtype, request.op, sources.data(), static_cast<int>(sources.size()),
+                  targets.data(), static_cast<int>(targets.size()), elements, request.divisor,
+                  request.total >= kStreamFrom && !read_again);
+    bytes_reduced_ += elements * request.item_size * sources.size();
   }
-  Stash** link = &s.first;
+  PendingPayload** link = &s.first;
   while (*link != nullptr) {
-    Stash* stash = *link;
-    if (stash->answered) {
-      link = &stash->next;  // its SEND step will send WRITTEN
+    PendingPayload* pending = *link;
+    if (pending->answered) {
+      link = &pending->next;  // its SEND step will send WRITTEN
       continue;
     }
-    *link = stash->next;
-    drop_stash(job, chunk, segment, stash);
+    *link = pending->next;
+    drop_pending(request, chunk, segment, pending);
   }
 }
 
-Stash* Engine::take_stash(Segment& segment, int peer) {
-  for (Stash** link = &segment.first; *link != nullptr; link = &(*link)->next) {
-    Stash* stash = *link;
-    if (stash->peer != peer || stash->answered) continue;
-    *link = stash->next;
-    return stash;
+PendingPayload* Engine::take_pending(Segment& segment, int peer) {
+  for (PendingPayload** link = &segment.first; *link != nullptr; link = &(*link)->next) {
+    PendingPayload* pending = *link;
+    if (pending->peer != peer || pending->answered) continue;
+    *link = pending->next;
+    return pending;
   }
   return nullptr;
 }
 
-void Engine::drop_stash(Job& job, Chunk& chunk, std::uint32_t segment, Stash* stash) {
-  if ((stash->flags & wire::kFlagReference) != 0 && !stash->answered) {
-    wire::Header header = header_for(job, wire::FrameKind::kRelease);
-    if (job.key.role != kRoleCollective) header.flags |= wire::kFlagToSender;
-    header.chunk = chunk.chain->chunk;
-    header.offset = segment * chunk.segment_count * job.item_size;
-    stash->link->control(header);
+void Engine::drop_pending(Request& request, Chunk& chunk, std::uint32_t segment,
+                          PendingPayload* pending) {
+  if ((pending->flags & wire::kFlagReference) != 0 && !pending->answered) {
+    wire::Header header = header_for(request, wire::FrameKind::kRelease);
+    if (request.key.role != kRoleCollective) header.flags |= wire::kFlagToSender;
+    header.chunk = chunk.step_list->chunk;
+    header.offset = segment * chunk.segment_count * request.item_size;
+    pending->link->control(header);
   }
-  if (!stash->link->shared_memory()) {
-    job.lanes[stash->peer].consumed += stash->length;
-    if ((stash->flags & wire::kFlagEager) != 0) stash->link->eager_consumed(stash->length);
-    maybe_grant(job, stash->peer);
+  if (!pending->link->shared_memory()) {
+    request.flows[pending->peer].consumed += pending->length;
+    if ((pending->flags & wire::kFlagEager) != 0) pending->link->eager_consumed(pending->length);
+    maybe_grant(request, pending->peer);
   }
-  if (stash->owned != nullptr) give_buffer(stash->owned);
-  stashes_.push_back(stash);
+  if (pending->owned != nullptr) give_buffer(pending->owned);
+  idle_pending_.push_back(pending);
 }
 
-// Return the number of bytes of a peer's data that may wait here until a FOLD consumes them.
-std::uint64_t Engine::window_of(const Job& job, int peer) const {
-  if (!job.group->service) return kWindowSegments * options_.wire_segment_bytes;
-  const auto since = static_cast<double>(std::max(now_ns() - job.posted_ns, kServiceWindowNs));
-  const auto consumed = static_cast<double>(job.lanes[static_cast<std::size_t>(peer)].consumed);
+// Return the number of bytes of a peer's data that may wait here until a REDUCE_ALL consumes them.
+std::uint64_t Engine::window_of(const Request& request, int peer) const {
+  if (!request.group->service) return kWindowSegments * options_.wire_segment_bytes;
+  const auto since = static_cast<double>(std::max(now_ns() - request.posted_ns, kServiceWindowNs));
+  const auto consumed = static_cast<double>(request.flows[static_cast<std::size_t>(peer)].consumed);
   const auto brought = static_cast<std::uint64_t>(consumed * (kServiceWindowNs / since));
   return std::clamp(brought, kLeastServiceWindow, kMostServiceWindow);
 }
 
 // Return the number of bytes of an operation that may be sent before a grant arrives.
-std::uint64_t Engine::eager_bytes(const Job& job) const {
-  const bool aggregated = job.group->service != nullptr || job.kept != nullptr;
+std::uint64_t Engine::eager_bytes(const Request& request) const {
+  const bool aggregated = request.group->service != nullptr || request.replay_copy != nullptr;
   return aggregated ? std::min(options_.eager_bytes, kLeastServiceWindow) : options_.eager_bytes;
 }
 
-void Engine::maybe_grant(Job& job, int peer) {
-  Lane& lane = job.lanes[static_cast<std::size_t>(peer)];
-  const std::uint64_t window = window_of(job, peer);
-  if (!lane.windowed || lane.promised == 0 || lane.promised >= lane.consumed + window / 4 * 3)
+void Engine::maybe_grant(Request& request, int peer) {
+  PeerFlow& flow = request.flows[static_cast<std::size_t>(peer)];
+  const std::uint64_t window = window_of(request, peer);
+  if (!flow.windowed || flow.promised == 0 || flow.promised >= flow.consumed + window / 4 * 3)
     return;
-  lane.promised = lane.consumed + window;
-  job.group->links[static_cast<std::size_t>(peer)]->grant(job, peer);
+  flow.promised = flow.consumed + window;
+  request.group->links[static_cast<std::size_t>(peer)]->grant(request, peer);
 }
 
-bool Engine::answered(const Job& job, std::uint32_t chunk, std::uint32_t segment, int peer) const {
-  for (const Stash* s = job.chunks[chunk].segments[segment].first; s != nullptr; s = s->next) {
+bool Engine::answered(const Request& request, std::uint32_t chunk, std::uint32_t segment,
+                      int peer) const {
+  for (const PendingPayload* s = request.chunks[chunk].segments[segment].first; s != nullptr;
+       s = s->next) {
     if (s->peer == peer && s->answered) return true;
   }
   return false;
 }
 
-void Engine::forget_answer(Job& job, std::uint32_t chunk, std::uint32_t segment, int peer) {
-  for (Stash** link = &job.chunks[chunk].segments[segment].first; *link != nullptr;
+void Engine::forget_answer(Request& request, std::uint32_t chunk, std::uint32_t segment, int peer) {
+  for (PendingPayload** link = &request.chunks[chunk].segments[segment].first; *link != nullptr;
        link = &(*link)->next) {
-    Stash* stash = *link;
-    if (stash->peer != peer || !stash->answered) continue;
-    *link = stash->next;
-    stashes_.push_back(stash);
+    PendingPayload* pending = *link;
+    if (pending->peer != peer || !pending->answered) continue;
+    *link = pending->next;
+    idle_pending_.push_back(pending);
     return;
   }
 }

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "job.h"
+#include "request.h"
 
 namespace slackline {
 
-// Number of segments of a peer's own data that may wait here before a FOLD consumes them. Grants
-// follow consumption.
+// Number of segments of a peer's own data that may wait here before a REDUCE_ALL consumes them.
+// Grants follow consumption.
 inline constexpr std::uint64_t kWindowSegments = 8;
 
 // Window of an aggregator for the data of one worker: the bytes that arrived from the worker within

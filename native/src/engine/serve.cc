@@ -103,37 +103,37 @@ bool Engine::begin(Group& group, const Key& key) {
   operation.target = memory;
   operation.count = wrong.empty() ? header.total / item : 0;
   if (!wrong.empty()) operation.dtype = wire::DType::kUint8, operation.op = wire::ReduceOp::kSum;
-  const std::shared_ptr<Job> job = build(group, operation);
-  if (memory != nullptr) job->scratch.push_back(memory);
-  if (!wrong.empty()) job->failure = Failure{Fault::kUsage, wrong, group.rank, -1, -1, -1};
-  job->gated = group.service->onset > 1;
-  job->async_counted = true;
+  const std::shared_ptr<Request> request = build(group, operation);
+  if (memory != nullptr) request->scratch.push_back(memory);
+  if (!wrong.empty()) request->failure = Failure{Fault::kUsage, wrong, group.rank, -1, -1, -1};
+  request->gated = group.service->onset > 1;
+  request->async_counted = true;
   ++async_open_;
-  start(job);
+  start(request);
   return true;
 }
 
 // Count a segment's arrival, and start adding once every worker's data has reached the onset
 // threshold.
-void Engine::count_arrival(Job& job, int peer) {
-  ++job.lanes[static_cast<std::size_t>(peer)].arrived;
-  const auto segments = static_cast<std::uint32_t>(job.chunks[0].segments.size());
-  const std::uint32_t enough = std::min(job.group->service->onset, segments);
-  for (int rank = 0; rank < job.group->rank; ++rank) {
-    if (job.lanes[static_cast<std::size_t>(rank)].arrived < enough) return;
+void Engine::count_arrival(Request& request, int peer) {
+  ++request.flows[static_cast<std::size_t>(peer)].arrived;
+  const auto segments = static_cast<std::uint32_t>(request.chunks[0].segments.size());
+  const std::uint32_t enough = std::min(request.group->service->onset, segments);
+  for (int rank = 0; rank < request.group->rank; ++rank) {
+    if (request.flows[static_cast<std::size_t>(rank)].arrived < enough) return;
   }
-  job.gated = false;
-  for (std::uint32_t segment = 0; segment < segments; ++segment) advance(job, 0, segment);
+  request.gated = false;
+  for (std::uint32_t segment = 0; segment < segments; ++segment) advance(request, 0, segment);
 }
 
 // Finish an operation whose result every worker has: the workers may drop the copies that they
 // keep, and the freed memory may let a waiting operation begin.
-void Engine::served(const Job& job) {
-  Group& group = *job.group;
+void Engine::served(const Request& request) {
+  Group& group = *request.group;
   Service& service = *group.service;
-  if (!job.failure) {
-    service.tags.push_back(job.key.tag);
-    service.tags_bytes += job.total;
+  if (!request.failure) {
+    service.tags.push_back(request.key.tag);
+    service.tags_bytes += request.total;
   }
   if (service.tags.size() >= kMostTags || service.tags_bytes >= kMostTagsBytes) {
     wire::Header header = blank_header(wire::FrameKind::kRelease);

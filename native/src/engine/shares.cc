@@ -40,24 +40,24 @@ void check(const Group& group, const std::vector<std::uint32_t>& weights, int nu
 
 }  // namespace
 
-void Engine::settle(Group& group, Shares& shares, std::vector<std::uint32_t> weights, int number,
-                    std::shared_ptr<const Program> program) {
+void Engine::set_shares(Group& group, Shares& shares, std::vector<std::uint32_t> weights,
+                        int number, std::shared_ptr<const Program> program) {
   const Lock lock = lock_for_post();
-  if (shares.known || shares.failure) throw std::logic_error("the shares have been settled before");
+  if (shares.known || shares.failure) throw std::logic_error("the shares have been set before");
   check(group, weights, number, program.get());
   shares.weights = std::move(weights);
   shares.program = std::move(program);
   shares.number = number;
   shares.known = true;
-  for (const auto& job : take_undivided(shares)) {
+  for (const auto& request : take_undivided(shares)) {
     try {
-      if (shares.program) job->program = shares.program;
-      job->wide = widens(*job);
-      lay_out(*job, *std::exchange(job->undivided, nullptr));
-      to_start_.push_back(job);
+      if (shares.program) request->program = shares.program;
+      request->wide = widens(*request);
+      lay_out(*request, *std::exchange(request->undivided, nullptr));
+      to_start_.push_back(request);
     } catch (const std::exception& error) {
       broke_down(error);
-      fail(*job, Failure(job->group->broken), false);  // the job is not in any table
+      fail(*request, Failure(request->group->broken), false);  // the request is not in any table
     }
   }
   wake();
@@ -65,36 +65,36 @@ void Engine::settle(Group& group, Shares& shares, std::vector<std::uint32_t> wei
 
 void Engine::decline(Shares& shares, Failure failure) {
   const Lock lock = lock_for_post();
-  if (shares.known || shares.failure) throw std::logic_error("the shares have been settled before");
+  if (shares.known || shares.failure) throw std::logic_error("the shares have been set before");
   shares.failure = std::move(failure);
-  for (const auto& job : take_undivided(shares)) fail(*job, Failure(shares.failure), true);
+  for (const auto& request : take_undivided(shares)) fail(*request, Failure(shares.failure), true);
   drain_dirty();
   wake();
 }
 
-void Engine::cancel(Job& job, Failure failure) {
+void Engine::cancel(Request& request, Failure failure) {
   const Lock lock = lock_for_post();
-  fail(job, std::move(failure), true);
+  fail(request, std::move(failure), true);
   drain_dirty();
   wake();
 }
 
-// Remove and return the jobs that wait for `shares`, in the order in which they were posted.
-std::vector<std::shared_ptr<Job>> Engine::take_undivided(const Shares& shares) {
-  std::vector<std::shared_ptr<Job>> taken;
-  std::erase_if(held_, [&](const std::shared_ptr<Job>& job) {
-    if (job->shares.get() != &shares) return false;
-    taken.push_back(job);
+// Remove and return the requests that wait for `shares`, in the order in which they were posted.
+std::vector<std::shared_ptr<Request>> Engine::take_undivided(const Shares& shares) {
+  std::vector<std::shared_ptr<Request>> taken;
+  std::erase_if(held_, [&](const std::shared_ptr<Request>& request) {
+    if (request->shares.get() != &shares) return false;
+    taken.push_back(request);
     return true;
   });
   return taken;
 }
 
 // Return the part of the operation's buffer that chunk number `chunk` is.
-Part Engine::part_of(const Job& job, std::uint64_t count, int chunk) {
-  if (job.shares != nullptr && !job.shares->weights.empty())
-    return split(count, job.shares->weights, job.item_size, chunk);
-  return split(count, job.program->chunks(), job.item_size, chunk);
+Part Engine::part_of(const Request& request, std::uint64_t count, int chunk) {
+  if (request.shares != nullptr && !request.shares->weights.empty())
+    return split(count, request.shares->weights, request.item_size, chunk);
+  return split(count, request.program->chunks(), request.item_size, chunk);
 }
 
 }  // namespace slackline

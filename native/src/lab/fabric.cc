@@ -116,25 +116,25 @@ void Fabric::forward(std::int64_t now_ns, Path& path, Frame frame) {
     ++counters.overflowed;
     return;
   }
-  Injector::Fate fate;
-  fate.release_ns = *passed_ns;
+  Injector::Decision decision;
+  decision.release_ns = *passed_ns;
   std::optional<std::size_t> spoiled;
   if (path.injector && offloaded(frame) && wants_packets(path.state)) {
     // The super-frame left its host's stack before this fault was set, so only the delay applies.
-    fate.release_ns += path.state.delay_ns;
+    decision.release_ns += path.state.delay_ns;
   } else if (path.injector) {
-    fate = path.injector->fate(*passed_ns, bytes);
-    if (fate.corrupt) {
+    decision = path.injector->decide(*passed_ns, bytes);
+    if (decision.corrupt) {
       const Range range = payload_of(frame);
       spoiled = range.begin * 8 + path.injector->place((range.end - range.begin) * 8);
     }
   }
-  if (fate.drop) {
+  if (decision.drop) {
     ++counters.lost;
     return;
   }
-  std::int64_t at_ns = std::max(fate.release_ns, path.last_ns);
-  if (fate.overtaken) {
+  std::int64_t at_ns = std::max(decision.release_ns, path.last_ns);
+  if (decision.overtaken) {
     ++counters.reordered;
   } else {
     path.last_ns = at_ns;
@@ -143,8 +143,8 @@ void Fabric::forward(std::int64_t now_ns, Path& path, Frame frame) {
     ++counters.corrupted;
     flip_bit(frame, *spoiled);
   }
-  counters.duplicated += static_cast<std::uint64_t>(fate.copies - 1);
-  for (int copy = 0; copy < fate.copies; ++copy) {
+  counters.duplicated += static_cast<std::uint64_t>(decision.copies - 1);
+  for (int copy = 0; copy < decision.copies; ++copy) {
     if (at_ns <= now_ns) {
       at_port(now_ns, path, frame, nullptr);
     } else {

@@ -26,7 +26,7 @@ class Injector {
  public:
   explicit Injector(const FaultState& state) : state_(state), random_(state.seed) {}
 
-  struct Fate {
+  struct Decision {
     bool drop = false;
     bool corrupt = false;
     int copies = 1;
@@ -36,16 +36,16 @@ class Injector {
   };
 
   // Decide the faults of the next packet. The same sequence of calls gives the same decisions.
-  Fate fate(std::int64_t now_ns, std::size_t bytes) {
-    Fate fate;
+  Decision decide(std::int64_t now_ns, std::size_t bytes) {
+    Decision decision;
     const double lose = draw();
     const double damage = draw();
     const double repeat = draw();
     const double overtake = draw();
     const double late = draw();
-    fate.drop = state_.down || lose < state_.loss;
-    fate.corrupt = damage < state_.corrupt;
-    fate.copies = repeat < state_.duplicate ? 2 : 1;
+    decision.drop = state_.down || lose < state_.loss;
+    decision.corrupt = damage < state_.corrupt;
+    decision.copies = repeat < state_.duplicate ? 2 : 1;
     std::int64_t leave = now_ns;
     if (state_.rate > 0) {
       const double ns = static_cast<double>(bytes) * 1e9 / static_cast<double>(state_.rate);
@@ -54,14 +54,14 @@ class Injector {
     }
     leave += state_.delay_ns;
     leave += static_cast<std::int64_t>(late * static_cast<double>(state_.jitter_ns));
-    fate.release_ns = std::max(leave, last_release_ns_);
+    decision.release_ns = std::max(leave, last_release_ns_);
     if (overtake < state_.reorder) {
-      fate.overtaken = true;
-      fate.release_ns += std::max(state_.jitter_ns, kOvertakenNs);
+      decision.overtaken = true;
+      decision.release_ns += std::max(state_.jitter_ns, kOvertakenNs);
     } else {
-      last_release_ns_ = fate.release_ns;
+      last_release_ns_ = decision.release_ns;
     }
-    return fate;
+    return decision;
   }
 
   const FaultState& state() const { return state_; }

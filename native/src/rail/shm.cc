@@ -79,7 +79,7 @@ bool ShmRail::push(const wire::Header& header, const void* payload, std::size_t 
   if (injector_ == nullptr && held_.empty()) return push_now(header, payload, length);
   std::int64_t release = 0;
   if (injector_ != nullptr) {
-    release = injector_->fate(now_ns(), sizeof header + length + stands_for).release_ns;
+    release = injector_->decide(now_ns(), sizeof header + length + stands_for).release_ns;
     if (injector_->state().down) release = kNever;
   }
   const auto* bytes = static_cast<const std::byte*>(payload);
@@ -153,7 +153,7 @@ void ShmRail::notify() {
 
 bool ShmRail::poll(Link& link, FrameSink& sink) {
   bool any = false;
-  for (int frames = 0; frames < 64 && !failure_ && !(any && sink.hurried()); ++frames) {
+  for (int frames = 0; frames < 64 && !failure_ && !(any && sink.lock_wanted()); ++frames) {
     const std::uint64_t ahead = receive_->tail.load(std::memory_order_acquire) - head_;
     if (ahead == 0) break;
     if (ahead > Ring::kBytes || ahead % kLine != 0) {

@@ -45,7 +45,7 @@ void StreamRail::enqueue(const wire::Header& header, const std::byte* payload,
                          std::uint32_t length) {
   Outgoing frame{header, payload, length, nullptr, 0};
   if (injector_ != nullptr) {
-    suffer(std::move(frame));
+    apply_faults(std::move(frame));
     return;
   }
   queued_bytes_ += sizeof header + length;
@@ -54,24 +54,24 @@ void StreamRail::enqueue(const wire::Header& header, const std::byte* payload,
 
 // Apply injected faults to a frame. TCP repairs a lost packet, so a loss appears as a frame that is
 // late by one round trip.
-void StreamRail::suffer(Outgoing frame) {
+void StreamRail::apply_faults(Outgoing frame) {
   const std::int64_t now = now_ns();
-  const Injector::Fate fate = injector_->fate(now, sizeof frame.header + frame.length);
-  frame.release_ns = fate.release_ns;
+  const Injector::Decision decision = injector_->decide(now, sizeof frame.header + frame.length);
+  frame.release_ns = decision.release_ns;
   if (injector_->state().down) {
     frame.release_ns = kNever;
-  } else if (fate.drop) {
+  } else if (decision.drop) {
     const std::int64_t round_trip =
         confirmation(now).round_trip_ns + 2 * injector_->state().delay_ns;
     frame.release_ns += std::max(round_trip, kRepairNs);
   }
-  if (fate.corrupt) frame.header.header_checksum ^= 1u << injector_->place(32);
+  if (decision.corrupt) frame.header.header_checksum ^= 1u << injector_->place(32);
   const std::size_t bytes = sizeof frame.header + frame.length;
-  for (int copy = 0; copy < fate.copies; ++copy) {
+  for (int copy = 0; copy < decision.copies; ++copy) {
     queued_bytes_ += bytes;
     auto place = queue_.end();
     const bool first_is_under_way = front_sent_ > 0;
-    if (fate.overtaken && queue_.size() > (first_is_under_way ? 1u : 0u)) --place;
+    if (decision.overtaken && queue_.size() > (first_is_under_way ? 1u : 0u)) --place;
     queue_.insert(place,
                   Outgoing{frame.header, frame.payload, frame.length, nullptr, frame.release_ns});
   }
@@ -292,11 +292,11 @@ void StreamRail::parse(Link& link, FrameSink& sink) {
     }
     if (header.length > kBulkBytes) {
       bulk_ = Bulk{header, nullptr, false, nullptr, available};
-      bulk_.data = sink.landing(link, header, &bulk_.job);
+      bulk_.data = sink.direct_placement(link, header, &bulk_.owner);
       if (bulk_.data == nullptr) {
         bulk_.data = sink.take_buffer(header.length);
         bulk_.owned = true;
-        bulk_.job = nullptr;
+        bulk_.owner = nullptr;
       }
       std::memcpy(bulk_.data, payload, available);
       begin_ = end_ = 0;
@@ -322,7 +322,8 @@ void StreamRail::await_payload(bool drained) {
 bool StreamRail::poll(Link& link, FrameSink& sink, std::int64_t) {
   bool any = false;
   bool drained = false;
-  for (int round = 0; round < 8 && !drained && !failure() && !(any && sink.hurried()); ++round) {
+  for (int round = 0; round < 8 && !drained && !failure() && !(any && sink.lock_wanted());
+       ++round) {
     if (!read_some(&drained)) break;
     any = true;
     if (in_bulk_ && bulk_.got == bulk_.header.length) finish_bulk(link, sink);
@@ -332,13 +333,13 @@ bool StreamRail::poll(Link& link, FrameSink& sink, std::int64_t) {
   return any;
 }
 
-void StreamRail::forget(const Job* job, FrameSink& sink) {
-  if (!in_bulk_ || bulk_.owned || bulk_.job != job) return;
+void StreamRail::forget(const Request* owner, FrameSink& sink) {
+  if (!in_bulk_ || bulk_.owned || bulk_.owner != owner) return;
   std::byte* buffer = sink.take_buffer(bulk_.header.length);
   std::memcpy(buffer, bulk_.data, bulk_.got);
   bulk_.data = buffer;
   bulk_.owned = true;
-  bulk_.job = nullptr;
+  bulk_.owner = nullptr;
 }
 
 void StreamRail::abandon(FrameSink& sink) {

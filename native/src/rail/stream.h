@@ -31,7 +31,7 @@ class StreamRail final : public WireRail {
   std::int64_t due_ns() const override { return held_ ? queue_.front().release_ns : kNever; }
   void tick(std::int64_t now_ns) override { flush(now_ns); }
   bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) override;
-  void forget(const Job* job, FrameSink& sink) override;
+  void forget(const Request* owner, FrameSink& sink) override;
   void abandon(FrameSink& sink) override;
   Confirmation confirmation(std::int64_t now_ns) override;
   void inject(const std::optional<FaultState>& state) override;
@@ -69,11 +69,11 @@ class StreamRail final : public WireRail {
     wire::Header header{};
     std::byte* data = nullptr;
     bool owned = false;
-    Job* job = nullptr;
+    Request* owner = nullptr;
     std::size_t got = 0;
   };
 
-  void suffer(Outgoing frame);
+  void apply_faults(Outgoing frame);
   void limit_unsent(int bytes);
   void follow_rate(std::int64_t now_ns);
   void copy_payload(Outgoing& out);

@@ -37,7 +37,7 @@ UdpRail::~UdpRail() {
   }
   for (std::size_t i = 0; i < kCloses; ++i)
     protocol_.close(packets_[count++], failure() ? UdpClose::kRail : UdpClose::kEnd);
-  if (injector_ == nullptr || !injector_->fate(last_ns_, 0).drop)
+  if (injector_ == nullptr || !injector_->decide(last_ns_, 0).drop)
     socket_.send({packets_.data(), count});
 }
 
@@ -95,17 +95,17 @@ std::size_t UdpRail::transmit(std::span<const UdpPacket> packets, std::int64_t n
 }
 
 // Apply injected faults to packets.
-void UdpRail::suffer(std::span<const UdpPacket> packets, std::int64_t now_ns) {
+void UdpRail::apply_faults(std::span<const UdpPacket> packets, std::int64_t now_ns) {
   for (const UdpPacket& packet : packets) {
-    const Injector::Fate fate = injector_->fate(now_ns, packet.bytes());
-    if (fate.drop) continue;
-    Held held{fate.release_ns, 0, std::vector<std::byte>(packet.bytes())};
+    const Injector::Decision decision = injector_->decide(now_ns, packet.bytes());
+    if (decision.drop) continue;
+    Held held{decision.release_ns, 0, std::vector<std::byte>(packet.bytes())};
     std::byte* to = held.bytes.data();
     std::memcpy(to, &packet.header, sizeof packet.header);
     to += sizeof packet.header;
     for (const auto& part : packet.parts) to = std::copy(part.begin(), part.end(), to);
-    if (fate.corrupt) held.bytes[injector_->place(held.bytes.size())] ^= std::byte{0x10};
-    for (int i = 0; i < fate.copies; ++i) {
+    if (decision.corrupt) held.bytes[injector_->place(held.bytes.size())] ^= std::byte{0x10};
+    for (int i = 0; i < decision.copies; ++i) {
       held.order = held_order_++;
       held_.push_back(held);
       std::ranges::push_heap(held_, later);
@@ -113,7 +113,7 @@ void UdpRail::suffer(std::span<const UdpPacket> packets, std::int64_t now_ns) {
   }
 }
 
-void UdpRail::let_go(std::int64_t now_ns) {
+void UdpRail::release_due(std::int64_t now_ns) {
   while (!held_.empty() && held_.front().release_ns <= now_ns && !blocked_ && !failure()) {
     const std::vector<std::byte>& bytes = held_.front().bytes;
     UdpPacket packet;
@@ -128,7 +128,7 @@ void UdpRail::let_go(std::int64_t now_ns) {
 void UdpRail::flush(std::int64_t now_ns) {
   last_ns_ = now_ns;
   if (failure() || blocked_ || now_ns < retry_ns_) return;
-  let_go(now_ns);
+  release_due(now_ns);
   while (!failure() && !blocked_ && now_ns >= retry_ns_) {
     std::size_t count = 0;
     while (count < packets_.size() && protocol_.next(packets_[count], now_ns)) ++count;
@@ -136,8 +136,8 @@ void UdpRail::flush(std::int64_t now_ns) {
     check_mtu(now_ns);
     const std::span<const UdpPacket> packets(packets_.data(), count);
     if (injector_ != nullptr) {
-      suffer(packets, now_ns);
-      let_go(now_ns);
+      apply_faults(packets, now_ns);
+      release_due(now_ns);
       continue;
     }
     const std::size_t done = transmit(packets, now_ns);
@@ -177,7 +177,8 @@ bool UdpRail::poll(Link& link, FrameSink& sink, std::int64_t now_ns) {
   const std::int64_t to_ours = now_ns - read_clock(CLOCK_REALTIME);
   bool any = false;
   bool drained = false;
-  for (int round = 0; round < 8 && !drained && !failure() && !(any && sink.hurried()); ++round) {
+  for (int round = 0; round < 8 && !drained && !failure() && !(any && sink.lock_wanted());
+       ++round) {
     int error = 0;
     const auto arrivals = socket_.receive(&error, &drained);
     if (error != 0 && error != EAGAIN && error != EWOULDBLOCK && error != EINTR) {

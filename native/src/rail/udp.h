@@ -48,7 +48,9 @@ class UdpRail final : public WireRail {
   // retransmission unnecessary.
   void tick(std::int64_t now_ns) override;
   bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) override;
-  void forget(const Job* job, FrameSink& sink) override { protocol_.receiver().forget(job, sink); }
+  void forget(const Request* owner, FrameSink& sink) override {
+    protocol_.receiver().forget(owner, sink);
+  }
   void abandon(FrameSink& sink) override { protocol_.receiver().abandon(sink); }
   Confirmation confirmation(std::int64_t now_ns) override;
 
@@ -76,9 +78,9 @@ class UdpRail final : public WireRail {
   }
 
   std::size_t transmit(std::span<const UdpPacket> packets, std::int64_t now_ns);
-  void suffer(std::span<const UdpPacket> packets, std::int64_t now_ns);
+  void apply_faults(std::span<const UdpPacket> packets, std::int64_t now_ns);
   // Send the datagrams whose injected delay has passed.
-  void let_go(std::int64_t now_ns);
+  void release_due(std::int64_t now_ns);
   bool broken(int error, const char* doing, std::int64_t now_ns);
   void check_mtu(std::int64_t now_ns);
 

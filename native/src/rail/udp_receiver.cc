@@ -85,11 +85,11 @@ bool UdpReceiver::take(const UdpHeader& packet, std::span<const std::byte> data,
     // The destination is unknown until the frame's header has arrived. If another fragment arrives
     // first, the whole payload goes to a buffer.
     if (packet.offset == 0 && header.length > kBulkBytes)
-      partial.payload = sink.landing(link, header, &partial.job);
+      partial.payload = sink.direct_placement(link, header, &partial.owner);
     if (partial.payload == nullptr) {
       partial.payload = sink.take_buffer(packet.total - kHeader);
       partial.owned = true;
-      partial.job = nullptr;
+      partial.owner = nullptr;
     }
   }
   if (!data.empty())
@@ -114,17 +114,17 @@ bool UdpReceiver::skip(const UdpHeader& packet, FrameSink& sink) {
   return true;
 }
 
-void UdpReceiver::forget(const Job* job, FrameSink& sink) {
+void UdpReceiver::forget(const Request* owner, FrameSink& sink) {
   for (Slot& slot : slots_) {
     if (!slot.partial || slot.partial->payload == nullptr || slot.partial->owned ||
-        slot.partial->job != job)
+        slot.partial->owner != owner)
       continue;
     Partial& partial = *slot.partial;
     std::byte* buffer = sink.take_buffer(partial.total - kHeader);
     std::memcpy(buffer, partial.payload, partial.total - kHeader);
     partial.payload = buffer;
     partial.owned = true;
-    partial.job = nullptr;
+    partial.owner = nullptr;
   }
 }
 

@@ -24,7 +24,7 @@ class UdpReceiver {
   // Note that the rest of the frame will not be sent. Return false under the same conditions as
   // take().
   bool skip(const UdpHeader& packet, FrameSink& sink);
-  void forget(const Job* job, FrameSink& sink);
+  void forget(const Request* owner, FrameSink& sink);
   void abandon(FrameSink& sink);
 
   std::uint64_t frames() const { return frames_; }          // frames passed to the sink
@@ -44,7 +44,7 @@ class UdpReceiver {
     wire::Header header{};
     std::byte* payload = nullptr;
     bool owned = false;
-    Job* job = nullptr;
+    Request* owner = nullptr;
   };
   struct Slot {
     bool done = false;

@@ -86,9 +86,9 @@ class WireRail {
   virtual void tick(std::int64_t now_ns) = 0;
   // Read available data and pass complete frames to `sink`. Return true when anything was read.
   virtual bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) = 0;
-  // Stop writing to the memory of `job`: a payload that is being received there goes to a buffer
+  // Stop writing to the memory of `owner`: a payload that is being received there goes to a buffer
   // instead.
-  virtual void forget(const Job* job, FrameSink& sink) = 0;
+  virtual void forget(const Request* owner, FrameSink& sink) = 0;
   // Return the buffers of payloads that will not be completed to `sink`.
   virtual void abandon(FrameSink& sink) = 0;
 

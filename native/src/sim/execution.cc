@@ -103,7 +103,7 @@ void Execution::reduced(std::uint32_t member, std::uint32_t number, std::uint32_
   Segment& state = segment_at(member, strand, segment);
   const std::uint32_t index = state.position;
   compute(member, strand, segment, program.steps[strand.first_step + index], index);
-  state.held = 0;
+  state.buffered = 0;
   state.busy = false;
   ++state.position;
   advance(member, number, segment);
@@ -130,16 +130,16 @@ void Execution::advance(std::uint32_t member, std::uint32_t number, std::uint32_
       case StepKind::kSend:
         send(member, number, segment, state.position);
         break;
-      case StepKind::kHold: {
+      case StepKind::kBuffer: {
         const std::uint64_t place = cell(member, strand, segment, state.position);
         if (!arrived_[place]) return;
-        ++state.held;
+        ++state.buffered;
         if (options_.arithmetic != nullptr)
           held_[cell(member, strand, segment, 0)][step.peer] = arrived_values_[place];
         break;
       }
-      case StepKind::kFold:
-        if (!members_[member].gated) reduce(member, number, segment, state.held);
+      case StepKind::kReduceAll:
+        if (!members_[member].gated) reduce(member, number, segment, state.buffered);
         return;
       default:
         if (arrived_[cell(member, strand, segment, state.position)])
@@ -196,7 +196,7 @@ void Execution::compute(std::uint32_t member, const Strand& strand, std::uint32_
                         const Step& step, std::uint32_t index) {
   if (options_.arithmetic == nullptr) return;
   Segment& state = segment_at(member, strand, segment);
-  if (step.kind == StepKind::kFold) {
+  if (step.kind == StepKind::kReduceAll) {
     const auto place = held_.find(cell(member, strand, segment, 0));
     std::map<std::uint32_t, std::int32_t> everyone;
     if (place != held_.end()) {

@@ -25,7 +25,7 @@ class Arithmetic {
   virtual ~Arithmetic() = default;
   // Return the result of an ADD; `last` where the chunk is then complete.
   virtual std::int32_t add(std::int32_t incoming, std::int32_t mine, bool last) = 0;
-  // Return the result of a FOLD over the values of all ranks, in rank order.
+  // Return the result of a REDUCE_ALL over the values of all ranks, in rank order.
   virtual std::int32_t fold(const std::vector<std::int32_t>& values) = 0;
 };
 
@@ -75,7 +75,7 @@ class Execution {
   // A segment of a chunk at a member, on its way through the steps of its strand.
   struct Segment {
     std::uint32_t position = 0;
-    std::uint32_t held = 0;  // values of a later FOLD
+    std::uint32_t buffered = 0;  // values of a later REDUCE_ALL
     std::int32_t value = kNoValue;
     bool busy = false;
   };

@@ -28,7 +28,7 @@ CompiledPlan::CompiledPlan(PlanOptions options,
       const Strand& strand = program.strands[number];
       for (std::uint32_t index = 0; index < strand.steps; ++index) {
         const Step& step = program.steps[strand.first_step + index];
-        if (step.kind != StepKind::kSend && step.kind != StepKind::kFold)
+        if (step.kind != StepKind::kSend && step.kind != StepKind::kReduceAll)
           receives[member].push_back(Receive{number, step.peer, step.turn, index});
       }
     }
@@ -78,7 +78,7 @@ void CompiledPlan::lay_out(const std::vector<Instruction>& instructions) {
         Step{.kind = instruction.kind,
              .last = instruction.last,
              .partial = false,
-             .peer = instruction.kind == StepKind::kFold ? kNone : instruction.peer,
+             .peer = instruction.kind == StepKind::kReduceAll ? kNone : instruction.peer,
              .turn = 0,
              .to_member = kNone,
              .to_strand = kNone,
@@ -109,7 +109,8 @@ void CompiledPlan::number_turns(std::vector<Step>& steps, const Strand& strand) 
     } else {
       step.turn = turns[{sends, step.peer}]++;
     }
-    if (step.kind == StepKind::kCopy || step.kind == StepKind::kFold || step.last) partial = false;
+    if (step.kind == StepKind::kCopy || step.kind == StepKind::kReduceAll || step.last)
+      partial = false;
     step.partial = sends && partial;
   }
 }

@@ -9,11 +9,11 @@
 
 namespace slackline::sim {
 
-enum class StepKind : std::uint8_t { kSend = 0, kAdd = 1, kCopy = 2, kHold = 3, kFold = 4 };
+enum class StepKind : std::uint8_t { kSend = 0, kAdd = 1, kCopy = 2, kBuffer = 3, kReduceAll = 4 };
 
 struct Instruction {
   StepKind kind;
-  std::uint32_t peer;  // unused in a FOLD
+  std::uint32_t peer;  // unused in a REDUCE_ALL
   std::uint32_t chunk;
   bool last;
 };
@@ -24,7 +24,7 @@ struct Step {
   StepKind kind;
   bool last;
   bool partial;        // of a SEND: the value is not final
-  std::uint32_t peer;  // as the program names it; kNone in a FOLD
+  std::uint32_t peer;  // as the program names it; kNone in a REDUCE_ALL
   // The number of earlier sends to, or receives from, the same peer about the same chunk: equal on
   // both sides, since messages about one chunk arrive in the order sent.
   std::uint32_t turn;

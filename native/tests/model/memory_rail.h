@@ -24,7 +24,7 @@ struct Flying {
   bool begun = false;
   std::byte* destination = nullptr;
   bool owned = false;
-  Job* job = nullptr;
+  Request* owner = nullptr;
 
   void release() {
     if (released) return;
@@ -115,14 +115,14 @@ class MemoryRail : public WireRail {
         Payload{done.destination, done.owned ? done.destination : nullptr, done.header.length});
     return true;
   }
-  void forget(const Job* job, FrameSink& sink) override {
+  void forget(const Request* owner, FrameSink& sink) override {
     for (Flying& frame : in_->frames) {
-      if (!frame.begun || frame.owned || frame.job != job || frame.header.length == 0) continue;
+      if (!frame.begun || frame.owned || frame.owner != owner || frame.header.length == 0) continue;
       std::byte* buffer = sink.take_buffer(frame.header.length);
       std::memcpy(buffer, frame.destination, frame.header.length / 2);
       frame.destination = buffer;
       frame.owned = true;
-      frame.job = nullptr;
+      frame.owner = nullptr;
     }
   }
   void abandon(FrameSink& sink) override {
@@ -143,11 +143,11 @@ class MemoryRail : public WireRail {
     frame.begun = true;
     const std::uint32_t length = frame.header.length;
     if (length == 0) return;
-    frame.destination = sink.landing(link, frame.header, &frame.job);
+    frame.destination = sink.direct_placement(link, frame.header, &frame.owner);
     if (frame.destination == nullptr) {
       frame.destination = sink.take_buffer(length);
       frame.owned = true;
-      frame.job = nullptr;
+      frame.owner = nullptr;
     }
     std::memcpy(frame.destination, frame.payload, length / 2);
   }

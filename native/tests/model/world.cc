@@ -114,7 +114,7 @@ void World::post(int end, bool receives, std::size_t bytes, int tag, unsigned se
   Memory& memory = *list.back();
   memory.bytes = receives ? std::vector<std::byte>(bytes) : words(bytes, seed);
   if (receives) memory.wanted = &words(bytes, seed);
-  memory.job = at.engine->post(
+  memory.request = at.engine->post(
       *at.group, test::message(receives, memory.bytes.data(), bytes, 1 - end, tag), false);
 }
 
@@ -124,9 +124,9 @@ void World::post_sum(int end, int first) {
   End& at = ends_[static_cast<std::size_t>(end)];
   auto program = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{4}, 2, end, 1,
                                            true, false, true);
-  if (end != first) program->append(Verb::kAdd, first, 0, true);
-  program->append(Verb::kSend, 1 - end, 0, false);
-  if (end == first) program->append(Verb::kCopy, 1 - end, 0, false);
+  if (end != first) program->append(Opcode::kAdd, first, 0, true);
+  program->append(Opcode::kSend, 1 - end, 0, false);
+  if (end == first) program->append(Opcode::kCopy, 1 - end, 0, false);
   static const std::array<std::vector<std::byte>, 2> own = {values({0}, kSummed),
                                                             values({1}, kSummed)};
   static const std::vector<std::byte> sum = values({0, 1}, kSummed);
@@ -135,7 +135,7 @@ void World::post_sum(int end, int first) {
   memory.bytes = own[static_cast<std::size_t>(end)];
   memory.wanted = &sum;
   auto* at_values = reinterpret_cast<float*>(memory.bytes.data());
-  memory.job = at.engine->post(
+  memory.request = at.engine->post(
       *at.group, test::reduction(program, at_values, at_values, kSummed, first), false);
 }
 
@@ -145,10 +145,10 @@ void World::post_divided(int end) {
   const int other = 1 - end;
   auto program = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{4}, 2, end, 2,
                                            true, false, true);
-  program->append(Verb::kAdd, other, end, true);
-  program->append(Verb::kSend, other, end, false);
-  program->append(Verb::kSend, other, other, false);
-  program->append(Verb::kCopy, other, other, false);
+  program->append(Opcode::kAdd, other, end, true);
+  program->append(Opcode::kSend, other, end, false);
+  program->append(Opcode::kSend, other, other, false);
+  program->append(Opcode::kCopy, other, other, false);
   static const std::array<std::vector<std::byte>, 2> own = {values({0}, kDivided),
                                                             values({1}, kDivided)};
   static const std::vector<std::byte> sum = values({0, 1}, kDivided);
@@ -161,7 +161,7 @@ void World::post_divided(int end) {
   at.shares = std::make_shared<Shares>();
   at.divided = program;
   operation.shares = at.shares;
-  memory.job = at.engine->post(*at.group, operation, false);
+  memory.request = at.engine->post(*at.group, operation, false);
 }
 
 void World::post_work() {
@@ -276,8 +276,8 @@ void World::happen(const Event& event) {
       break;
     }
     case What::kSettle:
-      end.engine->settle(*end.group, *end.shares, {kWeights.begin(), kWeights.end()}, 1,
-                         end.divided);
+      end.engine->set_shares(*end.group, *end.shares, {kWeights.begin(), kWeights.end()}, 1,
+                             end.divided);
       break;
     case What::kPrefer:
       ++changes_of_mind_;
@@ -303,8 +303,9 @@ void World::check() {
     if (end.link->down) test::fail("the link is down: " + end.link->failure.message);
     if (end.group->broken) test::fail("the group is broken: " + end.group->broken.message);
     const auto finished = [](Memory& memory) {
-      if (!memory.job->finished()) return false;
-      if (memory.job->failure) test::fail("an operation failed: " + memory.job->failure.message);
+      if (!memory.request->finished()) return false;
+      if (memory.request->failure)
+        test::fail("an operation failed: " + memory.request->failure.message);
       return true;
     };
     const auto within = [](const std::byte* at, const Memory& memory) {
@@ -341,7 +342,7 @@ bool World::quiet() {
     End& end = ends_[static_cast<std::size_t>(e)];
     for (const auto* list : {&end.sends, &end.receives}) {
       for (const auto& memory : *list) {
-        if (!memory->job->finished()) return false;
+        if (!memory->request->finished()) return false;
       }
     }
     for (int r = 0; r < kRails; ++r) {

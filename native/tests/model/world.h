@@ -75,14 +75,14 @@ class World {
   struct Memory {
     std::vector<std::byte> bytes;
     const std::vector<std::byte>* wanted = nullptr;  // data that the receiver must find
-    std::shared_ptr<Job> job;
+    std::shared_ptr<Request> request;
     bool seen_finished = false;
   };
   struct End {
     std::unique_ptr<Engine> engine;
     std::shared_ptr<Group> group;
     Link* link = nullptr;
-    std::shared_ptr<Job> idle;
+    std::shared_ptr<Request> idle;
     std::vector<std::unique_ptr<Memory>> sends, receives;
     bool prefers_second = false;
     // The shares of an operation and the program that runs with them; null without such work.

@@ -18,7 +18,7 @@ struct LinkView {
     for (const Link::Retained& r : link.retained_) {
       put(r.header.sequence);
       put(r.rail == nullptr ? -1 : r.rail->index);
-      put(r.job != nullptr);
+      put(r.request != nullptr);
     }
     put('|');
     put(link.acknowledgement_owed_);
@@ -51,8 +51,8 @@ std::string World::state() {
     put(state, end.shares != nullptr && end.shares->known);
     for (const auto* list : {&end.sends, &end.receives}) {
       for (const auto& memory : *list) {
-        put(state, memory->job->finished());
-        for (const Chunk& chunk : memory->job->chunks) {
+        put(state, memory->request->finished());
+        for (const Chunk& chunk : memory->request->chunks) {
           for (const Segment& segment : chunk.segments) put(state, segment.position);
         }
       }

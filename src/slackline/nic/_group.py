@@ -34,7 +34,7 @@ from slackline.wire import DType, ReduceOp
 __all__ = ["NativeGroup"]
 
 _CACHED_SHAPES = 4096
-Run = Callable[..., _native.Job | Transfer | None]
+Run = Callable[..., _native.Request | Transfer | None]
 Prepared = dict[tuple[int, int, int], tuple[Run, _native.Program, int]]
 
 
@@ -124,9 +124,9 @@ class NativeGroup(Operations):
         """Run one blocking all_reduce to the maximum, in place, by the plan called `name`."""
         program, run = self._book.program(Collective.ALL_REDUCE, name), self._runner(name)
         count, op, limit = nbytes // dtype.itemsize, ReduceOp.MAX, self._timeout_ns
-        job = run(program, address, address, count, dtype, op, nbytes, -1, 0, limit, True)
-        if job is not None:
-            self._transfer(job, True)
+        request = run(program, address, address, count, dtype, op, nbytes, -1, 0, limit, True)
+        if request is not None:
+            self._transfer(request, True)
 
     def _runner(self, name: str) -> Run:
         """Return the function that posts all_reduces of the plan called `name`."""
@@ -150,7 +150,7 @@ class NativeGroup(Operations):
         known = plans.get((count, dtype, op))
         if known is None:
             known = self._prepare_all_reduce(plans, count, dtype, op)
-        job = known[0](
+        request = known[0](
             known[1],
             source,
             target,
@@ -165,7 +165,7 @@ class NativeGroup(Operations):
         )
         if early:
             self._count(Collective.ALL_REDUCE, tag, known[2], dtype)
-        return DONE if job is None else self._transfer(job, blocking)
+        return DONE if request is None else self._transfer(request, blocking)
 
     def _prepare_all_reduce(
         self, plans: Prepared, count: int, dtype: DType, op: ReduceOp

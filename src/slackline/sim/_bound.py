@@ -74,7 +74,7 @@ class _Walk:
             self._sent[event.cell] = (now_ps, partial)
             self.reached_ps[place] = now_ps
             return
-        if instruction.kind is Kind.FOLD:
+        if instruction.kind is Kind.REDUCE_ALL:
             nbytes = operation.payload_bytes(longest, partial=True) * self._held.pop(place, 0)
             self.reached_ps[place] = now_ps + host.reducing_ps(nbytes)
             self._final.add(place)
@@ -88,7 +88,7 @@ class _Walk:
         now_ps = max(now_ps, arrived_ps)
         if instruction.kind is Kind.ADD:
             now_ps += host.reducing_ps(operation.payload_bytes(longest, partial=True))
-        if instruction.kind is Kind.HOLD:
+        if instruction.kind is Kind.BUFFER:
             self._held[place] = self._held.get(place, 0) + 1
         if instruction.kind is Kind.COPY or instruction.last:
             self._final.add(place)

@@ -22,7 +22,7 @@ class Arithmetic(Protocol):
         """Return the result of an ADD; `last` where the chunk is then complete."""
 
     def fold(self, values: Sequence[Any]) -> Any:
-        """Return the result of a FOLD over the values of all ranks, in rank order."""
+        """Return the result of a REDUCE_ALL over the values of all ranks, in rank order."""
 
 
 class Symbols:
@@ -79,7 +79,7 @@ class _Values:
         return self._keep(self._arithmetic.add(values[incoming], values[mine], last=last))
 
     def fold(self, numbers: Sequence[int]) -> int:
-        """Return the number of the result of a FOLD."""
+        """Return the number of the result of a REDUCE_ALL."""
         return self._keep(self._arithmetic.fold([self._values[number] for number in numbers]))
 
     def _keep(self, value: Any) -> int:

@@ -158,7 +158,7 @@ class PlanArithmetic:
         return (total, True) if self._wide else (_round(total, self._dtype), False)
 
     def fold(self, values: Sequence[Value]) -> Value:
-        """Return the result of a FOLD over the values of all ranks, in rank order."""
+        """Return the result of a REDUCE_ALL over the values of all ranks, in rank order."""
         arrays = [array for array, _ in values]
         return arrays[0] if self._empty else fold(arrays, self._op, self._dtype), False
 
@@ -206,7 +206,7 @@ class _Run:
         if instruction.kind is Kind.SEND:
             self._sent[event.cell] = self._mine[place]
             return
-        if instruction.kind is Kind.FOLD:
+        if instruction.kind is Kind.REDUCE_ALL:
             own = {rank: self._mine[place]} if rank < self._plan.ranks else {}
             everyone = self._held.pop(place) | own
             self._mine[place] = self._arithmetic.fold([everyone[r] for r in sorted(everyone)])
@@ -215,7 +215,7 @@ class _Run:
         incoming = self._sent[event.sent_by]
         if instruction.kind is Kind.COPY:
             self._mine[place] = incoming
-        elif instruction.kind is Kind.HOLD:
+        elif instruction.kind is Kind.BUFFER:
             self._held.setdefault(place, {})[instruction.peer] = incoming
         else:
             mine = self._mine[place]

@@ -11,12 +11,12 @@ def test_a_plan_is_printed_as_a_grid_with_its_figures(capsys: pytest.CaptureFixt
     assert run(["collective", "--ranks", "2", "--plan", "mesh", "--size", "1MiB"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "all_reduce mesh, 2 ranks",
-        "     rank 0    rank 1",
-        "  0  SEND_1C1  SEND_0C0",
-        "  1  HOLD_1C0  HOLD_0C1",
-        "  2  FOLD_C0   FOLD_C1",
-        "  3  SEND_1C0  SEND_0C1",
-        "  4  COPY_1C1  COPY_0C0",
+        "     rank 0         rank 1",
+        "  0  SEND_1C1       SEND_0C0",
+        "  1  BUFFER_1C0     BUFFER_0C1",
+        "  2  REDUCE_ALL_C0  REDUCE_ALL_C1",
+        "  3  SEND_1C0       SEND_0C1",
+        "  4  COPY_1C1       COPY_0C0",
         "",
         "valid",
         "steps: 2",

@@ -115,7 +115,7 @@ class Ranks:
         collective: Collective,
         program: _native.Program,
         buffer: np.ndarray | None = None,
-    ) -> _native.Job | None:
+    ) -> _native.Request | None:
         address, count = (0, 0) if buffer is None else (buffer.ctypes.data, buffer.size)
         nothing = collective is Collective.BARRIER
         dtype = DType.UINT8 if nothing else DType.INT32
@@ -124,12 +124,12 @@ class Ranks:
             program, address, address, count, dtype, op, count * 4, -1, 0, TIMEOUT_NS, False
         )
 
-    def finish(self, jobs: list[_native.Job | None]) -> None:
-        for rank, job in enumerate(jobs):
-            if job is None:
+    def finish(self, requests: list[_native.Request | None]) -> None:
+        for rank, request in enumerate(requests):
+            if request is None:
                 continue
-            assert job.wait(-1), f"rank {rank} is not done"
-            failure = job.failure()
+            assert request.wait(-1), f"rank {rank} is not done"
+            failure = request.failure()
             assert failure is None, f"rank {rank}: {failure}"
 
 
@@ -144,7 +144,7 @@ def wait_for_the_last(ranks: Ranks) -> None:
         for rank, chosen in enumerate(programs)
         if rank != last
     }
-    assert all(job is not None and not job.done() for job in early.values())
+    assert all(request is not None and not request.done() for request in early.values())
     late = ranks.post(last, Collective.BARRIER, programs[last].program)
     ranks.finish([*early.values(), late])
     distances = [1 << k for k in range((ranks.size - 1).bit_length())]
@@ -200,9 +200,11 @@ def test_a_thousand_ranks_wait_for_each_other_and_reduce_over_the_first_links() 
                 book.select(Collective.BARRIER, 0, DType.UINT8, early=True).program
                 for book in ranks.books
             ]
-            jobs = [ranks.post(rank, Collective.BARRIER, entries[rank]) for rank in range(1, size)]
-            assert all(job is not None and not job.done() for job in jobs)
-            ranks.finish([*jobs, ranks.post(0, Collective.BARRIER, entries[0])])
+            requests = [
+                ranks.post(rank, Collective.BARRIER, entries[rank]) for rank in range(1, size)
+            ]
+            assert all(request is not None and not request.done() for request in requests)
+            ranks.finish([*requests, ranks.post(0, Collective.BARRIER, entries[0])])
             elements = np.arange(COUNT, dtype=np.int32)
             buffers = [elements + rank for rank in range(size)]
             reduces = [

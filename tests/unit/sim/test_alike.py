@@ -71,7 +71,7 @@ def alike(plan: CollectivePlan, ranks_per_host: int) -> None:
 
 def _turned(rotation: Rotation, each: Instruction) -> Instruction:
     chunk = rotation.turned(each.chunk, 1) if rotation.turns_chunks else each.chunk
-    peer = each.peer if each.kind is Kind.FOLD else rotation.turned(each.peer, 1)
+    peer = each.peer if each.kind is Kind.REDUCE_ALL else rotation.turned(each.peer, 1)
     return Instruction(each.kind, peer, chunk, each.last)
 
 

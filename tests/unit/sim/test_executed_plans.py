@@ -93,10 +93,10 @@ def values_of_the_plan(plan: CollectivePlan) -> dict[tuple[int, int], str]:
         match instruction.kind:
             case Kind.SEND:
                 sent[event.cell] = mine[place]
-            case Kind.HOLD:
+            case Kind.BUFFER:
                 assert event.sent_by is not None
                 held.setdefault(place, {})[instruction.peer] = sent[event.sent_by]
-            case Kind.FOLD:
+            case Kind.REDUCE_ALL:
                 own = {place[0]: mine[place]} if place in mine else {}
                 everyone = held.pop(place) | own
                 mine[place] = symbols.fold([everyone[rank] for rank in sorted(everyone)])
@@ -163,7 +163,7 @@ def test_messages_about_one_chunk_are_matched_in_the_order_sent() -> None:
         chunks=2,
         programs=(
             tuple(map(Instruction.parse, ("SEND_1C1", "SEND_1C0", "ADD_1C0!", "SEND_1C0"))),
-            tuple(map(Instruction.parse, ("SEND_0C0", "COPY_0C1", "HOLD_0C0", "COPY_0C0"))),
+            tuple(map(Instruction.parse, ("SEND_0C0", "COPY_0C1", "BUFFER_0C0", "COPY_0C0"))),
         ),
         rank_ordered=False,
     )

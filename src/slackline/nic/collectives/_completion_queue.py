@@ -35,7 +35,7 @@ class NativeCompletionQueue:
         self._queue = engine.completion_queue()
         self._pending = pending
         self._lock = threading.Lock()
-        self._watched: dict[int, tuple[_native.Job, object]] = {}
+        self._watched: dict[int, tuple[_native.Request, object]] = {}
         self._ended: list[Completion] = []
 
     def add(self, transfer: Transfer, token: object) -> None:
@@ -45,11 +45,11 @@ class NativeCompletionQueue:
             # The operation has ended within the call that posted it.
             self._ended.append(Completion(token, None, time.monotonic_ns()))
             return
-        job = transfer.job
+        request = transfer.request
         with self._lock:
-            self._watched[job.key()] = job, token
+            self._watched[request.key()] = request, token
             self._pending.add(self)
-        self._queue.watch(job)
+        self._queue.watch(request)
 
     def poll(self) -> list[Completion]:
         return self._take(0)
@@ -74,8 +74,8 @@ class NativeCompletionQueue:
             watched = [self._watched.pop(key) for key in keys]
             if not self._watched:
                 self._pending.discard(self)
-        for job, token in watched:
-            failure = job.failure()
+        for request, token in watched:
+            failure = request.failure()
             error = None if failure is None else to_error(failure)
-            found.append(Completion(token, error, job.ended_ns()))
+            found.append(Completion(token, error, request.ended_ns()))
         return found

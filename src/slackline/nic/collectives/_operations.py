@@ -195,7 +195,7 @@ class Operations:
         self._require_open()
         check_peer(self.rank, self.size, peer)
         blocking = posting.get("blocking", False)
-        job = self._native.message(
+        request = self._native.message(
             receives,
             address,
             count,
@@ -207,7 +207,7 @@ class Operations:
             limit_ns(posting, self._timeout_ns),
             blocking,
         )
-        return DONE if job is None else self._transfer(job, blocking)
+        return DONE if request is None else self._transfer(request, blocking)
 
     def _buffer(
         self,
@@ -226,7 +226,7 @@ class Operations:
         blocking = posting.get("blocking", False)
         tag = posting.get("tag")
         early = self._is_early(collective, tag)
-        job = self._native.run(
+        request = self._native.run(
             self._book.select(collective, total, dtype, root, early=early).program,
             source,
             target,
@@ -241,7 +241,7 @@ class Operations:
         )
         if early:
             self._count(collective, tag, total, dtype, root)
-        return DONE if job is None else self._transfer(job, blocking)
+        return DONE if request is None else self._transfer(request, blocking)
 
     def _chunks(
         self,
@@ -259,7 +259,7 @@ class Operations:
         blocking = posting.get("blocking", False)
         tag = posting.get("tag")
         early = self._is_early(collective, tag)
-        job = self._native.run_chunks(
+        request = self._native.run_chunks(
             self._book.select(collective, total, dtype, root, early=early).program,
             chunks,
             dtype,
@@ -272,7 +272,7 @@ class Operations:
         )
         if early:
             self._count(collective, tag, total, dtype, root)
-        return DONE if job is None else self._transfer(job, blocking)
+        return DONE if request is None else self._transfer(request, blocking)
 
     def _is_early(self, collective: Collective, tag: int | None) -> bool:
         """Return whether the next collective of this kind and tag uses only the first links."""
@@ -294,11 +294,11 @@ class Operations:
             if root is None and later in (DIRECT, MESH):
                 self._prepare()
 
-    def _transfer(self, job: _native.Job | Transfer, blocking: bool) -> Transfer:
-        if not isinstance(job, _native.Job):
-            return job
-        transfer = NativeTransfer(job, self._completions)
-        if blocking and (failure := job.failure()) is not None:
+    def _transfer(self, request: _native.Request | Transfer, blocking: bool) -> Transfer:
+        if not isinstance(request, _native.Request):
+            return request
+        transfer = NativeTransfer(request, self._completions)
+        if blocking and (failure := request.failure()) is not None:
             raise to_error(failure)
         return transfer
 

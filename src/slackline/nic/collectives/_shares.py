@@ -143,7 +143,7 @@ class Sharing:
         `program` is that of the plan for a slice, see `slice_of`. `tag` is -1 without one.
         """
         parts = split(count, -(-total // self._slice_bytes), dtype.itemsize)
-        jobs = []
+        requests = []
         with self._lock:
             if self._closed:
                 raise ClosedError("the group is closed", rank=self._native.rank)
@@ -153,7 +153,7 @@ class Sharing:
             for offset, size in parts:
                 at = offset * dtype.itemsize
                 number = series.posted
-                job = self._native.run(
+                request = self._native.run(
                     program,
                     source + at,
                     target + at,
@@ -171,15 +171,19 @@ class Sharing:
                 series.posted += 1
                 self._open += 1
                 self._drop_used(series, number)
-                jobs.append((number, job))
-        waiting = [NativeTransfer(job, self._completions) for _, job in jobs if job is not None]
+                requests.append((number, request))
+        waiting = [
+            NativeTransfer(request, self._completions)
+            for _, request in requests
+            if request is not None
+        ]
         whole = JointTransfer(waiting)
-        for number, job in jobs:
-            if job is None:
+        for number, request in requests:
+            if request is None:
                 self._slice_ended(tag, number, None)
             else:
-                transfer = NativeTransfer(job, self._completions)
-                transfer.add_done_callback(self._then(tag, number, job, whole))
+                transfer = NativeTransfer(request, self._completions)
+                transfer.add_done_callback(self._then(tag, number, request, whole))
         if blocking:
             whole.wait()
         return whole if waiting else DONE
@@ -215,7 +219,7 @@ class Sharing:
         series = _Series(Balance(mesh=program is self._mesh), seen=self._counters())
         for number in range(_AHEAD):
             series.chosen[number] = None, ""
-            self._native.settle(self._shares(series, number), [], 0)
+            self._native.set_shares(self._shares(series, number), [], 0)
         return series
 
     def _shares(self, series: _Series, number: int) -> _native.Shares:
@@ -233,12 +237,12 @@ class Sharing:
             series.shares.pop(number, None)
 
     def _then(
-        self, tag: int, number: int, job: _native.Job, whole: JointTransfer
+        self, tag: int, number: int, request: _native.Request, whole: JointTransfer
     ) -> Callable[[BaseException | None], None]:
         """Return the completion callback of a slice; one that failed ends the whole operation."""
 
         def ended(error: BaseException | None) -> None:
-            failure = job.failure()
+            failure = request.failure()
             if failure is not None:
                 whole.cancel(failure)
             self._slice_ended(tag, number, failure)
@@ -285,7 +289,7 @@ class Sharing:
         at = ctypes.addressof(exchange.memory)
         ctypes.memmove(at + 8 * row * self._native.rank, mine, 8 * row)
         targets = [at + 8 * row * rank for rank in range(ranks)]
-        job = self._native.run_chunks(
+        request = self._native.run_chunks(
             self._gather,
             own_to_each(self._native.rank, targets[self._native.rank], targets, [row] * ranks),
             DType.INT64,
@@ -297,11 +301,11 @@ class Sharing:
             False,
             _EXCHANGE,
         )
-        if job is None:
+        if request is None:
             self._exchange_ended(tag, number, None)
             return
-        NativeTransfer(job, self._completions).add_done_callback(
-            lambda error: self._exchange_ended(tag, number, job.failure())
+        NativeTransfer(request, self._completions).add_done_callback(
+            lambda error: self._exchange_ended(tag, number, request.failure())
         )
 
     def _exchange_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
@@ -337,7 +341,7 @@ class Sharing:
         weights = series.balance.weights
         if number >= series.posted - 1:
             series.chosen[number] = weights, series.reason
-        self._native.settle(
+        self._native.set_shares(
             shares,
             list(weights or ()),
             series.balance.number,

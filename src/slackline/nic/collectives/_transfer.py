@@ -41,20 +41,20 @@ DONE = _Done()
 class NativeTransfer:
     """The handle of an operation on the native engine; see slackline.nic.Transfer."""
 
-    __slots__ = ("_completions", "_job")
+    __slots__ = ("_completions", "_request")
 
-    def __init__(self, job: _native.Job, completions: Completions) -> None:
-        self._job = job
+    def __init__(self, request: _native.Request, completions: Completions) -> None:
+        self._request = request
         self._completions = completions
 
     @property
-    def job(self) -> _native.Job:
+    def request(self) -> _native.Request:
         """The engine's record of the operation."""
-        return self._job
+        return self._request
 
     @property
     def source(self) -> int | None:
-        rank = self._job.source()
+        rank = self._request.source()
         return None if rank < 0 else rank
 
     @property
@@ -63,10 +63,10 @@ class NativeTransfer:
 
         A completion callback may run much later, because it waits for the GIL.
         """
-        return self._job.ended_ns()
+        return self._request.ended_ns()
 
     def done(self) -> bool:
-        return self._job.done()
+        return self._request.done()
 
     def wait(self, timeout: timedelta | None = None) -> None:
         timeout_ns = -1 if timeout is None else timeout // timedelta(microseconds=1) * 1000
@@ -80,19 +80,19 @@ class NativeTransfer:
 
         A negative limit leaves the end to the operation's own.
         """
-        return self._job.wait(timeout_ns)
+        return self._request.wait(timeout_ns)
 
     def cancel(self, failure: FailureTuple) -> None:
         """Fail the operation on every rank; do nothing if it has ended here."""
-        self._job.cancel(failure)
+        self._request.cancel(failure)
 
     def error(self) -> errors.SlacklineError | None:
         """Return the error of a failed operation; None for any other."""
-        failure = self._job.failure()
+        failure = self._request.failure()
         return None if failure is None else to_error(failure)
 
     def add_done_callback(self, fn: Callback, /) -> None:
-        self._completions.add(self, self._job, fn)
+        self._completions.add(self, self._request, fn)
 
 
 class JointTransfer:
@@ -169,9 +169,9 @@ class Completions:
         self.pending_queues: set[object] = set()
         """The completion queues with pending operations, which this set keeps alive."""
 
-    def add(self, transfer: NativeTransfer, job: _native.Job, fn: Callback) -> None:
+    def add(self, transfer: NativeTransfer, request: _native.Request, fn: Callback) -> None:
         """Have `fn(error)` called when `transfer` has ended; call at once if it already has."""
-        key = job.key()
+        key = request.key()
         with self._lock:
             if key in self._watched:
                 self._watched[key][1].append(fn)
@@ -182,7 +182,7 @@ class Completions:
                     target=self._run, name="slackline-completions", daemon=True
                 )
                 self._thread.start()
-        if job.watch():
+        if request.watch():
             self._call(key)
 
     def join(self) -> None:

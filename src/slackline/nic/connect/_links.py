@@ -162,7 +162,7 @@ class Links:
         lasting = not shared and not (mine.aggregates or descriptor.aggregates)
         what = "aggregator" if descriptor.aggregates else "engine"
         link = self._context.engine.add_link(
-            f"{what} {descriptor.engine[:8]}", redial=lasting, shared=shared
+            f"{what} {descriptor.engine[:8]}", reconnect=lasting, shared=shared
         )
         peer = Peer(
             self._context,

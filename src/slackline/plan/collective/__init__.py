@@ -1,7 +1,7 @@
 """Plans of collectives: for each rank, a list of instructions that move and reduce chunks.
 
 _collective.py    the collectives, and which rank starts with and must end with which chunk
-_instruction.py   SEND, ADD, COPY, HOLD, FOLD and their one-token text
+_instruction.py   SEND, ADD, COPY, BUFFER, REDUCE_ALL and their one-token text
 _split.py         the rule that cuts a buffer into chunks, evenly or by weights
 _segments.py      the rule that cuts a chunk into segments
 _shares.py        the weights of a mesh's chunks where the ranks' ports are uneven

@@ -12,10 +12,10 @@ def grid(plan: CollectivePlan, mark: tuple[int, int] | None = None) -> str:
 
     `mark` is a (rank, index) that an arrow points at.
 
-       rank 0    rank 1
-    0  SEND_1C0  SEND_0C0
-    1  HOLD_1C0  HOLD_0C0  <- rank 1
-    2  FOLD_C0   FOLD_C0
+       rank 0         rank 1
+    0  SEND_1C0       SEND_0C0
+    1  BUFFER_1C0     BUFFER_0C0     <- rank 1
+    2  REDUCE_ALL_C0  REDUCE_ALL_C0
     """
     rows = [[_head(plan, member) for member in range(plan.members)]]
     tokens = ([str(each) for each in program] for program in plan.programs)

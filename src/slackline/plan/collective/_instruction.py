@@ -25,19 +25,19 @@ class Kind(IntEnum):
     """Receive a partial and reduce it into the rank's own value: mine = op(incoming, mine)."""
     COPY = 2
     """Receive the final value of the chunk and store it."""
-    HOLD = 3
-    """Receive the peer's own contribution and buffer it for a later FOLD."""
-    FOLD = 4
+    BUFFER = 3
+    """Receive the peer's own contribution and buffer it for a later REDUCE_ALL."""
+    REDUCE_ALL = 4
     """Reduce all buffered contributions and the rank's own in rank order; completes the chunk."""
 
     @property
     def receives(self) -> bool:
         """Whether the instruction waits for its peer."""
-        return self in (Kind.ADD, Kind.COPY, Kind.HOLD)
+        return self in (Kind.ADD, Kind.COPY, Kind.BUFFER)
 
 
 _TOKEN = re.compile(
-    r"(?P<kind>[A-Z]+)_(?P<peer>0|[1-9][0-9]*)?C(?P<chunk>0|[1-9][0-9]*)(?P<last>!)?"
+    r"(?P<kind>[A-Z_]+)_(?P<peer>0|[1-9][0-9]*)?C(?P<chunk>0|[1-9][0-9]*)(?P<last>!)?"
 )
 
 
@@ -50,15 +50,15 @@ class Instruction:
 
     kind: Kind
     peer: int
-    """The peer's rank; NOBODY in a FOLD."""
+    """The peer's rank; NOBODY in a REDUCE_ALL."""
     chunk: int
     last: bool = False
     """Whether this ADD completes the chunk: averages divide and half types are rounded here."""
 
     def __post_init__(self) -> None:
-        if self.kind is Kind.FOLD and self.peer != NOBODY:
-            raise UsageError(f"a FOLD has no peer, not {self.peer}")
-        if self.kind is not Kind.FOLD and self.peer < 0:
+        if self.kind is Kind.REDUCE_ALL and self.peer != NOBODY:
+            raise UsageError(f"a REDUCE_ALL has no peer, not {self.peer}")
+        if self.kind is not Kind.REDUCE_ALL and self.peer < 0:
             raise UsageError(f"peer must be a rank, not {self.peer}")
         if self.chunk < 0:
             raise UsageError(f"chunk must not be negative, not {self.chunk}")
@@ -66,7 +66,7 @@ class Instruction:
             raise UsageError(f"only an ADD can be last, not a {self.kind.name}")
 
     def __str__(self) -> str:
-        """Return the token, with "!" where `last` is set: "SEND_2C0", "ADD_1C3!", "FOLD_C0"."""
+        """Return the token, "!" where `last` is set: "SEND_2C0", "ADD_1C3!", "REDUCE_ALL_C0"."""
         peer = "" if self.peer == NOBODY else self.peer
         return f"{self.kind.name}_{peer}C{self.chunk}{'!' if self.last else ''}"
 

@@ -2,7 +2,7 @@
 
 A symbol says which ranks' contributions a value holds and in what order they were combined. One run
 shows that every contribution is reduced exactly once, that final values are on the ranks that must
-have them, that `last`, HOLD and FOLD are right, and that no instruction waits for ever.
+have them, that `last`, BUFFER and REDUCE_ALL are right, and that no instruction waits for ever.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from slackline.plan.collective._trace import Cell, Event, Trace, trace
 __all__ = ["Fault", "Verdict", "check", "validate"]
 
 
-_REDUCING = (Kind.ADD, Kind.HOLD, Kind.FOLD)
+_REDUCING = (Kind.ADD, Kind.BUFFER, Kind.REDUCE_ALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class _Run:
         self.plan = plan
         self.rank_ordered = True
         self._mine: dict[tuple[int, int], _Value] = {}
-        self._held: dict[tuple[int, int], dict[int, Cell]] = {}
+        self._buffered: dict[tuple[int, int], dict[int, Cell]] = {}
         self._sent: dict[Cell, _Value] = {}
         moved = not plan.collective.reduces
         for rank in range(plan.ranks):
@@ -112,7 +112,9 @@ class _Run:
     def check_ranges(self) -> None:
         for rank, index, instruction in self.plan.cells():
             peer, chunk = instruction.peer, instruction.chunk
-            if instruction.kind is not Kind.FOLD and (peer == rank or peer >= self.plan.members):
+            if instruction.kind is not Kind.REDUCE_ALL and (
+                peer == rank or peer >= self.plan.members
+            ):
                 others = f"another rank below {self.plan.members}"
                 raise self._found((rank, index), f"the peer must be {others}, not {peer}")
             if chunk >= self.plan.chunks:
@@ -135,13 +137,13 @@ class _Run:
             match event.instruction.kind:
                 case Kind.ADD:
                     self._mine[rank, chunk] = self._add(event, mine)
-                case Kind.HOLD:
-                    self._hold(event, mine)
+                case Kind.BUFFER:
+                    self._buffer(event, mine)
                 case _:
-                    self._mine[rank, chunk] = self._fold(event, mine)
+                    self._mine[rank, chunk] = self._reduce_all(event, mine)
 
     def check_left_over(self, result: Trace) -> None:
-        """Check that nothing waits for ever, and that every message sent and every HOLD is used."""
+        """Check that nothing waits for ever, and that every message and every BUFFER is used."""
         never_run = {*result.blocked, *result.behind}
         unsent = {
             (rank, instruction.peer, instruction.chunk)
@@ -157,10 +159,10 @@ class _Run:
             raise self._found(*self._cycle(result.blocked))
         for cell in result.unreceived:
             raise self._found(cell, f"rank {self._at(cell).peer} never receives this message")
-        for (rank, chunk), held in self._held.items():
-            for cell in held.values():
+        for (rank, chunk), buffered in self._buffered.items():
+            for cell in buffered.values():
                 raise self._found(
-                    cell, f"rank {rank} holds this for chunk {chunk} and never folds it"
+                    cell, f"rank {rank} buffers this for chunk {chunk} and never reduces it"
                 )
 
     def check_due(self) -> None:
@@ -217,24 +219,24 @@ class _Run:
             )
         return _Value(of, final=complete, chained=value.chained and len(mine.of) == 1)
 
-    def _hold(self, event: Event, mine: _Value | None) -> None:
+    def _buffer(self, event: Event, mine: _Value | None) -> None:
         value, peer = self._received(event), event.instruction.peer
         if value.final or value.of != (peer,):
-            raise self._found(event.cell, f"holds {value}, which is not rank {peer}'s own")
-        held = self._held.setdefault((event.cell[0], event.instruction.chunk), {})
-        if peer in held:
-            raise self._found(event.cell, f"rank {peer}'s contribution is already held")
+            raise self._found(event.cell, f"buffers {value}, which is not rank {peer}'s own")
+        buffered = self._buffered.setdefault((event.cell[0], event.instruction.chunk), {})
+        if peer in buffered:
+            raise self._found(event.cell, f"rank {peer}'s contribution is already buffered")
         if mine is not None and mine.final:
             raise self._found(event.cell, f"the rank already has {mine}")
-        held[peer] = event.cell
+        buffered[peer] = event.cell
 
-    def _fold(self, event: Event, mine: _Value | None) -> _Value:
+    def _reduce_all(self, event: Event, mine: _Value | None) -> _Value:
         rank, everyone = event.cell[0], tuple(range(self.plan.ranks))
         if mine is not None and (mine.final or mine.of != (rank,)):
-            raise self._found(event.cell, f"folds into {mine}, which is not the rank's own")
-        held = self._held.pop((rank, event.instruction.chunk), {})
-        if missing := set(everyone) - {rank, *held}:
-            raise self._found(event.cell, f"the contribution of {_ranks(missing)} is not held")
+            raise self._found(event.cell, f"reduces into {mine}, which is not the rank's own")
+        buffered = self._buffered.pop((rank, event.instruction.chunk), {})
+        if missing := set(everyone) - {rank, *buffered}:
+            raise self._found(event.cell, f"the contribution of {_ranks(missing)} is not buffered")
         return _Value(everyone, final=True)
 
     def _received(self, event: Event) -> _Value:

@@ -25,7 +25,6 @@ LIMIT_NS = 20 * 10**9
 TYPES = {DType.FLOAT32: np.float32, DType.FLOAT64: np.float64, DType.FLOAT16: np.float16}
 WEIGHTS = [(1, 1, 1), (5, 0, 3), (0, 0, 9), (21846, 21845, 21845), (1, 65534, 1)]
 
-
 BUFFERS: list[Any] = []
 """The arrays under reduction: an engine may read them until its group is closed."""
 
@@ -59,11 +58,11 @@ def post(
     op: ReduceOp = ReduceOp.SUM,
     limit_ns: int = LIMIT_NS,
     name: str = "mesh",
-) -> _native.Job:
+) -> _native.Request:
     """Post an all_reduce in place that has not ended when the call returns."""
     BUFFERS.append(data)
     at = data.ctypes.data
-    job = native(group).run(
+    request = native(group).run(
         program(group, name),
         at,
         at,
@@ -77,13 +76,13 @@ def post(
         False,
         shares,
     )
-    assert job is not None
-    return job
+    assert request is not None
+    return request
 
 
-def error_of(job: _native.Job) -> SlacklineError:
-    job.wait(-1)
-    failure = job.failure()
+def error_of(request: _native.Request) -> SlacklineError:
+    request.wait(-1)
+    failure = request.failure()
     assert failure is not None
     return to_error(failure)
 
@@ -91,7 +90,7 @@ def error_of(job: _native.Job) -> SlacklineError:
 @pytest.mark.parametrize("rail", ["tcp", "shm", "udp"])
 @pytest.mark.parametrize("op", [ReduceOp.SUM, ReduceOp.AVG])
 def test_under_any_weights_the_bits_are_those_of_rank_order(rail: str, op: ReduceOp) -> None:
-    """Check every type and weights; operations with unknown shares begin when they are settled."""
+    """Check every type and weights; operations with unknown shares begin when they are set."""
     cases = [(dtype, count, w) for dtype in TYPES for count in (1, 777, 90_001) for w in WEIGHTS]
 
     def body(group: Group) -> list[bytes]:
@@ -100,8 +99,8 @@ def test_under_any_weights_the_bits_are_those_of_rank_order(rail: str, op: Reduc
             shares = _native.Shares()
             data = inputs(group.rank, count, dtype)
             if number % 2:
-                native(group).settle(shares, weights, 1 + number % 15, program(group))
-            job = native(group).run(
+                native(group).set_shares(shares, weights, 1 + number % 15, program(group))
+            request = native(group).run(
                 program(group, "direct" if number % 3 else "mesh"),
                 data.ctypes.data,
                 data.ctypes.data,
@@ -116,12 +115,12 @@ def test_under_any_weights_the_bits_are_those_of_rank_order(rail: str, op: Reduc
                 shares,
             )
             if number % 2 == 0:
-                assert job is not None
-                assert not job.done()
-                native(group).settle(shares, weights, 1 + number % 15, program(group))
-            if job is not None:
-                assert job.wait(-1)
-                assert job.failure() is None
+                assert request is not None
+                assert not request.done()
+                native(group).set_shares(shares, weights, 1 + number % 15, program(group))
+            if request is not None:
+                assert request.wait(-1)
+                assert request.failure() is None
             found.append(data.tobytes())
         return found
 
@@ -146,9 +145,9 @@ def test_weights_move_the_bytes_that_the_plan_says() -> None:
         group.barrier(blocking=True)
         before = group.counters()["wire_payload_bytes"]
         shares = _native.Shares()
-        native(group).settle(shares, weights, 1, program(group))
-        job = post(group, shares, np.ones(count, np.float32))
-        assert job.wait(-1)
+        native(group).set_shares(shares, weights, 1, program(group))
+        request = post(group, shares, np.ones(count, np.float32))
+        assert request.wait(-1)
         return group.counters()["wire_payload_bytes"] - before
 
     sizes = [size for _, size in split(count, 4, 4, weights)]
@@ -161,7 +160,8 @@ def test_ranks_with_different_shares_get_an_error_that_names_both() -> None:
 
     def body(group: Group) -> str:
         shares = _native.Shares()
-        native(group).settle(shares, WEIGHTS[group.rank % 2], 1 + group.rank % 2, program(group))
+        weights, number = WEIGHTS[group.rank % 2], 1 + group.rank % 2
+        native(group).set_shares(shares, weights, number, program(group))
         error = error_of(post(group, shares, np.ones(100_000, np.float32)))
         every_rank_has_it.wait()
         assert isinstance(error, MismatchError)
@@ -191,8 +191,8 @@ def test_an_operation_without_shares_times_out_and_says_why() -> None:
     together = threading.Barrier(3, timeout=20)
 
     def body(group: Group) -> str:
-        job = post(group, _native.Shares(), np.ones(100_000, np.float32), limit_ns=50_000_000)
-        error = error_of(job)
+        request = post(group, _native.Shares(), np.ones(100_000, np.float32), limit_ns=50_000_000)
+        error = error_of(request)
         together.wait()
         assert isinstance(error, TimeoutError)
         return str(error)
@@ -211,12 +211,12 @@ def test_the_end_of_a_group_ends_operations_without_shares(end: str) -> None:
 
     def body(group: Group) -> str:
         together.wait()
-        job = post(group, _native.Shares(), np.ones(100_000, np.float32))
+        request = post(group, _native.Shares(), np.ones(100_000, np.float32))
         if end == "close":
             group.close(timedelta(milliseconds=50))
         else:
             group.abort("enough")
-        return type(error_of(job)).__name__
+        return type(error_of(request)).__name__
 
     assert set(run_ranks(3, body, options=MESH)) <= {"ClosedError", "PeerError"}
 
@@ -227,9 +227,9 @@ def test_an_operation_without_shares_ends_when_a_rank_leaves() -> None:
             group.barrier(tag=9, blocking=True)
             group.close()
             return None
-        job = post(group, _native.Shares(), np.ones(100_000, np.float32))
+        request = post(group, _native.Shares(), np.ones(100_000, np.float32))
         group.barrier(tag=9, blocking=True)
-        return type(error_of(job)).__name__
+        return type(error_of(request)).__name__
 
     assert run_ranks(3, body, options=MESH) == ["PeerError", "PeerError", None]
 
@@ -245,7 +245,7 @@ def test_an_operation_without_shares_ends_when_a_rank_leaves() -> None:
 def test_the_engine_refuses_wrong_shares(weights: Sequence[int], number: int, message: str) -> None:
     def body(group: Group) -> str:
         with pytest.raises(ValueError, match=r"weights|number") as error:
-            native(group).settle(_native.Shares(), weights, number, program(group))
+            native(group).set_shares(_native.Shares(), weights, number, program(group))
         return str(error.value)
 
     assert set(run_ranks(3, body, options=MESH)) == {message}

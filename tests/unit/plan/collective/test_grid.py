@@ -11,10 +11,10 @@ def test_a_grid_has_a_column_for_each_rank_and_a_row_for_each_step() -> None:
 
 def test_a_grid_points_at_a_cell() -> None:
     assert grid(generate(Collective.ALL_REDUCE, "direct", 2), (1, 1)).splitlines() == [
-        "     rank 0    rank 1",
-        "  0  SEND_1C0  SEND_0C0",
-        "  1  HOLD_1C0  HOLD_0C0  <- rank 1",
-        "  2  FOLD_C0   FOLD_C0",
+        "     rank 0         rank 1",
+        "  0  SEND_1C0       SEND_0C0",
+        "  1  BUFFER_1C0     BUFFER_0C0     <- rank 1",
+        "  2  REDUCE_ALL_C0  REDUCE_ALL_C0",
     ]
 
 

@@ -9,9 +9,9 @@ from slackline.plan.collective import NOBODY, Instruction, Kind
 
 NUMBERS = st.integers(0, 1 << 20)
 INSTRUCTIONS = st.one_of(
-    st.builds(Instruction, st.sampled_from([Kind.SEND, Kind.COPY, Kind.HOLD]), NUMBERS, NUMBERS),
+    st.builds(Instruction, st.sampled_from([Kind.SEND, Kind.COPY, Kind.BUFFER]), NUMBERS, NUMBERS),
     st.builds(Instruction, st.just(Kind.ADD), NUMBERS, NUMBERS, st.booleans()),
-    st.builds(Instruction, st.just(Kind.FOLD), st.just(NOBODY), NUMBERS),
+    st.builds(Instruction, st.just(Kind.REDUCE_ALL), st.just(NOBODY), NUMBERS),
 )
 
 
@@ -36,8 +36,8 @@ def test_the_text_of_an_instruction_is_one_token(instruction: Instruction) -> No
         (Instruction(Kind.ADD, 1, 3), "ADD_1C3"),
         (Instruction(Kind.ADD, 1, 3, last=True), "ADD_1C3!"),
         (Instruction(Kind.COPY, 1, 3), "COPY_1C3"),
-        (Instruction(Kind.HOLD, 2, 0), "HOLD_2C0"),
-        (Instruction(Kind.FOLD, NOBODY, 0), "FOLD_C0"),
+        (Instruction(Kind.BUFFER, 2, 0), "BUFFER_2C0"),
+        (Instruction(Kind.REDUCE_ALL, NOBODY, 0), "REDUCE_ALL_C0"),
     ],
 )
 def test_instructions_have_the_tokens_of_the_contract(instruction: Instruction, token: str) -> None:
@@ -51,14 +51,15 @@ def test_what_is_no_token_is_shown_with_the_kinds_there_are(token: str) -> None:
     with pytest.raises(UsageError) as error:
         Instruction.parse(token)
     assert str(error.value) == (
-        f'"{token}" is no instruction like "ADD_1C3!"; kinds are SEND, ADD, COPY, HOLD, FOLD'
+        f'"{token}" is no instruction like "ADD_1C3!"; '
+        "kinds are SEND, ADD, COPY, BUFFER, REDUCE_ALL"
     )
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ((Kind.FOLD, 1, 0), "a FOLD has no peer, not 1"),
+        ((Kind.REDUCE_ALL, 1, 0), "a REDUCE_ALL has no peer, not 1"),
         ((Kind.SEND, NOBODY, 0), "peer must be a rank, not -1"),
         ((Kind.SEND, 1, -2), "chunk must not be negative, not -2"),
         ((Kind.COPY, 1, 0, True), "only an ADD can be last, not a COPY"),

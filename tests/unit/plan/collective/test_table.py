@@ -190,7 +190,7 @@ def test_a_star_has_a_helper_that_adds_for_all() -> None:
     assert [" ".join(map(str, program)) for program in plan.programs] == [
         "SEND_2C0 COPY_2C0",
         "SEND_2C0 COPY_2C0",
-        "HOLD_0C0 HOLD_1C0 FOLD_C0 SEND_0C0 SEND_1C0",
+        "BUFFER_0C0 BUFFER_1C0 REDUCE_ALL_C0 SEND_0C0 SEND_1C0",
     ]
 
 

@@ -83,13 +83,13 @@ BROKEN = {
         without(MESH, 0, 7),
         "rank 2, instruction 5 (SEND_0C2): rank 0 never receives this message",
     ),
-    "a dropped HOLD": (
+    "a dropped BUFFER": (
         without(MESH, 0, 2),
-        "rank 0, instruction 3 (FOLD_C0): the contribution of rank 2 is not held",
+        "rank 0, instruction 3 (REDUCE_ALL_C0): the contribution of rank 2 is not buffered",
     ),
-    "a dropped FOLD": (
+    "a dropped REDUCE_ALL": (
         without(DIRECT, 0, 4),
-        "rank 0, instruction 2 (HOLD_2C0): rank 0 holds this for chunk 0 and never folds it",
+        "rank 0, instruction 2 (BUFFER_2C0): rank 0 buffers this for chunk 0 and never reduces it",
     ),
     "a duplicated ADD": (
         edited(edited(CHAIN, 0, 0, 1, "SEND_1C0 SEND_1C0"), 1, 0, 1, "ADD_0C0 ADD_0C0"),
@@ -99,9 +99,9 @@ BROKEN = {
         edited(CHAIN, 0, 0, 1, "SEND_1C0 SEND_1C0"),
         "rank 1, instruction 2 (COPY_0C0): copies a partial of rank 0, which is not final",
     ),
-    "a duplicated HOLD": (
-        edited(edited(DIRECT, 0, 0, 1, "SEND_1C0 SEND_1C0"), 1, 2, 3, "HOLD_0C0 HOLD_0C0"),
-        "rank 1, instruction 3 (HOLD_0C0): rank 0's contribution is already held",
+    "a duplicated BUFFER": (
+        edited(edited(DIRECT, 0, 0, 1, "SEND_1C0 SEND_1C0"), 1, 2, 3, "BUFFER_0C0 BUFFER_0C0"),
+        "rank 1, instruction 3 (BUFFER_0C0): rank 0's contribution is already buffered",
     ),
     "a duplicated COPY": (
         written(Collective.BROADCAST, "SEND_1C0 SEND_1C0", "COPY_0C0 COPY_0C0", root=0),
@@ -135,19 +135,19 @@ BROKEN = {
         "rank 0, instruction 1 (ADD_1C0!): "
         "adds the final value of ranks 0, 1 to a partial of rank 0",
     ),
-    "a HOLD of a partial": (
-        written(Collective.ALL_REDUCE, "SEND_1C0", "ADD_0C0 SEND_2C0", "HOLD_1C0"),
-        "rank 2, instruction 0 (HOLD_1C0): "
-        "holds a partial of ranks 0, 1, which is not rank 1's own",
+    "a BUFFER of a partial": (
+        written(Collective.ALL_REDUCE, "SEND_1C0", "ADD_0C0 SEND_2C0", "BUFFER_1C0"),
+        "rank 2, instruction 0 (BUFFER_1C0): "
+        "buffers a partial of ranks 0, 1, which is not rank 1's own",
     ),
-    "a HOLD beside a final value": (
-        written(Collective.REDUCE, "SEND_1C0 SEND_1C0", "ADD_0C0! HOLD_0C0", root=1),
-        "rank 1, instruction 1 (HOLD_0C0): the rank already has the final value of ranks 0, 1",
+    "a BUFFER beside a final value": (
+        written(Collective.REDUCE, "SEND_1C0 SEND_1C0", "ADD_0C0! BUFFER_0C0", root=1),
+        "rank 1, instruction 1 (BUFFER_0C0): the rank already has the final value of ranks 0, 1",
     ),
-    "a FOLD of a final value": (
-        written(Collective.ALL_REDUCE, "SEND_1C0", "ADD_0C0! FOLD_C0"),
-        "rank 1, instruction 1 (FOLD_C0): "
-        "folds into the final value of ranks 0, 1, which is not the rank's own",
+    "a REDUCE_ALL of a final value": (
+        written(Collective.ALL_REDUCE, "SEND_1C0", "ADD_0C0! REDUCE_ALL_C0"),
+        "rank 1, instruction 1 (REDUCE_ALL_C0): "
+        "reduces into the final value of ranks 0, 1, which is not the rank's own",
     ),
     "an ADD where nothing is reduced": (
         edited(BROADCAST, 1, 0, 1, "ADD_0C0"),
@@ -223,7 +223,10 @@ def test_a_hand_written_plan_in_rank_order_is_seen_to_be() -> None:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        ("HOLD_0C0 FOLD_C0 SEND_0C0 SEND_1C0", "the contribution of rank 1 is not held"),
+        (
+            "BUFFER_0C0 REDUCE_ALL_C0 SEND_0C0 SEND_1C0",
+            "the contribution of rank 1 is not buffered",
+        ),
         ("ADD_0C0 ADD_1C0! SEND_0C0 SEND_1C0", "a helper has no data to add to"),
         ("SEND_0C0", "the rank has nothing of chunk 0 yet"),
     ],

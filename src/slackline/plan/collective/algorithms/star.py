@@ -2,9 +2,9 @@
 
 The aggregator is the member after the last rank. Over two ranks:
 
-    rank 0        SEND_2C0                    COPY_2C0
-    rank 1        SEND_2C0                    COPY_2C0
-    aggregator    HOLD_0C0 HOLD_1C0 FOLD_C0   SEND_0C0 SEND_1C0
+    rank 0        SEND_2C0                              COPY_2C0
+    rank 1        SEND_2C0                              COPY_2C0
+    aggregator    BUFFER_0C0 BUFFER_1C0 REDUCE_ALL_C0   SEND_0C0 SEND_1C0
 
 The star takes two steps, and a buffer's S bytes leave and enter each port once. An all-reduce among
 the endpoints alone needs at least 2 (n - 1) / n S. Segments are independent: the sum of the first
@@ -28,6 +28,6 @@ def all_reduce_star(member: int, ranks: int, root: int) -> Iterator[Instruction]
         yield Instruction(Kind.SEND, ranks, 0)
         yield Instruction(Kind.COPY, ranks, 0)
         return
-    yield from (Instruction(Kind.HOLD, rank, 0) for rank in range(ranks))
-    yield Instruction(Kind.FOLD, NOBODY, 0)
+    yield from (Instruction(Kind.BUFFER, rank, 0) for rank in range(ranks))
+    yield Instruction(Kind.REDUCE_ALL, NOBODY, 0)
     yield from (Instruction(Kind.SEND, rank, 0) for rank in range(ranks))

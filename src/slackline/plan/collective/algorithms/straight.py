@@ -30,11 +30,11 @@ def all_reduce_direct(rank: int, ranks: int, root: int) -> Steps:
     Every rank sends its whole buffer to every other rank and reduces all contributions itself. For
     n ranks, n - 1 copies of the buffer leave each port.
 
-    rank 0   SEND_1C0 SEND_2C0   HOLD_2C0 HOLD_1C0   FOLD_C0
+    rank 0   SEND_1C0 SEND_2C0   BUFFER_2C0 BUFFER_1C0   REDUCE_ALL_C0
     """
     yield from (Instruction(Kind.SEND, peer, 0) for peer in _after(rank, ranks))
-    yield from (Instruction(Kind.HOLD, peer, 0) for peer in _before(rank, ranks))
-    yield Instruction(Kind.FOLD, NOBODY, 0)
+    yield from (Instruction(Kind.BUFFER, peer, 0) for peer in _before(rank, ranks))
+    yield Instruction(Kind.REDUCE_ALL, NOBODY, 0)
 
 
 def reduce_scatter_mesh(rank: int, ranks: int, root: int) -> Steps:
@@ -43,11 +43,11 @@ def reduce_scatter_mesh(rank: int, ranks: int, root: int) -> Steps:
     Rank i reduces all contributions to chunk i. For n ranks, (n - 1) / n of the buffer leaves each
     port.
 
-    rank 0   SEND_1C1 SEND_2C2   HOLD_2C0 HOLD_1C0   FOLD_C0
+    rank 0   SEND_1C1 SEND_2C2   BUFFER_2C0 BUFFER_1C0   REDUCE_ALL_C0
     """
     yield from (Instruction(Kind.SEND, peer, peer) for peer in _after(rank, ranks))
-    yield from (Instruction(Kind.HOLD, peer, rank) for peer in _before(rank, ranks))
-    yield Instruction(Kind.FOLD, NOBODY, rank)
+    yield from (Instruction(Kind.BUFFER, peer, rank) for peer in _before(rank, ranks))
+    yield Instruction(Kind.REDUCE_ALL, NOBODY, rank)
 
 
 def all_gather_mesh(rank: int, ranks: int, root: int) -> Steps:
@@ -85,8 +85,8 @@ def reduce_direct(rank: int, ranks: int, root: int) -> Steps:
     The root reduces all contributions in rank order. For n ranks, n - 1 buffers enter its port.
     """
     if rank == root:
-        yield from (Instruction(Kind.HOLD, peer, 0) for peer in _before(rank, ranks))
-        yield Instruction(Kind.FOLD, NOBODY, 0)
+        yield from (Instruction(Kind.BUFFER, peer, 0) for peer in _before(rank, ranks))
+        yield Instruction(Kind.REDUCE_ALL, NOBODY, 0)
     else:
         yield Instruction(Kind.SEND, root, 0)
 

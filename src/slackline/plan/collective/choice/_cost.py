@@ -12,8 +12,8 @@ reduced       the bytes that the busiest rank receives in order to reduce them
 A rank forwards segments while later ones still arrive, so a chain of hops pays its bytes once and
 not once for each hop. With shared memory there are no ports, and port bytes are the bytes that a
 rank copies: its own data once for each chunk that it sends (peers read the copy), and the data that
-COPY stores. ADD and FOLD read the peers' memory in place, which counts as reduced bytes. The model
-gives a helper (a member without data of its own) one port for each rank.
+COPY stores. ADD and REDUCE_ALL read the peers' memory in place, which counts as reduced bytes. The
+model gives a helper (a member without data of its own) one port for each rank.
 """
 
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ namespace slackline {
 
 class Group;
 class Link;
-struct Job;
+struct Request;
 struct Operation;
 
 // The identity of the operation that a frame belongs to. `role` distinguishes point-to-point sends
@@ -45,11 +45,11 @@ struct KeyHash {
 };
 
 // A payload that has arrived and has not been consumed yet.
-struct Stash {
-  Stash* next = nullptr;
+struct PendingPayload {
+  PendingPayload* next = nullptr;
   Link* link = nullptr;
   const std::byte* data = nullptr;
-  // Freed together with the stash. Null when `data` is a rail's buffer or a peer's memory.
+  // Freed together with this object. Null when `data` is a rail's buffer or a peer's memory.
   std::byte* owned = nullptr;
   // Peer memory into which the result may be written instead of sending a frame, or null.
   std::byte* give_back = nullptr;
@@ -68,12 +68,12 @@ struct Unexpected {
 };
 
 struct Segment {
-  Stash* first = nullptr;
+  PendingPayload* first = nullptr;
   std::int32_t slot = -1;       // own staging slot that peers read, -1 for none
-  std::uint16_t slot_lane = 0;  // the peer whose slot limit counts this slot
-  std::uint16_t position = 0;   // index of the next step of the chain
+  std::uint16_t slot_peer = 0;  // the peer whose slot limit counts this slot
+  std::uint16_t position = 0;   // index of the next step of the step list
   std::uint16_t readers = 0;    // peers that still read `slot` or the registered memory
-  // Sends whose data must be copied before a FOLD may overwrite it.
+  // Sends whose data must be copied before a REDUCE_ALL may overwrite it.
   std::uint16_t uncopied = 0;
   bool slot_complete = false;  // `slot` holds the final value, not a partial sum
   bool handed = false;         // the device has received the input of the step at `position`
@@ -87,7 +87,7 @@ struct Chunk {
   std::size_t count = 0;          // elements
   std::size_t segment_count = 0;  // elements per segment
   std::vector<Segment> segments;
-  const Chain* chain = nullptr;
+  const StepList* step_list = nullptr;
   bool offloaded = false;  // the group's device adds
   bool announced = false;  // the device knows of the chunk
   // Arena memory that the device reads and writes.
@@ -96,33 +96,33 @@ struct Chunk {
 
 // A segment that is queued to be sent.
 struct SendItem {
-  std::shared_ptr<Job> job;
-  std::uint32_t chunk = 0;  // index into job->chunks
+  std::shared_ptr<Request> request;
+  std::uint32_t chunk = 0;  // index into request->chunks
   std::uint32_t segment = 0;
   const Step* step = nullptr;
 };
 
 // Flow-control state between this rank and one peer for one operation. All counts are totals since
 // the operation began.
-struct Lane {
+struct PeerFlow {
   std::uint64_t granted = 0;   // payload bytes that the peer allows us to send
   std::uint64_t sent = 0;      // payload bytes sent to the peer
   std::uint64_t incoming = 0;  // payload bytes that the peer will send
   std::uint64_t received = 0;  // payload bytes received from the peer
   std::uint64_t consumed = 0;  // payload bytes from the peer that have left our buffers
   std::uint64_t promised = 0;  // payload bytes that we have granted to the peer
-  std::uint32_t arrived = 0;   // segments received while the job is gated
+  std::uint32_t arrived = 0;   // segments received while the request is gated
   bool heard = false;          // at least one frame of the peer has arrived
   // The peer's data may have to wait here, so grants are limited by consumption.
   bool windowed = false;
   bool asked = false;     // this rank has asked the peer for a grant, or will
-  bool asks = false;      // the request has been sent and not answered yet
+  bool asks = false;      // a grant was requested and has not come yet
   bool answered = false;  // the peer has asked this rank for a grant; a peer asks once
   // Staging slots in use for this peer. Each peer has its own limit, so that no peer waits for
   // slots that another one uses.
   int slots = 0;
   // Items that wait for credit or for a slot, in order.
-  std::vector<SendItem> parked;
+  std::vector<SendItem> credit_blocked;
 
   // Return whether part of the peer's data is still missing.
   bool lacks_data() const { return received < incoming; }
@@ -131,7 +131,7 @@ struct Lane {
 // A copy of this rank's contribution to an operation at an aggregator. The copy outlives the
 // operation until every worker has the result, because other ranks may have to repeat the operation
 // after the aggregator is lost.
-struct Kept {
+struct ReplayCopy {
   Blocks::Block memory;
   std::size_t bytes = 0;
   std::size_t have = 0;  // bytes copied so far, from the front
@@ -141,9 +141,9 @@ struct Kept {
   std::int64_t timeout_ns = 0;
 };
 
-enum class JobState : std::uint8_t { kPosted = 0, kDone = 1, kFailed = 2 };
+enum class RequestState : std::uint8_t { kPosted = 0, kDone = 1, kFailed = 2 };
 
-struct Job : std::enable_shared_from_this<Job> {
+struct Request : std::enable_shared_from_this<Request> {
   std::shared_ptr<Group> group;
   std::shared_ptr<const Program> program;
   std::shared_ptr<const Shares> shares;  // null for equal chunks
@@ -167,10 +167,10 @@ struct Job : std::enable_shared_from_this<Job> {
   std::int64_t waited_ns = 0;         // earlier waits that ended before the operation did
   int waiting_threads = 0;
   std::uint32_t rails = 0;          // see OperationRecord::rails
-  std::vector<Chunk> chunks;        // same order as program->chains
-  std::vector<Lane> lanes;          // by rank
+  std::vector<Chunk> chunks;        // same order as program->step_lists
+  std::vector<PeerFlow> flows;      // by rank
   std::vector<std::byte*> scratch;  // arena blocks for partial sums
-  std::size_t open_segments = 0;    // segments that have not passed the end of their chain
+  std::size_t open_segments = 0;    // segments that have not passed the end of their step list
   std::size_t open_sends = 0;       // sent frames whose memory is still in use
   bool active = false;              // registered in the engine's table
   bool wants_callback = false;
@@ -180,14 +180,14 @@ struct Job : std::enable_shared_from_this<Job> {
   std::byte* any_target = nullptr;
   std::uint64_t any_count = 0;
   bool any = false;
-  std::shared_ptr<Kept> kept;  // set at a worker of an aggregator
-  bool gated = false;          // at an aggregator: nothing is added before the onset threshold
-  bool offloaded = false;      // the group's device adds
-  int last_divisor = 1;        // AVG: divisor applied once the sum is complete on this rank
+  std::shared_ptr<ReplayCopy> replay_copy;  // set at a worker of an aggregator
+  bool gated = false;      // at an aggregator: nothing is added before the onset threshold
+  bool offloaded = false;  // the group's device adds
+  int last_divisor = 1;    // AVG: divisor applied once the sum is complete on this rank
   Failure failure;
-  std::atomic<JobState> state{JobState::kPosted};
+  std::atomic<RequestState> state{RequestState::kPosted};
 
-  bool finished() const { return state.load(std::memory_order_acquire) != JobState::kPosted; }
+  bool finished() const { return state.load(std::memory_order_acquire) != RequestState::kPosted; }
   std::uint32_t sequence() const { return static_cast<std::uint32_t>(key.tag); }
   std::uint32_t user_tag() const { return static_cast<std::uint32_t>(key.tag >> 32) & 0xFFFFFFu; }
 };

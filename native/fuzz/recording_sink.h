@@ -10,11 +10,11 @@ namespace slackline::fuzz {
 
 // A sink that keeps all frames. The sink's payload memory ends exactly at the end of the payload,
 // so that a sanitizer detects overruns.
-struct Keeper final : FrameSink {
-  std::byte* landing(Link&, const wire::Header& header, Job** job) override {
+struct RecordingSink final : FrameSink {
+  std::byte* direct_placement(Link&, const wire::Header& header, Request** request) override {
     CHECK(header.length <= kMaxPayload);
     if (!lands) return nullptr;
-    *job = &owner;
+    *request = &owner;
     landings.push_back(std::make_unique<std::byte[]>(header.length));
     return landings.back().get();
   }
@@ -32,11 +32,11 @@ struct Keeper final : FrameSink {
     --buffers_out;
     delete[] buffer;
   }
-  bool hurried() const override { return hurries; }
+  bool lock_wanted() const override { return hurries; }
 
   bool lands = false;
   bool hurries = false;
-  Job owner;
+  Request owner;
   std::vector<test::Frame> frames;
   std::vector<std::unique_ptr<std::byte[]>> landings;
   int buffers_out = 0;
