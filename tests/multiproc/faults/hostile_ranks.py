@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from fault_ranks import HandshakeChannel
+from fault_ranks import Line
 
 from slackline.errors import SlacklineError
 from slackline.nic import Group, NativeNic, NicOptions, Store
@@ -90,7 +90,7 @@ def outcome(nic: NativeNic, store: Store) -> str:
     return "sum"
 
 
-def stand(nic: NativeNic, line: HandshakeChannel, rounds: Rounds) -> None:
+def stand(nic: NativeNic, line: Line, rounds: Rounds) -> None:
     """Go through the attacks that the test orders, until it orders null."""
     for number in itertools.count():
         order = json.loads(line.get(f"attack/{number}"))
@@ -109,7 +109,7 @@ def stand(nic: NativeNic, line: HandshakeChannel, rounds: Rounds) -> None:
 
 def add(rank: int, size: int, port: int, options: dict[str, Any]) -> None:
     """Run a rank of the healthy group, attacked from the side if it is rank 1."""
-    line, side = HandshakeChannel(rank, port), HandshakeChannel(rank, port)
+    line, side = Line(rank, port), Line(rank, port)
     options["rails"] = tuple(options["rails"])
     nic = NativeNic(NicOptions(arena_bytes=64 << 20, **options))
     group = nic.open_group(Prefixed(line, "healthy/"), rank, size, timeout=HEALTHY)
@@ -134,7 +134,7 @@ def add(rank: int, size: int, port: int, options: dict[str, Any]) -> None:
 
 def aggregate(rank: int, size: int, port: int, options: dict[str, Any]) -> None:
     """Run an aggregator until the test ends it."""
-    line = HandshakeChannel(rank, port)
+    line = Line(rank, port)
     node = Aggregator(AggregatorOptions(host="127.0.0.1", port=0, workers=4, **options))
     node.start()
     line.tell("address", node.address)

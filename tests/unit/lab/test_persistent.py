@@ -55,7 +55,7 @@ def test_the_lab_of_a_program_is_found_where_no_lab_is_persistent(write: Write) 
     assert find() == only
 
 
-@pytest.mark.parametrize("standing", [True, False])
+@pytest.mark.parametrize("persistent", [True, False])
 def test_of_several_labs_of_a_kind_one_is_to_be_named(write: Write, persistent: bool) -> None:
     write("a", persistent=persistent)
     write("b", persistent=persistent)
