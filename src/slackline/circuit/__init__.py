@@ -220,7 +220,7 @@ _EXTRA = ("amaranth", "numpy")
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name's module at first use, so that the package loads without its extra."""
+    """Import the module of a public name at its first use; the package loads without Amaranth."""
     for package, names in _PACKAGES.items():
         if name in names:
             try:

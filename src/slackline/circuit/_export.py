@@ -32,8 +32,8 @@ def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Pa
     """Write the circuits' Verilog and the register descriptions into `folder`; return the paths.
 
     The Verilog is that of the aggregation node, the ring NIC, the lanes and the Ethernet port, all
-    behind AXI. Node and NIC also get their registers as a C header and as a table. The folder is
-    made if it is missing; files of the same names are replaced.
+    behind AXI. The registers of the node and of the NIC are written as a C header and as a table.
+    The folder is made if it is missing; files of the same names are replaced.
     """
     registers, ring_table = node_registers(options), ring_registers(ring)
     texts = {

@@ -74,7 +74,10 @@ def test_a_rotated_tensor_is_cut_at_lines_and_each_chunk_opens_behind_its_owner(
     assert [each.key for each in rotated(replace(whole, total=64), 3)] == [(5, 0)]
     with pytest.raises(UsageError) as caught:
         rotated(replace(whole, chunk=2, start=1), 3)
-    message = "only a whole tensor is rotated, not chunk 2 that opens at rank 1"
+    message = (
+        "only a whole tensor that starts at rank 0 can be cut into chunks, "
+        "not chunk 2 that starts at rank 1"
+    )
     assert str(caught.value) == message
 
 
@@ -181,7 +184,7 @@ def test_more_operations_than_a_device_has_are_refused() -> None:
     device = Ring(["twin"] * 2, RingOptions(operations=2)).devices[1]
     for tag in range(2):
         device.post(Tensors(tag, DType.FLOAT32, 64, [own, own]).operation(1))
-    with pytest.raises(UsageError, match=r"^2 operations are open; this NIC has no more$"):
+    with pytest.raises(UsageError, match=r"^2 operations are open, the most for this NIC$"):
         device.post(Tensors(2, DType.FLOAT32, 64, [own, own]).operation(1))
 
 

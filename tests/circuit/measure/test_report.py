@@ -179,7 +179,7 @@ def test_what_follows_itself_has_no_stages() -> None:
     needs_yosys()
     with pytest.raises(UsageError) as caught:
         logic_levels(COUNTER, "ecp5")
-    assert str(caught.value) == "a register follows itself: this is no pipeline with stages"
+    assert str(caught.value) == "a register feeds itself, so the circuit is not a pipeline"
 
 
 @pytest.mark.parametrize(

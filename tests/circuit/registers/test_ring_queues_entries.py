@@ -65,8 +65,6 @@ def test_fields_and_gaps_fill_an_entry_once(entry) -> None:
 
 def test_the_tables_name_every_field_and_code() -> None:
     text = entry_tables(ENTRIES)
-    assert (
-        "| 38 | 2 | chunk | which of a tensor's; an operation is known by tag and chunk |" in text
-    )
+    assert "| 38 | 2 | chunk | number of the chunk; tag and chunk identify an operation |" in text
     assert "| 4 | refused: `start` is no rank |" in text
     assert text.count("\n| ") == len(DESCRIPTOR.fields) + len(COMPLETION.fields) + len(Code) + 2

@@ -31,7 +31,7 @@ def axi_frames(lanes: int) -> wiring.Signature:
 
 
 class LastBytes(wiring.Component):
-    """A mask of the bytes that belong to a frame in its last beat, by the header's length.
+    """A mask of the bytes in a frame's last beat that belong to the frame, by the header's length.
 
     data, last  the beat that is offered
     taken       the beat moves in this cycle
@@ -76,8 +76,9 @@ class FromAxi(wiring.Component):
     o  stream of Beat
 
     A frame is `bad` if `tuser` says so, if any byte is missing before the last beat, or if the last
-    beat's bytes are not those that the header's length asks for. Bytes without `tkeep` become
-    zeros. If not `headed`, the data have no header, as from a DMA core, and `tkeep` is not checked.
+    beat's bytes are not those that the header's length asks for. A byte whose
+    `tkeep` bit is 0 becomes zero. If `headed` is false, the data have no header, as from a DMA
+    core, and `tkeep` is not checked.
     """
 
     def __init__(self, lanes: int, *, headed: bool = True) -> None:
@@ -119,8 +120,8 @@ class ToAxi(wiring.Component):
     i  stream of Beat; `bad` becomes `tuser`, which makes a MAC send the packet as an error
     o  AXI4-Stream, see axi_frames
 
-    A packet has the bytes that the header's length tells. If not `headed`, the data have no header,
-    as for a DMA core, and `tkeep` is all ones.
+    A packet has as many bytes as the header's length field says. If `headed` is false, the data
+    have no header, as for a DMA core, and `tkeep` is all ones.
     """
 
     def __init__(self, lanes: int, *, headed: bool = True) -> None:

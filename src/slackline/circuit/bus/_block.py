@@ -19,7 +19,7 @@ _AXI_STREAM = set(axi_frames(1).members)
 
 
 class AxiBlock(wiring.Component):
-    """A wrapper that gives `circuit` buses whose wire names vendors' tools recognise.
+    """A wrapper around `circuit`: its buses have the wire names that vendors' tools recognise.
 
     aclk, aresetn         the clock of all parts; `aresetn` low at a rising edge resets them
     s_axis_rx0_tdata...   the bus of `rx[0]`, an incoming stream of Beat: see axi_frames

@@ -47,9 +47,9 @@ class EthernetPort(wiring.Component):
     address, peer  48 bits, the first byte on the wire highest; constant while packets pass
     filtered       a pulse for each packet that was dropped because it was not for this port
 
-    Neither direction adds a cycle except for the header's own beats. The receiving side takes a
-    beat in every cycle, without end. The sending side takes one beat more for a frame whose packet
-    is a beat longer than the frame.
+    Neither direction adds a cycle except for the header's own beats. The receiving side accepts a
+    beat in every cycle. The sending side needs one more cycle for a frame if the packet around the
+    frame is a beat longer than the frame.
 
     The twins (bit-exact Python models) are `frame_of` and `packet_of`.
     """
@@ -80,8 +80,8 @@ class EthernetPort(wiring.Component):
         whole, rest = divmod(_HEADER, size)
         header = Cat(_bytes(self.peer, 6), _bytes(self.address, 6), _bytes(Const(ETHERTYPE, 16), 2))
         beats = [header[8 * size * k : 8 * size * (k + 1)] for k in range(whole)]
-        # The beats that hold only header go first. Each later beat joins the bytes that the beat
-        # before left over with the next bytes of the frame.
+        # The beats that hold only header bytes go first. Each later beat joins the bytes left over
+        # from the previous beat with the next bytes of the frame.
         at = Signal(range(whole + 1))
         begun, over = Signal(), Signal()
         left, left_keep = Signal(8 * rest), Signal(rest)
@@ -122,8 +122,8 @@ class EthernetPort(wiring.Component):
             with m.If(moves):
                 m.d.sync += [over.eq(0), begun.eq(0), at.eq(0)]
         with m.Else():
-            # The header leaves only when the frame's first beat is there, so that the begun packet
-            # goes on.
+            # The header leaves only when the frame's first beat is there, so that the packet does
+            # not stall behind its header.
             m.d.comb += [o.tvalid.eq(i.tvalid), o.tkeep.eq(-1)]
             for k, beat in enumerate(beats):
                 with m.If(at == k):
@@ -145,8 +145,8 @@ class EthernetPort(wiring.Component):
         mine = (kind == ETHERTYPE) & ((destination == self.address) | (destination == _ALL))
         carries = i.tkeep[rest:].any()
         data, keep = Cat(held, i.tdata[: 8 * rest]), Cat(held_keep, i.tkeep[:rest])
-        # A packet's first beats give no output, so they may come while the last beat of the packet
-        # before is still leaving.
+        # A packet's first beats give no output, so they may come while the last beat of the
+        # previous packet is still leaving.
         gives = ~begins & ~drops
         takes = i.tvalid & i.tready
         m.d.comb += [

@@ -2,7 +2,7 @@
 
 _adder      one lane: fp32 and int32
 _halves     bf16 and fp16 into fp32 and back
-_rounder    the last stage: sums as they are, or rounded to 16 bits
+_rounder    the last stage, which gives sums unchanged or rounded to 16 bits
 _lanes      parallel lanes behind a stream
 """
 

@@ -11,9 +11,9 @@ __all__ = ["Narrow", "Widen"]
 
 
 class Widen(wiring.Component):
-    """A converter to fp32: `wide` is the element in `word`, exact, LATENCY cycles later.
+    """A converter to fp32: `wide` is the value of the element in `word`, LATENCY cycles later.
 
-    A new element may come in every cycle. `element` is an Element. FLOAT32 and INT32 pass
+    The conversion is exact. A new element may come in every cycle. FLOAT32 and INT32 pass
     unchanged. For a 16-bit type, `word[:16]` is widened to fp32; a NaN keeps its sign and its
     payload's bits.
 
@@ -34,8 +34,8 @@ class Widen(wiring.Component):
                 m.d.comb += zeros.eq(9 - k)
         r = registers(m, word1=self.word, element1=self.element, zeros1=zeros)
         field, fraction = r.word1[10:15], r.word1[:10]
-        # A subnormal's leading one becomes the implicit one of fp32. The exponent is then -15 less
-        # the number of zeros above that one.
+        # A subnormal's leading one becomes the implicit one of fp32. The exponent is then -15 minus
+        # the number of zeros above the leading one.
         exponent = Mux(
             field.any(), Mux(field.all(), 255, field + 112), Mux(fraction.any(), 112 - r.zeros1, 0)
         )

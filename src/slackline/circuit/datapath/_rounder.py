@@ -1,4 +1,4 @@
-"""The last stage of every datapath: sums as they are, or rounded to 16-bit floats."""
+"""The last stage of every datapath, which gives sums unchanged or rounded to 16-bit floats."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring

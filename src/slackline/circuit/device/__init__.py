@@ -2,11 +2,11 @@
 
 _operation      an operation, and the position of a NIC in its ring
 _interface      a ring device: operations and frames in, frames and completions out
-_frames         the frames that it accepts, and their order
+_frames         the frames that a NIC accepts, and their order
 _twin           the NIC's model in Python
 _driver         the host's end of the NIC's queues
 _circuit        the simulated NIC
-_checked        a twin whose operations are sampled and repeated by another device
+_checked        a device, with a second device that repeats a sample of its operations
 _opening        the choice of a device
 """
 

@@ -1,4 +1,4 @@
-"""A ring NIC with a second one that repeats some operations and must give the same bits."""
+"""A ring NIC, and a second NIC that repeats some of its operations and must give the same bits."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ _TAG, _CHUNK, _FLAGS = (
 )
 _LINE = 64
 _FRAMES_AT_ONCE = 8
-"""Frames that the checking device gets before it works; a check can be ended between such
-batches."""
+"""Frames that the checking device gets at a time; a check can be ended between two such batches."""
 
 
 class Checks:
-    """A sampler of the operations to check, which also counts them; a process's NICs share one."""
+    """A sampler that selects the operations to check; all NICs of a process share one sampler."""
 
     def __init__(self, every: int, most_bytes: int = 4 << 20) -> None:
         """Choose every `every`-th operation for a check.
 
-        If that one is longer than `most_bytes`, or its NIC is still checking another, the next
-        operation that can be checked is taken in its place.
+        If that operation is longer than `most_bytes`, or its NIC is still checking another
+        operation, the next operation that can be checked is taken in its place.
         """
         self._every, self._most_bytes = every, most_bytes
         self._lock = threading.Lock()
@@ -44,7 +43,7 @@ class Checks:
         self._owed = False
 
     def take(self, operation: RingOperation, free: bool) -> bool:
-        """Count an operation; return whether to check it. `free`: its NIC is checking no other."""
+        """Count an operation; return whether to check it. `free`: its NIC is not in a check."""
         with self._lock:
             self._posted += 1
             if self._posted % self._every == 0:
@@ -55,12 +54,12 @@ class Checks:
             return chosen
 
     def agreed(self) -> None:
-        """Count a check that found the same bits."""
+        """Count a check in which both devices gave the same bits."""
         with self._lock:
             self._done += 1
 
     def counters(self) -> Mapping[str, int]:
-        """Return `device_checks_due`, and `device_checks_done`: checks that found equal bits."""
+        """Return the counts `device_checks_due`, and `device_checks_done` with equal bits."""
         with self._lock:
             return {"device_checks_due": self._due, "device_checks_done": self._done}
 
@@ -80,10 +79,10 @@ class CheckedRing(Outbox):
     """A RingDevice that forwards to `device`, and repeats some operations on a second device.
 
     When a sampled operation is completed, a device from `open_other` repeats it on copies of
-    memory, from the same frames, on a thread of its own. Frames and sums must be the same to the
-    bit, except the numbers of frames, which depend on other operations. If the results differ, or
-    the second device fails, the next call here raises InternalError. The check never affects what
-    `device` does, or when.
+    memory, from the same frames, on a thread of its own. Both devices must give equal frames and
+    sums, to the bit; only the frames' sequence numbers may differ, because they depend on other
+    operations. If the results differ, or the second device fails, the next method call on this
+    object raises InternalError. A check changes neither the results of `device` nor their timing.
     """
 
     def __init__(
@@ -112,7 +111,7 @@ class CheckedRing(Outbox):
             self._record = _Record(operation, own)
 
     def receive(self, frame: bytes) -> None:
-        """Take a frame of the predecessor, and record it if it is to be checked: see RingDevice."""
+        """Take a frame from the predecessor; record it if a check needs it: see RingDevice."""
         self._device.receive(frame)
         if self._record is not None and _belongs(frame, self._record.operation):
             self._record.frames_in.append(frame)
@@ -128,7 +127,7 @@ class CheckedRing(Outbox):
         return super().frames()
 
     def completed(self) -> list[tuple[int, int]]:
-        """Return completed operations, and start the check of a recorded one: see RingDevice."""
+        """Return completed operations; start the check of a recorded operation: see RingDevice."""
         self._collect()
         found = self._device.completed()
         record = self._record
@@ -144,7 +143,7 @@ class CheckedRing(Outbox):
         return {**self._device.counters(), **self._checks.counters()}
 
     def close(self) -> None:
-        """Close the device: see RingDevice. A check that is not done is given up."""
+        """Close the device: see RingDevice. A check that is still running is abandoned."""
         self._device.close()
         self._again.close()
 
@@ -157,7 +156,7 @@ class CheckedRing(Outbox):
 
 
 class _Again:
-    """The thread that repeats operations, with the device that it opens and closes for that."""
+    """The thread that repeats operations on a second device, which it opens and closes itself."""
 
     def __init__(
         self, open_device: Callable[[], RingDevice], place: RingPlace, checks: Checks
@@ -175,7 +174,7 @@ class _Again:
         return self._record is None
 
     def check(self, record: _Record) -> None:
-        """Hand a recorded operation to the thread, which must be idle."""
+        """Hand the record of an operation to the worker thread, which must be idle."""
         with self._changed:
             self._record = record
             self._changed.notify()
@@ -227,7 +226,7 @@ class _Again:
     def _difference(self, device: RingDevice, record: _Record) -> str:
         """Repeat an operation; return a phrase for the first difference, or an empty string.
 
-        The string is empty if all is the same, and if the device was closed before the end.
+        The string is empty if both devices agree, or if the device was closed before the end.
         """
         wanted = record.operation
         source = _Memory(wanted.source, wanted.total, record.own)
@@ -257,7 +256,7 @@ class _Again:
 
 
 class _Memory:
-    """A buffer of `size` bytes, aligned within a 64-byte cache line as the address `like` is."""
+    """A buffer of `size` bytes, at the same offset in a 64-byte cache line as address `like`."""
 
     def __init__(self, like: int, size: int, content: bytes = b"") -> None:
         self._buffer, self._size = ctypes.create_string_buffer(size + _LINE), size
@@ -281,8 +280,9 @@ def _belongs(frame: bytes, operation: RingOperation) -> bool:
 def _batches(frames: list[bytes]) -> Iterator[list[bytes]]:
     """Yield recorded frames in batches of one kind each, partial or final.
 
-    A final sum is due only when this rank's partial is in it, so the kinds are not mixed. The first
-    batch is empty, because the rank that starts an operation sends before it receives.
+    A final sum may come only after this rank has added its data to the partial sum, so no batch
+    mixes the two kinds. The first batch is empty, because the rank that starts an operation sends
+    before it receives.
     """
     yield []
     for _, alike in groupby(frames, lambda frame: frame[_FLAGS]):
@@ -301,7 +301,7 @@ def _different(frames: list[bytes], others: list[bytes]) -> Header | None:
 
 
 def _by_place(frames: list[bytes]) -> dict[tuple[int, FrameFlag, int], tuple[Header, bytes]]:
-    """Return the frames by offset, kind, and a count among frames with equal offset and kind."""
+    """Map (offset, kind, count among frames of that offset and kind) to the frame's content."""
     found: dict[tuple[int, FrameFlag, int], tuple[Header, bytes]] = {}
     for frame in frames:
         header = replace(decode(frame), sequence=0)

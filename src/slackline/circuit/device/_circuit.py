@@ -1,4 +1,4 @@
-"""A simulated ring NIC as a RingDevice, whose links are this process and lose nothing."""
+"""A simulated ring NIC as a RingDevice; this process stands for its links, which lose no frame."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -23,16 +23,16 @@ class RingCircuit(Outbox):
     """A RingDevice that runs a QueuedRingNic in Verilator.
 
     Operations go through the NIC's queues, in this process's memory, as a driver would post them.
-    Incoming frames get sequence numbers here. ACKs and GRANTs of both neighbours are sent and
-    received here.
+    This class numbers the incoming frames, and exchanges ACKs and GRANTs with the NIC in place of
+    its two neighbours.
     """
 
     def __init__(
         self, options: RingOptions, place: RingPlace, *, simulation: Simulation | None = None
     ) -> None:
-        """Configure and enable a simulated NIC: `simulation`, or a new one.
+        """Configure and enable a simulated NIC: that of `simulation`, or a new one.
 
-        `simulation` is one of a QueuedRingNic with these options; the device closes it.
+        `simulation` must simulate a QueuedRingNic with these options; the device closes it.
         """
         super().__init__()
         self.options = options
@@ -65,10 +65,10 @@ class RingCircuit(Outbox):
         self._driver.post(operation)
 
     def receive(self, frame: bytes) -> None:
-        """Take a frame of the predecessor: see RingDevice."""
+        """Take a frame from the predecessor: see RingDevice."""
         _, header = judge(frame, self.options, self._place)
         if header is None:
-            # A frame that is not accepted goes to the circuit as it is, so that the circuit counts
+            # A frame that is not accepted goes to the circuit unchanged, so that the circuit counts
             # it.
             self._simulation.send(RING_STREAMS["rx"], frame)
             return
@@ -76,8 +76,8 @@ class RingCircuit(Outbox):
 
     def advance(self) -> None:
         """Simulate until nothing is left to do without new input: see RingDevice."""
-        # The posted operations must be open first, because a frame may follow at once and must find
-        # its operation.
+        # The circuit must open all posted operations first, because a frame of such an operation
+        # may follow at once.
         while self._driver.waiting():
             self._simulation.step(16)
         self._simulation.step(8)
@@ -87,7 +87,7 @@ class RingCircuit(Outbox):
             self._simulation.settle(quiet=_QUIET, cycles=_LONGEST)
             working = self._take()
         if any(self._waiting.values()):
-            raise InternalError("the circuit takes no more frames and does not say why")
+            raise InternalError("the circuit takes no more frames and reports no reason")
 
     def counters(self) -> Mapping[str, int]:
         """Return the NIC's counters, and the simulation's `cycles`: see RingDevice."""
@@ -109,7 +109,7 @@ class RingCircuit(Outbox):
                 self._next[flags] += 1
 
     def _take(self) -> bool:
-        """Acknowledge the circuit's frames, take its completions; return whether more is left."""
+        """Acknowledge the circuit's frames, take its completions; return whether work is left."""
         sent = [frame for frame, _, _ in self._simulation.frames(RING_STREAMS["tx"])]
         last: dict[FrameFlag, int] = {}
         for frame in sent:
@@ -137,7 +137,7 @@ class RingCircuit(Outbox):
         return self._next[flags] - self._freed[flags] < self.options.slots
 
     def _answer(self, header: Header) -> None:
-        """Send the circuit a flow-control header, as its successor would."""
+        """Send the circuit an ACK or a GRANT, as its successor in the ring would."""
         place = self._place
         said = replace(
             header,

@@ -39,8 +39,8 @@ class QueueDriver:
     ) -> None:
         """Lend the queues' memory to the circuit and set their registers.
 
-        `descriptors` and `completions` are the entries of the queues, powers of two; the default is
-        `options.operations`.
+        `descriptors` and `completions` are the numbers of entries of the two queues, powers of two;
+        the default is `options.operations`.
         """
         self._simulation = simulation
         self._addresses = {each.name: each.address for each in ring_registers(options)}
@@ -62,7 +62,7 @@ class QueueDriver:
         self._simulation.write(self._addresses[name], value)
 
     def post(self, operation: RingOperation) -> None:
-        """Write an operation's descriptor and ring the doorbell; UsageError if there is no room."""
+        """Write a descriptor and ring the doorbell; raise UsageError if the queue is full."""
         fields = {each.name: int(getattr(operation, each.name)) for each in DESCRIPTOR.fields}
         self.put(DESCRIPTOR.pack(fields))
         self.ring()
@@ -73,26 +73,26 @@ class QueueDriver:
         Raises UsageError when the queue is full.
         """
         if not self.room():
-            raise UsageError(f"the queue has {self._descriptors.entries} descriptors, no more")
+            raise UsageError(f"the descriptor queue is full: {self._descriptors.entries} entries")
         self._descriptors.put(self._tail, entry)
         self._tail += 1
 
     def room(self) -> int:
-        """Return how many descriptors may be written; ask the NIC only if the queue seems full."""
+        """Return the number of free entries; read the NIC's register if the queue seems full."""
         if self._tail - self._head == self._descriptors.entries:
             self._head = self._tail - self.waiting()
         return self._descriptors.entries - (self._tail - self._head)
 
     def ring(self) -> None:
-        """Tell the NIC of all descriptors that were written."""
+        """Ring the doorbell, which announces all written descriptors to the NIC."""
         self.write("descriptor_tail", self._tail & 0xFFFFFFFF)
 
     def waiting(self) -> int:
-        """Return how many descriptors the NIC has neither opened nor refused."""
+        """Return the number of descriptors that the NIC has neither opened nor refused."""
         return (self._tail - self.read("descriptor_head")) & 0xFFFFFFFF
 
     def completions(self) -> list[Completed]:
-        """Return the new completions, in order, and tell the NIC that they were taken."""
+        """Return the new completions, in order, and free their entries for the NIC."""
         queue, found = self._completions, list[Completed]()
         while (entry := COMPLETION.unpack(queue.get(self._taken)))["phase"] == self._phase():
             self._taken += 1

@@ -42,8 +42,8 @@ _LAST_CHUNK = 65535
 def judge(frame: bytes, options: RingOptions, place: RingPlace) -> tuple[str, Header | None]:
     """Return how a NIC's receiver classifies a frame, with the frame's header if it is "accepted".
 
-    A frame is "malformed" if it is damaged, cut, too long or not to be summed here. A frame is
-    "foreign" if it is of another job, epoch or rank.
+    A frame is "malformed" if it is damaged, truncated, too long, or of an operation that a NIC does
+    not sum. A frame is "foreign" if it belongs to another job, epoch or rank.
     """
     try:
         header = decode(frame)
@@ -117,9 +117,10 @@ class RingPost:
         del self._open[key]
 
     def in_order(self, frame: bytes, header: Header) -> list[bytes]:
-        """Return the frames whose turn it is: none, this one, or this one and ones that waited.
+        """Return the frames that are next in order: none, `frame`, or `frame` and its successors.
 
-        A frame of no open operation, or one that came before, has its turn at once.
+        The successors are later frames that came early. A frame that belongs to no open operation,
+        or that came before, is returned at once.
         """
         posted = self._open.get((header.tag, header.chunk))
         if posted is None:
@@ -164,4 +165,4 @@ class RingPost:
                 "is open already"
             )
         if len(self._open) == options.operations:
-            raise UsageError(f"{options.operations} operations are open; this NIC has no more")
+            raise UsageError(f"{options.operations} operations are open, the most for this NIC")

@@ -12,9 +12,9 @@ __all__ = ["RingDevice"]
 class RingDevice(Protocol):
     """A NIC in a ring, used by one thread at a time.
 
-    Each operation goes round the ring twice: from its `start` on to be summed, and once more to
-    spread the sum. From rank 0 on that is the plan reduce-broadcast; the operations of `rotated`
-    are the plan `ring`.
+    Each operation passes round the ring twice: once from rank `start` on, to be summed, and once
+    more, to distribute the sum. With `start` 0 that is the plan `reduce-broadcast`; the operations
+    that `rotated` returns make up the plan `ring`.
 
     The memory of a posted operation belongs to the device until the operation is completed.
     """
@@ -22,13 +22,13 @@ class RingDevice(Protocol):
     options: RingOptions
 
     def post(self, operation: RingOperation) -> None:
-        """Open an operation. Raises UsageError when it is not valid, or too many are open."""
+        """Open an operation; raise UsageError if it is not valid, or if too many are open."""
 
     def receive(self, frame: bytes) -> None:
-        """Take a whole DATA frame of the predecessor; its sequence number does not matter.
+        """Take a whole DATA frame from the predecessor; its sequence number does not matter.
 
-        Frames of one operation may come in any order. A frame that is malformed, or of no open
-        operation, is counted and dropped.
+        Frames of one operation may come in any order. A frame that is malformed, or that belongs to
+        no open operation, is counted and dropped.
         """
 
     def advance(self) -> None:
@@ -40,7 +40,7 @@ class RingDevice(Protocol):
     def completed(self) -> list[tuple[int, int]]:
         """Return tag and chunk of the operations that were completed since the last call.
 
-        An operation is completed when its sum is whole in `target` and its frames have all left.
+        An operation is completed when `target` has the whole sum and all its frames have left.
         """
 
     def counters(self) -> Mapping[str, int]:

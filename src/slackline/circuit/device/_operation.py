@@ -12,7 +12,7 @@ __all__ = ["RingOperation", "RingPlace", "rotated"]
 
 @dataclass(frozen=True, kw_only=True)
 class RingOperation:
-    """A tensor of this host, or a chunk of it, that is to become the sum over all ranks."""
+    """An all-reduce of a tensor, or of a chunk of it: the sum of all ranks' contributions."""
 
     tag: int
     """The operation's number, the same on all ranks; tag and chunk identify an operation."""
@@ -29,7 +29,7 @@ class RingOperation:
     chunk: int = 0
     """The number of this chunk of a tensor, 0 to 65535."""
     start: int = 0
-    """The rank whose data start the sum; the rank before it in the ring makes the sum final."""
+    """The rank that sends the first partial sum; the rank before it in the ring adds last."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -68,7 +68,7 @@ class RingPlace:
         return (self.rank - 1) % self.ranks
 
     def hops(self, start: int) -> int:
-        """Return how many ranks come before this one in an operation that starts at `start`."""
+        """Return the number of ranks before this one in an operation that starts at `start`."""
         return (self.rank - start) % self.ranks
 
     def first(self, start: int) -> bool:
@@ -85,16 +85,16 @@ class RingPlace:
 
 
 def rotated(operation: RingOperation, ranks: int) -> tuple[RingOperation, ...]:
-    """Return the operations of a rotating ring: a tensor's chunks in the plan `ring`.
+    """Return one operation for each chunk of a tensor, as the plan `ring` (rotating ring) does it.
 
-    Each chunk starts at a rank of its own: chunk c starts at rank c + 1 and is final at rank c.
+    Each chunk starts at a different rank: chunk c starts at rank c + 1 and is final at rank c.
     Empty chunks are left out. Raises UsageError if `operation` is a chunk already, or starts at a
     rank other than 0.
     """
     if operation.chunk or operation.start:
         raise UsageError(
-            f"only a whole tensor is rotated, not chunk {operation.chunk} "
-            f"that opens at rank {operation.start}"
+            "only a whole tensor that starts at rank 0 can be cut into chunks, "
+            f"not chunk {operation.chunk} that starts at rank {operation.start}"
         )
     size = operation.dtype.itemsize
     return tuple(

@@ -43,8 +43,8 @@ class _Open:
 class RingTwin(Outbox):
     """A RingDevice that models RingNic without cycles: the same frames, sums and events.
 
-    Frames of one operation leave in the same order as the circuit's. Frames of different operations
-    leave as they are made; the circuit's order of these is a matter of time.
+    Frames of one operation leave in the same order as from the circuit. Frames of different
+    operations leave in the order in which they are made; the circuit's order depends on timing.
     """
 
     def __init__(self, options: RingOptions, place: RingPlace) -> None:
@@ -67,7 +67,7 @@ class RingTwin(Outbox):
             posted.given += operation.size_at(posted.given)
 
     def receive(self, frame: bytes) -> None:
-        """Take a frame and do all that follows from it: see RingDevice."""
+        """Take a frame, add or store its data, and make the frames that follow: see RingDevice."""
         event, header = judge(frame, self.options, self._place)
         self._counters[event] += 1
         if header is not None:
@@ -76,7 +76,7 @@ class RingTwin(Outbox):
                     self._counters["unexpected"] += 1
 
     def advance(self) -> None:
-        """Do nothing, because `receive` has done all that follows from a frame."""
+        """Do nothing, because `receive` has already done all work for a frame."""
 
     def counters(self) -> Mapping[str, int]:
         """Return the counters: see RingDevice."""
@@ -86,7 +86,7 @@ class RingTwin(Outbox):
         """Do nothing, because a twin has nothing to free."""
 
     def _take(self, frame: bytes, header: Header) -> bool:
-        """Handle a frame if it is due; return whether it was."""
+        """Handle a frame if it is due; return whether it was due."""
         place, posted = self._place, self._open.get((header.tag, header.chunk))
         partial = header.flags == PARTIAL
         if posted is None:
@@ -114,7 +114,7 @@ class RingTwin(Outbox):
         return True
 
     def _add(self, posted: _Open, payload: bytes) -> None:
-        """Add this rank's contribution to the predecessor's sum, and pass the result on."""
+        """Add this rank's contribution to the predecessor's sum, and send the result on."""
         offset, element = posted.given, posted.element
         passing = np.frombuffer(payload, np.uint32)
         total = twins.add(passing, self._own(posted), element is Element.INT32)
@@ -170,6 +170,6 @@ class RingTwin(Outbox):
 
 
 def _memory(address: int, size: int) -> npt.NDArray[np.uint8]:
-    """Return `size` bytes of this process's memory at `address`, in place."""
+    """Return `size` bytes of this process's memory at `address` as an array, without a copy."""
     array: Any = (ctypes.c_uint8 * size).from_address(address)
     return np.frombuffer(array, np.uint8)

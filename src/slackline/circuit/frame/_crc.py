@@ -31,7 +31,7 @@ class Crc(wiring.Component):
 
     start   with `valid`: a new checksum begins with these bytes
     crc     a cycle later: the checksum of all bytes since `start`
-    intact  a cycle later: the bytes end with their own right checksum, as a frame header does
+    intact  a cycle later: the bytes end with their own correct checksum, as a frame header does
 
     The twin (bit-exact Python model) is slackline.wire.crc32c.
     """
@@ -67,7 +67,7 @@ class Crc(wiring.Component):
 
 
 def _parity(bits: Value, rows: list[int], bit: int) -> Value:
-    """Return the parity of those `bits` whose row has bit number `bit` set.
+    """Return the parity of those bits k of `bits` for which `rows[k]` has bit number `bit` set.
 
     The expression masks whole words, because Verilator takes most of its time for long lists of
     single bits.

@@ -60,7 +60,7 @@ class FrameReader(wiring.Component):
         ]
         m.d.sync += self.headed.eq(taken & ~in_payload & (at == options.header_beats - 1))
         with m.If(taken & ~in_payload):
-            # BeatSizes shift in at the top, so that the first one ends at the bottom.
+            # Beats shift in at the top, so that the first beat ends at the bottom.
             whole = Cat(self.header.as_value(), beat.data)[32 * options.lanes :]
             m.d.sync += [self.header.eq(whole), at.eq(at + 1), count.eq(0), self.cut.eq(beat.last)]
             with m.If(at == options.header_beats - 1):
@@ -68,7 +68,7 @@ class FrameReader(wiring.Component):
             with m.Elif(beat.last):
                 m.d.sync += at.eq(0)
 
-        # Beyond the longest payload the count rises by one only, which is enough to see that the
+        # Beyond the longest payload the count rises by only one, which suffices to detect that the
         # frame is too long.
         m.d.comb += self.writes.eq(taken & in_payload & (count < options.slot_beats))
         with m.If(self.writes | (taken & in_payload & (count == options.slot_beats))):

@@ -18,8 +18,8 @@ def alike_once(verilog: Verilog, least: int = 4) -> tuple[Verilog, dict[str, int
     """Return the circuit with identical modules merged, wherever `least` or more are identical.
 
     The second result maps the name of each merged module to its number of instances. Amaranth gives
-    every instance a module of its own. Two modules are identical if their texts are, apart from the
-    module's name and Yosys's running numbers.
+    every instance a module of its own. Two modules are identical if their texts are equal, apart
+    from the module's name and Yosys's running numbers.
     """
     groups: dict[str, list[re.Match[str]]] = defaultdict(list)
     for found in _MODULE.finditer(verilog.text):

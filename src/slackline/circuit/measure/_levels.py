@@ -31,11 +31,11 @@ _START = _Reach(0, 0)
 
 
 def stage_levels(netlist: str, top: str) -> tuple[int, ...]:
-    """Return for each pipeline stage the most cells of any kind on a path that ends at a register.
+    """Return for each pipeline stage the number of cells on the longest path to a register.
 
     `netlist` is the output of Yosys's write_json for a flat circuit. A path starts at a register or
-    at an input. A stage's number is that of the registers between the inputs and the stage. Raises
-    UsageError when a register feeds itself, because the circuit is then no pipeline.
+    at an input, and counts cells of any kind. Stage k has k registers between the inputs and
+    itself. Raises UsageError when a register feeds itself, because the circuit is then no pipeline.
     """
     module = json.loads(netlist)["modules"][top]
     drivers = _drivers(module["cells"])
@@ -60,7 +60,7 @@ def _drivers(cells: Mapping[str, Any]) -> dict[object, Any]:
 
 
 def _inputs(cell: Any) -> list[object]:
-    """Return the wires that decide a cell's output; clocks are left out."""
+    """Return the wires that determine a cell's output, except clocks."""
     return [
         wire
         for port, wires in cell["connections"].items()
@@ -72,7 +72,7 @@ def _inputs(cell: Any) -> list[object]:
 def _arrival(
     wires: Sequence[object], drivers: Mapping[object, Any], found: dict[object, _Reach]
 ) -> _Reach:
-    """Return the latest stage and the longest path by which any of these wires is reached.
+    """Return the latest stage of any of these wires, and the longest path to it in that stage.
 
     A wire that nothing drives is an input or a constant. Results are cached in `found`.
     """
@@ -87,7 +87,7 @@ def _arrival(
         before = _inputs(cell)
         missing = [each for each in before if each not in found and each in drivers]
         if missing and wire in open_wires:
-            raise UsageError("a register follows itself: this is no pipeline with stages")
+            raise UsageError("a register feeds itself, so the circuit is not a pipeline")
         if missing:
             open_wires.add(wire)
             waiting += missing

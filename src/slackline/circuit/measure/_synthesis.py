@@ -54,7 +54,7 @@ class Resources:
     """Cells of look-up tables that are used as shift registers and small memories."""
     flip_flops: int
     carries: int
-    """Carry cells: CARRY4, CARRY8 or CCU2C, whichever Yosys gives the family."""
+    """Carry cells: CARRY4, CARRY8 or CCU2C, depending on the family."""
     dsps: int
     block_rams: int
     """Block RAMs of any size."""
@@ -73,7 +73,7 @@ def yosys_version() -> str | None:
 
 
 def resources(verilog: Verilog, family: str) -> Resources:
-    """Count the cells of a circuit that is synthesised as a whole; needs Yosys.
+    """Synthesise a circuit as a whole and count its cells; needs Yosys.
 
     A lane takes seconds, a wide node many minutes.
     """
@@ -83,9 +83,10 @@ def resources(verilog: Verilog, family: str) -> Resources:
 def resources_added_up(verilog: Verilog, family: str) -> tuple[Resources, Mapping[str, int]]:
     """Count the cells of a circuit's parts and add them up; needs Yosys.
 
-    Identical parts are synthesised once, the rest as a whole, so that a wide circuit takes minutes.
-    The second result maps the name of each of these parts to its number. Logic on the borders of
-    parts is not merged, so the counts are higher than those of `resources`.
+    Each of several identical parts is synthesised once, the rest as a whole, so that a wide circuit
+    takes minutes. The second result maps the name of each such part to the number of its copies.
+    Logic is not merged across the borders of parts, so the counts are higher than those that
+    `resources` returns.
     """
     once, counts = alike_once(verilog)
     names = {name.split(".")[-1]: count for name, count in counts.items()}
@@ -93,7 +94,7 @@ def resources_added_up(verilog: Verilog, family: str) -> tuple[Resources, Mappin
 
 
 def logic_levels(verilog: Verilog, family: str) -> tuple[int, ...]:
-    """Return for each stage of a pipeline the most cells between two registers; needs Yosys."""
+    """Return the number of cells on the longest path in each pipeline stage; needs Yosys."""
     script = _script(family).replace(" -flatten", " -flatten -nosrl")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -1,11 +1,11 @@
-"""The aggregation node: a circuit that adds the data of the ranks in a star around it.
+"""The aggregation node: a circuit in the middle of a star of ranks, which adds their data.
 
 _aggregation    the node, put together from
-  _receiver       a port: frames checked and kept
+  _receiver       the receiver of a port, which checks and buffers frames
   _matcher        the comparison of frames
   _issuer         the scheduler of beats
   _reducer        the chain of adders
-  _replay_buffer  the sums that are kept and repeated
+  _replay_buffer  the buffer of recent sums, which repeats them on request
 """
 
 from slackline.circuit.node._aggregation import AggregationNode

@@ -1,4 +1,4 @@
-"""The aggregation node: a circuit that adds what the ranks in a star around it send."""
+"""The aggregation node: a circuit in the middle of a star of ranks, which adds their data."""
 
 from amaranth.hdl import Cat, Const, Module, ResetInserter, Signal
 from amaranth.lib import stream, wiring
@@ -29,9 +29,10 @@ class AggregationNode(wiring.Component):
     bus    the registers of `node_registers`: see docs/circuits/node.md
 
     The node gives a beat of sums a cycle for fp32 and int32, and one every other cycle for 16-bit
-    types. A frame is reduced when every port has it whole, so a frame of b beats comes out b +
-    latency cycles after it began to come in. The slowest reader sets the pace of all. The node
-    keeps its last `slots` sums and sends one again when a rank sends its contribution again.
+    types. A frame is reduced when every port has received it completely, so a frame of b beats
+    comes out b + latency cycles after its first beat came in. All ranks get sums at the pace of the
+    rank that takes them most slowly. The node keeps its last `slots` sums and sends a sum again
+    when a rank sends its contribution to that sum again.
 
     The twin (bit-exact Python model) is slackline.circuit.NodeTwin.
     """
@@ -115,8 +116,8 @@ class AggregationNode(wiring.Component):
                 m,
                 platform,
                 receiver.matched == matcher.o.valid,
-                # A slot is in use until the token of the frame's last beat, or of its dropping,
-                # reaches the port.
+                # A slot is in use until the token of the frame's last beat, or the token that drops
+                # the frame, reaches the port.
                 receiver.used == receiver.fill + issuer.active + sum(leaving, Const(0)),
             )
         beats = self.options.header_beats
@@ -197,8 +198,9 @@ class HeaderWriter(wiring.Component):
     """A generator of the headers of reduced frames; its output `o` gives each header in beats.
 
     The first beat comes three cycles after `begin` at the earliest. A reduced frame's header
-    repeats the fields of its parts, names `source` as the sender, and acknowledges the parts. The
-    header has no checksum of the payload, because the sum is not known when the header leaves.
+    repeats the fields of the frames that were added, names `source` as the sender, and acknowledges
+    those frames. The header has no checksum of the payload, because the sum is not known when the
+    header leaves.
     """
 
     def __init__(self, options: NodeOptions, ahead: int) -> None:
@@ -207,7 +209,7 @@ class HeaderWriter(wiring.Component):
         self.headers = SyncFIFO(width=HEADER.size, depth=1 << (ahead + 4).bit_length())
         self.begun, self.summed = Signal(), Signal()
         self.at = Signal(range(options.header_beats))
-        """Beats of the queue's first header that were taken."""
+        """The number of beats of the queue's first header that have been taken."""
         super().__init__(
             {
                 "begin": In(1),

@@ -11,18 +11,18 @@ from slackline.circuit.options import Element, NodeOptions
 __all__ = ["STALLS", "Issuer", "Token"]
 
 STALLS = ("adder", "no_credit", "no_local_data", "no_peer_data", "onset")
-"""Reasons why a cycle begins no beat although there is work; exactly one applies at a time."""
+"""Reasons why no beat begins in a cycle although there is work; exactly one applies at a time."""
 
 
 class Token(data.StructLayout):
     """Control bits that travel through the adders beside a beat.
 
-    header, payload  the beat is one of the header, or of the payload, or neither
+    header, payload  the beat belongs to the header; the beat belongs to the payload
     element          the Element of the payload
     second           the token is for the second half of a 16-bit type's beat
     step             the token ends its beat
     last             the beat is the last one of its frame
-    skip             the frame at every port's head is dropped
+    skip             the frame at the head of every port's queue is dropped
     """
 
     def __init__(self) -> None:
@@ -31,17 +31,17 @@ class Token(data.StructLayout):
 
 
 class Issuer(wiring.Component):
-    """The aggregation node's scheduler: it begins a beat whenever it has data, room and a lane.
+    """The aggregation node's scheduler: it decides in each cycle which beat enters the adders.
 
-    A message starts once every port has `threshold` frames of it or its last frame, or once a
-    port's buffer is full without the last frame (`forced`). Threshold 0 is store-and-forward: only
-    the message's last frame counts. Within a message each frame begins as soon as every port has
-    it.
+    The reduction of a message starts once every port has `threshold` frames of the message or its
+    last frame, or once a port's buffer is full without the last frame (`forced`). Threshold 0 is
+    store-and-forward: every port must have the message's last frame. Within a message each frame
+    begins as soon as every port has it.
 
     frames, agreed      from the Matcher; a frame is taken when it begins
-    fills, finals       frames in each port's buffer, and how many of them end a message
-    room                a beat may begin: the output buffer has a place for its result
-    token               the Token of this cycle; with `uses_room`, its beat takes a place in the
+    fills, finals       frames in each port's buffer; those of them that end a message
+    room                a beat may begin: the output buffer has space for its result
+    token               the Token of this cycle; with `uses_room`, its beat takes space in the
                         output buffer
     begun, begun_frame  a frame begins or is dropped, and its header fields
     reduced             a frame begins and is not dropped
@@ -53,7 +53,7 @@ class Issuer(wiring.Component):
         self.options = options
         count = range(options.slots + 1)
         self.active = Signal()
-        """A frame has begun, and its last beat has not."""
+        """The first beat of a frame has begun, and its last beat has not."""
         self.headers = Signal(range(options.header_beats + 1))
         """Beats of the current frame's header that have not begun."""
         super().__init__(
@@ -138,8 +138,8 @@ class Issuer(wiring.Component):
     def _onset(self, m: Module) -> tuple[Signal, Signal]:
         """Return two signals: all ports reached the onset threshold; a full buffer forces a start.
 
-        Both signals describe the cycle before, which is safe because fills only grow until the
-        start.
+        Both signals describe the previous cycle. That is safe, because until the start of a message
+        the number of frames in a port's buffer only grows.
         """
         options = self.options
         onset, forced = Signal(), Signal()

@@ -1,4 +1,4 @@
-"""A port's receiver, which checks frames, keeps whole ones in a buffer, and counts the others."""
+"""A port's receiver, which checks frames, buffers valid frames, and drops and counts the others."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -19,22 +19,23 @@ EVENTS = ("accepted", "malformed", "foreign", "repeated", "unordered")
 
 
 class Receiver(wiring.Component):
-    """A receiver of one rank's frames, which accepts whole and valid ones, next in sequence.
+    """A receiver of one rank's frames, which accepts complete, valid frames in sequence.
 
     i           stream of Beat; not ready at a frame's start while all slots are in use
     job, epoch  the values that frames must carry
     heads       stream of Frame: the headers of accepted frames, in order
-    fill        accepted frames that have not `begun`; `finals` of them end a message
+    fill        accepted frames that have not `begun`; `finals` counts those that end a message
     address     of the buffer: beat within slot, slot; `word` is the beat there, a cycle later
     begun       a frame's reduction begins; with `begun_final`, the frame ends its message
     released    a slot is free again
     events      a pulse for each frame: see EVENTS
-    again       stream of numbers of `repeated` frames, whose sum their rank seems to lack
+    again       stream of sequence numbers of `repeated` frames: the rank seems to lack their sums
 
-    A frame counts two cycles after its last beat. A dropped frame leaves no trace but its event:
-    the expected sequence number stays, so its sender must send it again. A frame that comes twice
-    is dropped too, so nothing is added twice. A frame with one of the last `slots` numbers is
-    `repeated`; any other number that is not expected is `unordered`.
+    A frame is accepted or dropped two cycles after its last beat. A dropped frame changes nothing
+    but the counter of its event: the expected sequence number stays, so the sender must send the
+    frame again. A frame that comes twice is dropped too, so nothing is added twice. A frame with
+    one of the last `slots` sequence numbers is `repeated`; a frame with any other number that is
+    not expected is `unordered`.
     """
 
     def __init__(self, options: NodeOptions, rank: int) -> None:
@@ -110,7 +111,7 @@ class Receiver(wiring.Component):
             self.finals <= self.fill,
             self.fill == self._heads.level + matched,
             self._heads.r_rdy | (self._heads.level <= 1),
-            # The frame that is coming in has a slot that no other frame is in.
+            # The frame that is coming in has a slot that no other frame uses.
             ~within | (used + closing < self.options.slots),
             ~self._heads.w_en | self._heads.w_rdy,
         )

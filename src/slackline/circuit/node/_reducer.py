@@ -25,10 +25,10 @@ class Reducer(wiring.Component):
     The sum is ((x0 + x1) + x2) + ..., in every lane.
 
     token      the control token of the beat that begins in this cycle
-    uses_room  the token's beat takes a place in the output buffer
-    room       a beat may begin: the output buffer has a place for its result
+    uses_room  the token's beat takes space in the output buffer
+    room       a beat may begin: the output buffer has space for its result
     now        the token as each port sees it. A port after port 1 sees it Adder.LATENCY cycles
-               after the port before, so that its word meets the sum so far without a delay line
+               after the previous port, so that its word meets the sum so far without a delay line
     words      each port's word, a cycle after `now`
     headers    stream of header beats; a token with `header` set takes the next one
     o          stream of Beat: reduced frames

@@ -15,15 +15,16 @@ __all__ = ["ReplayBuffer"]
 
 
 class ReplayBuffer(wiring.Component):
-    """A replay buffer: it passes reduced frames on, keeps the last `slots`, and repeats them.
+    """A buffer that passes reduced frames on, keeps the last `slots` frames, and repeats them.
 
     i, o    streams of Beat; frames that pass are not delayed
     begin   a frame that `i` will give has begun; `sequence` is its number
     again   a stream for each port: the number of a frame that the port wants again
     resent  a pulse: a frame is sent again
 
-    A request waits for the end of the current frame; lower ports go first. A frame that is no
-    longer kept, or not there yet, is not sent. A repeated frame leaves at a beat every two cycles.
+    A request waits for the end of the current frame; lower ports go first. A request for a frame
+    that is no longer kept, or not there yet, has no effect. A repeated frame leaves at a rate of a
+    beat every two cycles.
     """
 
     def __init__(self, options: NodeOptions, ahead: int) -> None:
@@ -85,8 +86,8 @@ class ReplayBuffer(wiring.Component):
                     with m.If(self.i.payload.last):
                         m.d.comb += [begun.r_en.eq(1), keep.en.eq(1)]
                         m.d.sync += [beat.eq(0), kept.bit_select(slot, 1).eq(1)]
-                # A stream may not withdraw valid, so a request waits for a cycle without a frame,
-                # or for the last beat of one.
+                # A stream may not withdraw `valid`, so a request waits for a cycle without a frame,
+                # or for the last beat of a frame.
                 ends = moved & self.i.payload.last
                 with m.If(asked & (ends | (~self.i.valid & (beat == 0)))):
                     m.next = "LOOK"
@@ -129,9 +130,9 @@ class ReplayBuffer(wiring.Component):
         return m
 
     def _requests(self, m: Module, asked: Signal, wanted: Signal) -> None:
-        """Choose the next request, of the lowest port that has one.
+        """Choose the next request: that of the lowest port with a request.
 
-        A port's requests beyond `slots` are lost.
+        When a port has `slots` requests waiting, its further requests are lost.
         """
         waiting = []
         for port, again in enumerate(self.again):

@@ -25,7 +25,7 @@ def check_power(name: str, value: int, least: int, most: int) -> int:
 
 
 class BeatSizes:
-    """A base class of options, which derives the sizes of frames in beats from two fields."""
+    """A base class of options, which derives sizes from the fields `lanes` and `payload_bytes`."""
 
     lanes: int
     payload_bytes: int

@@ -15,7 +15,7 @@ class NodeOptions(BeatSizes):
     ports: int = 4
     """Ranks around the node, 2 to 16; port k serves rank k."""
     lanes: int = 16
-    """Words of 32 bits in a beat, and the number of adders for each port but one."""
+    """Words of 32 bits in a beat, and the number of adders for each port but the first."""
     slots: int = 4
     """Frames in a port's receive buffer, and sums kept for resending; a power of two from 2 to
     1024."""

@@ -21,15 +21,15 @@ class RingOptions(BeatSizes):
     lanes: int = 16
     """Words of 32 bits in a beat, and the number of adders."""
     slots: int = 8
-    """Frames that each of the two virtual channels (partial and final sums) keeps on its way in,
-    and as many on its way out; a power of two from 2 to 64."""
+    """Frames in the receive buffer of each virtual channel (partial sums and final sums), and
+    frames in its send buffer; a power of two from 2 to 64."""
     payload_bytes: int = 8192
     """Bytes of a frame's longest payload; a power of two from 128 on."""
     operations: int = 64
     """Operations that may be open at once; a power of two from 2 to 256."""
     ahead_beats: int = 0
-    """Beats of host memory that may be requested or buffered before they are used; at least those
-    of the longest frame. 0 stands for those of four such frames."""
+    """Beats of host memory that may be requested or buffered before they are used; at least the
+    beats of the longest frame. 0 stands for the beats of four such frames."""
 
     def __post_init__(self) -> None:
         check_lanes(self.lanes)

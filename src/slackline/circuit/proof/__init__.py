@@ -1,4 +1,4 @@
-"""Invariants beside the gateware; only formal proofs compile them.
+"""Invariants of the gateware, which stand beside its code; only formal proofs compile them.
 
 _claims     assertions and assumptions
 _replay     the claim about the replay buffer

@@ -1,4 +1,4 @@
-"""Invariants beside the gateware that they describe; only formal proofs compile them."""
+"""Functions that state invariants of the gateware; only formal proofs compile the invariants."""
 
 from amaranth.hdl import Assert, Assume, Module, Value
 

@@ -12,8 +12,8 @@ __all__ = ["ReplayedSums"]
 class ReplayedSums:
     """The claim that the replay buffer repeats beat `place` of frame `number` unchanged.
 
-    The proof covers every place and number. The claims besides the last one state facts about the
-    memories that its induction needs.
+    The proof covers every place and number. The last claim is the one to prove; the others state
+    facts about the memories that the induction for the last claim needs.
     """
 
     def __init__(self, sums: Memory, numbers: Memory, kept: Signal, slot_bits: int) -> None:

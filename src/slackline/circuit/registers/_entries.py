@@ -19,7 +19,7 @@ class Code(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """The code's meaning, as the end of a sentence; the C header has the same."""
+        """The code's meaning, as the end of a sentence; the C header has the same text."""
         return _MEANINGS[self]
 
 
@@ -29,7 +29,7 @@ _MEANINGS = {
     Code.TOTAL: "refused: `total` is 0, 2^48 or more, or no whole elements",
     Code.FRAME_BYTES: "refused: `frame_bytes` is 0, no multiple of 64, or more than a slot holds",
     Code.START: "refused: `start` is no rank",
-    Code.RESERVED: "refused: what must be 0 is not",
+    Code.RESERVED: "refused: a byte that must be 0 is not 0",
 }
 
 
@@ -89,14 +89,14 @@ DESCRIPTOR = _entry(
     "descriptor",
     64,
     (
-        ("tag", 0, 8, "what all ranks call the operation"),
-        ("source", 8, 8, "address of what this rank adds"),
-        ("target", 16, 8, "address of where the sum goes; may be `source`"),
-        ("total", 24, 8, "bytes of the operation"),
-        ("frame_bytes", 32, 4, "bytes of it in every frame but the last, the same on all ranks"),
+        ("tag", 0, 8, "the operation's number, the same on all ranks"),
+        ("source", 8, 8, "address of this rank's contribution"),
+        ("target", 16, 8, "address that the sum is written to; may be `source`"),
+        ("total", 24, 8, "bytes of the tensor or chunk"),
+        ("frame_bytes", 32, 4, "tensor bytes in every frame but the last, the same on all ranks"),
         ("dtype", 36, 1, "the frames' code of the element type"),
-        ("chunk", 38, 2, "which of a tensor's; an operation is known by tag and chunk"),
-        ("start", 40, 2, "the rank whose part opens the sum, the same on all ranks"),
+        ("chunk", 38, 2, "number of the chunk; tag and chunk identify an operation"),
+        ("start", 40, 2, "the rank that sends the first partial sum, the same on all ranks"),
     ),
 )
 """The entry of an operation, written by the host: see RingOperation."""
@@ -107,9 +107,9 @@ COMPLETION = _entry(
     (
         ("tag", 0, 8, "of the operation"),
         ("chunk", 8, 2, "of the operation"),
-        ("code", 10, 1, "what became of it"),
-        ("head", 12, 2, "the lowest bits of `descriptor_head` when this was written"),
-        ("phase", 15, 1, "1 in the first turn round the queue, 0 in the second, and so on"),
+        ("code", 10, 1, "success, or the reason of the refusal"),
+        ("head", 12, 2, "the lowest bits of `descriptor_head` when this entry was written"),
+        ("phase", 15, 1, "1 in the first pass through the queue, 0 in the second, and so on"),
     ),
 )
 """The entry of an operation's end, written by the NIC; `phase` is in the last byte that is

@@ -29,7 +29,7 @@ _COUNTERS = (
     ("no_peer_data", "stalls within a message: a peer's buffer is empty"),
     ("onset", "stalls before a message: frames are there, the threshold is not reached"),
     ("mismatched", "frames at the heads of all ports that did not agree, dropped on all"),
-    ("resent", "sums given again to a rank that sent its part again"),
+    ("resent", "sums sent again to a rank that sent its contribution again"),
     ("forced", "messages begun below the threshold, since a buffer was full"),
 )
 
@@ -37,8 +37,8 @@ _PORT_COUNTERS = (
     ("accepted", "frames taken"),
     ("malformed", "frames dropped: damaged, cut, too long, or not to be reduced here"),
     ("foreign", "frames dropped: another job, epoch or rank"),
-    ("repeated", "frames dropped: they came before; their sums are given again"),
-    ("unordered", "frames dropped: not the next in sequence, and none of the last"),
+    ("repeated", "frames dropped: they came before; their sums are sent again"),
+    ("unordered", "frames dropped: not the next in sequence, and not among the last `slots`"),
     ("starved", "stalls within a message: this port's buffer is empty"),
 )
 

@@ -14,9 +14,9 @@ class Register:
     address: int
     """Bytes from the start of the registers."""
     kind: str
-    """How a host uses the register. A "setting" is read and written. A "counter" is read, counts up
-    and wraps. A "constant" and a "state" are read. A "doorbell" is written, and reads as what the
-    circuit made of the written value."""
+    """The use of the register by a host. A "setting" is read and written. A "counter" is read,
+    counts up and wraps. A "constant" and a "state" are read. A "doorbell" is written, and reads as
+    the value that the circuit derived from the written value."""
     meaning: str
     value: int = 0
     """A setting's value after reset, or a constant's value."""
