@@ -1,13 +1,13 @@
 """The ring NIC: a circuit that adds its host's data to sums that travel round a ring.
 
 _place, _layouts    records that its parts exchange
-_receiver           the way in: frames kept in slots by number
+_receiver           received frames, kept in slots by sequence number
 _scheduler          operations, grants, the choice of the next frame
-  _issuer             a job of each frame
-_datapath           the sums
-_transmitter        the way out: frames kept until they are acknowledged
-  _window             one virtual channel's send window
-_flow_control       ACKs and GRANTs, both ways
+  _issuer             a job for the datapath from each frame
+_datapath           the adders
+_transmitter        frames to send, kept until they are acknowledged
+  _window             the send window of one virtual channel
+_flow_control       ACKs and GRANTs, in both directions
 _dma                reads and writes of the host's memory
 _nic                the NIC, put together from these
 queue               its queues in the host's memory

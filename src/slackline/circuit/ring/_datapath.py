@@ -1,4 +1,4 @@
-"""A ring NIC's datapath, which adds this host's contribution to the sums that pass."""
+"""A ring NIC's datapath, which adds this host's contribution to the partial sums it forwards."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -11,7 +11,7 @@ from slackline.circuit.ring._layouts import Job
 __all__ = ["STALLS", "RingDatapath", "Summed"]
 
 STALLS = ("adder", "no_credit", "no_local_data", "no_peer_data", "no_host_room")
-"""Reasons why a cycle begins no beat although operations are open; exactly one applies at a
+"""Reasons why no beat begins in a cycle although operations are open; exactly one applies at a
 time."""
 
 _READ = 1
@@ -23,8 +23,8 @@ class Summed(data.StructLayout):
 
     data, last   the words; the beat is its frame's last
     final        the channel: partial or final sums
-    send, store  the beat goes to the successor, to the host
-    ready        the frame may leave from now on, since its other beats come in time
+    send, store  the beat goes to the successor; the beat goes to the host
+    ready        the frame may start to leave, since its other beats will come in time
     """
 
     def __init__(self, lanes: int) -> None:
@@ -41,16 +41,17 @@ class _Token(data.StructLayout):
 
 
 class RingDatapath(wiring.Component):
-    """A datapath that begins a job when all that it needs is there, so that no frame stalls midway.
+    """A datapath that begins a job only when all its inputs are there, so no frame stalls midway.
 
-    jobs                           a stream for each channel; finals go first
+    jobs                           a stream of Job for each virtual channel: partial sums
+                                   ("partials") and final sums ("finals"); finals go first
     local_word                     a beat of this host's contribution, taken with `local_taken`
     local_whole                    a whole frame of the contribution is there; `local_begun`: a job
                                    takes it
     room                           of each channel: a frame may be begun for the successor
-    space                          a final may be begun that enters its channel at this NIC. A
-                                   partial that enters here has its place already
-    waits                          a partial would enter here, but has no place
+    space                          a final that enters its channel at this NIC may be begun. A
+                                   partial that enters here has claimed its slot already
+    waits                          a partial would enter here, but no slot is free for it
     host_room                      a frame may be begun for the host
     begun, job                     a job is taken, and owns its resources from now on
     side, address, word, released  of the RingReceiver
@@ -59,10 +60,10 @@ class RingDatapath(wiring.Component):
     busy                           a beat begins
     stalls                         a bit for each of STALLS
 
-    For fp32 and int32 the result is ((...) + passing) + own. For 16-bit types own data are widened,
-    and the sum stays fp32 until the last rank rounds it. Data that are only passed on, or only this
-    host's, are added to zero as integers, which changes no bit. A beat comes out LATENCY cycles
-    after it began.
+    For fp32 and int32 the result is the predecessor's partial sum plus this host's data. For 16-bit
+    types this host's data are widened, and the sum stays fp32 until the last rank rounds it. Data
+    that are only forwarded, or that start a sum, are added to zero as integers, which changes no
+    bit. A beat comes out LATENCY cycles after it began.
 
     The twin (bit-exact Python model) is RingTwin.
     """
@@ -132,8 +133,8 @@ class RingDatapath(wiring.Component):
                 left.eq(staged.beats),
                 second.eq(0),
             ]
-        # A dropped frame frees its slot a cycle later, because the job before frees its own slot
-        # now.
+        # A dropped frame frees its slot a cycle later, because the previous job frees its own slot
+        # in this cycle.
         dropped = Signal(2)
         m.d.sync += dropped.eq(Mux(starts & staged.drop, Mux(channel, 2, 1), 0))
         with m.If(dropped.any()):
@@ -168,7 +169,7 @@ class RingDatapath(wiring.Component):
         free: Signal,
         active: Signal,
     ) -> None:
-        """Begin the next job, if one has all it needs; otherwise report the reason in `stalls`."""
+        """Begin the next job if all its inputs are there; otherwise set the reason in `stalls`."""
         may, lacks = [], []
         for jobs in self.jobs:
             job = jobs.payload
@@ -178,8 +179,8 @@ class RingDatapath(wiring.Component):
             no_host = job.store & ~self.host_room
             may.append(jobs.valid & ~no_local & ~no_credit & ~no_host)
             lacks.append((jobs.valid & no_local, jobs.valid & no_credit, jobs.valid & no_host))
-        # The resources that a job takes are counted two cycles later, so the next job waits for
-        # that.
+        # The resources that a job takes are counted two cycles later, so the next job waits two
+        # cycles.
         pause = Signal(2)
         finals = Signal()
         m.d.sync += pause.eq(Cat(self.begun, pause))

@@ -14,16 +14,16 @@ from slackline.circuit.ring._layouts import DmaRequest, Job, Key
 __all__ = ["RingReads", "RingWrites"]
 
 _FRAMES = 4
-"""Frames of sums that may wait to be written."""
+"""The number of frames of sums that may wait to be written."""
 
 
 class RingReads(wiring.Component):
-    """A buffer of this host's contributions, which are read from memory ahead and in whole frames.
+    """A buffer of this host's contributions, which are prefetched from memory in whole frames.
 
     reserved  beats that are requested; only while there is `room`
-    room      there is room for the longest frame, and for two
+    room      two bits: there is room for one frame of the greatest length; for two such frames
     i         stream of Beat: the requested data, in order; always ready
-    word      the next beat, valid once its frame is `whole`; `taken` moves on to the one behind it
+    word      the next beat, valid once its frame is `whole`; `taken` moves on to the beat after it
     begun     a whole frame is being taken
     """
 
@@ -78,7 +78,7 @@ class RingWrites(wiring.Component):
     completed    a pulse: an operation's last beat has left
 
     The write of an operation's last frame is requested only when there is room for the operation's
-    completion. So a requested write never waits for completions, which may wait behind it.
+    completion. Otherwise a write could wait for completions that themselves wait behind the write.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -102,7 +102,7 @@ class RingWrites(wiring.Component):
         options, job = self.options, self.job
         depth = _FRAMES * options.slot_beats
         word = 32 * options.lanes
-        # The frames of all slots may begin before one of them is written, however short they are.
+        # Even very short frames may begin in all slots before the first of them is written.
         ahead = 2 * options.slots
         m.submodules.words = words = SyncFIFOBuffered(width=word + 1, depth=depth)
         m.submodules.asked = asked = SyncFIFO(width=DmaRequest().size + 1, depth=ahead)

@@ -95,7 +95,7 @@ class RingFlowReceiver(wiring.Component):
     """A receiver of a ring NIC's ACKs and GRANTs from the successor; any other frame is `dropped`.
 
     acks     stream of headers
-    granted  stream of Key; a grant that finds no room is lost, and requested again
+    granted  stream of Key; a GRANT that comes while the queue is full is lost, and requested again
     """
 
     def __init__(self, options: RingOptions) -> None:

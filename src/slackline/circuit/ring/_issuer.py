@@ -1,4 +1,4 @@
-"""The part of a ring NIC's scheduler that tracks operations and makes a job of each frame."""
+"""The part of a ring NIC's scheduler that tracks operations and makes a job for each frame."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ __all__ = ["Found", "RingIssuer", "Role", "queue"]
 _BITS = 48
 """Bits of a byte's offset in an operation."""
 _QUEUED = 4
-"""Jobs of a channel that may wait for the adders, at least."""
+"""The least number of jobs of a virtual channel that may wait for the adders."""
 
 
 class Role(data.StructLayout):
-    """The role of this rank in an operation: first, last, passing on, as in RingPlace."""
+    """The role of this rank in an operation: `first`, `last` and `passes_on` of RingPlace."""
 
     def __init__(self) -> None:
         super().__init__({"first": 1, "last": 1, "passes_on": 1})
@@ -31,7 +31,7 @@ class Role(data.StructLayout):
 class Found(data.StructLayout):
     """A frame of virtual channel `side` to handle, with its operation if that was `found`.
 
-    With `source`, there is only an operation: its next frame is this host's own data.
+    With `source` there is no received frame: the operation's next frame is this host's own data.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -41,9 +41,9 @@ class Found(data.StructLayout):
 
 
 class _Progress(data.StructLayout):
-    """The progress of an operation: bytes given to the adders, stored at the host, and left.
+    """The progress of an operation: counts of bytes given to the adders and stored at the host.
 
-    The bytes left are kept beside the others, so that nothing is subtracted before a comparison.
+    The counts of the remaining bytes are stored too, so that a comparison needs no subtraction.
     """
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ class _Progress(data.StructLayout):
 class _Step(data.StructLayout):
     """The next frame of an operation.
 
-    due    its offset
-    left   bytes of the operation from there on
-    size   its bytes of the operation
-    ends   it is the operation's last frame
-    right  it is the frame that came
+    due    the frame's offset
+    left   bytes of the operation from that offset on
+    size   bytes of the operation in the frame
+    ends   the frame is the operation's last one
+    right  the frame that came is this frame
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class _Step(data.StructLayout):
 
 
 class RingIssuer(wiring.Component):
-    """A unit of the scheduler that turns frames into jobs for the adders, one every four cycles.
+    """A unit of the scheduler that makes a job for the adders from a frame, in four cycles each.
 
     The issuer reads the state of the frame's operation, computes the frame's size, checks that
     the frame is due, and queues the job.
@@ -73,7 +73,7 @@ class RingIssuer(wiring.Component):
     i                  stream of Found; ready when no frame is being handled, or one ends in this
                        cycle
     idle               no frame is being handled
-    may                of each channel: one more frame finds room, besides the one being handled
+    may                of each channel: there is room for a frame besides the one being handled
     posts              an operation begins: its `descriptor` is stored for number `at`; only while
                        idle
     assigns            the operation's role, `assigned`, is stored for number `at`
@@ -113,7 +113,8 @@ class RingIssuer(wiring.Component):
         m = Module()
         options = self.options
         count = options.operations
-        # Each frame in a slot may wait for its data from host memory, so the queues hold that many.
+        # Each frame in a slot may wait for data from host memory, so a queue holds a job for each
+        # slot.
         ahead = max(_QUEUED, options.slots)
         jobs = [queue(m, f"job_{k}", Job(options), ahead, self.jobs[k]) for k in range(2)]
         reads = queue(m, "read", DmaRequest(), ahead, self.reads)
@@ -261,7 +262,7 @@ class RingIssuer(wiring.Component):
         so_far: data.View,
         step: data.View,
     ) -> Value:
-        """Return a signal: the current frame is the one that is due in its operation."""
+        """Return a signal: the current frame is the next one of its operation."""
         frame, final, size = current.frame, current.side, step.size
         wide = ~final & (element_of(operation.dtype) >= Element.BFLOAT16)
         # A final sum contains this rank's contribution, which must have been given before.

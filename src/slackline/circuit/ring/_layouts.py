@@ -14,7 +14,7 @@ CHECKED = HEADER["header_checksum"].offset
 
 
 class Key(data.StructLayout):
-    """The identity of an operation: its tag and chunk, the same on all ranks."""
+    """The identification of an operation: its tag and chunk, the same on all ranks."""
 
     def __init__(self) -> None:
         super().__init__({"tag": 64, "chunk": 16})
@@ -46,7 +46,7 @@ class DmaRequest(data.StructLayout):
 
 
 class Arrived(data.StructLayout):
-    """The header fields that are kept of an accepted frame."""
+    """The fields of an accepted frame's header that the receiver stores."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -62,7 +62,8 @@ class Job(data.StructLayout):
     local    this host's contribution is added
     finish   the sum is final: 16-bit types are rounded
     send     the result leaves for the successor, with `length` bytes, as `final` or partial
-    enters   the result enters its channel at this NIC: own data as a partial, or a final made here
+    enters   the result enters its channel at this NIC: it is the first partial sum of the frame's
+             data, or the final sum that this rank computes
     store    the result goes to the host at `address`, `size` bytes
     ends     the frame is the last one of its operation
     beats    beats of fp32 for partials of 16-bit types, otherwise of the elements
@@ -104,8 +105,8 @@ def compose(m: Module, header: data.View, place: data.View, **fields: object) ->
 def seal(m: Module, header: data.View, valid: Value) -> data.View:
     """Return a signal of the header with its checksum, two cycles after `valid`."""
     m.submodules.crc = crc = Crc(CHECKED // 8)
-    # The header goes through a register, because Verilator 5.006 gets parities of constants and
-    # signals together wrong.
+    # The header goes through a register, because Verilator 5.006 computes a wrong parity of a word
+    # that joins constants and signals.
     taken, held = Signal(CHECKED), Signal(CHECKED)
     begun = Signal()
     sealed = Signal(HEADER)

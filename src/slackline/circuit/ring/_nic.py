@@ -23,7 +23,7 @@ __all__ = ["RingNic"]
 class RingNic(wiring.Component):
     """A NIC that adds its host's data to the sums that travel round a ring of ranks.
 
-    Each operation may start at another rank.
+    Each operation may start at a different rank.
 
     rx, rx_back     streams of Beat from the predecessor and to it: data in; ACKs and GRANTs out
     tx, tx_back     streams of Beat to the successor and from it: data out; ACKs and GRANTs in
@@ -32,15 +32,15 @@ class RingNic(wiring.Component):
     read_data       stream of Beat: the requested data, in order, `last` at the end of each request;
                     always ready
     write_requests  stream of DmaRequest
-    write_data      stream of Beat, likewise
-    completions     stream of Key: operations whose sum has left by write_data
+    write_data      stream of Beat: the data to write, in order, `last` at the end of each request
+    completions     stream of Key: operations whose whole sum has left by write_data
     bus             the registers of `nic_registers`: see docs/circuits/host-interface.md
     enabled         control bit 0
     ranks           the register `ranks`
 
-    The NIC moves a beat a cycle. A frame goes on when it is whole and its local data are here.
-    Nothing but `tx` and `write_data` can hold the NIC back, and neither makes a begun frame wait
-    for data.
+    The NIC moves a beat a cycle. A frame is forwarded once it is complete and this host's data for
+    it have been read. Only back-pressure on `tx` and `write_data` can stall the NIC; a frame that
+    has begun to leave never waits for data.
 
     The twin (bit-exact Python model) is slackline.circuit.RingTwin.
     """

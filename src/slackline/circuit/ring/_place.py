@@ -6,7 +6,7 @@ __all__ = ["Place"]
 
 
 class Place(data.StructLayout):
-    """A ring NIC's settings, and values that follow from them, a cycle later.
+    """A ring NIC's settings, and values that are computed from them, a cycle later.
 
     `predecessor` is that of RingPlace; `successor` is the next rank in the ring.
     """

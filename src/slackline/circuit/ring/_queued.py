@@ -17,18 +17,19 @@ __all__ = ["QueuedRingNic"]
 class QueuedRingNic(wiring.Component):
     """A RingNic whose descriptors and completions are in ring buffers in the host's memory.
 
-    rx, rx_back     of RingNic, as are tx and tx_back
+    rx, rx_back     those of RingNic, as are tx and tx_back
     read_requests   stream of DmaRequest
     read_data       stream of Beat: the requested data, in order, `last` at the end of each request;
                     always ready
     write_requests  stream of DmaRequest
-    write_data      stream of Beat, likewise; the host's memory must take the writes in order
+    write_data      stream of Beat: the data to write, in order, `last` at the end of each request;
+                    the host's memory must take the writes in order
     bus             the registers of `ring_registers`: see docs/circuits/host-interface.md
     interrupt       high, if enabled, while there are completions that the host has not taken
 
-    Descriptors share the stream of reads with the NIC's data. Completions share the stream of
-    writes, behind the sums that they report. Neither queue ever holds more than its entries: a full
-    queue makes its producer wait.
+    Descriptors and the NIC's data are read by the same stream. A completion is written by the same
+    stream as the sum that it reports, after the sum. Neither queue can overflow: a full queue makes
+    its producer wait.
 
     The twin (bit-exact Python model) is RingTwin. QueueDriver drives the circuit.
     """

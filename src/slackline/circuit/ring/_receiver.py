@@ -1,4 +1,4 @@
-"""A ring NIC's receiver: it checks the predecessor's frames and keeps them in slots by number."""
+"""A ring NIC's receiver: it checks the predecessor's frames and keeps each in a slot by number."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -22,15 +22,16 @@ _KEPT = ("dtype", "offset", "total", "length")
 
 
 class RingReceiver(wiring.Component):
-    """A receiver of DATA frames by number, separate for each virtual channel: 0 partials, 1 finals.
+    """A receiver of DATA frames, whose payloads it keeps in slots until the datapath takes them.
 
-    A number has one slot: the number modulo the slots. A frame is written to its slot while it
-    comes if its header is right, its number is one of the next `slots` from `base` on, and it has
-    not `arrived` before. The frame counts when it is whole, so a damaged one is as if it had never
-    come.
+    Virtual channel 0 has partial sums, channel 1 final sums. Each channel has its own sequence
+    numbers and slots; a frame's slot is its number modulo `slots`. The payload is written to the
+    slot as it comes if the header is valid, the number is one of the `slots` numbers from `base`
+    on, and the frame has not `arrived` before. A frame is accepted when it is complete, so a
+    damaged frame has no effect.
 
     i           stream of Beat, always ready
-    base        of each channel: the number of the first frame whose slot is not free again
+    base        of each channel: the number of the oldest frame whose slot is not free again
     arrived     of each channel: bit k tells that frame base + k has arrived
     there       of each channel: the next frame to fetch is in its slot
     look, head  `head` is the header of that frame of channel `look`, in the same cycle
@@ -115,8 +116,8 @@ class RingReceiver(wiring.Component):
             with m.Elif(fits):
                 m.d.sync += keep.accepted.eq(1)
             with m.Else():
-                # A number within the window has arrived already. A number before the window is
-                # done.
+                # A frame within the window has arrived already. A frame before the window has left
+                # its slot.
                 within = (header.sequence - Array(self.base)[at.side])[:32] < options.slots
                 known = behind | within
                 m.d.sync += [keep.repeated.eq(known), keep.unordered.eq(~known)]
@@ -164,7 +165,7 @@ class RingReceiver(wiring.Component):
         return (distance < self.options.slots) & ~arrived.bit_select(distance[:bits], 1)
 
     def _buffer(self, m: Module, reader: FrameReader, kept: data.View, accepted: Signal) -> None:
-        """Write payload to the frame's slot, two cycles late, when the header is checked."""
+        """Write payload to the frame's slot, two cycles late, when the header has been checked."""
         options = self.options
         words = 2 * options.slots * options.slot_beats
         m.submodules.buffer = buffer = Memory(shape=32 * options.lanes, depth=words, init=[])
@@ -200,7 +201,7 @@ class RingReceiver(wiring.Component):
     ) -> None:
         """Raise one event for a frame, two cycles after `closing`; mark an accepted one's slot.
 
-        An earlier copy of the same frame may have come by then, and may even be gone again.
+        By then an earlier copy of the same frame may have come, and may even have left its slot.
         """
         options = self.options
         header = reader.header
@@ -236,7 +237,7 @@ class RingReceiver(wiring.Component):
             with m.If(~good):
                 m.d.comb += self.events.malformed.eq(1)
             with m.Elif(keep.asks):
-                # A request that finds no room is lost, because the predecessor asks again.
+                # A request may be lost when the queue is full, because the predecessor asks again.
                 m.d.comb += asked.w_en.eq(1)
             with m.Else():
                 m.d.comb += [self.events[name].eq(keep[name]) for name in EVENTS]

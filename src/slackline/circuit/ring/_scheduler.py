@@ -15,14 +15,14 @@ __all__ = ["RingScheduler"]
 class RingScheduler(wiring.Component):
     """A ring NIC's scheduler, which handles one posted operation, grant or frame at a time.
 
-    A Key (tag and chunk) is compared with those of all operations at once. While the RingIssuer
-    makes a job of a frame, the scheduler looks for the next frame's operation.
+    A Key (tag and chunk) is compared with the Keys of all operations at once. While the RingIssuer
+    makes a job for a frame, the scheduler looks for the next frame's operation.
 
     An operation is *granted* when all ranks from this one to its last rank have posted it. The last
     rank's NIC grants each operation that its host posts. Every other NIC grants an operation that
     its host has posted and its successor has granted. Each NIC tells its predecessor of its grants,
-    and requests a grant of each operation that its host posts. So no partial sum ever waits in a
-    slot for a host, whatever the order of posting.
+    and requests a grant of each operation that its host posts. Therefore no partial sum ever waits
+    in a slot for a host, whatever the order of posting.
 
     descriptors                 operations that the host posts; taken while another may be open
     there, look, head, fetched  of the RingReceiver: the frame at the head of each channel
@@ -31,10 +31,10 @@ class RingScheduler(wiring.Component):
     jobs                        a stream for each channel: partials, with own data where they start
                                 a sum; finals
     reads                       reads of the host's memory, in the order of `jobs[0]`
-    room                        the host's data of one more frame find room; those of two more
-    reserved                    beats of that room that are used now
+    room                        the read buffer has room for one more frame; for two more frames
+    reserved                    beats of the read buffer that are reserved in this cycle
     space                       a partial may enter the channel at this NIC
-    claimed                     a partial will enter the channel here, and takes its place at the
+    claimed                     a partial will enter the channel here, and claims its slot at the
                                 successor now
     waits                       own data wait for `space`
     tick                        a pulse: the grant of one operation is to be requested again
@@ -83,8 +83,8 @@ class RingScheduler(wiring.Component):
         opened, allowed = Signal(count), Signal(count)
         index, key = Signal(range(count)), Signal(Key())
         hits, found = Signal(count), Signal()
-        # The Key that is looked for belongs to a frame, or to a grant or a request that came
-        # (`answers`).
+        # The Key to look for belongs to a frame or, if `answers` is high, to a grant or to a
+        # request for a grant.
         answers, grant = Signal(), Signal()
         free, any_free = Signal(range(count)), Signal()
         m.d.sync += [any_free.eq(~opened.all()), free.eq(_lowest(m, ~opened, "free"))]
@@ -198,8 +198,8 @@ class RingScheduler(wiring.Component):
                 ]
                 m.next = "ROLE"
             with m.State("ROLE"):
-                # The pause of this state gives `free` the time to find the next operation that is
-                # not open.
+                # This state lasts one cycle, in which `free` finds the next operation number that
+                # is not in use.
                 m.d.sync += allowed.bit_select(index, 1).eq(role.last)
                 m.d.comb += [
                     issuer.assigns.eq(1),

@@ -24,21 +24,21 @@ _SKID = 8
 
 
 class RingTransmitter(wiring.Component):
-    """A transmitter that keeps frames, sends them once in order, and resends those that seem lost.
+    """A transmitter that sends frames in order, and keeps them to resend those that seem lost.
 
     begun, job  a frame is begun, and its job
     room        of each channel: a frame may be begun
-    space       of each channel: a frame may be begun that enters the channel at this NIC
-    claimed     a partial that enters here will be begun, and takes its place now
+    space       of each channel: a frame that enters the channel at this NIC may be begun
+    claimed     a partial that enters here will be begun, and claims its slot now
     valid, i    the beats of the frame, each when it comes
     answer      stream of headers: ACKs of the successor
     inquiries   stream of Key: operations whose grant is asked of the successor
     timeout     cycles without progress until frames are sent again
-    o           stream of Beat; within a frame valid stays
+    o           stream of Beat; `valid` stays high within a frame
     sent        a pulse: a frame leaves for the first time
     resent      a pulse: a frame leaves once more
 
-    A frame that is sent again is not computed again: it is read from the memory that keeps it.
+    A frame that is sent again is not computed again: the transmitter reads it from its memory.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -81,8 +81,8 @@ class RingTransmitter(wiring.Component):
                 window.arrived.eq(self.answer.payload.tag),
             ]
 
-        # A final that enters here takes its place when it begins. Own data took theirs before they
-        # were read.
+        # A final that enters here takes its slot when it begins. A partial that enters here took
+        # its slot before the host's data were read.
         m.d.comb += [
             windows[0].claimed.eq(self.claimed),
             windows[0].redeems.eq(self.job.enters),
@@ -184,7 +184,7 @@ class RingTransmitter(wiring.Component):
         look: data.View,
         read: data.View,
     ) -> None:
-        """Choose the next frame while another leaves, and read its beats while there is room."""
+        """Choose the next frame while another leaves, and read its beats into the skid buffer."""
         options = self.options
         slot_bits, within = ceil_log2(options.slots), ceil_log2(options.slot_beats)
         frame = data.StructLayout(

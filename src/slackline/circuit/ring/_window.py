@@ -1,4 +1,4 @@
-"""The send window of one virtual channel: which frames are begun, sent and acknowledged."""
+"""The send window of one virtual channel: the state of each frame until it is acknowledged."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
@@ -9,11 +9,11 @@ __all__ = ["RingWindow"]
 
 
 class RingWindow(wiring.Component):
-    """A send window of at most `slots` frames, from the first that is not acknowledged on.
+    """A send window of at most `slots` frames, from the first unacknowledged frame on.
 
     begun     a frame gets the next number, `begun_number`; only while there is `room`, or if it
-              `redeems` a place that was `claimed` for it
-    claimed   a frame will be begun, and has its place from now on; only while there is `space`
+              `redeems` a slot that was `claimed` for it
+    claimed   a slot is reserved for a frame to come; only while there is `space`
     ready     the next begun frame may leave
     fresh     frame `fresh_number` may leave for the first time
     again     frame `again_number` is to leave once more; it goes first
@@ -22,16 +22,16 @@ class RingWindow(wiring.Component):
               frame acknowledge + k is in its slot
 
     `space` is room for two frames, and prevents a deadlock round the ring. Each frame waits for a
-    place at the next NIC. If all places were taken, each frame would wait for the one ahead, and so
-    for itself. A frame that enters the channel here must therefore leave one place free behind it.
-    A frame that passes on needs only one place, since it frees the one that it leaves. So one place
-    in the ring is always free, and some frame can go on. (Bubble flow control: Carrion, Beivide,
+    slot at the next NIC. If all slots were in use, each frame would wait for the frame ahead, and
+    so for itself. A frame that enters the channel here must therefore leave one slot free. A frame
+    that is forwarded needs only one slot, since it frees the slot that it leaves. One slot in the
+    ring is therefore always free, and some frame can move. (Bubble flow control: Carrion, Beivide,
     Gregorio and Vallejo, A flow control mechanism to avoid message deadlock in k-ary n-cube
     networks, 1997.)
 
-    A gap before frames that have arrived is filled at once, and once. After `timeout` cycles
-    without progress, all frames that have not arrived are sent again. The first one is sent in any
-    case, so that a lost ACK comes again.
+    A missing frame before frames that have arrived is sent again at once, but only once. After
+    `timeout` cycles without progress, all frames that have not arrived are sent again. The first
+    frame of the window is sent in any case, so that a lost ACK comes again.
     """
 
     def __init__(self, slots: int) -> None:
@@ -118,7 +118,7 @@ class RingWindow(wiring.Component):
             m.d.sync += [sweep.eq(1), all_missing.eq(1), step.eq(0), clock.eq(0)]
         with m.Elif(under_way.any() & gap & ~hurried):
             m.d.sync += [sweep.eq(1), all_missing.eq(0), step.eq(0), hurried.eq(1)]
-        # An ACK moves `freed`, so a sweep that is under way would look at other frames, and ends.
+        # An ACK moves `freed`, so a sweep that has begun would look at other frames; it ends.
         with m.If(progress):
             m.d.sync += [sweep.eq(0), hurried.eq(0)]
         return m

@@ -16,21 +16,21 @@ __all__ = ["CompletionQueue"]
 
 
 class CompletionQueue(wiring.Component):
-    """A writer of the completion queue: an entry for each operation that is done or was refused.
+    """A writer of the completion queue: one entry for each operation that is done or was refused.
 
     base, bits   registers: the queue's address, a multiple of 16; log2 of its entries
     rung, value  a doorbell: the host has taken `value` entries since the reset, modulo 2^32
-    wrong        there are not so many entries, and the doorbell is ignored
-    tail, taken  entries that are written; entries that the host has taken
+    wrong        `value` exceeds the number of written entries, and the doorbell is ignored
+    tail, taken  the number of entries written; the number of entries that the host has taken
     head         the head of the descriptor queue, which each entry repeats
     done         stream of Key: operations that are done
     refusals     stream of Refusal
     requests     stream of DmaRequest
     o            stream of Beat, `last` at the end of each request
     any          there is an entry that the host has not taken
-    full         an entry waits for room
+    full         an entry waits because the queue is full
 
-    Never more than the queue's entries are between `taken` and `tail`.
+    The difference of `tail` and `taken` never exceeds the number of the queue's entries.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -77,7 +77,7 @@ class CompletionQueue(wiring.Component):
         return m
 
     def _write(self, m: Module, entries: Signal, here: Signal) -> Value:
-        """Write one entry at a time, while there is room; return a signal: one is being written."""
+        """Write entries, one at a time, while there is room; return a signal: a write goes on."""
         options = self.options
         bits = 8 * COMPLETION.size
         layout = data.FlexibleLayout(
@@ -108,8 +108,8 @@ class CompletionQueue(wiring.Component):
                     Cat(entry.tag, entry.chunk).eq(key),
                     entry.code.eq(Mux(done.valid, Code.DONE, refusals.payload.code)),
                     entry.head.eq(self.head),
-                    # The memory is zeros before the first turn round the queue, so the first turn's
-                    # phase is 1.
+                    # The memory is zeros before the first pass through the queue, so the phase of
+                    # the first pass is 1.
                     entry.phase.eq(~(self.tail >> self.bits[:5])[0]),
                 ]
                 with m.If(waits & room):

@@ -19,13 +19,13 @@ ENTRIES_BITS = 16
 """Log2 of the entries of the longest queue."""
 
 _AHEAD = 4
-"""Descriptors that may be fetched before they are handed on."""
+"""The number of descriptors that may be fetched before the NIC opens or refuses them."""
 
 _TOTAL_BITS = 48
 
 
 class Refusal(data.StructLayout):
-    """A descriptor that was refused as no valid operation, with the code of the reason."""
+    """A refused descriptor: the operation's Key, and the Code of the reason."""
 
     def __init__(self) -> None:
         super().__init__({"key": Key(), "code": 8})
@@ -37,21 +37,22 @@ def entries_of(bits: Value) -> Value:
 
 
 class DescriptorQueue(wiring.Component):
-    """A reader of the descriptor queue, which fetches the host's descriptors in order, a few ahead.
+    """A reader of the descriptor queue, which prefetches a few of the host's descriptors in order.
 
     ranks        the register: ranks of the ring
     base, bits   registers: the queue's address, a multiple of 64; log2 of its entries
     rung, value  a doorbell: the host has written `value` descriptors since the reset, modulo 2^32
     wrong        the value is impossible, and the doorbell is ignored
-    tail, head   descriptors that doorbells announced; descriptors that were opened or refused, so
-                 that their entries are free
+    tail, head   the number of descriptors that doorbells announced; the number of descriptors that
+                 were opened or refused, so that their entries are free
     requests     stream of DmaRequest
     i            stream of Beat: the data of the descriptors, in order; always ready
     descriptors  stream of Descriptor: valid operations
     refusals     stream of Refusal
 
-    Never more than the queue's entries are between `head` and `tail`. A descriptor is fetched while
-    fewer than four are between the last request and `head`, so there is room for every answer.
+    The difference of `tail` and `head` never exceeds the number of the queue's entries. A
+    descriptor is requested only while fewer than four requested descriptors are beyond `head`, so
+    there is room for every answer.
     """
 
     def __init__(self, options: RingOptions) -> None:
@@ -143,7 +144,7 @@ class DescriptorQueue(wiring.Component):
     def _whole(self, m: Module) -> SyncFIFO:
         """Assemble beats into descriptors; return the FIFO that holds them.
 
-        A bit beside each descriptor tells whether bytes that must be 0 are not.
+        A bit beside each descriptor tells whether any byte that must be 0 is not 0.
         """
         bits = 8 * DESCRIPTOR.size
         i = self.i
@@ -167,7 +168,7 @@ class DescriptorQueue(wiring.Component):
         return waiting
 
     def _hand_on(self, m: Module, waiting: SyncFIFO) -> Value:
-        """Take, check and hand on one descriptor at a time; return a signal: one is there."""
+        """Check descriptors and hand them on one by one; return a signal: a descriptor is here."""
         shape = data.StructLayout({"descriptor": Descriptor(), "reserved": 1})
         entry, code = Signal(shape), Signal(Code)
         given = Signal()
@@ -200,7 +201,7 @@ class DescriptorQueue(wiring.Component):
         return ~fsm.ongoing("TAKE")
 
     def _code(self, entry: data.View) -> Value:
-        """Return a signal of a descriptor's Code, by the rules of RingPost for an operation."""
+        """Return a signal: DONE if the descriptor is valid, else the Code of the first fault."""
         each = entry.descriptor
         halves = Cat(each.dtype == code for code in ELEMENTS if code.itemsize == 2).any()
         words = Cat(each.dtype == code for code in ELEMENTS if code.itemsize == 4).any()

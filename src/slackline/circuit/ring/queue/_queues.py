@@ -1,4 +1,4 @@
-"""A ring NIC's queues in its host's memory, and their share of the NIC's DMA streams."""
+"""A ring NIC's queues in its host's memory, and the DMA streams that they share with the NIC."""
 
 from amaranth.hdl import Cat, Module, ResetInserter
 from amaranth.lib import stream, wiring
@@ -16,7 +16,7 @@ from slackline.circuit.ring.queue._sharing import SharedReads, SharedWrites
 __all__ = ["RingQueues"]
 
 _READS = 64
-"""Reads that may be under way at once."""
+"""The number of reads that may be outstanding at once."""
 
 
 class RingQueues(wiring.Component):
@@ -25,9 +25,9 @@ class RingQueues(wiring.Component):
     read_requests, read_data, write_requests, write_data, bus and interrupt are those of
     QueuedRingNic.
 
-    enabled      all but settings and counters is reset while it is low
+    enabled      while low, everything but settings and counters is reset
     ranks        the number of ranks in the ring
-    descriptors  stream of Descriptor: those that are valid operations
+    descriptors  stream of Descriptor: the valid descriptors
     completions  stream of Key
     nic_...      the NIC's DMA streams
 

@@ -1,4 +1,4 @@
-"""Sharing of one DMA stream by two users: the order of requests, and the owner of each answer."""
+"""Arbiters that let two circuits, the users, share one DMA interface of the host's memory."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -14,12 +14,12 @@ _REQUESTS = stream.Signature(DmaRequest())
 
 
 class _Turns(wiring.Component):
-    """An arbiter that merges two users' requests into one stream at once; user 1 goes first.
+    """An arbiter that merges two users' requests into one stream; user 1 has priority.
 
     asked        streams of DmaRequest of both users
     o            stream of DmaRequest; a request that is offered stays
-    known, user  there is a request whose data have not all passed; the user of the oldest one
-    ended        the last beat of that request passes
+    known, user  some request's data have not all passed; the user of the oldest such request
+    ended        the last beat of the oldest such request passes
     """
 
     def __init__(self, depth: int) -> None:
@@ -39,7 +39,7 @@ class _Turns(wiring.Component):
         m.submodules.order = order = SyncFIFO(width=1, depth=self.depth)
         first, other = self.asked
         waits, held, user = Signal(), Signal(), Signal()
-        # A request that is offered must not change, so a later one of the other user waits.
+        # A request that is offered must not change, so a later request of the other user waits.
         m.d.comb += [
             user.eq(Mux(waits, held, other.valid)),
             self.o.valid.eq(Mux(user, other.valid, first.valid) & order.w_rdy),
@@ -57,7 +57,9 @@ class _Turns(wiring.Component):
 
 
 class SharedReads(wiring.Component):
-    """The reads of two users by one pair of streams, whose answers come in order.
+    """An arbiter for reads: two users share one stream of requests and one stream of data.
+
+    The data come in the order of the requests.
 
     asked     streams of DmaRequest of both users
     beats     streams of Beat for both users, always ready
@@ -91,7 +93,9 @@ class SharedReads(wiring.Component):
 
 
 class SharedWrites(wiring.Component):
-    """The writes of two users by one pair of streams, where data go in the order of the requests.
+    """An arbiter for writes: two users share one stream of requests and one stream of data.
+
+    The data leave in the order of the requests.
 
     asked     streams of DmaRequest of both users
     beats     streams of Beat of both users
