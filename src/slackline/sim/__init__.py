@@ -8,8 +8,9 @@ _operation.py   a collective's plan with sizes, cut into segments
 _execution.py   the execution of that plan, with values
 _bound.py       times that no execution can undercut
 _collective.py  one collective on an idle fabric
-_alike.py       a collective on one host that stands for all; _rotation.py has the plans
-_flows.py       an all_reduce round a ring of hosts by flows in place of frames
+_alike.py       a collective in which all hosts do the same, so that only one is simulated
+_rotation.py    the plans with which all hosts do the same
+_flows.py       an all_reduce round a ring of hosts, simulated as flows instead of frames
 _calibration.py the measured costs of a host, and simulated hosts drawn from them
 _training.py    training steps of data-parallel ranks
 _aggregation.py a model of an aggregation node whose workers send at their own pace

@@ -22,8 +22,7 @@ from slackline.sim._fabric import transmission_ps
 __all__ = ["Aggregation", "AggregationRun", "Pattern", "Senders", "simulate_aggregation"]
 
 Pattern = Literal["uniform", "paced", "bursty"]
-"""The times at which a worker's frames leave: one after the other, at equal distances, or in
-bursts."""
+"""The times at which a worker's frames leave: without gaps, at equal intervals, or in bursts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +31,9 @@ class Senders:
 
     pattern: Pattern = "uniform"
     rate_bps: int | None = None
-    """The mean rate of a paced or bursty worker on the wire; None: that of the wire."""
+    """The mean rate of a paced or bursty worker on the wire; None stands for the wire's rate."""
     burst: int = 1
-    """The frames of a burst, which follow each other at the rate of the wire."""
+    """The number of frames of a burst, which follow each other at the rate of the wire."""
     seed: int = 0
     """The seed of the phases: a paced or bursty worker begins within its first period."""
 
@@ -90,7 +89,7 @@ class AggregationRun:
     last_ps: int
     """The arrival of the last byte of sums at the workers."""
     starved_ps: int
-    """The time for which the node stood still between its first sum and its last."""
+    """The time for which the node waited for frames between its first sum and its last sum."""
     frames: int
     most_buffered: int
     """The largest number of frames that a port held at the start of an addition."""
@@ -99,9 +98,9 @@ class AggregationRun:
 def simulate_aggregation(node: Aggregation, nbytes: int, *, onset: int = 1) -> AggregationRun:
     """Simulate an all_reduce of `nbytes` through the node.
 
-    `onset` is the number of frames that every port has before reduction begins; 0 is the whole
-    message (store-and-forward). The result is deterministic. Raises UsageError for a message of no
-    bytes and for a negative onset.
+    `onset` is the number of frames that every port has before reduction begins; 0 stands for all
+    frames of the message (store-and-forward). The result is deterministic. Raises UsageError for a
+    message of no bytes and for a negative onset.
     """
     if nbytes < 1:
         raise UsageError(f"a message must have at least one byte, not {nbytes}")

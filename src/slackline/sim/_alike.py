@@ -1,7 +1,7 @@
-"""A collective on one host that stands for all, where the ranks of all hosts are alike.
+"""The simulation of a collective in which all hosts do the same, so that one stands for all.
 
-On equal hosts that begin together, a host receives frames at the times at which it sends them: what
-host 0 sends to host a is what host 0 receives from host -a.
+On equal hosts that begin together, each host receives frames at the same times as the others: the
+frames that host 0 sends to host a are, in time, also those that host 0 receives from host -a.
 """
 
 from slackline.errors import UsageError
@@ -16,7 +16,7 @@ __all__ = ["check_alike", "simulate_alike"]
 
 
 def check_alike(operation: Operation, ranks_per_host: int) -> Rotation:
-    """Return the rotation of an operation; UsageError where its ranks or chunks are not alike."""
+    """Return the plan's cyclic symmetry; raise UsageError where ranks or chunks are not alike."""
     rotation = Rotation.of(operation.plan, ranks_per_host)
     counts = set(operation.chunk_counts)
     if len(counts) > 1:
@@ -30,7 +30,7 @@ def check_alike(operation: Operation, ranks_per_host: int) -> Rotation:
 def simulate_alike(
     operation: Operation, fabric: Fabric, *, ranks_per_host: int = 1, limit_ps: int = LIMIT_PS
 ) -> CollectiveRun:
-    """Execute the part of one host in a plan that is alike on all hosts.
+    """Execute one host's part of a plan in which all hosts do the same.
 
     The result is that of `simulate_collective` with rank i on host i // ranks_per_host, at a
     fraction of the events; figures of ranks and hosts are those of host 0. `fabric` has one host,
@@ -38,7 +38,7 @@ def simulate_alike(
     """
     rotation = check_alike(operation, ranks_per_host)
     if len(fabric.hosts) != 1:
-        raise UsageError(f"the fabric must have the one host of all, not {len(fabric.hosts)}")
+        raise UsageError(f"the fabric must have one host for all, not {len(fabric.hosts)} hosts")
     machine = Machine(fabric, (0,) * ranks_per_host, limit_ps=limit_ps)
     execution = Execution(machine, operation, rotation=rotation)
     for member in range(ranks_per_host):

@@ -1,9 +1,9 @@
 """Times that no execution of a plan on a fabric can undercut, however the queues are served.
 
-Two of them, and the larger counts:
+There are two such bounds, and the larger one holds:
 
-    ports    the bytes of each host over the rates of its NICs, then the shortest way to another
-    path     the longest chain of frames, each alone on the network, that wait for each other
+    ports    the bytes of each host over the rates of its NICs, and the lowest latency to a host
+    path     the longest chain of frames that wait for each other, each alone on the network
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Bound:
 
     @property
     def time_ps(self) -> int:
-        """The larger of the two."""
+        """The larger one of the two bounds."""
         return max(self.ports_ps, self.path_ps)
 
 
@@ -46,7 +46,7 @@ def lower_bound(
 
 
 class _Walk:
-    """The longest segment of every chunk on its way alone, and the bytes of all segments."""
+    """The earliest time of each step, for the longest segment alone, and the bytes of each port."""
 
     def __init__(self, operation: Operation, fabric: Fabric, hosts: tuple[int, ...]) -> None:
         self._operation, self._fabric, self._hosts = operation, fabric, hosts
@@ -61,7 +61,7 @@ class _Walk:
         self._nearest: dict[int, int] = {}
 
     def step(self, event: Event) -> None:
-        """Take one instruction; receives come after their sends."""
+        """Account for one instruction; a receive must come after its send."""
         instruction, operation = event.instruction, self._operation
         member, chunk = event.cell[0], instruction.chunk
         place = (member, chunk)

@@ -3,8 +3,8 @@
     slackline doctor --save host.json                            writes the costs
     slackline simulate experiment.toml --calibration host.json   draws from them
 
-Each cost has a median and a 95th percentile. Costs are taken as log-normal between the two: they
-are positive, and their slow tail is long.
+Each cost has a median and a 95th percentile. Costs of hosts are drawn from the log-normal
+distribution with these two percentiles: costs are positive, and large costs are not rare.
 """
 
 import json
@@ -20,7 +20,7 @@ from slackline.sim._fabric import Host
 __all__ = ["CALIBRATION_VERSION", "Costs", "HostCalibration", "Spread"]
 
 CALIBRATION_VERSION = 1
-"""The version of the file; a reader takes no other."""
+"""The version of the file's format; a file of another version is refused."""
 
 _KIND = "host calibration"
 _P95 = 1.6448536269514722
@@ -41,7 +41,7 @@ class Spread:
 
     @classmethod
     def of(cls, samples: list[float]) -> "Spread":
-        """Return the percentiles of samples, of which there must be one; those below 1 count as 1.
+        """Return the percentiles of one or more samples; a sample below 1 counts as 1.
 
         Costs are at least one unit, so that a ratio of two costs exists.
         """
@@ -67,11 +67,11 @@ class HostCalibration:
     message_shm_ns: Spread
     """The time of a message of 8 bytes through shared memory, from send to receive."""
     message_tcp_ns: Spread
-    """The same over TCP on the loopback interface."""
+    """The time of a message of 8 bytes over TCP on the loopback interface, from send to receive."""
     byte_ps: Spread
     """Picoseconds for each byte of a message of 1 MiB through shared memory."""
     wakeup_ns: Spread
-    """The time by which a message to a rank that sleeps is later than one to a rank that polls."""
+    """The time by which a message to a sleeping rank is later than a message to a polling rank."""
     reduce_byte_ps: Spread
     """Picoseconds for each byte that is read by an addition of float32 numbers on one core."""
     compute_ns: Spread
@@ -80,9 +80,9 @@ class HostCalibration:
     def draw(self, chance: Random) -> Costs:
         """Return the costs of one host, drawn from the measured spread.
 
-        A message over TCP costs half of its time at each end, as `Host.frame_ps`. A wake-up delays
-        a message between ranks of one host by its whole time, and one through a cable by half of
-        its time in each of the two cables.
+        Each end of a message over TCP costs half of the message's time, as `Host.frame_ps`. The
+        time of a wake-up is added to the latency of messages between ranks of one host; half of
+        that time is added to the latency of each cable, since a message crosses two.
         """
         wakeup_ns = self.wakeup_ns.draw(chance)
         host = Host(
@@ -106,7 +106,7 @@ class HostCalibration:
 
     @classmethod
     def parse(cls, text: str, name: str) -> "HostCalibration":
-        """Return the calibration of a text; `name` is that of the file, for errors.
+        """Parse the text of a calibration file; errors name the file by `name`.
 
         Raises UsageError that names the file and the key of a wrong or missing value.
         """

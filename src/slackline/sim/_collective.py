@@ -28,7 +28,7 @@ class CollectiveRun:
     messages: int
     """The number of frames."""
     sent_bytes: tuple[int, ...]
-    """For each host, the bytes that its NICs have sent, headers and packets included."""
+    """For each host, the bytes that its NICs have sent, including headers of frames and packets."""
     received_bytes: tuple[int, ...]
     """For each host, the bytes that its NICs have received."""
     resent_packets: int
@@ -58,9 +58,9 @@ def simulate_collective(
     `placement` is the host of each member, helpers included; without it member i is on host i.
     `starts_ps` is the time at which each member begins, 0 without it. `arithmetic` gives the values
     that are moved and reduced; without it only times are computed. `limit_ps` is the simulated time
-    after which the simulation gives up, an hour if not given. Raises UsageError for arguments
-    that do not fit each other, LinkError, PeerError and TimeoutError where faults keep the
-    collective from ending.
+    after which the simulation gives up, an hour if not given. Raises UsageError for arguments that
+    contradict each other, and LinkError, PeerError or TimeoutError where faults keep the collective
+    from ending.
     """
     members = operation.plan.members
     hosts = tuple(range(members)) if placement is None else tuple(placement)

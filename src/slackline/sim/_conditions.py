@@ -27,7 +27,7 @@ class Lot:
     doubled: int = 0
     """The number of packets that arrive twice."""
     late_ps: int = 0
-    """The delay of all packets, by which those behind them are held up, too."""
+    """The delay of all packets, which also delays the packets behind them."""
     overtaken_ps: int = 0
     """The delay of packets that others overtake."""
     rate_bps: int | None = None
@@ -56,7 +56,7 @@ class Conditions:
         self._tell()
 
     def down(self, path: Path) -> bool:
-        """Return whether nothing passes the path now: it is down, or loses every packet."""
+        """Return whether no packet passes the path now: it is down, or loses every packet."""
         if not self.faulty:
             return False
         effects = self._effects(path)
@@ -69,19 +69,19 @@ class Conditions:
         return rate_bps if limit is None else min(rate_bps, limit)
 
     def limited_ports(self) -> set[tuple[int, int]]:
-        """Return (host, NIC) of the ports whose rate is lowered now."""
+        """Return the (host, NIC) of each port whose rate a fault lowers now."""
         return {port for port, effects in self._ports.items() if effects.rate_bps is not None}
 
     def state(self, path: Path) -> tuple[bool, bool, int]:
-        """Return whether a path is down, whether packets pass without effect, and its delay.
+        """Return whether a path is down, whether it is free of faults, and its additional delay.
 
-        The delay is in picoseconds and in this direction.
+        The delay is in picoseconds, and is that of this direction.
         """
         effects = self._effects(path)
         return self.down(path), effects == NOTHING, effects.delay_ns * _PS_PER_NS
 
     def slowness(self, rank: int) -> tuple[Fraction, bool]:
-        """Return how many times slower a rank works now, and whether it stands still or is dead."""
+        """Return the factor by which a rank is slower now, and whether it is stopped or dead."""
         state = self._faults.ranks(self._now_ns()).get(rank)
         if state is None:
             return Fraction(1), False
@@ -93,7 +93,7 @@ class Conditions:
         return state is not None and state.action == "kill"
 
     def draw(self, path: Path, packets: int) -> Lot:
-        """Return the fate of so many packets that pass the path now."""
+        """Return the fate of `packets` packets that pass the path now."""
         effects = self._effects(path)
         if effects == NOTHING:
             return Lot()

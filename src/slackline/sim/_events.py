@@ -51,9 +51,9 @@ class EventQueue:
         settle: Callable[[], None] | None = None,
         finished: Callable[[], bool] | None = None,
     ) -> None:
-        """Run events until there are none, or until `finished` between the events of two times.
+        """Run events until none are left, or until `finished` returns true.
 
-        `settle` is called after all events of each time.
+        `settle` is called after all events of each time, and `finished` before the clock advances.
         """
         events = self._events
         while events and not (finished is not None and finished()):

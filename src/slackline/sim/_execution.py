@@ -13,7 +13,7 @@ __all__ = ["Arithmetic", "Execution", "SentFrame", "Symbols"]
 
 
 class Arithmetic(Protocol):
-    """The values that a simulation moves, and how they are reduced."""
+    """The values that a simulation moves, and the functions that reduce them."""
 
     def contribution(self, rank: int, chunk: int, segment: int) -> Any:
         """Return the value of a rank for one segment of a chunk."""
@@ -26,7 +26,7 @@ class Arithmetic(Protocol):
 
 
 class Symbols:
-    """Values that show in which order they were reduced: "((x0 + x1) + x2)"."""
+    """Symbolic values, which show the order of their reduction: "((x0 + x1) + x2)"."""
 
     def contribution(self, rank: int, chunk: int, segment: int) -> str:
         """Return "x3" for rank 3."""
@@ -60,7 +60,7 @@ class SentFrame:
 
 
 class _Values:
-    """The values of an execution, each known to the native machine by its number."""
+    """The values of an execution; the native machine refers to a value by its number."""
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self._arithmetic = arithmetic
@@ -101,12 +101,12 @@ class Execution:
         record: bool = False,
         rotation: Rotation | None = None,
     ) -> None:
-        """Prepare an operation of a plan's members, each of them one of the machine's `members`.
+        """Prepare an operation: member k of its plan is member `members[k]` of the machine.
 
-        Without `members` they are the machine's first ones. `ended` is called with the plan's
-        number of each member that has ended. `record` keeps every frame in `frames`. With a
-        `rotation` only the ranks of the plan's host 0 are members, and receive their own frames to
-        other hosts through the network.
+        Without `members`, the plan's members are the machine's first ones. `ended(k)` is called
+        when member k of the plan has ended. With `record`, `frames` has every frame. With a
+        `rotation` (all hosts do the same), only the ranks of the plan's host 0 are simulated: each
+        frame that such a rank sends to another host arrives at a rank of host 0.
         """
         plan = operation.plan
         self.operation = operation
@@ -152,7 +152,7 @@ class Execution:
     def values(self, rank: int) -> dict[int, tuple[Any, ...]]:
         """Return the final values that are due at a rank: by chunk, segment by segment.
 
-        Without arithmetic there are none.
+        Without arithmetic the result is empty.
         """
         plan = self.operation.plan
         if self._values is None:
@@ -171,7 +171,7 @@ class Execution:
             self._ended(member)
 
     def _lay_out(self, values: _Values) -> None:
-        """Give every rank its own values of the chunks that its program is about."""
+        """Give each rank its contribution to every chunk that its program mentions."""
         plan = self.operation.plan
         for rank in range(plan.ranks):
             for chunk in sorted({instruction.chunk for instruction in plan.programs[rank]}):
@@ -185,7 +185,7 @@ class Execution:
             self._core.value(rank, chunk, segment)
             for segment in range(len(self.operation.segment_counts(chunk)))
         ]
-        # A chunk without instructions stays as the rank has it.
+        # A chunk without instructions keeps the rank's contribution.
         return tuple(
             values[values.contribute(rank, chunk, segment) if number is None else number]
             for segment, number in enumerate(numbers)

@@ -5,8 +5,8 @@ r"""The machines and the network of a simulation, as data: hosts, their NICs and
     host 1  NIC 0 =====/                  \=== NIC 0  host 3
 
 A NIC sends and receives at its rate at the same time. A frame leaves through NIC i of one host and
-arrives through NIC i of the other; every NIC number is a network of its own. The latency of a path
-is the sum of the latencies of the two cables.
+arrives through NIC i of the other host: the NICs of one number form a separate network. The latency
+of a path is the sum of the latencies of the two cables.
 """
 
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class Host:
     frame_ps: int = 0
     """The processor time that a rank spends on each frame that it sends or receives."""
     reduce_bytes_per_second: int | None = None
-    """The rate at which one core reduces what has arrived; None: reducing takes no time."""
+    """The rate at which one core reduces received bytes; None: reducing takes no time."""
     memory_bytes_per_second: int | None = None
     """The rate of messages between ranks of this host, all together; None: no limit."""
     memory_latency_ps: int = 0
@@ -84,7 +84,7 @@ class Framing:
         _check("packet_overhead_bytes", self.packet_overhead_bytes, 0)
 
     def packets(self, payload_bytes: int) -> int:
-        """Return the number of packets of a frame; a frame without any bytes has one, too."""
+        """Return the number of packets of a frame, at least 1."""
         if self.packet_bytes is None:
             return 1
         return max(1, -(-(payload_bytes + self.header_bytes) // self.packet_bytes))
@@ -102,12 +102,12 @@ class Fabric:
     hosts: tuple[Host, ...]
     framing: Framing = field(default_factory=Framing)
     forwards_after_bytes: int | None = 0
-    """How much of a frame the switch receives before it sends the frame on: 0 is cut-through, the
-    size of a packet is an Ethernet switch, None is the whole frame (store-and-forward)."""
+    """Bytes of a frame that the switch receives before it forwards the frame: 0 is cut-through, the
+    size of a packet models an Ethernet switch, None is the whole frame (store-and-forward)."""
     resend_ps: int = 200 * 10**9
-    """The time after which a sender sends again what was under way when a path went down."""
+    """The time after which a sender resends the frames that were on a path when it went down."""
     seed: int = 0
-    """The start of all random numbers: equal seeds give equal traces."""
+    """The seed of all random numbers: equal seeds give equal traces."""
 
     def __post_init__(self) -> None:
         if not self.hosts:
@@ -136,7 +136,7 @@ class Fabric:
         latency_ps: int = 0,
         framing: Framing | None = None,
     ) -> Self:
-        """Return a fabric of equal hosts; `latency_ps` is that of each cable, half of a path's."""
+        """Return a fabric of equal hosts; each cable has `latency_ps`, so a path has twice that."""
         if hosts < 1:
             raise UsageError(f"hosts must be a positive integer, not {hosts}")
         host = Host(rates_bps=(rate_bps,) * nics, latency_ps=latency_ps)

@@ -1,4 +1,4 @@
-"""An all_reduce round a ring of hosts by flows in place of frames, for many hosts that differ.
+"""The simulation of an all_reduce round a ring of many unequal hosts, as flows instead of frames.
 
 A host's part of one step of the ring, the chunks of all its ranks, is one flow:
 
@@ -6,10 +6,10 @@ A host's part of one step of the ring, the chunks of all its ranks, is one flow:
     begun    + bytes / rate, and not before the last segments are there  -> ended
     arrived  the later of the sender's end and the receiver's own rate, and the latency
 
-A host needs a handful of additions for each step, however many ranks and frames it has. Frames
-matter where flows of one port overlap or cores are shared in another order than that of the steps:
-there the result differs from that of `simulate_collective`. With one rank on each host and no time
-for processors it is equal.
+The simulation of a host takes a few additions for each step, however many ranks and frames the host
+has. The result differs from that of `simulate_collective` where flows of one port overlap, or where
+tasks share the cores in an order other than that of the steps. The two results are equal with one
+rank on each host and no processor time.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ __all__ = ["FlowRun", "check_flows", "simulate_flows"]
 
 _RINGS = ("ring", "hierarchical")
 _Times = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
-"""The times of a host as the native function takes them."""
+"""The times of a host, in the order of the native function's arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class FlowRun:
 
 
 def check_flows(operation: Operation, ranks_per_host: int) -> int:
-    """Return the number of hosts of a ring of hosts; UsageError where the plan is none."""
+    """Return the number of hosts in the plan's ring; raise UsageError for a plan without one."""
     plan = operation.plan
     if plan.collective is not Collective.ALL_REDUCE or plan.name not in _RINGS:
         raise UsageError(f"{plan} is no ring of hosts; those of {', '.join(sorted(_RINGS))} are")
@@ -69,8 +69,8 @@ def simulate_flows(
     """Execute a ring or a hierarchical all_reduce by flows.
 
     Rank i is on host i // ranks_per_host. Hosts may differ, and begin at `starts_ps`, 0 if not
-    given; hosts that are alike are simulated once. All chunks count as the longest one. Raises
-    UsageError for other plans, and for values that do not fit each other.
+    given; equal hosts are simulated once. Every chunk is taken to be as long as the longest chunk.
+    Raises UsageError for other plans, and for values that contradict each other.
     """
     count = check_flows(operation, ranks_per_host)
     if len(fabric.hosts) != count:
@@ -111,12 +111,12 @@ class _Sizes:
         """The bytes of a flow on a wire."""
 
     def times(self, host: Host) -> _Times:
-        """Return the times of a host, from that of the reduction within it on."""
+        """Return the times that the parts of an all_reduce take on a host."""
         ranks, rate_bps, fastest_bps = self._ranks, sum(host.rates_bps), max(host.rates_bps)
         segment = self._segment_wire_bytes
         least = self._fabric.forwards_after_bytes
         stored = segment if least is None else min(least, segment)
-        # Each segment is taken, added or copied, and sent.
+        # Each segment is received, added or copied, and sent.
         add_ps = 2 * host.frame_ps + host.reducing_ps(self._segment_bytes)
         chunk_add_ps = 2 * host.frame_ps * self._segments + host.reducing_ps(self._chunk_bytes)
         chunk_copy_ps = 2 * host.frame_ps * self._segments
@@ -154,7 +154,7 @@ class _Sizes:
         )
 
     def _on_cores_ps(self, host: Host, work_ps: int) -> int:
-        """Return the time that the host's cores need where each of its ranks has so much work."""
+        """Return the time that the host's cores need when each of its ranks has `work_ps` to do."""
         return -(-work_ps * self._ranks // min(self._ranks, host.cores))
 
     def _memory_ps(self, host: Host, nbytes: int) -> int:

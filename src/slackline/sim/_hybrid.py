@@ -36,7 +36,7 @@ class HybridRun:
     """The outcome of one iteration of all replicas; times in picoseconds."""
 
     pipelines: tuple[Run, ...]
-    """For each replica, what its ranks computed and when."""
+    """For each replica, the instructions that its ranks computed, with their times."""
     reduced_ps: tuple[int, ...]
     """For each stage, the time at which all replicas had the sum of its gradients."""
     makespan_ps: int
@@ -62,7 +62,7 @@ def simulate_hybrid(
     alike: bool = False,
     blocking: bool = False,
 ) -> HybridRun:
-    """Simulate one iteration of so many replicas of a pipeline.
+    """Simulate one iteration of `replicas` replicas of a pipeline.
 
     The scenario gives times and memory; its delays must be 0, since messages cross the fabric.
     `message_bytes`: the size of an activation, and of its gradient, on each link between stages.
@@ -70,10 +70,10 @@ def simulate_hybrid(
     given, sums over the replicas; its plan must have no helpers. `placement`: the host of rank p of
     replica r, at r * ranks + p; without it each rank has the host of that number.
 
-    `alike` simulates one replica that stands for all: the replicas have equal hosts of their own,
-    of which `fabric` and `placement` have those of one replica, and there are no faults. The plan
-    of the gradients must be alike on all ranks, as that of a ring is, and cut them evenly. Figures
-    are those of one replica.
+    With `alike` one replica is simulated, which stands for all. `fabric` and `placement` then have
+    the hosts of one replica; each other replica has hosts of its own, equal to these, and there are
+    no faults. The plan for the gradients must be the same on all ranks up to renumbering, as a ring
+    is, and must cut the gradients evenly. The results are those of one replica.
 
     With `blocking` a rank computes nothing from the end of an instruction until its message has
     arrived, as with sends that are kernels on one GPU stream.
@@ -101,9 +101,9 @@ def simulate_hybrid(
     reductions = [replace(all_reduce(nbytes), priority=_GRADIENTS) for nbytes in gradient_bytes]
     for reduction in reductions:
         if reduction.plan.members != replicas:
-            raise UsageError(f"{reduction.plan} has not the {replicas} members of a stage")
+            raise UsageError(f"{reduction.plan} must have {replicas} members, as many as replicas")
     if alike and faults:
-        raise UsageError(f"replicas are not alike with faults: {faults}")
+        raise UsageError(f"alike replicas must not have faults, not {faults}")
     rotations = [check_alike(each, 1) if alike else None for each in reductions]
     simulated = 1 if alike else replicas
     ranks = simulated * plan.ranks
@@ -129,7 +129,7 @@ class _Hybrid:
         replicas: int,
         blocking: bool,
     ) -> None:
-        """Prepare so many replicas; with a rotation one stands for all in a reduction."""
+        """Prepare `replicas` replicas; with `rotation`, one replica is simulated for all."""
         self._machine, self._plan, self._blocking = machine, plan, blocking
         message = generate(Collective.POINT_TO_POINT, "direct", 2, 0)
         self._messages = [_of_bytes(message, nbytes) for nbytes in message_bytes]
@@ -216,6 +216,6 @@ class _Hybrid:
 
 
 def _of_bytes(plan: CollectivePlan, nbytes: int) -> Operation:
-    """Return an operation over so many bytes; they are elements where they are whole ones."""
+    """Return an operation over `nbytes` bytes, in elements of 4 bytes if 4 divides `nbytes`."""
     itemsize = 4 if nbytes % 4 == 0 else 1
     return Operation(plan=plan, count=nbytes // itemsize, itemsize=itemsize)

@@ -26,7 +26,7 @@ _MOST = 1 << 60
 
 
 class Machine:
-    """Members of a job on the hosts of a fabric; plans are executed by other objects on it."""
+    """The members of a job on the hosts of a fabric; an Execution runs a plan on a machine."""
 
     def __init__(
         self,
@@ -98,15 +98,15 @@ class Machine:
     def compute(
         self, member: int, work_ps: int, event: Callable[..., None], *arguments: Any
     ) -> None:
-        """Call `event(*arguments)` after so much work of the thread of a member that computes.
+        """Let a member's computing thread work for `work_ps`, then call `event(*arguments)`.
 
-        Tasks of a member keep their order; a task without work of a thread that has nothing else to
-        do runs at once.
+        Tasks of a member run in the order of the calls. A task with `work_ps` 0 runs at once if the
+        thread is idle.
         """
         self.core.compute(member, min(work_ps, _END_PS), self._call(event, arguments))
 
     def expect_ends(self, ended: Callable[[int], None]) -> int:
-        """Return a token for an execution, whose every end of a member calls `ended(member)`."""
+        """Return a token for an execution; `ended(member)` is called when a member of it ends."""
         token = self._token()
         self._ends[token] = ended
         return token
@@ -118,10 +118,10 @@ class Machine:
     def run(self, finished: Callable[[], bool], settle: Callable[[], None] | None = None) -> None:
         """Run events until `finished`; call `settle` after all events of each time.
 
-        Both may change with what the machine calls, and with nothing else. Raises PeerError or
-        LinkError where a rank that is dead or stands still, or hosts between which every path is
-        down, keep the rest from ending; TimeoutError at the limit of simulated time; and UsageError
-        where nothing can happen any more for another reason.
+        The result of `finished` may change only in functions that the machine calls. Raises
+        PeerError where a dead or stopped rank keeps the others from ending, and LinkError where
+        hosts without a working path between them do. Raises TimeoutError at the limit of simulated
+        time, and UsageError where no event is left for another reason.
         """
         self._finished, self._settle = finished, settle
         try:
@@ -195,7 +195,7 @@ class Machine:
 
 
 def _values(host: Host) -> tuple[list[int], int, int, int, int, int, int]:
-    """Return a host as the native machine takes it, with 0 for rates without a limit."""
+    """Return a host's parameters for the native machine, with 0 for rates without a limit."""
     for rate_bps in host.rates_bps:
         if rate_bps > _MOST:
             raise UsageError(f"the rate of a NIC must be at most {_MOST}, not {rate_bps}")

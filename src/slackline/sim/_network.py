@@ -4,9 +4,9 @@
       |--- queue ---|--- size / rate ---|--- latency ---|
 
 A channel sends one message at a time and delivers messages in order: a message never arrives before
-one that was sent earlier, even where the latency has fallen in the meantime. On a serial network
-the next message leaves when the one before has arrived, as with sends that are kernels on one GPU
-stream.
+a message that was sent earlier, even where the latency has fallen in the meantime. On a serial
+network each message leaves when the previous message has arrived, as with sends that are kernels on
+one GPU stream.
 """
 
 from bisect import bisect_right
@@ -34,7 +34,7 @@ class Channel:
     latency_ps: int = 0
     """The time from the departure of a message's last byte to its arrival, before any change."""
     changes: tuple[tuple[int, int], ...] = ()
-    """(start time, new latency) in order of time; a message's latency is that of its departure."""
+    """(start time, new latency) in order of time; a message has the latency at its departure."""
     jitter_ps: int = 0
     """The largest additional latency, drawn at random for each message."""
     bytes_per_second: int | None = None
@@ -143,7 +143,7 @@ class Network:
         for found in effects.values():
             for effect in found.values():
                 if effect != Effects(delay_ns=effect.delay_ns, seed=effect.seed):
-                    raise UsageError(f'the simulator knows delays alone, not "{effect}"')
+                    raise UsageError(f'the simulator can add only delays, not "{effect}"')
 
         def delayed(channel: Channel, source: int, target: int) -> Channel:
             moments = {time_ns * _PS_PER_NS for time_ns in times}
@@ -175,7 +175,7 @@ class ChannelState:
     def __init__(
         self, channel: Channel, random: Random, turn: Turn | None = None, *, serial: bool = False
     ) -> None:
-        """Begin with nothing under way; channels that take turns have the same `turn`."""
+        """Begin with no message under way; channels that take turns have the same `turn`."""
         self.under_way = 0
         self._channel = channel
         self._random = random

@@ -24,7 +24,7 @@ _MOST_BYTES = 1 << 48
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """A plan with sizes; `count` elements are those of all chunks together.
+    """A plan with sizes; `count` is the number of elements of all chunks together.
 
     In all_to_all, where a rank has n of the n * n chunks, `count` is the size of one rank's buffer.
     """
@@ -37,14 +37,14 @@ class Operation:
     """The bytes of an element of a partial: 4 for half types in rank order; None: `itemsize`. Plans
     without an ADD have no partials."""
     segment_bytes: int | None = None
-    """The size of a segment; None: as the engine cuts."""
+    """The size of a segment; None applies the engine's rule for cutting chunks."""
     limit_bytes: int = 128 << 10
     """The longest segment where the engine's rule applies."""
     onset: int = 1
-    """The segments that a helper has of every rank before it reduces: 1 is cut-through, 0 is the
-    whole message (store-and-forward)."""
+    """The number of segments that a helper receives from every rank before it reduces: 1 is
+    cut-through, 0 stands for the whole message (store-and-forward)."""
     priority: int = 0
-    """The place of the frames in the queues of NICs: lower is sent first."""
+    """The priority of the frames in the queues of NICs: frames of a lower value are sent first."""
 
     def __post_init__(self) -> None:
         split(self.count, 1, self.itemsize)
@@ -69,7 +69,7 @@ class Operation:
 
     @cached_property
     def forwards(self) -> bool:
-        """Whether some member sends of a chunk after it has received of it."""
+        """Whether some member sends part of a chunk after it has received part of that chunk."""
         row = PLANS.get((self.plan.collective, self.plan.name))
         if row is not None:
             return row.forwards_from is not None and self.plan.ranks >= row.forwards_from
@@ -81,12 +81,12 @@ class Operation:
         return self.partial_itemsize if adds and self.partial_itemsize else self.itemsize
 
     def segment_counts(self, chunk: int) -> tuple[int, ...]:
-        """Return the elements of each segment of a chunk; an empty chunk has one of 0."""
+        """Return the elements of each segment of a chunk; an empty chunk has one empty segment."""
         most, full, rest = self._cut(self.chunk_counts[chunk])
         return (most,) * full + ((rest,) if rest or not full else ())
 
     def payload_bytes(self, count: int, *, partial: bool) -> int:
-        """Return the bytes of so many elements on a wire."""
+        """Return the bytes of `count` elements on a wire."""
         return count * (self._widest if partial else self.itemsize)
 
     @cached_property
@@ -95,7 +95,7 @@ class Operation:
         return self.compile(None)
 
     def compile(self, rotation: Rotation | None) -> _native.SimulatedPlan:
-        """Return the native form, with a rotation that of the ranks of host 0 alone.
+        """Return the native form of the plan; with a rotation, of the programs of host 0 alone.
 
         Raises UsageError where the plan sends a chunk to a rank that takes no part in it, and for
         segments that are too long.
@@ -127,7 +127,7 @@ class Operation:
             raise UsageError(f"{plan}: {error}") from None
 
     def _cut(self, count: int) -> tuple[int, int, int]:
-        """Return the longest segment of so many elements, the number of such, and the rest."""
+        """Return the elements of a full segment, the number of full segments, and the rest."""
         if self.segment_bytes is not None:
             most = max(1, self.segment_bytes // self.itemsize)
         else:

@@ -28,9 +28,9 @@ from slackline.sim._network import Channel, ChannelState, Network, Turn
 __all__ = ["PipelineExecution", "Run", "Span", "simulate"]
 
 Compute = Callable[[int, int, Callable[[], None]], None]
-"""Computes on a rank for so many picoseconds, then calls the function."""
+"""A function (rank, picoseconds, then): computes on the rank for that time, then calls `then`."""
 Transfer = Callable[[int, int, Instruction], None]
-"""Sends the result of an instruction from a rank to another, then calls `arrived` there."""
+"""A function that sends an instruction's result to another rank, and calls `arrived` for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Run:
     peak_activations: tuple[Fraction, ...]
     """The largest number of activations that each stage held at once."""
     blocked_ps: tuple[int, ...]
-    """For each rank, the time that it stood still behind a send (head-of-line blocking)."""
+    """For each rank, the time for which a send stopped its work (head-of-line blocking)."""
 
 
 def simulate(
@@ -72,9 +72,9 @@ def simulate(
 
     The plan must be valid, and the result is deterministic. In order "ready", the plan gives only
     the set of instructions and the placement of stages. In order "planned", the plan's times are
-    those that it has in `expected`, by default `scenario`, and `patience` is the further time for
-    which a rank waits for the planned instruction, as a fraction of the one it would start instead.
-    Raises UsageError where plan, scenario and network differ in stages.
+    those that it has in `expected`, by default `scenario`. `patience` is the further time for which
+    a rank waits for the planned instruction, as a fraction of the duration of the instruction that
+    it would start instead. Raises UsageError where plan, scenario and network differ in stages.
     """
     if plan.stages != scenario.stages:
         raise UsageError(f"the plan has {plan.stages} stages, the scenario {scenario.stages}")
@@ -108,7 +108,7 @@ def simulate(
 
 
 class PipelineExecution:
-    """The ranks of one pipeline: each computes what its dispatcher says, when it has its inputs."""
+    """The ranks of one pipeline: each computes the instructions that its dispatcher chooses."""
 
     def __init__(
         self,
@@ -169,16 +169,16 @@ class PipelineExecution:
                 self._go_on(rank)
 
     def arrived(self, rank: int, instruction: Instruction) -> None:
-        """Hand a rank the result of another rank's instruction."""
+        """Give a rank the result of another rank's instruction."""
         self._dispatchers[rank].arrived(instruction)
         self._awake.add(rank)
 
     def block(self, rank: int) -> None:
-        """Let a rank stand still until `unblock`."""
+        """Stop a rank's computations until `unblock` is called."""
         self._blocked_since_ps[rank] = self._events.now_ps
 
     def unblock(self, rank: int) -> None:
-        """Let a rank that stands still go on."""
+        """Let a rank that `block` has stopped continue."""
         since_ps = self._blocked_since_ps[rank]
         if since_ps is not None:
             self._blocked_ps[rank] += self._events.now_ps - since_ps
@@ -186,7 +186,7 @@ class PipelineExecution:
             self._awake.add(rank)
 
     def _go_on(self, rank: int) -> None:
-        """Start the rank's next instruction, if the rank is free and has one to start."""
+        """Start the rank's next instruction if the rank is free and an instruction may start."""
         if self._busy[rank] or self._blocked_since_ps[rank] is not None:
             return
         now_ps = self._events.now_ps
@@ -265,7 +265,7 @@ class _Channels:
         self._behind: dict[int, ChannelState] = {}
 
     def transfer(self, rank: int, to: int, instruction: Instruction) -> None:
-        """Send a result; with head-of-line blocking the sender may have to stand still."""
+        """Send a result; with head-of-line blocking the sender may have to stop."""
         forward = instruction.kind is Kind.F
         link = instruction.stage if forward else instruction.stage - 1
         state = (self._down if forward else self._up)[link]

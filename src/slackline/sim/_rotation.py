@@ -1,7 +1,8 @@
-"""Plans that look alike from every host.
+"""Plans in which all hosts do the same: a cyclic renumbering of the hosts leaves them unchanged.
 
-Turning the hosts by one maps rank h * q + j, rank j of host h, to rank (h + 1) * q + j. A plan is
-alike where that maps the program of each rank to the program of another, chunks included.
+Renumbering host h as h + 1 maps rank h * q + j, rank j of host h, to rank (h + 1) * q + j. The
+ranks of a plan are alike if this map takes each rank's program to that of its image, chunks
+included.
 """
 
 from collections.abc import Mapping
@@ -25,12 +26,12 @@ _ALIKE: Mapping[tuple[Collective, str], bool] = MappingProxyType(
         (Collective.ALL_GATHER, "mesh"): True,
     }
 )
-"""The plans that are alike, and whether their chunks turn with the ranks."""
+"""The plans whose ranks are alike, and whether their chunks are renumbered like the ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """A turn of the hosts of a plan, under which all ranks' programs are alike."""
+    """The cyclic renumbering of a plan's hosts that leaves the plan unchanged."""
 
     hosts: int
     ranks_per_host: int
@@ -51,6 +52,6 @@ class Rotation:
         return cls(plan.ranks // ranks_per_host, ranks_per_host, turns)
 
     def turned(self, number: int, by: int) -> int:
-        """Return the number of a rank after so many turns."""
+        """Return the number of a rank after its host h has been renumbered as h + `by`."""
         host, local = divmod(number, self.ranks_per_host)
         return (host + by) % self.hosts * self.ranks_per_host + local

@@ -7,8 +7,9 @@
     policy "after"     F0 F1 F2 B2 B1 B0 ......... F0 F1 F2       nothing is sent during backward
              network                     g2 g1 g0
 
-Gradients of neighbours are reduced together in groups. A group is posted when its last gradient has
-come; its priority is that of its first layer, whose next forward is the first to need it.
+Gradients of neighbouring layers are reduced together in groups. A group is posted when its last
+gradient is computed; its priority is that of its first layer, whose next forward is the first to
+need it.
 """
 
 from collections import deque
@@ -27,7 +28,7 @@ from slackline.sim._operation import Operation
 __all__ = ["Layer", "Policy", "TrainingRun", "form_groups", "simulate_training"]
 
 Policy = Literal["overlap", "buckets", "after"]
-"""When gradients are sent, and what waits for them."""
+"""The time at which gradients are sent, and the computations that wait for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +36,13 @@ class Layer:
     """A layer of a model whose parameters have one gradient."""
 
     forward_ps: int
-    """The time of its forward pass."""
+    """The duration of the layer's forward pass."""
     backward_ps: int
-    """The time of its backward pass, at whose end the gradient is there."""
+    """The duration of the layer's backward pass; its end completes the gradient."""
     gradient_bytes: int
-    """The size of its gradient."""
+    """The size of the layer's gradient."""
     optimizer_ps: int = 0
-    """The time of the update of its parameters."""
+    """The duration of the update of the layer's parameters."""
 
     def __post_init__(self) -> None:
         for name in ("forward_ps", "backward_ps", "gradient_bytes", "optimizer_ps"):
@@ -50,7 +51,7 @@ class Layer:
 
     @property
     def compute_ps(self) -> int:
-        """The time that the layer computes in one step."""
+        """The time for which the layer computes in one step."""
         return self.forward_ps + self.backward_ps + self.optimizer_ps
 
 
@@ -71,13 +72,13 @@ class TrainingRun:
 
     @property
     def step_ps(self) -> tuple[int, ...]:
-        """The times between the ends of consecutive backward passes: one less than steps."""
+        """The times between the ends of consecutive backward passes; n steps have n - 1 of them."""
         ends = [max(ended) for ended in self.backward_ps]
         return tuple(end - start for start, end in pairwise(ends))
 
 
 def form_groups(layers: Sequence[Layer], group_bytes: int) -> tuple[tuple[int, ...], ...]:
-    """Return the layers of each group: neighbours of at most `group_bytes` together.
+    """Return the layers of each group: neighbouring layers of at most `group_bytes` together.
 
     A longer gradient is a group of its own, and so is every gradient where `group_bytes` is 0.
     """
@@ -106,10 +107,10 @@ def simulate_training(
     placement: Sequence[int] | None = None,
     faults: Plan | None = None,
 ) -> TrainingRun:
-    """Simulate so many steps of a model on ranks that reduce its gradients.
+    """Simulate `steps` training steps of a model on ranks that reduce its gradients.
 
-    `all_reduce(nbytes)` is the operation for a group of so many bytes; every operation has the same
-    members, the first of which are the ranks. The priority of its frames is set here. Each rank
+    `all_reduce(nbytes)` returns the operation for a group of `nbytes` bytes. All operations have
+    the same members, ranks first; this function sets the priority of their frames. Each rank
     computes nothing else for `launch_ps` picoseconds while it begins an operation. `placement` is
     the host of each member; without it member i is on host i.
 
@@ -175,7 +176,7 @@ class _Training:
         )
 
     def post(self, rank: int, step: int, group: int) -> None:
-        """Let a rank begin the reduction of a group; the first to post also begins the helpers."""
+        """Let a rank begin the reduction of a group; the first rank also begins the helpers."""
         key = (step, group)
         if key not in self._executions:
             execution = Execution(
@@ -240,13 +241,13 @@ class _Rank:
         self._training.machine.compute(self._rank, times[task.kind], self._done, task)
 
     def reduced(self, step: int, group: int) -> None:
-        """Note that a group of gradients has been reduced, and go on where that was awaited."""
+        """Record that a group of gradients has been reduced; resume a task that waits for it."""
         self._reduced.add((step, group))
         if self._waits_since_ps is not None:
             self.go_on()
 
     def _there(self, task: _Task) -> bool:
-        """Return whether an update may begin: its gradient is reduced, or all of them are."""
+        """Return whether an update's gradients are reduced: its own, or those of all layers."""
         needed = {self._group_of[task.layer]}
         if self._training.policy != "overlap":
             needed = set(self._group_of.values())
@@ -264,7 +265,7 @@ class _Rank:
         self._training.machine.at(now_ps, self.go_on)
 
     def _emitted(self, task: _Task) -> deque[int]:
-        """Return the groups that may be posted now that the gradient of a layer has come."""
+        """Return the groups that may be posted now that a layer's gradient has been computed."""
         training, group = self._training, self._group_of[task.layer]
         key = (task.step, group)
         self._missing[key] = self._missing.get(key, len(training.groups[group])) - 1

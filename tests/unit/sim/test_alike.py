@@ -146,7 +146,7 @@ def test_a_thousand_hosts_take_the_time_of_the_theory() -> None:
             "hierarchical, mesh, ring are",
         ),
         ("ring", 4, 3, 64, 1, "ranks_per_host must be a divisor of 4 ranks, not 3"),
-        ("ring", 4, 1, 64, 2, "the fabric must have the one host of all, not 2"),
+        ("ring", 4, 1, 64, 2, "the fabric must have one host for all, not 2 hosts"),
         (
             "ring",
             4,

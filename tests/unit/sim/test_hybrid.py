@@ -150,7 +150,7 @@ def test_a_network_never_makes_a_pipeline_faster(
                     plan=generate(Collective.ALL_REDUCE, "ring", 3), count=nbytes // 4
                 )
             },
-            "all_reduce ring, 3 ranks has not the 2 members of a stage",
+            "all_reduce ring, 3 ranks must have 2 members, as many as replicas",
         ),
     ],
 )
@@ -211,4 +211,4 @@ def test_one_replica_stands_for_all(replicas: int, name: str, per_host: int) -> 
 def test_replicas_with_faults_are_not_alike() -> None:
     with pytest.raises(UsageError) as raised:
         run(2, fabric=fabric(3), alike=True, faults=parse_all("rank 0 slow 2x"))
-    assert str(raised.value) == "replicas are not alike with faults: rank 0 slow 2x"
+    assert str(raised.value) == "alike replicas must not have faults, not rank 0 slow 2x"

@@ -218,7 +218,7 @@ def test_faults_become_delays() -> None:
         0,
     ]
     assert network.backward[1].latency_at(3 * MS) == 0
-    with pytest.raises(UsageError, match=r'^the simulator knows delays alone, not "loss 1%"$'):
+    with pytest.raises(UsageError, match=r'^the simulator can add only delays, not "loss 1%"$'):
         Network.of(scenario).with_faults(parse_all("link 0-1 loss 1%"), until_ps=MS)
 
 

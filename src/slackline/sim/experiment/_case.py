@@ -24,7 +24,7 @@ class Case:
 
 
 def each_value(table: Table, key: str, count: int, read: Callable[[Any], int]) -> tuple[int, ...]:
-    """Return the values of a key, one for each stage or link; a single one stands for all."""
+    """Return the values of a key, one for each stage or link; a single value stands for all."""
     values = table.take(key, listed(read))
     if len(values) not in (1, count):
         message = f"{key} must have one value or {count}, not {len(values)}"

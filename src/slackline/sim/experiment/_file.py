@@ -42,17 +42,18 @@ class Experiment:
     fabric: Fabric | None
     """The hosts and the network; None where the experiment has links or ports of its own."""
     faults: Plan
-    """The faults of all cases; those of a [[network]] are known to its cases alone."""
+    """The faults of all cases; the faults of a [[network]] apply to its own cases alone."""
     kind: str
     """The name of the table to simulate, such as "collective" or "iteration"."""
     cases: tuple[Case, ...]
 
 
 def read_experiment(content: str, name: str, draw: Callable[[], Costs] | None = None) -> Experiment:
-    """Return the experiment of a TOML text; `name` is that of the file, for errors.
+    """Parse an experiment from TOML text; errors name the file by `name`.
 
-    `draw` returns the costs of one host after another; values of the file replace them. All ranks
-    compute as slowly as the slowest of these hosts. None: the simulator's own defaults.
+    Each call of `draw` returns the costs of the next host; values in the file replace them. All
+    ranks compute as slowly as the slowest of these hosts. Without `draw`, hosts have the
+    simulator's default costs.
 
     Raises UsageError that names the file, the table and the key of a wrong or missing value.
     """
@@ -111,7 +112,7 @@ def _networks(top: Table, faults: Plan) -> list[tuple[str, Plan]]:
 
 
 def _fabric(top: Table, draw: Callable[[], Costs] | None) -> tuple[Fabric, float]:
-    """Return the fabric, and the duration of computations relative to those of the file."""
+    """Return the fabric, and the factor by which computations take longer than in the file."""
     hosts, computing = _hosts(top, draw)
     wire = top.table("wire")
     values = {key: wire.take(key, integer, default) for key, default in _WIRE.items()}
@@ -171,7 +172,7 @@ _VALUES = {
 
 
 def _changed(hosts: Sequence[Host], rates_bps: tuple[int, ...], table: Table) -> list[Host]:
-    """Return the hosts with other rates and the values that a table has for all of them."""
+    """Return the hosts with the rates `rates_bps`, and with the values in `table` for each."""
     given: dict[str, Any] = {"rates_bps": rates_bps}
     for key, (name, read) in _VALUES.items():
         if (value := table.take_if_there(key, read)) is not None:

@@ -1,4 +1,4 @@
-"""The cases of an experiment: what each kind of table means, and the figures of a simulation."""
+"""The cases of an experiment: the reader of each kind of table, and the simulation's figures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +47,7 @@ class _Ranks:
         return hierarchical(len(alike), per_host)
 
     def placement(self, helpers: int) -> tuple[int, ...]:
-        """Return the host of each member of a plan; UsageError where it lacks an aggregator."""
+        """Return the host of each member of a plan; raise UsageError without an aggregator's."""
         if helpers and self.aggregator is None:
             raise UsageError('the plan "star" needs an aggregator_host')
         return (*self.hosts, *((self.aggregator or 0,) * helpers))
@@ -78,7 +78,7 @@ def _operation(
     *,
     lazily: bool = False,
 ) -> tuple[Callable[[str, int], Operation], Sequence[str]]:
-    """Return what makes the operation of a plan and a size, and the names of the plans.
+    """Return a function (plan's name, bytes) -> operation, and the names of the plans.
 
     With `lazily` a plan's programs are made whenever they are asked for.
     """
@@ -237,7 +237,7 @@ def _size(value: Any) -> tuple[str, int]:
 
 
 def _repeated(layers: Sequence[Layer], count: int) -> tuple[Layer, ...]:
-    """Return layers with the times of so many samples, where those of one are given."""
+    """Return layers with the times of `count` samples; `layers` has the times of one sample."""
     return tuple(
         replace(layer, forward_ps=count * layer.forward_ps, backward_ps=count * layer.backward_ps)
         for layer in layers
@@ -346,9 +346,9 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan, computing: float) -> l
 KINDS: Mapping[str, Callable[[Table, Fabric, Plan, float], list[Case]]] = MappingProxyType(
     {"collective": _collective, "training": _training, "pipeline": _pipeline}
 )
-"""The reader of each table that says what is simulated."""
+"""The reader of each table that describes a simulation on hosts, by the table's name."""
 
 ALONE: Mapping[str, Callable[[Table], list[Case]]] = MappingProxyType(
     {"iteration": iteration_cases, "job": job_cases, "node": node_cases}
 )
-"""The reader of each table whose experiment has neither hosts nor faults."""
+"""The reader of each table that describes a simulation without hosts or faults, by its name."""

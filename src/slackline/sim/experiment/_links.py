@@ -61,14 +61,14 @@ class _Runtime:
     sends: str
     full_backward: bool
     late_gradients: Mapping[int, tuple[int, ...]]
-    """By slow link, the links whose gradients meet its delay; that link alone if not given."""
+    """For each slow link, the links whose gradients have its delay; by default that link alone."""
     late_ps: int
     """The further delay of each message on a slow link."""
     rest_ps: int
     """The part of an iteration outside of the pipeline, such as the optimizer's step."""
     degraded_ps: int
-    """The further part of an iteration while a link is slow, and after a crash without a restart,
-    such as that of copies by helper processes."""
+    """The additional time of an iteration while a link is slow, and after a crash without a
+    restart, such as the time of copies by helper processes."""
     restart_ps: int
     """The time that a crash costs; 0 for a runtime that survives it."""
     healthy: pipeline.Scenario
@@ -85,7 +85,7 @@ class _Redrawn:
     seed: int
 
     def changes(self, link: int) -> list[tuple[int, int]]:
-        """Return (start, delay) of each delay of a link, for 30 s."""
+        """Draw a link's delays for 30 s; return the (start, delay) of each, in picoseconds."""
         random = Random(1000 * self.seed + link)
         found, now_ps = [], 0
         while now_ps < _REDRAWN_FOR_PS:
@@ -99,7 +99,7 @@ class _Redrawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Links:
-    """Links that are slow: by a delay each, or at random."""
+    """Slow links: each has a constant delay, or all have delays that change at random."""
 
     delays_ps: tuple[tuple[int, int], ...] = ()
     """(link, delay in each direction)."""
@@ -111,7 +111,7 @@ class _Links:
         return bool(self.redrawn) or any(delay_ps for _, delay_ps in self.delays_ps)
 
     def expected(self, runtime: _Runtime) -> pipeline.Scenario:
-        """Return a runtime's scenario with these delays; a redrawn one counts with its average."""
+        """Return a runtime's scenario with these delays; a random delay counts as its average."""
         means = ((link, each.most_ps // 2) for link, each in self.redrawn)
         found = runtime.healthy
         forward, backward = list(found.forward_delay_ps), list(found.backward_delay_ps)
@@ -276,7 +276,7 @@ def _runtime(
 
 
 def _late_gradients(table: Table, stages: int) -> dict[int, tuple[int, ...]]:
-    """Return the links whose gradients are late, by slow link."""
+    """Return, for each slow link, the links whose gradients have its delay."""
     found = {}
     for link in range(stages - 1):
         given = table.take_if_there(str(link), _integers)
