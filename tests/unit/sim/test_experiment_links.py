@@ -226,7 +226,7 @@ def test_a_node_has_a_case_for_each_message_onset_and_sender() -> None:
         ),
         (
             ITERATION.replace("1f1b", "zb-v").replace("stages = 2", "stages = 3"),
-            "a.toml: [iteration.runtime 0]: 3 stages cannot be shared out 2 a rank",
+            "a.toml: [iteration.runtime 0]: 3 stages cannot be divided into 2 for each rank",
         ),
         (
             ITERATION.replace(RUNTIME, f"{RUNTIME}cap = 0\n"),

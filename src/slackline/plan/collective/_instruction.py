@@ -57,7 +57,7 @@ class Instruction:
 
     def __post_init__(self) -> None:
         if self.kind is Kind.REDUCE_ALL and self.peer != NOBODY:
-            raise UsageError(f"a REDUCE_ALL has no peer, not {self.peer}")
+            raise UsageError(f"a REDUCE_ALL has no peer: peer must be -1, not {self.peer}")
         if self.kind is not Kind.REDUCE_ALL and self.peer < 0:
             raise UsageError(f"peer must be a rank, not {self.peer}")
         if self.chunk < 0:

@@ -17,7 +17,7 @@ Program = tuple[Instruction, ...]
 
 @dataclass(frozen=True, slots=True)
 class LazyPrograms(Sequence[Program]):
-    """The programs of all members of a plan, each made whenever it is asked for."""
+    """The programs of all members of a plan; each access to a program generates it anew."""
 
     make: Callable[..., Iterator[Instruction]]
     """A function (member, *arguments) -> instructions."""

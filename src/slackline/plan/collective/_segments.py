@@ -1,6 +1,6 @@
-"""The size of segments: a chunk is cut so that its first part can move on while the last arrives.
+"""The size of segments: a chunk is cut so that a rank can forward its first part early.
 
-Sender and receiver cut alike. The native engine cuts by the identical rule.
+Sender and receiver cut by the same rule, and so does the native engine.
 """
 
 from dataclasses import dataclass
@@ -42,8 +42,9 @@ class Cutting:
 
 
 def cutting(helpers: int) -> Cutting:
-    """Return the rule for a plan with so many helpers.
+    """Return the rule for a plan with `helpers` aggregators.
 
-    A plan with an aggregator has smaller segments, since the result is late by one segment.
+    A plan with an aggregator has smaller segments, since the aggregator delays the result by the
+    time of one segment.
     """
     return Cutting(pieces=128, longest_bytes=32 << 10) if helpers else Cutting()

@@ -41,7 +41,7 @@ def shares(rates: Sequence[int]) -> tuple[int, ...]:
     `rates` has the rate of each rank's port in bytes per second, the lower of its two directions.
     The weights add up to `WHOLE`, and equal rates give equal weights where WHOLE is a multiple of
     their number. With fewer than three ranks each port carries the whole tensor whatever the
-    shares, so they are equal. Raises UsageError for a rate that is not positive.
+    shares, so the shares are equal. Raises UsageError for a rate that is not positive.
     """
     _check_rates(rates)
     ranks = len(rates)
@@ -78,7 +78,7 @@ def port_time(rates: Sequence[int], weights: Sequence[int]) -> Fraction:
 
 
 def _rounded(exact: Sequence[Fraction]) -> tuple[int, ...]:
-    """Round to integers with the same sum: the largest remainders are rounded up."""
+    """Round to integers with the same sum; the numbers with the largest remainders go up."""
     floors = [int(each) for each in exact]
     missing = int(sum(exact)) - sum(floors)
     by_remainder = sorted(range(len(exact)), key=lambda i: floors[i] - exact[i])
@@ -89,7 +89,7 @@ def _rounded(exact: Sequence[Fraction]) -> tuple[int, ...]:
 
 def _check_rates(rates: Sequence[int]) -> None:
     if not rates:
-        raise UsageError("shares need the rate of at least one rank, not of 0")
+        raise UsageError("rates must have the rate of at least one rank, not be empty")
     for rank, rate in enumerate(rates):
         if rate <= 0:
             raise UsageError(f"the rate of rank {rank} must be positive, not {rate}")

@@ -154,8 +154,8 @@ PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
 def names(collective: int, *, helpers: int = 0, by_host: bool = False) -> tuple[str, ...]:
     """Return the names of the collective's plans in the order of the table.
 
-    Plans that need more than `helpers` helpers are left out, and without `by_host` those that
-    depend on the hosts of the ranks.
+    Plans that need more than `helpers` helpers are left out. Without `by_host`, plans that depend
+    on the hosts of the ranks are left out, too.
     """
     known = _known(collective)
     return tuple(
@@ -178,11 +178,11 @@ def generate(
     """Generate the plan of that name, which is valid by construction.
 
     `collective` is a Collective or its code. `root` is given for a rooted collective and for no
-    other. `weights` are those of the chunks, None for equal ones. `ranks_per_host` is given for a
-    plan that depends on it and for no other; None is 1. The plan of a single rank has no
-    instructions. Raises UsageError that names the wrong value. The call takes time in proportion to
-    the number of instructions, so callers should reuse the plan. With `lazily` each program is made
-    whenever it is asked for, and no other one is in memory.
+    other. `weights` has the weight of each chunk; None makes all chunks equal. `ranks_per_host` is
+    given for a plan that depends on it and for no other; None stands for 1. The plan of a single
+    rank has no instructions. Raises UsageError that names the wrong value. The call takes time in
+    proportion to the number of instructions, so callers should reuse the plan. With `lazily` each
+    access to a program generates it anew, and the plan keeps no program in memory.
     """
     known, generator = _row(collective, name, ranks, root)
     several = ranks > 1
@@ -211,7 +211,7 @@ def part(
     *,
     ranks_per_host: int | None = None,
 ) -> Part:
-    """Return the member's part of the plan that `generate` makes, without generating the others.
+    """Return a member's part of the plan that `generate` makes; generate no other member's part.
 
     The call takes time in proportion to the member's own instructions. Raises UsageError as
     `generate` does, and for a member that the plan does not have.
@@ -246,7 +246,7 @@ def _row(collective: int, name: str, ranks: int, root: int | None) -> tuple[Coll
 
 
 def _by_host(name: str, row: Generator, ranks: int, ranks_per_host: int | None) -> tuple[int, ...]:
-    """Return the further arguments of a row's program; UsageError where they do not fit."""
+    """Return the further arguments of a row's program; raise UsageError if they are invalid."""
     if not row.by_host:
         if ranks_per_host is not None:
             raise UsageError(f'the plan "{name}" takes no ranks_per_host, not {ranks_per_host}')

@@ -95,7 +95,7 @@ class _Found(Exception):
 
 
 class _Run:
-    """The symbols of one run of a plan; every method raises _Found at the first fault."""
+    """The symbolic values of one run of a plan; every method raises _Found at the first fault."""
 
     def __init__(self, plan: CollectivePlan) -> None:
         self.plan = plan
@@ -143,7 +143,7 @@ class _Run:
                     self._mine[rank, chunk] = self._reduce_all(event, mine)
 
     def check_left_over(self, result: Trace) -> None:
-        """Check that nothing waits for ever, and that every message and every BUFFER is used."""
+        """Check that no receive waits for ever, and that every message and every BUFFER is used."""
         never_run = {*result.blocked, *result.behind}
         unsent = {
             (rank, instruction.peer, instruction.chunk)
@@ -244,9 +244,9 @@ class _Run:
         return self._sent[event.sent_by]
 
     def _cycle(self, blocked: tuple[Cell, ...]) -> tuple[Cell, str]:
-        """Find the ring of ranks that wait for each other; every blocked receive has a sender.
+        """Find a cycle of ranks that wait for each other; every blocked receive has a sender.
 
-        Returns an instruction of the ring and the sentence that describes the ring.
+        Returns an instruction of the cycle and the phrase that describes the cycle.
         """
         waiting = {(cell[0], self._at(cell).chunk): cell for cell in blocked}
         chunk = self._at(blocked[0]).chunk

@@ -6,10 +6,10 @@ before an F (forward) before a W (backward for the weights). The rank takes each
 instructions in microbatch order, and among stages the one that comes first in the program. An F
 starts only while the stage's memory cap has room for one more activation. In order "planned", a
 rank runs the program's next instruction where that can start, and otherwise the instruction that
-"ready" would choose. So the plan is kept as long as its times hold. Before a rank departs from the
-plan, it waits as long as the plan itself waits there (`planned_waits_ps`), and a further `PATIENCE`
-of the time of the instruction that it would start instead, since no message arrives exactly on
-time.
+"ready" would choose. The plan is therefore kept as long as messages arrive at the planned times.
+Before a rank departs from the plan, it waits as long as the plan itself waits there
+(`planned_waits_ps`). It then waits for a further time, `PATIENCE` times the duration of the
+instruction that it would start instead, since no message arrives exactly on time.
 """
 
 from collections.abc import Sequence

@@ -107,5 +107,5 @@ def plan_of_orders(name: str, orders: Sequence[Iterable[Kind]]) -> PipelinePlan:
 
 def _ranks(stages: int, stages_per_rank: int) -> int:
     if stages_per_rank < 1 or stages % stages_per_rank:
-        raise UsageError(f"{stages} stages cannot be shared out {stages_per_rank} a rank")
+        raise UsageError(f"{stages} stages cannot be divided into {stages_per_rank} for each rank")
     return stages // stages_per_rank

@@ -3,8 +3,8 @@
 An instruction starts when the previous instruction of its rank has ended and its message has
 arrived:
 
-    start(F s m) = max(end of the one before, end(F s-1 m) + forward delay of link s-1)
-    start(B s m) = max(end of the one before, end(B s+1 m) + backward delay of link s)
+    start(F s m) = max(end of previous instruction, end(F s-1 m) + forward delay of link s-1)
+    start(B s m) = max(end of previous instruction, end(B s+1 m) + backward delay of link s)
 
 Messages between stages of the same rank take no time.
 """
@@ -46,7 +46,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """The times of a plan as far as it runs; a deadlock ends a rank's list early."""
+    """The times of a plan up to its end or a deadlock, which ends a rank's list early."""
 
     start_ps: tuple[tuple[int, ...], ...]
     end_ps: tuple[tuple[int, ...], ...]

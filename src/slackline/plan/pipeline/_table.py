@@ -117,12 +117,12 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
                 stages_per_rank=options.stages_per_rank,
                 full_backward=options.full_backward,
             ),
-            about="1F1B with several stages a rank, round and round",
+            about="1F1B with several stages on each rank, dealt out round-robin",
             one_stage_a_rank=False,
         ),
         "zb-v": Schedule(
             make=lambda scenario, options: zb_v(scenario.stages, scenario.microbatches),
-            about="zero bubble with two stages a rank, down and up again",
+            about="zero bubble with two stages on each rank, in the shape of a V",
             one_stage_a_rank=False,
         ),
     }

@@ -102,7 +102,7 @@ def test_the_cost_model_counts_the_bytes_of_weighted_chunks(rates: list[int], nb
 @pytest.mark.parametrize(
     ("rates", "message"),
     [
-        ([], "shares need the rate of at least one rank, not of 0"),
+        ([], "rates must have the rate of at least one rank, not be empty"),
         ([1, 0, 1], "the rate of rank 1 must be positive, not 0"),
         ([1, 1, -3], "the rate of rank 2 must be positive, not -3"),
     ],

@@ -69,7 +69,8 @@ def test_a_search_without_end_goes_on_until_it_is_stopped() -> None:
     found = auto(scenario, effort=math.inf, stop=lambda: next(left, None) is None)
     assert next(left, None) is None
     assert found.makespan_ps <= auto(scenario).makespan_ps
-    with pytest.raises(UsageError, match=r"^a search without end needs something that stops it$"):
+    message = "^a search with effort inf needs a function `stop` that ends it$"
+    with pytest.raises(UsageError, match=message):
         auto(scenario, effort=math.inf)
     with pytest.raises(UsageError, match=r"^effort must be positive, not 0$"):
         auto(scenario, effort=0)

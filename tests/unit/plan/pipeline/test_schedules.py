@@ -91,7 +91,7 @@ def test_interleaved_1f1b_goes_round_the_ranks() -> None:
 
 def test_stages_that_cannot_be_shared_out_are_refused() -> None:
     for make in (lambda: interleaved_1f1b(5, 4), lambda: zb_v(5, 4)):
-        with pytest.raises(UsageError, match=r"^5 stages cannot be shared out 2 a rank$"):
+        with pytest.raises(UsageError, match=r"^5 stages cannot be divided into 2 for each rank$"):
             make()
 
 

@@ -57,7 +57,7 @@ def test_each_link_under_a_plan_is_described() -> None:
     first, second, _ = link_slacks(EVEN.delayed(0, 20).delayed(1, 8, 4), (7, 5, 3, 1))
     assert (first.slack, first.tolerance_ps, first.delay_ps, first.broken) == (2, 10, 20, True)
     assert (second.tolerance_ps, second.delay_ps, second.broken) == (10, 6, False)
-    with pytest.raises(UsageError, match=r"^4 stages need as many x, not 2$"):
+    with pytest.raises(UsageError, match=r"^4 stages need as many warm-ups, not 2$"):
         link_slacks(EVEN, (2, 1))
 
 

@@ -1,19 +1,21 @@
 """The hierarchical all_reduce: within each host, then between hosts, then within each host again.
 
-Rank h * q + j is rank j of host h, of q ranks each. The rank reduces part j of the buffer with the
-ranks of its host, round a ring in memory; then with rank j of all other hosts, round a ring over
-the network; the result goes back the same way. So the plan is a torus whose rows are hosts:
+With q ranks on each host, rank h * q + j is rank j of host h. The rank reduces part j of the buffer
+with the ranks of its host, round a ring in memory, and then with rank j of all other hosts, round a
+ring over the network. The result goes back the same way. The plan is thus a torus whose rows are
+hosts:
 
     host 0    0 - 1 - 2 -     in memory
               |   |   |       over the network, q rings side by side
     host 1    3 - 4 - 5 -
 
-Within a host the sums of a part are added round the ring of its ranks, then those of the hosts
-round the ring of hosts: no rank order, but the same bits on every rank and from run to run.
+The ranks of a host add a part in the order of their ring, then the sums of all hosts are added in
+the order of the ring of hosts. That is not rank order, but the bits are the same on every rank and
+in every run.
 
-2 (p - 1) / p S bytes leave each of p hosts, as few as for one rank a host, and each rank adds
-(n - 1) / n S of them. Programs are made when they are asked for: with thousands of ranks nothing
-but the programs in use is in memory.
+For a buffer of S bytes, 2 (p - 1) / p S bytes leave each of p hosts, as few as with one rank on
+each host, and each of n ranks adds (n - 1) / n S bytes. Each access to a program generates it anew,
+so that with thousands of ranks only the programs in use are in memory.
 """
 
 from collections.abc import Iterator
@@ -30,14 +32,14 @@ __all__ = ["all_reduce_hierarchical", "hierarchical"]
 def all_reduce_hierarchical(
     rank: int, ranks: int, root: int, ranks_per_host: int
 ) -> Iterator[Instruction]:
-    """Yield a rank's instructions: reduce within the host and between hosts, spread back."""
-    # Each host lists the chunks from its own on, so that all hosts are alike.
+    """Yield a rank's instructions: reduce within the host, then between hosts, then spread."""
+    # Each host lists the chunks from its own chunk on, so that programs differ by numbers only.
     row = rank // ranks_per_host
     return torus_program(rank, ranks // ranks_per_host, ranks_per_host, first_row=row)
 
 
 def hierarchical(hosts: int, ranks_per_host: int) -> CollectivePlan:
-    """Return the all_reduce over hosts with the same number of ranks each, ranks host by host.
+    """Return the all_reduce over hosts with `ranks_per_host` ranks each, numbered host by host.
 
     Raises UsageError where one of the numbers is not positive.
     """

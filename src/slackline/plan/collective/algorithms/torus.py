@@ -30,16 +30,16 @@ def torus_shape(ranks: int) -> tuple[int, int]:
 
 
 def all_reduce_torus(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
-    """Yield a rank's instructions: reduce along row and column, spread along column and row."""
+    """Yield a rank's instructions: reduce along row, then column; spread along column, then row."""
     return torus_program(rank, *torus_shape(ranks))
 
 
 def torus_program(
     rank: int, rows: int, columns: int, *, first_row: int = 0
 ) -> Iterator[Instruction]:
-    """Yield the instructions of a rank of a torus with so many rows and columns.
+    """Yield the instructions of a rank of a torus of `rows` x `columns` ranks.
 
-    Chunks of one column are listed from that of `first_row` on.
+    The chunks of a column are listed from the chunk of row `first_row` on.
     """
     row, column = divmod(rank, columns)
     right, left = row * columns + (column + 1) % columns, row * columns + (column - 1) % columns

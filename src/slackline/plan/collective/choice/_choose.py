@@ -35,7 +35,7 @@ def choose(
     order_free: bool = False,
     accumulate_ratio: float = 1,
 ) -> Choice:
-    """Choose the cheapest plan by the cost model; among equals, the first in the table.
+    """Choose the cheapest plan by the cost model; of equally cheap plans, the first in the table.
 
     `order="rank"` admits only plans that reduce in rank order. The exception is a reduction whose
     result is the same in every order (`order_free`: integers, bitwise operations).

@@ -4,7 +4,7 @@ One engine thread receives, reduces and sends, so four terms add up:
 
     time = steps * latency + messages * overhead + port bytes / rate + reduced / reduce rate
 
-steps         the longest chain of messages in which each message waits for the one before
+steps         the longest chain of messages in which each message waits for the previous one
 messages      the messages that the busiest rank sends and receives
 port bytes    the bytes that the busiest rank sends or receives, the larger: links are full duplex
 reduced       the bytes that the busiest rank receives in order to reduce them
@@ -39,7 +39,7 @@ class CostParameters:
     latency_ns: int
     """The time from a send to its receive, for an empty message."""
     bytes_per_second: float
-    """The rate of one rank's port in each direction; with shared memory, of its copying."""
+    """The rate of one rank's port in each direction; with shared memory, the rate of copying."""
     reduce_bytes_per_second: float
     """The rate at which one rank reads incoming bytes and reduces them."""
     per_message_overhead_ns: int = 0

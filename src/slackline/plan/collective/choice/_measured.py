@@ -1,4 +1,4 @@
-"""The choice of a plan by the times that were measured for each, and by the cost model.
+"""The choice of a plan by two times of each plan: a measured time and the cost model's time.
 
 On a busy machine a measurement tells plans apart only when they differ much. The cost model always
 tells plans apart, but knows nothing of the load on processors. Measured time and modelled time
@@ -36,8 +36,8 @@ class Timing:
     def at(self, nbytes: int) -> float:
         """Return the plan's time in nanoseconds for `nbytes`, interpolated between the two sizes.
 
-        The interpolation is linear, goes on beyond the two sizes and is never below the time of the
-        shorter one.
+        The interpolation is linear and goes on beyond the two sizes. The result is never less than
+        the time measured at the smaller size.
         """
         slope = (self.large_ns - self.short_ns) / (self.large_bytes - self.short_bytes)
         return self.short_ns + max(0.0, slope) * max(0, nbytes - self.short_bytes)
@@ -51,16 +51,16 @@ def fastest(
     preferred: Literal["mesh", "ring"] = "mesh",
     how: str = "as tried",
 ) -> Choice:
-    """Choose a plan: the measured time on this network, weighted by the cost model, decides.
+    """Choose the plan with the smallest product of measured time and modelled time.
 
-    The plan with the smallest product of the two times is the fastest. A measurement at another
-    size says how well the plan suits this network, and the cost model how it scales with size.
+    The measurement, at another size, tells how well a plan suits this network. The cost model tells
+    how the plan's time grows with size.
 
     `expected_ns` has the cost model's time of each plan for `nbytes`; with None the measured times
     alone decide. The plan `preferred` is chosen where it is not much slower than the best. On one
     host that is "mesh", which copies least and so loses least when processors are busy. Over a wire
-    that is "ring", in which no rank receives from several ranks at once. `how` ends the reason's
-    first part. Raises UsageError for no timings.
+    that is "ring", in which no rank receives from several ranks at once. `how` is the phrase that
+    ends the first part of the reason. Raises UsageError for empty `timings`.
     """
     if not timings:
         raise UsageError("a choice needs at least one timing, not 0")

@@ -1,4 +1,4 @@
-"""Pipeline plans and scenarios outside Python.
+"""File formats and message formats of pipeline plans and scenarios.
 
 _scenario   a scenario as JSON
 _torch_csv  PyTorch's pipelining CSV

@@ -3,7 +3,7 @@
 _fixed          GPipe, 1F1B, interleaved 1F1B
 _list           the list scheduler
 _zero_bubble    ZB-H1, ZB-H2, ZB-V
-_slack          the delay that a link may have; plans with enough slack
+_slack          the delay that each link can have without idle stages; plans with enough slack
 _adaptra        Adaptra's order, for comparison
 _bound          the lower bound on the time of any order
 """

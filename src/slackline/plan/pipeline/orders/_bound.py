@@ -2,11 +2,11 @@
 
 The bound uses three times of a microbatch that never waits, with c the delays:
 
-    head_i   until its F can start on stage i: sum over j < i of tF_j + c_j
-    trip_i   from the end of its F on stage i until its B can start there: 0 at the last stage, else
-             c_i + tF_{i+1} + trip_{i+1} + tB_{i+1} + c_i
-    tail_i   from the end of its B on stage i until stages 0 to i have finished the microbatch: the
-             longest, over j <= i, of the Bs and delays up to stage j and then tW_j
+    head_i   the time until its F can start on stage i: the sum over j < i of tF_j + c_j
+    trip_i   the time from the end of its F on stage i until its B can start there: 0 at the last
+             stage, else c_i + tF_{i+1} + trip_{i+1} + tB_{i+1} + c_i
+    tail_i   the time from the end of its B on stage i until stages 0 to i have finished it: the
+             maximum, over j <= i, of the Bs and delays on the way to stage j, plus tW_j
 """
 
 import itertools
@@ -58,9 +58,9 @@ def lower_bound_ps(scenario: Scenario, placement: Sequence[int] | None = None) -
     Without a cap k is N. The sum may contain all N W's, because no W comes before the first B.
 
     Memory: an activation occupies memory for at least tF + trip_i + tB, and the part that B does
-    not free stays for at least tW more. All N activations take N times that product of memory and
-    time. A stage offers cap (T - head_i) within a makespan T. Up to the end of the last B, and for
-    whole activations alone, a stage offers cap (T - head_i - tail_i).
+    not free stays for at least tW more. All N activations need N times this product of memory and
+    time. Within a makespan T, stage i offers the product cap (T - head_i). If only whole
+    activations up to the end of the last B are counted, the stage offers cap (T - head_i - tail_i).
 
     With a `placement` of several stages on a rank, links inside the rank take no time, and a rank
     computes the work of all its stages.

@@ -28,7 +28,7 @@ def gpipe(stages: int, microbatches: int, *, full_backward: bool = False) -> Pip
 
 
 def one_f_one_b(stages: int, microbatches: int, *, full_backward: bool = False) -> PipelinePlan:
-    """Return the 1F1B plan: S - i forwards on stage i, then backward and forward in turns.
+    """Return the 1F1B plan: S - i forwards on stage i, then alternating backwards and forwards.
 
     With S stages, stage i holds S - i activations. The slack of every link is 1, so the plan
     absorbs no delay. Source: PipeDream-Flush, 2021.
@@ -51,8 +51,9 @@ def interleaved_1f1b(
     """Return the interleaved 1F1B plan: several stages on each rank, dealt out round-robin.
 
     A rank runs as many microbatches of one stage as there are ranks before it changes to its next
-    stage. Rank r runs (v - 1) R + 2 (R - 1 - r) forwards, then forward and backward in turns, with
-    v stages on each of R ranks. Raises UsageError where the microbatches do not make equal rounds.
+    stage. With v stages on each of R ranks, rank r runs (v - 1) R + 2 (R - 1 - r) forwards, then
+    alternating forwards and backwards. Raises UsageError where the microbatches cannot be divided
+    into equal rounds.
     Source: Narayanan et al., 2021, section 2.2.
     """
     placement = looped(stages, stages_per_rank)

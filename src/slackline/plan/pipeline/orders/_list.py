@@ -1,4 +1,4 @@
-"""List scheduling: each stage, whenever it is free, takes an operation whose inputs are there.
+"""List scheduling: each stage, whenever it is free, starts an operation whose inputs are there.
 
 The rule prefers a backward for the input (B) to a forward (F) to a backward for the weights (W).
 Each kind is taken in microbatch order: microbatches are alike, so no other order of one kind is
@@ -81,19 +81,19 @@ class Knobs:
     in_flight: tuple[int, ...]
     """The largest number of microbatches between forward and backward at once."""
     pending: tuple[int, ...]
-    """The number of pending backwards for the weights from which one precedes a ready forward."""
+    """The number of pending backwards for the weights at which one is preferred to a forward."""
     kept: tuple[int, ...]
     """The number of pending backwards for the weights (W) that the stage keeps for the drain.
 
-    The drain is the end of the iteration. Rather than start one of these W's, the stage waits as
-    long as a forward or a backward for the input is on its way.
+    The drain is the end of the iteration. While the message for a forward or for a backward for the
+    input is in flight, the stage waits instead of starting one of these W's.
     """
     wait_forward_ps: tuple[int, ...]
-    """The longest wait for a forward on its way, instead of starting a backward for the weights."""
+    """The longest wait for a forward's message, instead of starting a backward for the weights."""
     wait_backward_ps: tuple[int, ...]
-    """The longest wait for a backward on its way, instead of starting one for the weights."""
+    """The longest wait for a backward's message, instead of starting a backward for the weights."""
     yield_backward_ps: tuple[int, ...]
-    """The longest wait for a backward on its way, instead of starting a forward."""
+    """The longest wait for a backward's message, instead of starting a forward."""
 
     @classmethod
     def plain(cls, stages: int) -> "Knobs":
@@ -111,12 +111,12 @@ class Knobs:
 
     @classmethod
     def with_warm_up(cls, forwards: Sequence[int]) -> "Knobs":
-        """Return the plain rule, with so many forwards first on each stage."""
+        """Return the plain rule, but with `forwards[i]` forwards before all else on stage i."""
         return replace(cls.plain(len(forwards)), warm_up=tuple(forwards))
 
     @classmethod
     def with_in_flight(cls, quotas: Sequence[int]) -> "Knobs":
-        """Return the plain rule, with at most `quotas` microbatches in flight on each stage."""
+        """Return the plain rule, but with at most `quotas[i]` microbatches in flight on stage i."""
         return replace(cls.plain(len(quotas)), in_flight=tuple(quotas))
 
 

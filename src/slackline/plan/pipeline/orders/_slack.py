@@ -2,8 +2,8 @@ r"""The slack of links: how much delay a link may have before the stages at its 
 
 Stage i runs x_i forwards before its first backward, and D_i = x_i - x_{i+1} is the slack of link i.
 Between sending the m-th activation over link i and needing its gradient, stage i runs D_i pairs of
-F and B more than stage i + 1 has in flight. So stage i + 1 has D_i pairs to run while a message
-goes down, is worked on and comes back:
+F and B more than stage i + 1 has in flight. Stage i + 1 therefore has D_i pairs to run while a
+message goes down, is processed and comes back:
 
     stage i      F_m ............................................ B_m
                    \ c_i                                         / c_i
@@ -42,12 +42,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSlack:
-    """A link under a plan: its slack, the delay that the slack absorbs, and the delay it has."""
+    """A link under a plan: its slack, the delay that the slack absorbs, and the actual delay."""
 
     link: int
     slack: int
     tolerance_ps: int
-    """The largest delay, the same in both directions, that the slack absorbs; negative: none."""
+    """The largest delay, the same in both directions, that the slack absorbs; if negative, none."""
     delay_ps: int
     """The link's delay, averaged over both directions."""
     extra_ps: int
@@ -113,7 +113,7 @@ def link_slacks(scenario: Scenario, warm_up: Sequence[int]) -> tuple[LinkSlack, 
     Raises UsageError where the warm-up does not have one value for each stage.
     """
     if len(warm_up) != scenario.stages:
-        raise UsageError(f"{scenario.stages} stages need as many x, not {len(warm_up)}")
+        raise UsageError(f"{scenario.stages} stages need as many warm-ups, not {len(warm_up)}")
     return tuple(
         LinkSlack(
             link=link,
@@ -132,8 +132,8 @@ def quotas(scenario: Scenario) -> tuple[int, ...]:
     From the last stage backwards, the number x_i is x_{i+1} + the slack needed on the link, and at
     least 1 + trip / cycle. The second term is Little's law: when one microbatch starts every cycle,
     as many are between forward and backward as start during one round trip. A cycle is the longest
-    tF + tB + tW of all stages. The one microbatch more leaves room for waits. x_i never exceeds the
-    number of microbatches, or of activations within the cap.
+    tF + tB + tW of all stages. The additional 1 leaves room for waits. x_i never exceeds the number
+    of microbatches, nor the number of activations within the cap.
     """
     known = trips(scenario)
     cycle = max(

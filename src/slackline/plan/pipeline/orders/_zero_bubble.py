@@ -1,4 +1,4 @@
-"""Zero-bubble orders: W is apart from B, so the previous stage waits less and W fills idle time.
+"""Zero-bubble orders: W is separate from B, so the previous stage waits less; W fills idle time.
 
 B is the backward for the input, W the backward for the weights (Qi et al., Zero Bubble Pipeline
 Parallelism, 2023, sections 2, 3 and 6). The orders are made for equal stages, tF = tB = tW = t, and
@@ -117,9 +117,9 @@ def _trailing(
 ) -> PipelinePlan:
     """Return a plan in which backwards for the weights (W) lag behind those for the input (B).
 
-    After the warm-up, a stage runs in turns one B, the W of the microbatch `lag` before, and one
-    forward; the remaining W's come last. With x_i forwards of warm-up and a lag of x_0 - x_i, every
-    stage holds at most x_0 activations.
+    After the warm-up, a stage repeats: one B, the W of the microbatch that is `lag` earlier, and
+    one forward. The remaining W's come last. With x_i forwards of warm-up and a lag of x_0 - x_i,
+    every stage holds at most x_0 activations.
     """
     if stages < 1 or microbatches < 1:
         raise UsageError(f"{name} needs stages and microbatches, not {stages} and {microbatches}")

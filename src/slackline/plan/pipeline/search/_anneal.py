@@ -2,7 +2,7 @@
 
 The critical path is a chain of operations that determines the makespan: each operation of the chain
 starts when the previous one ends or its message arrives. An order gets better only if this chain is
-broken. So a move takes an operation of the chain and puts it elsewhere in its stage's order. An
+broken. A move takes an operation of the chain and puts it elsewhere in its stage's order. An
 operation whose message the chain waits for moves before its neighbours, and an operation whose
 result the chain does not wait for moves behind them. Moves that make the plan longer are accepted
 too, with a probability that falls with the increase and with time (Kirkpatrick et al., 1983). Only
@@ -155,9 +155,10 @@ def anneal(
 
 
 def _critical(work: Work, orders: Orders, at: Timed, random: Random) -> list[tuple[int, int, int]]:
-    """Return the critical path as runs without a pause: (stage, first index, last index).
+    """Return the critical path as runs, operations of a stage without a pause between them.
 
-    The run at the end of the makespan comes first. Ties are broken at random.
+    A run is (stage, first index, last index). The run at the end of the makespan comes first. Ties
+    are broken at random.
     """
     last = work.stages - 1
     stage = random.choice(

@@ -44,7 +44,7 @@ _LEAST, _SHARE, _MOST = 400_000, 110, 10_000_000
 """The search's budget at effort 1, in timed operations: _SHARE times the operations of the
 scenario, within the limits _LEAST and _MOST."""
 _ANNEALED = 6_000
-"""The most operations of orders that are annealed: with more, too few moves fit the budget."""
+"""The largest number of operations for annealing: with more, too few moves fit the budget."""
 _FIXED = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zero-bubble", "slack", "adaptra")
 
 
@@ -83,7 +83,7 @@ def auto(
     if not effort > 0:
         raise UsageError(f"effort must be positive, not {effort:g}")
     if math.isinf(effort) and stop is None:
-        raise UsageError("a search without end needs something that stops it")
+        raise UsageError("a search with effort inf needs a function `stop` that ends it")
     search = _Search(scenario, effort, stop or _never)
     search.run()
     best = search.best
@@ -192,7 +192,7 @@ class _Search:
         return better
 
     def _starts(self, found: Iterable[Found]) -> list[Orders]:
-        """Return the best orders, and the next best that differ from them."""
+        """Return the best orders, and the next best orders that differ from them."""
         starts = [self.best.orders]
         starts += [each.orders for each in sorted(found, key=_makespan)]
         return [starts[0], *(each for each in starts if each != starts[0])][:2]

@@ -3,10 +3,10 @@
 The first settings are those that win most often. The purpose of each parameter:
 
     wait_*        a W that starts just before an announced F or B delays all that depends on it
-    in_flight     forwards far ahead of their backwards fill the memory; a few more than the links'
-                  latency needs (trip / cycle) are enough, exactly that many are too few
-    kept          W's left over fill the drain, when only backwards arrive, at intervals
-    pending       W's that are not done hold memory that forwards will need
+    in_flight     forwards far ahead of their backwards fill the memory; the best number in flight
+                  is a few more than the links' latency needs (trip / cycle)
+    kept          postponed W's fill the drain, in which backwards arrive with pauses between them
+    pending       postponed W's hold memory that forwards will need
 """
 
 from collections.abc import Callable, Iterator
@@ -62,8 +62,8 @@ def _knobs(
 ) -> Knobs:
     """Return a setting of the rule, the same for all stages.
 
-    Waits are in quarters of the stage's tW. The `quota` is a number of round trips, and sets how
-    many microbatches are in flight.
+    Waits are in quarters of the stage's tW. The `quota` limits the microbatches in flight, as a
+    number of round trips.
     """
     stages, weight = scenario.stages, scenario.backward_weight_ps
     total = [
@@ -98,7 +98,7 @@ def descend(
     random: Random,
     stop: Callable[[], bool],
 ) -> Found:
-    """Change one parameter of one stage or of all, `rounds` times; keep changes that do no harm.
+    """Change one parameter of one stage or of all, `rounds` times; keep changes not for the worse.
 
     The descent ends early when the makespan reaches `floor` or `stop` returns True.
     """

@@ -55,9 +55,9 @@ class _Rule:
     in_flight: tuple[int, ...]
     """The largest number of microbatches between forward and backward at once."""
     pending: tuple[int, ...]
-    """The number of pending backwards for the weights from which one precedes a ready forward."""
+    """The number of pending backwards for the weights at which one is preferred to a forward."""
     wait_ps: tuple[int, ...]
-    """The longest wait for a message on its way, instead of starting a backward for the weights."""
+    """The longest wait for a message in flight, instead of starting a backward for the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def shared_auto(
     effort: float = 1.0,
     stop: Callable[[], bool] | None = None,
 ) -> PipelinePlan:
-    """Search for a short plan with these ranks for the stages, within the memory caps.
+    """Search for a short plan with stage i on rank `placement[i]`, within the memory caps.
 
     The plan is never longer than plain readiness, nor than "interleaved" and "zb-v" where these fit
     the placement and the caps. `effort` multiplies the search's budget. With math.inf the search
@@ -93,7 +93,7 @@ def shared_auto(
     if not effort > 0:
         raise UsageError(f"effort must be positive, not {effort:g}")
     if math.isinf(effort) and stop is None:
-        raise UsageError("a search without end needs something that stops it")
+        raise UsageError("a search with effort inf needs a function `stop` that ends it")
     stopped = stop or (lambda: False)
     work, floor = _work(scenario, placement), lower_bound_ps(scenario, placement)
     budget = effort * max(_LEAST, min(_SHARE * work.operations, _MOST))
@@ -241,8 +241,8 @@ def _schedule(work: Work, placement: Sequence[int], rule: _Rule) -> tuple[int, l
     done = [[0, 0, 0] for _ in work.times]
     used = [0] * work.stages
     orders: list[Order] = [[] for _ in own]
-    # A rank's one valid event is at `due`. A waiting rank's `until` is when it looks again; -1
-    # stands for a rank that computes.
+    # A rank's one valid event is at `due`. A waiting rank chooses again at the time `until`, which
+    # is -1 for a rank that computes.
     due = [0] * len(own)
     until = [_NEVER] * len(own)
     events = [(0, rank) for rank in range(len(own))]
@@ -291,7 +291,7 @@ def _choice(
 ) -> tuple[int, int, int]:
     """Return the stage and kind of a free rank's next operation at the time `now`.
 
-    The kind is -1 if the rank waits. The third value is the time of the next message on its way.
+    The kind is -1 if the rank waits. The third value is the arrival time of the next message.
     """
     ready_b: tuple[int, int] | None = None
     ready_f: tuple[int, int] | None = None
