@@ -1,4 +1,4 @@
-"""Published figures beside the simulator's for the same parameters.
+"""A comparison of published figures with the simulator's figures for the same parameters.
 
 tables/        a TOML file for each table: published figures, with their source and unit
 experiments/   a TOML file for each experiment, as `slackline simulate` reads it

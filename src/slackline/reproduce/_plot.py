@@ -1,4 +1,4 @@
-"""A comparison as a figure: published values beside ours."""
+"""A plot of a comparison: published figures beside the simulator's figures."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,10 @@ def _bars(panel: "Axes", rows: tuple[ComparedRow, ...]) -> None:
 
 
 def _lines(panel: "Axes", rows: tuple[ComparedRow, ...]) -> None:
-    """Draw a line of ours and marks of published figures for each first part of the labels."""
+    """Draw the simulator's figures as lines and published figures as marks.
+
+    The part of a row's label before the first comma names the line.
+    """
     series: dict[str, list[tuple[str, ComparedRow]]] = {}
     for each in rows:
         name, _, place = each.row.label.partition(", ")

@@ -51,18 +51,19 @@ class PublishedRow:
     """A row of a table: a case of the experiment, and the published figure if there is one."""
 
     label: str
-    """The name of the row; that of the case where the file gives no other."""
+    """The name of the row; by default the name of the case."""
     case: str
     figure: str
     """The name of the simulator's figure."""
     against: str | None
-    """The case with which this one is compared, for a row that shows a ratio."""
+    """The case with which `case` is compared, for a row that shows a ratio or a reduction."""
     derived: str
-    """"ratio": the figure of `against` over this one; "reduction": the part that this one saves."""
+    """"ratio": the figure of `against` over that of `case`; "reduction": the share of the figure of
+    `against` that `case` saves."""
     published: float | None
     given: bool
-    """Whether the source gives the parameters of this row, or other rows do; otherwise some are
-    fitted to this row or assumed."""
+    """Whether all parameters of this row come from the source or from other rows; otherwise some
+    parameters are fitted to this row or assumed."""
     unit: str
 
 
@@ -76,7 +77,8 @@ class PublishedTable:
     source: str
     """The publication and the place in it, or this project's own measurement."""
     published_method: str
-    """The origin of the published figures: "measured", or as in `method`; empty without figures."""
+    """The origin of the published figures: "measured", or a value of `method`; empty if there are
+    no published figures."""
     experiment: str
     """The name of the experiment's file."""
     method: str
@@ -84,12 +86,13 @@ class PublishedTable:
     explanation: str
     """The reasons for deviations, and the parameters that were fitted or assumed."""
     plot: str
-    """"lines": a line for each case's first part over the second; "bars": a bar for each row."""
+    """"bars": a bar for each row. "lines": a label has two parts, as in "1F1B, 30ms"; there is one
+    line for each first part, over the second parts."""
     rows: tuple[PublishedRow, ...]
 
 
 def read_table(content: str, name: str) -> PublishedTable:
-    """Return the table of a TOML text; `name` is that of the file.
+    """Parse a table from TOML text; errors name the file by `name`.
 
     Raises UsageError that names the file, the table and the key of a wrong or missing value.
     """

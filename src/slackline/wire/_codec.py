@@ -21,7 +21,7 @@ _Code = TypeVar("_Code", bound=IntEnum)
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """The fields of a frame header that a sender sets; the codec adds magic, version and checksum.
+    """The header fields that a sender sets; the codec adds magic number, version and checksum.
 
     Each field has the meaning of its row in FIELDS, with `op` and `flags` split into their parts.
     """

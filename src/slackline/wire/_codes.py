@@ -46,7 +46,7 @@ _ITEM_SIZES = {
 
 
 class ReduceOp(IntEnum):
-    """The operation that combines elements of several ranks; AVG is SUM divided by the ranks."""
+    """The operation that combines elements of ranks; AVG is SUM divided by the number of ranks."""
 
     NONE = 0
     SUM = 1
@@ -105,7 +105,8 @@ class FrameKind(IntEnum):
 class FrameFlag(IntFlag):
     """The low eight bits of the flags.
 
-    Bits 8-11 are the plan's id, bits 12-15 the number of the ranks' shares.
+    Bits 8-11 are the plan's id. Bits 12-15 number the division of a tensor into ranks' shares,
+    which follows the rates of the ranks' ports.
     """
 
     PARTIAL = 1

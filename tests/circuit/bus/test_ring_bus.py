@@ -25,7 +25,7 @@ def verilog() -> str:
 
     headless = ("read_data", "write_data")
     text = str(convert("slackline_ring", AxiBlock(QueuedRingNic(OPTIONS), headless)).text)
-    # Icarus does not evaluate an `always @*` block before one of its inputs has changed, so each
+    # Icarus evaluates an `always @*` block only after one of its inputs has changed, so each
     # block gets an input that changes at the start.
     woken = text.replace("always @* begin", "always @* begin if (wakes) begin end")
     woken = re.sub(r"always @\*\n( +\S+ = \d+'h\w+;)", r"initial\1", woken)

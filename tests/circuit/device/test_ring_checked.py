@@ -178,7 +178,7 @@ class Failing(RingTwin):
     [
         (Flipped, "sends another frame of chunk 0 of operation 0x0 at offset 128"),
         (WrongSum, "has another sum of chunk 0 of operation 0x0 at offset 128"),
-        (Failing, "could not do chunk 0 of operation 0x0 again: no such wire"),
+        (Failing, "could not repeat chunk 0 of operation 0x0: no such wire"),
     ],
 )
 def test_what_is_not_the_same_is_told_with_tag_offset_and_rank(opened, wrong, words) -> None:

@@ -1,4 +1,4 @@
-"""Circuits that formal claims are proved of: small, with arbitrary values for computed numbers."""
+"""Small circuits for formal proofs, with arbitrary values in place of computed numbers."""
 
 import inspect
 import types

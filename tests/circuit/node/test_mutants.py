@@ -34,7 +34,7 @@ def node_fails(drive: Callable[[Node], str], made: Verilog | None, **settings: i
 
 
 def threshold_fails(made: Verilog | None = None) -> str:
-    """Check that two frames a port reach a threshold of 2; return the first difference, or ""."""
+    """Check that two frames at each port reach a threshold of 2; return the first error, or ""."""
 
     def drive(node: Node) -> str:
         parts = node.messages(np.random.default_rng(1), DType.FLOAT32, 64)

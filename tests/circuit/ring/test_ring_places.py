@@ -16,7 +16,7 @@ JOBS = {
     "a final that ends": {"passing": 1, "final": 1, "store": 1},
 }
 FINALS = ("a final that passes", "a final that ends")
-# Own data have their place before their job comes to the datapath (RingDatapath).
+# A frame of this host's data has claimed its slot before its job comes to the datapath.
 NEEDS = dict(zip(JOBS, (0, 1, 2, 1, 0), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""A host that stands for all others has the times of all hosts."""
+"""Tests that one simulated host, which stands for all, has the times of all hosts."""
 
 import pytest
 
@@ -47,7 +47,7 @@ SHAPES = [(2, 1), (1, 3), (2, 2), (3, 2), (2, 3), (4, 4)]
 
 
 def alike(plan: CollectivePlan, ranks_per_host: int) -> None:
-    """Check that turning the hosts maps every program to another, and the times to the same."""
+    """Check that renumbering the hosts maps each program to another, and leaves the times equal."""
     rotation = Rotation.of(plan, ranks_per_host)
     for rank in range(plan.ranks):
         turned = [_turned(rotation, instruction) for instruction in plan.programs[rank]]

@@ -16,7 +16,7 @@ from slackline.sim import (
 )
 
 BYTE_PS = 1000
-"""At 8 Gbit/s."""
+"""The time of a byte at 8 Gbit/s, in picoseconds."""
 RATE = 8 * 10**9
 SEGMENT = 4096
 US, MS = 10**6, 10**9
@@ -25,7 +25,7 @@ US, MS = 10**6, 10**9
 def run(
     faults: str, *, ranks: int = 2, segments: int = 1, nics: int = 1, **changes: object
 ) -> CollectiveRun:
-    """Run a ring whose chunks have so many segments, on a network without latency."""
+    """Run a ring on a network without latency; each chunk has `segments` segments."""
     plan = generate(Collective.ALL_REDUCE, "ring", ranks)
     one = Operation(plan=plan, count=ranks * segments * SEGMENT // 4, segment_bytes=SEGMENT)
     host = Host(rates_bps=(RATE,) * nics)
@@ -34,7 +34,7 @@ def run(
 
 
 HEALTHY_PS = 2 * SEGMENT * BYTE_PS
-"""Of two ranks with one segment a chunk: two steps."""
+"""The duration of the ring of two ranks with one segment in each chunk: two steps."""
 
 
 def test_a_delay_is_paid_in_every_step() -> None:

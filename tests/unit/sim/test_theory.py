@@ -8,10 +8,10 @@ from slackline.plan.collective import Collective, generate
 from slackline.sim import Fabric, Framing, Host, Operation, lower_bound, simulate_collective
 
 BYTE_PS = 1000
-"""At 8 Gbit/s."""
+"""The time of a byte at 8 Gbit/s, in picoseconds."""
 RATE = 8 * 10**9
 LATENCY_PS = 700_000
-"""Of a path: two cables."""
+"""The latency of a path, which has two cables."""
 SEGMENT = 1024
 
 
@@ -20,7 +20,7 @@ def fabric(hosts: int, *, rate_bps: int = RATE, latency_ps: int = LATENCY_PS) ->
 
 
 def operation(name: str, ranks: int, segments: int, *, segment: int = SEGMENT) -> Operation:
-    """Return an all_reduce of float32 whose chunks have so many segments each."""
+    """Return an all_reduce of float32 in which each chunk has `segments` segments."""
     plan = generate(Collective.ALL_REDUCE, name, ranks)
     count = plan.chunks * segments * segment // 4
     return Operation(plan=plan, count=count, segment_bytes=segment)

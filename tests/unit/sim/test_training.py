@@ -1,4 +1,4 @@
-"""Simulated training steps: what overlaps, what is exposed, and what cannot be beaten."""
+"""Tests of simulated training steps: overlap, exposed time, and lower bounds."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +37,7 @@ def layers(*sizes: int, forward_ps: int = 10 * US, backward_ps: int = 20 * US) -
 
 
 def two_hosts(byte_ps: int = 1000) -> Fabric:
-    """Return two hosts with two cores each: the engines take none of the computation's."""
+    """Return two hosts with two cores each, so that the engine does not delay computations."""
     host = Host(rates_bps=(8 * 10**12 // byte_ps,), cores=2)
     return Fabric(hosts=(host, host))
 
@@ -92,7 +92,7 @@ def test_after_backward_the_whole_communication_is_exposed() -> None:
 
 
 def test_buckets_expose_the_last_gradient() -> None:
-    """Reduce that of layer 1 during the backward pass of layer 0."""
+    """Reduce the gradient of layer 1 during the backward pass of layer 0."""
     run = trained(layers(4096, 4096), "buckets")
     assert run.exposed_ps == ((4096 * 1000,) * 2,) * 2
 
@@ -108,7 +108,7 @@ def test_a_step_that_waits_for_all_is_late_where_one_that_waits_for_its_own_is_n
 
 
 def test_buckets_update_nothing_before_all_gradients_are_there() -> None:
-    """Wait for layer 1's gradient, although layer 0's comes sooner, over a NIC of its own."""
+    """Wait for the gradient of layer 1, although that of layer 0 comes sooner, by another NIC."""
     model = layers(64, 64 * 1024)
     model[0] = replace(model[0], optimizer_ps=10 * US)
     host = Host(rates_bps=(8 * 10**9,) * 2, cores=2)

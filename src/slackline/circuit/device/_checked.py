@@ -207,7 +207,7 @@ class _Again:
                     device = device or self._open_device()
                     found = self._difference(device, record)
                 except Exception as error:
-                    found = f"could not do {_name(record.operation)} again: {error}"
+                    found = f"could not repeat {_name(record.operation)}: {error}"
                 if found:
                     why = f"the NIC that checks rank {self._place.rank} {found}"
                     self._failure = InternalError(why, rank=self._place.rank, tag=tag)

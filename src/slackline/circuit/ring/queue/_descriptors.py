@@ -168,7 +168,7 @@ class DescriptorQueue(wiring.Component):
         return waiting
 
     def _hand_on(self, m: Module, waiting: SyncFIFO) -> Value:
-        """Check descriptors and hand them on one by one; return a signal: a descriptor is here."""
+        """Check descriptors one by one and hand them on; return a signal that is high meanwhile."""
         shape = data.StructLayout({"descriptor": Descriptor(), "reserved": 1})
         entry, code = Signal(shape), Signal(Code)
         given = Signal()
