@@ -46,7 +46,7 @@ class Comparison:
 
 
 def compare(table: PublishedTable, folder: Folder) -> Comparison:
-    """Simulate the cases that a table names and return their figures beside the published ones.
+    """Simulate the cases that a table names; return their figures beside the published figures.
 
     Raises UsageError that names the file, and the case or the figure that the experiment lacks;
     LinkError, PeerError and TimeoutError where a simulation cannot end.

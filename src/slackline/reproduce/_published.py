@@ -69,7 +69,7 @@ class PublishedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTable:
-    """Published figures and the experiment that repeats them."""
+    """Published figures and the experiment that reproduces them."""
 
     name: str
     """The name of the file, without its ending."""

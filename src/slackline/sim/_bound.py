@@ -121,7 +121,7 @@ class _Walk:
             self._nearest[end] = min(self._nearest.get(end, latency_ps), latency_ps)
 
     def _alone_ps(self, source: int, target: int, payload_bytes: int) -> int:
-        """Return the time of one frame on an idle network, over the pair of NICs that is best."""
+        """Return the time of one frame on an idle network, over the fastest pair of NICs."""
         ends = self._hosts[source], self._hosts[target]
         first, second = (self._fabric.hosts[end] for end in ends)
         latency_ps = self._fabric.latency_ps(*ends)

@@ -33,7 +33,7 @@ class Symbols:
         return f"x{rank}"
 
     def add(self, incoming: str, mine: str, *, last: bool) -> str:
-        """Return the sum of what has arrived and the rank's own value."""
+        """Return the sum of the received value and the rank's own value."""
         return f"({incoming} + {mine})"
 
     def fold(self, values: Sequence[str]) -> str:

@@ -206,7 +206,7 @@ class _Hybrid:
         execution.begin(1)
 
     def _computed(self, replica: int, rank: int, instruction: Instruction) -> None:
-        """Begin a stage's reduction at this replica when its last gradient is there."""
+        """Begin a stage's reduction at this replica when the stage's last gradient is computed."""
         if instruction.kind not in (Kind.W, Kind.BW):
             return
         missing, stage = self._missing[replica], instruction.stage

@@ -162,7 +162,7 @@ class PipelineExecution:
         )
 
     def settle(self) -> None:
-        """Let every rank that an event has reached choose its next instruction."""
+        """Let each rank that an event has woken choose its next instruction."""
         while self._awake:
             for rank in sorted(self._awake):
                 self._awake.remove(rank)

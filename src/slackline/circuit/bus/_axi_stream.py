@@ -70,7 +70,7 @@ class LastBytes(wiring.Component):
 
 
 class FromAxi(wiring.Component):
-    """A bridge from a MAC's packets to frames, which adds no cycle and holds no packet back.
+    """A bridge from a MAC's packets to frames, which adds no cycle and never delays a packet.
 
     i  AXI4-Stream, see axi_frames
     o  stream of Beat

@@ -139,7 +139,7 @@ class CheckedRing(Outbox):
         return found
 
     def counters(self) -> Mapping[str, int]:
-        """Return the counters of the device and those of Checks."""
+        """Return the counters of the device, and the numbers of checks: see Checks.counters."""
         return {**self._device.counters(), **self._checks.counters()}
 
     def close(self) -> None:

@@ -117,7 +117,7 @@ class _Queue:
 
     def __init__(self, entry: Entry, entries: int) -> None:
         if entries < 1 or entries & (entries - 1) or entries > 1 << 16:
-            raise UsageError(f"a queue's entries are a power of two up to 65536, not {entries}")
+            raise UsageError(f"a queue's size must be a power of two up to 65536, not {entries}")
         self.entry, self.entries, self.size = entry, entries, entry.size * entries
         memory = np.zeros(self.size + 64, np.uint8)
         start = -memory.ctypes.data % 64

@@ -77,7 +77,7 @@ class _Open:
     """Frames that came before their turn, by kind and offset."""
 
     def next(self, flags: FrameFlag) -> tuple[int, int]:
-        """Return offset and length of the next frame of a kind."""
+        """Return offset and length of the next frame with partial or with final sums."""
         due = self.due[flags]
         return due, self.operation.wire_bytes(due, flags)
 

@@ -32,7 +32,7 @@ ALL_REDUCE_SUM = Collective.ALL_REDUCE << 4 | ReduceOp.SUM
 
 
 class Frame(data.StructLayout):
-    """The header fields that all ranks' frames must agree on; `final` marks a message's end."""
+    """The header fields that must be equal in all ranks' frames; `final` marks a message's end."""
 
     def __init__(self) -> None:
         super().__init__(

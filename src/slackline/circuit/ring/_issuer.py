@@ -29,7 +29,7 @@ class Role(data.StructLayout):
 
 
 class Found(data.StructLayout):
-    """A frame of virtual channel `side` to handle, with its operation if that was `found`.
+    """A frame to handle: its virtual channel `side` and, if `found`, the index of its operation.
 
     With `source` there is no received frame: the operation's next frame is this host's own data.
     """

@@ -1,4 +1,4 @@
-"""Compilation of Verilog to shared libraries by Verilator and a C++ compiler, cached by user."""
+"""Compilation of Verilog to shared libraries, kept in the user's cache, by Verilator and C++."""
 
 import fcntl
 import hashlib
@@ -47,7 +47,7 @@ whether it is an input. The constant is -1 for a circuit without the stream."""
 
 
 def missing_tools() -> str | None:
-    """Return a sentence about a tool that simulations lack here; None if they lack none."""
+    """Return a sentence that names a missing tool for simulations, or None if none is missing."""
     for name in ("amaranth", "numpy"):
         if find_spec(name) is None:
             return f"{name} is not installed (pip install 'slackline[circuit]')"
@@ -59,7 +59,7 @@ def missing_tools() -> str | None:
 
 
 def build(verilog: Verilog) -> Path:
-    """Return the path of the circuit's shared library in the user's cache, and build a missing one.
+    """Return the path of the circuit's shared library in the user's cache; build it if missing.
 
     A build takes seconds to a minute. The file is named after a hash of the Verilog, the harness
     and Verilator's version. Raises UsageError when a tool is missing, and when a tool refuses the

@@ -1,4 +1,4 @@
-"""A cache of generated Verilog, so that a process that only simulates generates none."""
+"""A cache of generated Verilog, so that simulations need not generate it again."""
 
 import fcntl
 import hashlib

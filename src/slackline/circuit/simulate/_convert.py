@@ -19,8 +19,7 @@ def convert(name: str, component: wiring.Component) -> Verilog:
     """Convert a component to a Verilog top module with `clk` and a synchronous `rst`.
 
     The conversion takes seconds. Ports are named after the component's members: `i__payload`,
-    `rx__0__valid`. The text depends on nothing of this machine, so it is the same wherever it is
-    made.
+    `rx__0__valid`. The text does not depend on the machine.
     """
     # A process that runs cached Verilog needs no Amaranth, whose import takes long.
     from amaranth.back import verilog

@@ -138,18 +138,18 @@ class Simulation:
         return found
 
     def stall(self, stream: int, share: float, seed: int, *, output: bool = False) -> None:
-        """Withhold valid of an input, or ready of an output, in a random share of all cycles."""
+        """Hold `valid` of an input, or `ready` of an output, low in a random share of cycles."""
         self._check(stream, output=output)
         if not 0 <= share < 1:
             raise UsageError(f"a share must be at least 0 and less than 1, not {share}")
         self._call("stall", output, stream, round(share * 65536), seed)
 
     def step(self, cycles: int) -> int:
-        """Run a number of cycles; return the number of the cycle after them."""
+        """Run for `cycles` cycles; return the number of the next cycle."""
         return int(self._call("step", cycles))
 
     def run(self, count: int, *, cycles: int, frames: bool = False) -> None:
-        """Run until every output has `count` beats to pull; with `frames`, whole frames.
+        """Run until every output has `count` beats to pull or, with `frames`, `count` frames.
 
         Raises TimeoutError if that takes more than `cycles` cycles.
         """

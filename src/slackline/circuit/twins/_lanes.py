@@ -1,4 +1,4 @@
-"""Twins of the lanes' circuits: models in NumPy that are equal to the last bit."""
+"""Twins of the lanes' circuits: NumPy models whose results equal theirs to the last bit."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,7 @@ def add(a: Words, b: Words, integer: bool = False) -> Words:
 
 
 def widen(halves: npt.NDArray[np.uint16], element: Element) -> Words:
-    """Return the bits of each 16-bit float in fp32, exact, as Widen gives them."""
+    """Return the exact fp32 value of each 16-bit float, in the bits that Widen gives."""
     bits = halves.astype(np.uint32)
     if element is Element.BFLOAT16:
         return bits << np.uint32(16)
@@ -58,7 +58,7 @@ def narrow(wide: Words, element: Element) -> npt.NDArray[np.uint16]:
 
 
 def lanes(a: Words, b: Words, element: Element) -> Words:
-    """Return a + b as Lanes gives it; a 16-bit type has two fp32 sums a word, in element order."""
+    """Return a + b as Lanes gives it: one sum for each element, in fp32 for 16-bit types."""
     if element.half:
         return add(widen(a.view(np.uint16), element), widen(b.view(np.uint16), element))
     return add(a, b, element is Element.INT32)

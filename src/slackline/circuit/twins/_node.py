@@ -78,8 +78,8 @@ class NodeTwin:
             payload_checksum=0,
         )
         self._sums[first.sequence] = encode(reduced) + payload
-        # A sum's slot is its number modulo `slots`, so this sum overwrites the one `slots` numbers
-        # before.
+        # A sum's slot is its number modulo `slots`, so this sum overwrites the sum whose number is
+        # lower by `slots`.
         self._sums.pop((first.sequence - self.options.slots) & 0xFFFFFFFF, None)
         return [self._sums[first.sequence]]
 

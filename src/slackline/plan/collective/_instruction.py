@@ -63,7 +63,7 @@ class Instruction:
         if self.chunk < 0:
             raise UsageError(f"chunk must not be negative, not {self.chunk}")
         if self.last and self.kind is not Kind.ADD:
-            raise UsageError(f"only an ADD can be last, not a {self.kind.name}")
+            raise UsageError(f"only an ADD can be marked last, not a {self.kind.name}")
 
     def __str__(self) -> str:
         """Return the token, "!" where `last` is set: "SEND_2C0", "ADD_1C3!", "REDUCE_ALL_C0"."""

@@ -78,7 +78,7 @@ def port_time(rates: Sequence[int], weights: Sequence[int]) -> Fraction:
 
 
 def _rounded(exact: Sequence[Fraction]) -> tuple[int, ...]:
-    """Round to integers with the same sum; the numbers with the largest remainders go up."""
+    """Round to integers with the same sum: round up the numbers with the largest remainders."""
     floors = [int(each) for each in exact]
     missing = int(sum(exact)) - sum(floors)
     by_remainder = sorted(range(len(exact)), key=lambda i: floors[i] - exact[i])

@@ -49,7 +49,7 @@ def split(
 
 
 def check_weights(weights: Sequence[int], parts: int) -> None:
-    """Raise UsageError unless there is a weight for each part, none negative and some positive."""
+    """Raise UsageError unless each part has a weight, none negative and at least one positive."""
     if len(weights) != parts:
         raise UsageError(f"{parts} parts need {parts} weights, not {len(weights)}")
     if min(weights) < 0:

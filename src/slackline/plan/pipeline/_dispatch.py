@@ -95,7 +95,7 @@ class Dispatcher:
         return self._position
 
     def arrived(self, instruction: Instruction) -> None:
-        """Record that the message sent by `instruction`, an F or a backward, has arrived."""
+        """Record that the message of `instruction`, a forward or a backward, has arrived."""
         kind = instruction.kind
         if kind is Kind.W:
             raise UsageError(f"{instruction} sends no message")

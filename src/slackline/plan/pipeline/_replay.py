@@ -130,7 +130,7 @@ def planned_waits_ps(plan: PipelinePlan, scenario: Scenario) -> tuple[tuple[int,
 
 
 def walk(plan: PipelinePlan, scenario: Scenario) -> Walk:
-    """Run the plan as far as it goes, in time proportional to its instructions."""
+    """Run the plan to its end or to a deadlock, in time proportional to its instructions."""
     if plan.stages != scenario.stages:
         raise UsageError(f"the plan has {plan.stages} stages, the scenario {scenario.stages}")
     done: dict[tuple[int, bool, int], int] = {}

@@ -119,12 +119,12 @@ def _collective(table: Table, fabric: Fabric, faults: Plan, _computing: float) -
     make, names = _operation(table, len(ranks.hosts), ranks.hierarchical, lazily=alike or flows)
     nbytes = table.take("size", size)
     if alike and flows:
-        raise table.wrong(UsageError("there is either alike or flows, not both"))
+        raise table.wrong(UsageError("alike and flows exclude each other: give one of them"))
     if alike and (faults or len(set(fabric.hosts)) > 1 or ranks.placed):
         message = "alike needs equal hosts, and neither faults, rank_hosts nor aggregator_host"
         raise table.wrong(UsageError(message))
     if flows and (faults or ranks.placed):
-        message = "flows know neither faults, rank_hosts nor aggregator_host"
+        message = "flows allow neither faults, rank_hosts nor aggregator_host"
         raise table.wrong(UsageError(message))
 
     def simulate(operation: Operation, placement: tuple[int, ...]) -> Figures:
@@ -334,8 +334,8 @@ def _pipeline(table: Table, fabric: Fabric, faults: Plan, computing: float) -> l
             message = f"{schedule} with {replicas} replicas needs {needed} ranks, "
             raise table.wrong(UsageError(message + f"rank_hosts has {len(ranks.hosts)}"))
         if alike and plan.ranks % ranks.per_host:
-            message = f"{schedule} has {plan.ranks} ranks, which share hosts of {ranks.per_host} "
-            raise table.wrong(UsageError(message + "with other replicas: they are not alike"))
+            message = f"alike replicas share no host: {schedule} has {plan.ranks} ranks, "
+            raise table.wrong(UsageError(message + f"no multiple of {ranks.per_host} per host"))
     return [
         Case(f"{schedule}, {name}", partial(simulate, schedule, name))
         for schedule in schedules

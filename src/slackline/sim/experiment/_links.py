@@ -1,4 +1,4 @@
-"""Experiments of one pipeline on links with given delays: one iteration, or a job of many.
+"""Experiments of one pipeline on links with given delays: one iteration, or a job of iterations.
 
 [iteration]                 each runtime is simulated on each network
 stages = 4
@@ -365,7 +365,7 @@ def _plan(runtime: _Runtime, expected: pipeline.Scenario) -> pipeline.PipelinePl
 
 
 def _rest_ps(runtime: _Runtime, links: _Links) -> int:
-    """Return the time of an iteration outside of the pipeline."""
+    """Return the time of an iteration's parts outside of the pipeline, such as the optimizer's."""
     return runtime.rest_ps + runtime.degraded_ps * links.slow
 
 

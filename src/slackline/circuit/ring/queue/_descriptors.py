@@ -86,7 +86,7 @@ class DescriptorQueue(wiring.Component):
     def _claim(
         self, m: Module, platform: object, entries: Value, asked: Value, here: Value
     ) -> None:
-        """Add the invariants that neither the queue nor the buffer behind it overruns."""
+        """Add the invariants that neither the queue nor the buffer behind it overflows."""
         most = entries_of(self.bits)
         under_way = Signal(range(_AHEAD + 1))
         answered = self.i.valid & self.i.payload.last

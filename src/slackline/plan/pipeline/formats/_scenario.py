@@ -1,4 +1,4 @@
-"""A scenario as JSON: times in milliseconds, caps in activations or bytes.
+"""The JSON form of a pipeline scenario: times in milliseconds, caps in activations or bytes.
 
 {
   "stages": 4, "microbatches": 12,

@@ -1,4 +1,4 @@
-"""A new plan with the times that it was made for, in the form in which ranks exchange it.
+"""The message by which ranks exchange a new pipeline plan and the times that it was made for.
 
     zlib( JSON of names and numbers, a newline, int64 values )
 

@@ -35,7 +35,7 @@ def zb_h2(stages: int, microbatches: int) -> PipelinePlan:
 
 
 def zero_bubble(stages: int, microbatches: int) -> PipelinePlan:
-    """Return a plan with ZB-H2's warm-up, then backward for input before forward before weights.
+    """Return a plan with ZB-H2's warm-up, after which a ready B precedes an F, and an F a W.
 
     The order is computed for equal times. Memory has no limit here, so a stage runs backwards for
     the weights only when it has nothing else to do. Adaptra's paper measures delays against this
@@ -95,7 +95,7 @@ def zb_v(stages: int, microbatches: int) -> PipelinePlan:
 
 
 class _Counting:
-    """A rank's program under construction, with each kind of each stage in microbatch order."""
+    """A rank's program under construction; each kind of each stage is in microbatch order."""
 
     def __init__(self, stages: tuple[int, int]) -> None:
         self.instructions: list[Instruction] = []

@@ -1,4 +1,4 @@
-"""Simulated annealing of orders: the critical path is changed one move at a time.
+"""Simulated annealing of a pipeline's order of operations: each move changes the critical path.
 
 The critical path is a chain of operations that determines the makespan: each operation of the chain
 starts when the previous one ends or its message arrives. An order gets better only if this chain is
@@ -193,7 +193,7 @@ def _critical(work: Work, orders: Orders, at: Timed, random: Random) -> list[tup
 def _moved(
     work: Work, stage: int, order: bytearray, first: int, end: int, random: Random
 ) -> tuple[int, bytearray] | None:
-    """Draw a random move within a run of the critical path.
+    """Draw a random move of one operation within a run of the critical path: see `_critical`.
 
     Returns the first changed index and the stage's new order, or None if the move breaks a rule.
     The run spans `first` to `end` of the stage's order, and the operation that the rest of the path

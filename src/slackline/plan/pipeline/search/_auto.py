@@ -61,7 +61,7 @@ class AutoPlan:
 
 
 def ready_plan(scenario: Scenario) -> PipelinePlan:
-    """Return the plan of plain readiness, which needs no search.
+    """Return the plan in which each stage starts whatever operation is ready, without a search.
 
     Among ready operations, a stage prefers a backward for the input (B) to a forward (F) to a
     backward for the weights (W). An F must fit the memory cap.
@@ -161,7 +161,7 @@ class _Search:
             self._take(Found(found.makespan, knobs, orders), f"the order of {name}")
 
     def _settings(self, budget: int) -> list[Found]:
-        """Try settings of the readiness rule within the budget and return them, the best first.
+        """Try parameters of the list-scheduling rule within the budget; return the best first.
 
         The budget allows at least eight settings.
         """

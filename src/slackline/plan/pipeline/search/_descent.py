@@ -60,7 +60,7 @@ def _knobs(
     quota: float | None,
     pending: int | None,
 ) -> Knobs:
-    """Return a setting of the rule, the same for all stages.
+    """Return parameters of the list-scheduling rule that are the same for all stages.
 
     Waits are in quarters of the stage's tW. The `quota` limits the microbatches in flight, as a
     number of round trips.
@@ -98,7 +98,7 @@ def descend(
     random: Random,
     stop: Callable[[], bool],
 ) -> Found:
-    """Change one parameter of one stage or of all, `rounds` times; keep changes not for the worse.
+    """Change one parameter of one stage or of all, `rounds` times; undo changes that cost time.
 
     The descent ends early when the makespan reaches `floor` or `stop` returns True.
     """

@@ -68,7 +68,7 @@ class _Found:
 
 
 def shared_ready(scenario: Scenario, placement: Sequence[int]) -> PipelinePlan:
-    """Return the plan of plain readiness for any placement of stages on ranks.
+    """Return the plan in which each rank starts whatever is ready, for any placement of stages.
 
     Among operations of the same kind, the one of the lower stage is first.
     """
