@@ -1,7 +1,7 @@
 """The simulation of a collective in which all hosts do the same, so that one stands for all.
 
-On equal hosts that begin together, each host receives frames at the same times as the others: the
-frames that host 0 sends to host a are, in time, also those that host 0 receives from host -a.
+On equal hosts that begin together, the frames from host -a to host 0 have the same times as the
+frames from host 0 to host a.
 """
 
 from slackline.errors import UsageError

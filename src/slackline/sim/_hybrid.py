@@ -5,8 +5,9 @@
                    :             :             :         all_reduce of a stage's gradients
     replica 1   stage 0 ===== stage 1 ===== stage 2
 
-A rank begins the all_reduce of a stage when the last microbatch's gradient of the weights is there,
-while other stages still compute. Activations are sent before gradients that wait for the same NIC.
+A rank begins the all_reduce of a stage when it has computed the last microbatch's gradient of the
+weights, while other stages still compute. Activations are sent before gradients that wait for the
+same NIC.
 """
 
 from collections.abc import Callable, Sequence

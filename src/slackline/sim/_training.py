@@ -80,7 +80,7 @@ class TrainingRun:
 def form_groups(layers: Sequence[Layer], group_bytes: int) -> tuple[tuple[int, ...], ...]:
     """Return the layers of each group: neighbouring layers of at most `group_bytes` together.
 
-    A longer gradient is a group of its own, and so is every gradient where `group_bytes` is 0.
+    A longer gradient forms a separate group; with `group_bytes` 0 every gradient does.
     """
     if group_bytes < 0:
         raise UsageError(f"group_bytes must not be negative, not {group_bytes}")

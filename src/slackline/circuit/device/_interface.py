@@ -32,7 +32,7 @@ class RingDevice(Protocol):
         """
 
     def advance(self) -> None:
-        """Run until nothing is left to do without new input."""
+        """Run until all work is done that needs no new input."""
 
     def frames(self) -> list[bytes]:
         """Return the DATA frames for the successor since the last call, numbered and in order."""

@@ -101,7 +101,7 @@ class RingTwin(Outbox):
         length = operation.wire_bytes(due, header.flags)
         if (header.offset, header.length) != (due, length):
             return False
-        # A final sum contains this rank's contribution, which must have been given before.
+        # A final sum contains this rank's contribution, which must have been added before.
         if not partial and due + length > posted.given:
             return False
         payload = frame[HEADER_BYTES : HEADER_BYTES + length]

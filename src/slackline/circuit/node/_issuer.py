@@ -110,7 +110,7 @@ class Issuer(wiring.Component):
         with m.If(ends):
             m.d.sync += active.eq(0)
 
-        # The next frame begins in the same cycle as the last beat of the frame before.
+        # The next frame may begin in the same cycle as the last beat of the previous frame.
         may = self.frames.valid & (started | onset | forced)
         m.d.comb += [
             self.begun.eq(may & Mux(self.agreed, ends | ~active, ~active)),

@@ -67,7 +67,7 @@ def nic_registers(options: RingOptions) -> tuple[Register, ...]:
 
 
 def queue_registers() -> tuple[Register, ...]:
-    """Return the registers of the queues, at addresses behind those of the NIC."""
+    """Return the registers of the queues, at the addresses after the NIC's registers."""
     return tuple(
         Register(name=name, address=_QUEUES_AT + 4 * k, kind=kind, meaning=meaning)
         for k, (name, kind, meaning) in enumerate(_QUEUES)

@@ -55,7 +55,7 @@ class RingDatapath(wiring.Component):
     host_room                      a frame may be begun for the host
     begun, job                     a job is taken, and owns its resources from now on
     side, address, word, released  of the RingReceiver
-    valid, o                       beats of Summed, which always find room
+    valid, o                       beats of Summed, which the receivers always take
     open                           some operation is open
     busy                           a beat begins
     stalls                         a bit for each of STALLS

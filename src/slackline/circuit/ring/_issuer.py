@@ -265,7 +265,7 @@ class RingIssuer(wiring.Component):
         """Return a signal: the current frame is the next one of its operation."""
         frame, final, size = current.frame, current.side, step.size
         wide = ~final & (element_of(operation.dtype) >= Element.BFLOAT16)
-        # A final sum contains this rank's contribution, which must have been given before.
+        # A final sum contains this rank's contribution, which must have been added before.
         known = ~final | (step.due + size <= so_far.given)
         return (
             ~Mux(final, role.last, role.first)[0]

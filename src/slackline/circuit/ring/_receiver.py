@@ -81,13 +81,13 @@ class RingReceiver(wiring.Component):
         fresh = Signal()
         m.d.comb += [
             now.slot.eq(reader.header.sequence),
-            # The bit is inverted because the flag is set for partials, and partials are channel 0.
+            # The bit is inverted because the flag is set for partials, which are channel 0.
             now.side.eq(~reader.header.flags[0]),
             fresh.eq(self._fresh(reader.header.sequence, now.side)),
         ]
 
-        # The checks of the header are known a cycle after `headed`, and `keep` is set two cycles
-        # after it.
+        # The results of the header's checks are known a cycle after `headed`, and `keep` is set a
+        # cycle later.
         verdict = self._judge(m, reader)
         fits, behind = Signal(), Signal()
         deciding = Signal()
@@ -116,8 +116,8 @@ class RingReceiver(wiring.Component):
             with m.Elif(fits):
                 m.d.sync += keep.accepted.eq(1)
             with m.Else():
-                # A frame within the window has arrived already. A frame before the window has left
-                # its slot.
+                # This frame is repeated: within the window it has arrived before, and before the
+                # window it has even left its slot.
                 within = (header.sequence - Array(self.base)[at.side])[:32] < options.slots
                 known = behind | within
                 m.d.sync += [keep.repeated.eq(known), keep.unordered.eq(~known)]

@@ -4,8 +4,8 @@ In an all_reduce by the plan "mesh", rank i receives the contributions to its sh
 reduces them, and sends the result to the n - 1 other ranks. With the share w_i, between 0 and 1,
 the port of rank i carries in each direction
 
-    S (1 - w_i)       its contributions to the shares of the others, or their results
-    S w_i (n - 1)     the result of its own share, or the contributions to it
+    S (1 - w_i)       its contributions to other ranks' shares, or the results of these shares
+    S w_i (n - 1)     the result of its own share, or the contributions to its own share
     ----------------
     S (1 + (n - 2) w_i)
 
@@ -20,7 +20,7 @@ For n >= 3, let the k fastest ports have shares and be busy for the same time t,
 w_i = (r_i t / S - 1) / (n - 2). These shares add up to 1 for t = (n - 2 + k) S / sum of the k
 rates. If the slowest of the k would get a negative share, r_i t < S, it is left out, and t falls.
 With k = n, t is the first term of T. With k < n, t is less than the second term, which the slowest
-port takes whatever the others do: T is reached, and the others have time to spare.
+port takes in any case. T is then reached, and the other ports are idle for a part of it.
 """
 
 from collections.abc import Sequence

@@ -175,7 +175,7 @@ def generate(
     ranks_per_host: int | None = None,
     lazily: bool = False,
 ) -> CollectivePlan:
-    """Generate the plan of that name, which is valid by construction.
+    """Generate the collective's plan called `name`, which is valid by construction.
 
     `collective` is a Collective or its code. `root` is given for a rooted collective and for no
     other. `weights` has the weight of each chunk; None makes all chunks equal. `ranks_per_host` is

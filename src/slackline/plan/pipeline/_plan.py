@@ -85,7 +85,7 @@ def vee(stages: int) -> tuple[int, ...]:
 
 
 def plan_of_orders(name: str, orders: Sequence[Iterable[Kind]]) -> PipelinePlan:
-    """Build a plan with one stage on each rank from the kinds alone.
+    """Build a plan with one stage on each rank from the order of instruction kinds on each stage.
 
     The n-th instruction of each kind on a stage is for microbatch n, counted from 0.
     """

@@ -42,7 +42,7 @@ def _ring(n: int) -> _Terms:
 
 
 def _chain(n: int) -> _Terms:
-    # Rank 0 sends its own data and the result, except where the result has no further to go.
+    # Rank 0 sends its own data and, with more than two ranks, the result.
     return _Terms(2 * (n - 1), min(n, 4), port=min(n - 1, 2), copied=2, reduced=1)
 
 

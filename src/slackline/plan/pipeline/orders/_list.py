@@ -46,7 +46,7 @@ class Work:
 
     @classmethod
     def of(cls, scenario: Scenario) -> "Work":
-        """Return the numbers of the scenario."""
+        """Return the scenario's numbers in this form."""
         times = zip(
             scenario.forward_ps,
             scenario.backward_input_ps,

@@ -95,9 +95,9 @@ def slack_needed(scenario: Scenario, link: int) -> int:
 def expected_extra_ps(scenario: Scenario, link: int, slack: int) -> int:
     """Estimate how much the link's delay c lengthens the iteration, in picoseconds.
 
-    Within the tolerance the extra time is c, once, since the first activation comes that much
-    later. Beyond the tolerance, an iteration of N microbatches has N / (D + 1) groups of D + 1
-    forwards and backwards, with D the slack. Each group is delayed by about c, so the extra time is
+    Within the tolerance the extra time is c, once, since the first activation arrives c later.
+    Beyond the tolerance, an iteration of N microbatches has N / (D + 1) groups of D + 1 forwards
+    and backwards, with D the slack. Each group is delayed by about c, so the extra time is
     N c / (D + 1) (equal times; the paper's theorem). Postponed backwards for the weights fill some
     of the idle time, so the true figure is often less.
     """

@@ -196,7 +196,7 @@ def _moved(
     """Draw a random move of one operation within a run of the critical path: see `_critical`.
 
     Returns the first changed index and the stage's new order, or None if the move breaks a rule.
-    The run spans `first` to `end` of the stage's order, and the operation that the rest of the path
+    The run spans `first` to `end` of the stage's order, and the operation that the later path
     waits for is at `end`.
     """
     draw = random.random()

@@ -32,7 +32,7 @@ class Found:
 
 
 def settings(scenario: Scenario) -> Iterator[Knobs]:
-    """Yield settings to try: plain readiness first, then those that win most often."""
+    """Yield parameters to try: the unmodified rule first, then those that win most often."""
     plain = Knobs.plain(scenario.stages)
     yield plain
     for row in (
@@ -98,7 +98,7 @@ def descend(
     random: Random,
     stop: Callable[[], bool],
 ) -> Found:
-    """Change one parameter of one stage or of all, `rounds` times; undo changes that cost time.
+    """Change a parameter of one stage or of all, `rounds` times; undo it if the plan gets longer.
 
     The descent ends early when the makespan reaches `floor` or `stop` returns True.
     """

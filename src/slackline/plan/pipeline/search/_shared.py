@@ -86,9 +86,9 @@ def shared_auto(
 ) -> PipelinePlan:
     """Search for a short plan with stage i on rank `placement[i]`, within the memory caps.
 
-    The plan is never longer than plain readiness, nor than "interleaved" and "zb-v" where these fit
-    the placement and the caps. `effort` multiplies the search's budget. With math.inf the search
-    goes on until `stop` returns True. Raises UsageError for an effort that is not positive.
+    The plan is never longer than that of `shared_ready`, nor than "interleaved" and "zb-v" if these
+    fit the placement and the caps. `effort` multiplies the search's budget; with math.inf the
+    search goes on until `stop` returns True. Raises UsageError for an effort that is not positive.
     """
     if not effort > 0:
         raise UsageError(f"effort must be positive, not {effort:g}")
@@ -177,7 +177,7 @@ def _plain(stages: int, forward_rank: Sequence[int]) -> _Rule:
 
 
 def _settings(scenario: Scenario, placement: Sequence[int]) -> Iterator[_Rule]:
-    """Yield parameters to try: plain readiness first, with shallow and with deep stages first."""
+    """Yield parameters to try: the unmodified rule first, preferring shallow or deep stages."""
     stages, weight = scenario.stages, scenario.backward_weight_ps
     times = (scenario.forward_ps, scenario.backward_input_ps, weight)
     loads: dict[int, int] = {}
@@ -206,7 +206,7 @@ def _settings(scenario: Scenario, placement: Sequence[int]) -> Iterator[_Rule]:
 
 
 def _changed(scenario: Scenario, placement: Sequence[int], rule: _Rule, random: Random) -> _Rule:
-    """Return the rule with one parameter of one stage, or of all stages, drawn anew."""
+    """Return the rule with a random change of one parameter, of one stage or of all stages."""
     stages, count = scenario.stages, scenario.microbatches
     name = random.choice(("in_flight", "pending", "wait_ps", "forward_rank", "backward_rank"))
     values = list(getattr(rule, name))
