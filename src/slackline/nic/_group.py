@@ -90,9 +90,10 @@ class NativeGroup(Operations):
         self._book.reach_star(star.most_bytes)
 
     def calibrate(self, links: Sequence[int] | None = None) -> None:
-        """Time the candidate plans, to choose among them later; each rank must call once.
+        """Time the candidate plans, to use the fastest from now on; every rank calls once.
 
-        With `links`, the shares of long all_reduces follow the ports' rates; see `Sharing`.
+        `links` are the engine's numbers of the group's links. If they are given, each rank's share
+        of the work in long all_reduces follows the rate of its port; see `Sharing`.
         """
         if self.size > 1:
             measured = measure(self._book.timed(), self._timed, self.size, self._agreeing)
@@ -109,19 +110,20 @@ class NativeGroup(Operations):
             )
 
     def shares(self, tag: int | None = None) -> tuple[tuple[int, ...] | None, str]:
-        """Return the weights of the ranks' shares in a tag's long all_reduces, and the reason.
+        """Return each rank's weight in the division of long all_reduces with `tag`, and the reason.
 
-        The weights are None, and the reason is empty, while all have the plan of `plan_for`.
+        The weights are None, and the reason is empty, while every all_reduce runs the plan of
+        `plan_for`.
         """
         return (None, "") if self._sharing is None else self._sharing.state(tag)
 
     @property
     def _agreeing(self) -> str:
-        """The plan by which the ranks agree on numbers, over the group's first links."""
+        """The plan, over the first links only, of all_reduces by which ranks agree on numbers."""
         return CHAIN if self._connects_later else DIRECT
 
     def _timed(self, name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32) -> None:
-        """Run one blocking all_reduce to the maximum, in place, by the plan called `name`."""
+        """Run one blocking all_reduce (MAX), in place, by the plan called `name`."""
         program, run = self._book.program(Collective.ALL_REDUCE, name), self._runner(name)
         count, op, limit = nbytes // dtype.itemsize, ReduceOp.MAX, self._timeout_ns
         request = run(program, address, address, count, dtype, op, nbytes, -1, 0, limit, True)

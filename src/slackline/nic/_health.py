@@ -2,7 +2,7 @@
 
 A thread takes four samples a second while there is traffic, and one while there is none. Verdicts
 go to the logger "slackline.health" and, if a directory is configured, to the rank's telemetry, with
-a report of each rail a second. Only wires are watched: rails over TCP or UDP, not shared memory.
+one report a second for each rail. Only wires are watched: rails over TCP or UDP, not shared memory.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _Stillness = tuple[tuple[tuple[int, int, str, int], ...], tuple[int, ...]]
 
 
 def _stillness(wires: Iterable[tuple[int, Status]], ended: Sequence[int]) -> _Stillness | None:
-    """Return a value that any activity of the wires changes; None while bytes are in flight."""
+    """Return a value that changes with any rail's activity; None while bytes are in flight."""
     rails = []
     for _, status in wires:
         if status.queued_bytes or status.unconfirmed_bytes:
@@ -88,7 +88,7 @@ def _stillness(wires: Iterable[tuple[int, Status]], ended: Sequence[int]) -> _St
 
 
 class Monitor:
-    """The health monitor of one group's wires.
+    """The health monitor of one group's wires (rails over TCP or UDP).
 
     One thread calls `start` and `stop`; other methods may be called from any thread.
     """
@@ -107,8 +107,9 @@ class Monitor:
         """Create a monitor that does not run yet.
 
         `links[i]` is the engine's number of the link to rank i, -1 for `rank` itself. `members[i]`
-        is the rank in the job of rank i, which verdicts name; None: the same. `write` receives each
-        verdict as a telemetry record. `grows` says that links may get their first wire later.
+        is the rank in the job of the group's rank i, which verdicts name; if `members` is None, the
+        two are equal. `write` receives each verdict as a telemetry record. `grows` says whether
+        links may get their first wire later.
         """
         self._engine = engine
         names = range(len(links)) if members is None else members
@@ -134,7 +135,7 @@ class Monitor:
         return frozenset(self._peers)
 
     def start(self) -> None:
-        """Start the monitor's thread; do nothing if no link has a wire or can get one."""
+        """Start the monitor's thread, unless no link has or can get a rail over TCP or UDP."""
         if not (any(self._wires()) or (self._grows and self._peers)):
             return
         self._thread = threading.Thread(
@@ -193,7 +194,7 @@ class Monitor:
         }
 
     def _wires(self) -> Iterator[tuple[int, Status]]:
-        """Yield (peer, status) of every rail that is a wire and has not ended."""
+        """Yield (peer, status) of every rail over TCP or UDP that has not ended."""
         for status in self._engine.rails():
             peer = self._peers.get(status.link)
             if peer is not None:
@@ -228,7 +229,7 @@ class Monitor:
 
 
 class Monitors:
-    """The monitors of an engine. Only the first open group that uses a link watches it."""
+    """The health monitors of an engine. The first open group that uses a link watches the link."""
 
     def __init__(self, records: Records) -> None:
         self._open: list[Monitor] = []

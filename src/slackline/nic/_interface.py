@@ -50,8 +50,8 @@ class Transfer(Protocol):
     def add_done_callback(self, fn: Callable[[BaseException | None], None], /) -> None:
         """Have `fn(error)` called once when the operation has ended; `error` is None on success.
 
-        The call comes from the engine's completion thread, or from this call if the operation has
-        already ended.
+        The engine's completion thread calls `fn`. If the operation has already ended, this method
+        calls `fn` itself before it returns.
         """
 
 
@@ -117,7 +117,7 @@ class Group(Protocol):
 
     @property
     def tag_allocator(self) -> TagAllocator:
-        """The group's tags that are free for the library's own use."""
+        """The allocator of the group's tags that the library reserves for its own operations."""
 
     @property
     def rank_ordered(self) -> bool:
@@ -298,9 +298,9 @@ class Group(Protocol):
         timeout: timedelta | None = None,
         blocking: bool = False,
     ) -> Transfer:
-        """Receive elements from `peer`; None receives from the first rank that sends.
+        """Receive elements from `peer`, or from the first rank that sends if `peer` is None.
 
-        The Transfer's `source` then is the sending rank.
+        In the second case the Transfer's `source` is the sending rank.
         """
 
     def completion_queue(self) -> CompletionQueue:
@@ -328,7 +328,7 @@ class Group(Protocol):
     def close(self, timeout: timedelta | None = None) -> None:
         """Complete all posted operations, or fail them after `timeout`, and end the group.
 
-        `timeout` None takes the group's. Later operations raise ClosedError.
+        If `timeout` is None, the group's timeout applies. Later operations raise ClosedError.
         """
 
     def abort(self, reason: str) -> None:
@@ -356,7 +356,7 @@ class Nic(Protocol):
 
         `timeout` is the default of the group's operations. `opening` limits the rendezvous; None
         takes `timeout`. `members[i]` is the rank in the job of the group's rank i, which telemetry
-        and verdicts name; None: the same.
+        and verdicts name; if `members` is None, the two are equal.
         """
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ _Counts = tuple[int, int, int, int, int]
 
 
 class LinkReports:
-    """The reports of one rank: at most one a second for each rail."""
+    """The reports of one rank about its rails: at most one a second for each rail."""
 
     def __init__(
         self, rank: int, start_ns: int, write: Callable[[LinkReport | ClockOffset], None]
@@ -68,7 +68,8 @@ class LinkReports:
     ) -> None:
         """Write a report of each rail and the best estimate of each peer's clock.
 
-        `wires` has (peer, status); `conditions` a sentence by (source, target, rail).
+        `wires` has (peer, status) for each rail; `conditions` maps (source, target, rail) to a
+        sentence.
         """
         self._told_ns = now_ns
         best: dict[int, ClockOffset] = {}
@@ -129,9 +130,11 @@ class LinkReports:
 
 
 def offset_of(rank: int, peer: int, probe: tuple[int, int, int, int]) -> ClockOffset:
-    """Return the difference of two clocks by a probe: sent, received, answered, back (RFC 5905).
+    """Return the peer's clock minus this rank's, estimated from one probe (RFC 5905).
 
-    Each time is that of its own host's clock. The true difference is within half of the round trip.
+    The probe has four times: sent by `rank`, received by the peer, answered by the peer, and back
+    at `rank`. Each is read from the clock of the host where it happens. The error of the estimate
+    is at most half of the round trip.
     """
     sent, received, answered, back = probe
     return ClockOffset(

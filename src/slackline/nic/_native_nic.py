@@ -195,7 +195,7 @@ class NativeNic:
         """Close the engine and its connections, at `close` or at the interpreter's exit."""
         atexit.unregister(self._end)
         if os.getpid() != self._process:
-            return  # In a forked child the engine and its threads are the parent's.
+            return  # In a forked child the engine and its threads belong to the parent.
         self._monitors.close()
         if self._engine is not None:
             self._engine.close(_CLOSE_NS)

@@ -14,7 +14,7 @@ SYSFS = Path("/sys")
 
 
 def nodes(sysfs: Path = SYSFS) -> dict[int, frozenset[int]]:
-    """Return the processors of each NUMA node by the node's number; empty where there are none."""
+    """Return the processors of each NUMA node by the node's number; empty without NUMA nodes."""
     return {
         int(path.name.removeprefix("node")): _parse(path.joinpath("cpulist").read_text())
         for path in sorted(sysfs.glob("devices/system/node/node[0-9]*"))
@@ -35,7 +35,7 @@ def processors_of_node(
 ) -> frozenset[int]:
     """Return those of the `allowed` processors that are on the NUMA node of processor `current`.
 
-    `places` are the processors of each node. The result is `allowed` if no node has `current`.
+    `places` maps each node to its processors. The result is `allowed` if no node has `current`.
     """
     for processors in places.values():
         if current in processors:

@@ -50,10 +50,11 @@ class NicOptions:
     defaults are those of RingOptions, but lanes=4 and slots=4 for a circuit. A group uses the
     shortest payload (bytes) of its ranks. The nic "software" ignores the option."""
     shares: str = "auto"
-    """The shares of the ranks in long all_reduces. "auto": where each of at least three ranks has a
-    host of its own and `plan` is "auto" or "mesh", they follow the measured rates of the ports, so
-    that a slow port gets less to do. "measured": also where ranks of one host are connected by
-    wires. "equal": they never change."""
+    """The division of long all_reduces among the ranks: each rank reduces its share of the data.
+    "auto": the shares follow the measured rates of the network ports, so that a rank with a slow
+    port gets a smaller share. For this, each of at least three ranks needs a host of its own, and
+    `plan` must be "auto" or "mesh". "measured": as "auto", also for ranks of one host that are
+    connected by TCP or UDP. "equal": all shares are equal and never change."""
     aggregator: str = ""
     """The address of an aggregator (`slackline aggregate`), for example "10.0.0.9:7000", which
     reduces in the plan "star". Without an aggregator, or if a rank cannot reach it, the other plans

@@ -21,7 +21,7 @@ from slackline.telemetry import (
 __all__ = ["Decide", "Records"]
 
 _RING = 1 << 14
-"""The operations that an engine can end between two readings of its ring."""
+"""The size of the engine's ring of records: the operations that may end between two readings."""
 
 Decide = Callable[[str, str, str], None]
 """A function that receives a decision: its subject, the choice and the reason."""
@@ -78,10 +78,10 @@ class Records:
         members: Sequence[int] = (),
         links: Sequence[int] = (),
     ) -> None:
-        """Write that the links of a group of `size` ranks are made; `rank` is that in the job.
+        """Write a record that the links of a group of `size` ranks are connected.
 
-        `epoch` is the group's number, `members` its ranks in the job, `links` the engine's numbers
-        of the links to them.
+        `rank` is this process's rank in the job, `epoch` the group's number, `members` the members'
+        ranks in the job, and `links` the engine's numbers of the links to the members.
         """
         if self._directory is None:
             return

@@ -1,7 +1,7 @@
 """Reservation of a group's message tags for parts of the library.
 
-Reductions with a tag and messages have tags of their own: a reduction never meets a send or receive
-with the same tag. All ranks reserve tags in the same order, so all ranks get the same tags.
+Reductions and messages have separate tags: a reduction is never matched with a send or receive that
+has the same tag. All ranks reserve tags in the same order, so all ranks get the same tags.
 
     reductions   0, 1, 2, ... in the order of the reservations
     messages     user programs from 0 upwards; reservations from the top downwards
@@ -14,7 +14,8 @@ __all__ = ["MOST_TAGS", "TagAllocator"]
 MOST_TAGS = 1 << 24
 """The number of tags: a frame has 24 bits for one."""
 _LOWEST_MESSAGE = 1 << 20
-"""The tags below are left to user programs, which usually count from 0."""
+"""The lowest tag that the library reserves for messages. User programs, which usually count from 0,
+have the lower tags."""
 
 
 class TagAllocator:

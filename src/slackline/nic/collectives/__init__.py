@@ -2,7 +2,7 @@
 
 _operations, _posting, _checks, _chunks   every operation but all_reduce: checks, memory, posting
 _plans, _calibration   the plan of each operation, chosen by formulas and measurements
-_shares                long all_reduces in slices, with shares by the rates of the ports
+_shares                long all_reduces in slices, divided by the rates of the ports
 _transfer, _completion_queue   handles of posted operations, and waits for many of them
 """
 

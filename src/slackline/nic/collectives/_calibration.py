@@ -1,8 +1,8 @@
 """Measurement of the time that each all_reduce plan takes on the links of a new group.
 
-Every candidate plan is timed at two sizes, for several rounds. The best round counts, since noise
-only adds time. The slowest rank's figure counts, so that all ranks make the same choice later. The
-measurement takes some milliseconds for each group.
+Every candidate plan is timed at two sizes, for several rounds. The shortest round counts, since
+noise only adds time. The slowest rank's time counts, so that all ranks make the same choice later.
+The measurement takes some milliseconds for each group.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ SHORT_BYTES = 64
 LARGE_BYTES = 512 << 10
 _ROUNDS = {SHORT_BYTES: 12, LARGE_BYTES: 6}
 _FEW_ROUNDS = {SHORT_BYTES: 1, LARGE_BYTES: 0}
-"""The rounds after the first where only the parameters of the cost model are wanted, not a
-comparison of plans."""
+"""The number of rounds after the first one if the times only fit the cost model and compare no
+plans."""
 _BUDGET_NS = 100_000_000
 """The time limit for the rounds at one size: slow links get fewer rounds."""
 _MOST_DIRECT = 8
 """The largest group in which "direct" is timed at the large size. The bytes of all ranks together
-grow with the square of the ranks."""
+grow with the square of the number of ranks."""
 _OVERHEAD_SHARE = 0.25
 """The part of a short message's time that keeps the rank busy; the rest is latency."""
 _REDUCE_BYTES_PER_SECOND = 20e9
-"""The assumed rate of fp32 sums in cache, the limit where the wire is faster."""
+"""The assumed rate of fp32 sums in cache, which limits an all_reduce on a faster network."""
 _FASTEST = 100e9
 """The fastest rate that the model assumes for a port, in bytes per second."""
 
 
 class Run(Protocol):
-    """A function that runs one blocking all_reduce to the maximum, in place, by a named plan."""
+    """A function that runs one blocking all_reduce (MAX), in place, by a named plan."""
 
     def __call__(
         self, name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32
@@ -57,14 +57,14 @@ class Run(Protocol):
 def measure(names: Sequence[str], run: Run, ranks: int, agree: str = "direct") -> list[int]:
     """Time each all_reduce plan at each size; return the nanoseconds of the slowest rank.
 
-    The ranks agree on the times by the plan `agree`. If that is not "direct", most links are to be
-    made later, and one or two rounds are enough: the times only fit the cost model.
+    The ranks agree on the times by the plan `agree`. If `agree` is not "direct", the group connects
+    most links later, and one or two rounds are enough, because the times only fit the cost model.
 
     The result is the same on all ranks. The plans take turns, so that a burst of noise does not
     fall on one of them alone. The first round only warms up, unless the links are so slow that
     there is no time for another one. In more than 8 ranks the plan "direct", in which every rank
-    sends its whole buffer to every other, is not run at the large size: its time there is that of
-    the mesh, times the ratio of the bytes that the two send.
+    sends its whole buffer to every other rank, is not run at the large size: its time is calculated
+    as the time of "mesh" times the ratio of the bytes that the two plans send.
     """
     memory = ctypes.create_string_buffer(LARGE_BYTES + 64)
     address = (ctypes.addressof(memory) + 63) // 64 * 64
@@ -93,7 +93,7 @@ def measure(names: Sequence[str], run: Run, ranks: int, agree: str = "direct") -
         best.append(dict(zip(timed[nbytes], times, strict=True)))
     at_short, at_large = best
     if many and "direct" in at_short:
-        # The mesh sends 2 (n - 1) / n buffers, "direct" n - 1.
+        # "mesh" sends 2 (n - 1) / n buffers, "direct" sends n - 1.
         more = max(0, at_large["mesh"] - at_short["mesh"])
         at_large["direct"] = at_short["direct"] + more * ranks // 2
     return _largest([each[name] for name in names for each in best], run, agree)

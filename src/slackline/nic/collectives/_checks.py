@@ -13,7 +13,7 @@ _BITWISE = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 
 
 def check_reduction(rank: int, count: int, dtype: DType, op: ReduceOp) -> int:
-    """Return the bytes of `count` elements; raise UsageError for an undefined reduction."""
+    """Return the size of `count` elements in bytes; raise UsageError for an undefined reduction."""
     if op is ReduceOp.NONE:
         raise UsageError("a reduction needs an operation, not NONE", rank=rank)
     if dtype in _FLOATS and op in _BITWISE:

@@ -23,8 +23,8 @@ _SLICE_NS = 100_000_000
 class NativeCompletionQueue:
     """A completion queue of the native engine; see slackline.nic.CompletionQueue.
 
-    A thread that waits drives the engine itself, so the end of an operation wakes no other thread
-    on its way.
+    A thread that waits drives the engine itself, so no other thread has to wake up first when an
+    operation ends.
     """
 
     def __init__(self, engine: _native.Engine, pending: set[object]) -> None:

@@ -29,8 +29,8 @@ _EARLY = 16
 """The number of collectives of one kind with one tag, or without a tag, that a large group runs
 over the links that it is opened with. Every rank counts alike, so all choose the same plan."""
 _PREPARED = 8
-"""The number of them after which the links of the later plan begin to be made, if that plan needs a
-link to every rank."""
+"""The number of such collectives after which the group begins to connect the links of the later
+plan, if that plan needs a link to every rank."""
 
 
 class Operations:

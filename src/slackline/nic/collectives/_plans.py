@@ -118,8 +118,8 @@ class PlanBook:
         `all_shared` says that all links are shared memory, `one_host` that all ranks are on one
         host. `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
         `ranks_per_host` is the number of ranks on each host where ranks are numbered host by host
-        and every host has as many, else None. Raises UsageError where the plan asked for needs it.
-        `decide` receives each choice of a plan.
+        and every host has as many, else None. Raises UsageError if the configured plan needs such
+        ranks. `decide` receives each choice of a plan.
         """
         if options.plan in _BY_HOST and ranks_per_host is None:
             raise UsageError(
@@ -165,7 +165,7 @@ class PlanBook:
 
     @property
     def port_rate(self) -> float:
-        """The rate in bytes per second that ports reach in a mesh at least, equal on all ranks.
+        """The least rate in bytes per second that ports reach in a mesh; equal on all ranks.
 
         The time of the mesh counts as a whole, latency included: on a busy machine the latency is
         measured too uncertainly to be subtracted.
@@ -175,10 +175,10 @@ class PlanBook:
         return terms.port_bytes * 1e9 / mesh.large_ns
 
     def shares_ports(self, hosts: int) -> bool:
-        """Return whether shares follow the ports' rates in a group on this number of hosts.
+        """Return whether ranks get shares by their ports' rates in a group on `hosts` hosts.
 
-        Between three ranks or more, shares decide how much a port carries in a mesh. A larger group
-        than the cost model is used for keeps equal shares.
+        Between three ranks or more, a rank's share decides how much its port carries in a mesh. A
+        group that is too large for the cost model keeps equal shares.
         """
         apart = hosts == self.ranks or (self._shares == "measured" and self._wires)
         plain = self._asked in ("auto", "mesh") and not (self._aggregated or self._device_bytes)
@@ -211,8 +211,8 @@ class PlanBook:
     def learn_few(self, measured: Sequence[int]) -> None:
         """Choose plans by the cost model from now on, fitted to the measured time of CHAIN.
 
-        `measured` has the times of the plans of `timed`, which must be equal on all ranks. The
-        other plans count with the times that the model expects.
+        `measured` has the times of the plans of `timed`, which must be equal on all ranks. For the
+        other plans the choice uses the times that the model expects.
         """
         tried = {timing.name: timing for timing in timings_from(self.timed(), measured)}
         self._parameters = chain_parameters(
@@ -226,7 +226,7 @@ class PlanBook:
     def all_reduce(
         self, nbytes: int, dtype: DType, op: ReduceOp, *, early: bool = False
     ) -> Selected:
-        """Return the plan of an all_reduce over `nbytes`, on devices where they can add.
+        """Return the plan of an all_reduce over `nbytes`, on devices if they can add this type.
 
         With `early` the plan needs only the links that a large group is opened with.
         """

@@ -1,16 +1,17 @@
-"""Long all_reduces between hosts in slices, whose shares follow the rates of the ranks' ports.
+"""Long all_reduces between hosts: cut into slices, of which each rank reduces a share.
 
-A series is all untagged all_reduces of a group, or all those with one tag: its operations have the
-same order on every rank. A long operation is cut into slices, each an operation of the engine, and
-the slices of a series are numbered:
+A rank's share of a slice follows the rate of its port. A series consists of all untagged
+all_reduces of a group, or of all its all_reduces with one tag; every rank posts them in the same
+order. A long operation is cut into slices, each an operation of the engine, and the slices of a
+series are numbered:
 
     slice 0    1    2    3    4          posted, one after the other
           |    '----|----'    |
           '--> exchange of traffic --> shares of slice 2, equal on all ranks
 
-When slice k has ended, the ranks exchange what their ports have carried. Every rank makes the same
-decision from the same figures, and the decision holds for slice k + 2. A slice that is posted
-earlier waits in the engine until its shares are known, so that posting never blocks.
+When slice k has ended, the ranks exchange how many bytes their ports have carried. Every rank makes
+the same decision from the same figures, and the decision holds for slice k + 2. A slice that is
+posted earlier waits in the engine until its shares are known, so that posting never blocks.
 """
 
 from __future__ import annotations
@@ -38,20 +39,22 @@ __all__ = ["Sharing", "slice_bytes"]
 _log = logging.getLogger("slackline.nic")
 
 _AHEAD = 2
-"""The slices from the one that is measured to the one whose shares follow from it."""
+"""The number of slices from a measured slice to the slice whose shares follow from the
+measurement."""
 _UNTAGGED = -1
 _FIRST = -(1 << 30)
-"""The priority of the exchanges, before all operations of the caller."""
+"""The priority of the exchanges, which go before all operations of the caller."""
 _EXCHANGE, _SLICE = 1, 2
-"""The engine's numbers for operations of the library. Only the first slice of an operation counts
-among the caller's, so that those stay in step if ranks disagree about its length."""
+"""The engine's codes for operations of the library itself. Only the first slice of an operation
+counts as an operation of the caller, so that the counts stay equal if ranks disagree about its
+length."""
 _MISMATCH, _CLOSED = 2, 7
 """The codes of slackline::Fault for ranks that disagree and for an engine that has been closed."""
 
 
 @dataclass(slots=True)
 class _Exchange:
-    """The exchange after one slice: the memory of all ranks' figures, and the end of the job."""
+    """The exchange after one slice: the memory of all ranks' figures, and the exchange's result."""
 
     memory: ctypes.Array[ctypes.c_int64]
     ended: bool = False
@@ -106,7 +109,7 @@ class Sharing:
 
         `links[i]` is the engine's number of the link to rank i, -1 for this rank. `timeout_ns` is
         the limit of an exchange. A slice takes about 50 ms of a port, so that an exchange after
-        each costs little; operations of an eighth of that, at least 1 MiB, are long.
+        each slice costs little. An operation is long from an eighth of a slice, and from 1 MiB, on.
         """
         self._engine, self._native = engine, native
         self._completions = completions
@@ -140,7 +143,7 @@ class Sharing:
     ) -> Transfer:
         """Post an all_reduce in slices, with the arguments of the engine's call.
 
-        `program` is that of the plan for a slice, see `slice_of`. `tag` is -1 without one.
+        `program` is the compiled plan of a slice, see `slice_of`. `tag` is -1 without one.
         """
         parts = split(count, -(-total // self._slice_bytes), dtype.itemsize)
         requests = []
@@ -223,7 +226,7 @@ class Sharing:
         return series
 
     def _shares(self, series: _Series, number: int) -> _native.Shares:
-        """Return the shares of a slice, which are settled now or later."""
+        """Return the shares of a slice, which are decided already or later."""
         if number not in series.shares:
             series.shares[number] = _native.Shares()
             if series.failure is not None and number >= series.decided + _AHEAD:
@@ -239,7 +242,7 @@ class Sharing:
     def _then(
         self, tag: int, number: int, request: _native.Request, whole: JointTransfer
     ) -> Callable[[BaseException | None], None]:
-        """Return the completion callback of a slice; one that failed ends the whole operation."""
+        """Return the completion callback of a slice; a failed slice ends the whole operation."""
 
         def ended(error: BaseException | None) -> None:
             failure = request.failure()
@@ -273,7 +276,7 @@ class Sharing:
                     self._fail(series, (_CLOSED, str(error), self._native.rank, -1, -1, -1))
 
     def _exchange(self, tag: int, series: _Series, number: int) -> None:
-        """Tell the other ranks what the links have carried since the last exchange."""
+        """Tell the other ranks the bytes that the links have carried since the last exchange."""
         ranks = self._native.size
         row = 2 * ranks
         exchange = series.exchanges[number] = _Exchange((ctypes.c_int64 * (row * ranks))())
@@ -309,7 +312,7 @@ class Sharing:
         )
 
     def _exchange_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
-        """Decide from the exchanges that have ended, in the order of the slices."""
+        """Decide shares by the exchanges that have ended, in the order of the slices."""
         with self._lock:
             series = self._series[tag]
             series.exchanges[number].ended = True
@@ -319,7 +322,7 @@ class Sharing:
                 self._decide(tag, series, first)
 
     def _decide(self, tag: int, series: _Series, exchange: _Exchange) -> None:
-        """Settle the shares of the slice two after the one whose exchange this is."""
+        """Decide the shares of slice k + 2 by the exchange that follows slice k."""
         number = series.decided + _AHEAD
         if series.failure is not None:
             return

@@ -76,9 +76,9 @@ class NativeTransfer:
             raise error
 
     def pause(self, timeout_ns: int) -> bool:
-        """Block until the operation has ended, and return whether it has within `timeout_ns`.
+        """Block until the operation has ended, or for `timeout_ns`; return whether it has ended.
 
-        A negative limit leaves the end to the operation's own.
+        With a negative `timeout_ns` only the operation's own timeout limits the wait.
         """
         return self._request.wait(timeout_ns)
 
@@ -96,7 +96,7 @@ class NativeTransfer:
 
 
 class JointTransfer:
-    """The handle of an operation that has several parts; the operation ends when the last one does.
+    """The handle of an operation in several parts, which ends when its last part ends.
 
     The error of the operation is that of its first part that failed.
     """

@@ -2,7 +2,7 @@
 
 _addresses, _netlink   the addresses of this host
 _rendezvous            endpoint descriptors, exchanged through the store of a group
-_paths, _rail_set      the rails that the addresses of two engines give
+_paths, _rail_set      the rails that follow from the addresses of two engines
 _messages, _handshake, _handshake_channel   mutual authentication over one socket
 _listener, _peer, _links                    accepted and dialled connections, by peer
 _admissions            the limit of unauthenticated connections

@@ -26,10 +26,10 @@ _HANDSHAKE_S = 3.0
 async def exchange(
     context: LocalContext, peer: str, code: int, key: bytes, where: tuple[Attempt, ...]
 ) -> tuple[Interface, ...]:
-    """Send this engine's addresses to the engine `peer` and return the addresses of that one.
+    """Send this engine's addresses to the engine `peer` and return the peer's addresses.
 
-    `code` and `key` are those of the link's handshakes. Raises LinkError, FrameError or OSError if
-    the peer does not answer by any of the attempts.
+    `code` and `key` are the code and the key of the link's handshakes. Raises LinkError, FrameError
+    or OSError if the peer answers none of the connection attempts.
     """
     hello = Hello(
         engine=context.engine_name,

@@ -137,8 +137,8 @@ def _within_limit(found: Sequence[Interface]) -> tuple[Interface, ...]:
 def _of(device: Device, system: Iterable[Device]) -> list[Interface]:
     """Return a device's addresses, IPv4 before IPv6 and link-local ones last.
 
-    The link-local addresses of a bridge's or bond's ports are left out: only the bridge is
-    reachable.
+    The link-local addresses of a bridge's or bond's ports are left out: only those of the bridge or
+    bond itself can be reached.
     """
     below = {each.index: each.name for each in system}
     found = [
@@ -184,7 +184,7 @@ def _by_address(word: str, system: Iterable[Device]) -> Interface:
 
 
 def still_there(known: Iterable[Interface]) -> tuple[Interface, ...]:
-    """Return those of `known` whose address this host still has, on a device that is up or down."""
+    """Return the interfaces of `known` whose address this host still has, also on a down device."""
     there = {each.text for device in devices() for each in device.addresses}
     return tuple(each for each in known if each.address in there or each.index == 0)
 

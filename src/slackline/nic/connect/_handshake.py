@@ -127,7 +127,7 @@ class _Transcript:
         self._mac.update(len(payload).to_bytes(4, "big") + payload)
 
     def say(self, message: Hello) -> bytes:
-        """Add a message without proof to the transcript and return its text."""
+        """Add a message that carries no proof to the transcript; return the message's text."""
         text = text_of(message)
         self.add(text)
         return text

@@ -96,7 +96,7 @@ async def dial(where: str | Sequence[Attempt], timeout_s: float) -> socket.socke
 
 
 def _hang_up(task: asyncio.Task[socket.socket]) -> None:
-    """Close the connection of an attempt that another one was preferred to."""
+    """Close the connection of an attempt that is not needed, since another one succeeded first."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 
@@ -137,7 +137,7 @@ async def _connect(
             sock.bind(source)
         async with asyncio.timeout(timeout_s):
             await asyncio.get_running_loop().sock_connect(sock, target)
-        sock.getpeername()  # A Unix socket with a full backlog only looks connected.
+        sock.getpeername()  # Raises if a Unix listener's full backlog left it unconnected.
     except BaseException:
         sock.close()
         raise
@@ -288,7 +288,7 @@ async def run_handshake(channel: HandshakeChannel, handshake: Handshake, job: in
 
 
 async def _reply(channel: HandshakeChannel, job: int) -> HandshakeMessage:
-    """Receive the reply of a handshake; raise LinkError if its job code is another."""
+    """Receive the reply of a handshake; raise LinkError if it has another job code than `job`."""
     code, message = await channel.receive()
     if code != job:
         raise LinkError("a HELLO of another job came during the handshake")

@@ -1,4 +1,4 @@
-"""The links of an engine to its peers: making those of a new group, and handling their events.
+"""The links of an engine to its peers: connecting a new group's links, handling rail events.
 
 A group has a link to every rank. When a large group opens, it connects only a ring of them. Any
 other link is connected when an operation needs it ("wanted"), on the event loop's thread; the
@@ -57,7 +57,7 @@ class Links:
     def connect(
         self, rendezvous: Rendezvous, rank: int, needed: Collection[int], deadline: float
     ) -> tuple[list[int], bool]:
-        """Add links to all ranks, and connect those to the ranks `needed`.
+        """Add links to all ranks, and connect the links to the ranks in `needed`.
 
         Returns the links, and whether all of them are shared memory. The links are the engine's
         numbers, in the order of ranks, with -1 for `rank` itself. Blocks until `deadline` of
@@ -68,7 +68,7 @@ class Links:
         return self._context.manager.run(self._connect(rendezvous, rank, needed, deadline))
 
     def prepare(self, links: Iterable[int]) -> None:
-        """Begin to connect these links of the engine, where this end dials; -1 stands for none.
+        """Begin to connect those of `links` that this end dials; -1 in `links` stands for no link.
 
         Must be called on the event loop's thread.
         """
@@ -185,7 +185,7 @@ class Links:
     def _plans(
         self, caller: EndpointDescriptor, listener: EndpointDescriptor
     ) -> tuple[RailPlan, ...]:
-        """Derive the rails between two engines from their descriptors; both ends get the same."""
+        """Derive the rails between two engines from their descriptors, equally at both ends."""
         one_host = caller.host == listener.host
         kinds = self._options.rails
         aggregates = caller.aggregates or listener.aggregates
@@ -236,7 +236,7 @@ class Links:
                 wait.cancel()
 
     async def _settle(self, peer: Peer) -> None:
-        """Wait until a peer has one rail, and for a short time until it has all."""
+        """Wait until a peer has one rail, and for a short time until all its rails are up."""
         await asyncio.shield(peer.first)
         try:
             async with asyncio.timeout(_GRACE_S):
@@ -249,7 +249,7 @@ class Links:
     async def _greet(
         self, channel: HandshakeChannel, code: int, first: bytes, hello: Hello
     ) -> bool:
-        """Complete the handshake of a connection from a known peer; return False for others."""
+        """Complete the handshake of a connection if its peer is known; return whether it is."""
         peer = self._by_rendezvous.get((code, hello.engine))
         if peer is None:
             return False

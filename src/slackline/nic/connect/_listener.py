@@ -113,7 +113,8 @@ class Listener:
     def _listened(self, interface: Interface) -> Interface:
         """Listen on a free TCP port of an address; return the interface with the port.
 
-        An address that has come back has its earlier port, which has been open all the time.
+        An address that has come back keeps its earlier port, whose socket has stayed open
+        meanwhile.
         """
         where = interface.address, interface.scope
         if where not in self._ports:

@@ -109,7 +109,7 @@ def open_monitor() -> socket.socket:
 
 
 def _dump(request: int, reply: int) -> list[bytes]:
-    """Return the bodies of the messages of type `reply` that a dump request is answered with."""
+    """Return the bodies of the messages of type `reply` that answer a dump request."""
     for _ in range(_TRIES):
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW) as sock:
             sock.bind((0, 0))
@@ -161,7 +161,7 @@ def _device(body: bytes) -> Device:
 
 
 def _address(body: bytes) -> tuple[int, Address | None]:
-    """Return the device's index and the address; None in place of one that is not to be used."""
+    """Return the device's index and the address, or None if the address must not be used."""
     family, prefix, flags, _, index = _ADDRESS.unpack_from(body)
     told = _attributes(body[_ADDRESS.size :])
     if _IFA_FLAGS in told:

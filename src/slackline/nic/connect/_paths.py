@@ -35,7 +35,7 @@ _MOST_TRIALS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A connect to try: from an address of this host to a listener."""
+    """A connection attempt to make, from an address of this host to a listener."""
 
     address: str
     """The listener's address, or the name of its host."""
@@ -55,13 +55,13 @@ class Path:
     """A path from a NIC of the caller to a NIC of the listener, or a search for one."""
 
     there: tuple[Attempt, ...]
-    """The connects of the caller, in the order to try; the first that succeeds is the path."""
+    """The connection attempts of the caller, in order; the first that succeeds is the path."""
     back: tuple[Attempt, ...]
-    """The connects of the listener to the caller's listener, for liveness checks."""
+    """The connection attempts of the listener to the caller's own listener, for liveness checks."""
     caller_nic: int
     """The number of the caller's NIC, in the order of its addresses."""
     listener_nic: int
-    """The number of the listener's NIC; in a search that of the first one tried."""
+    """The number of the listener's NIC; in a search, of the first NIC that is tried."""
     key: str
     """The two NICs as "eth0>eth1"; in a search "eth0>*"."""
     trial: bool
@@ -100,7 +100,7 @@ class RailPlan:
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """The name of the rail that stays when addresses change."""
+        """A name of the rail that stays the same when addresses change."""
         return self.kind, self.copy, "" if self.path is None else self.path.key
 
 
@@ -117,9 +117,9 @@ def plan_rails(
 
     In each subnet, the caller's i-th NIC is paired with the listener's i-th; if one end has fewer,
     its NICs are used in turn. No two paths have the same two NICs, and NICs that have a path get no
-    second one through another subnet. A search follows for each NIC of the caller that is still
-    without a path, among the NICs of the listener that are. Addresses that both hosts have are
-    on no path, for example those of local bridges. Tunnels are used where nothing else leads to the
+    second one through another subnet. A search follows for each NIC of the caller that has no path
+    yet, among the NICs of the listener that have none. An address that both hosts have, such as a
+    local bridge's, is on no path. Tunnels are used where nothing else leads to the
     peer. Ranks of one host use only the loopback device, unless either user has `chosen`
     interfaces. The result is empty if no address of one rank can be tried from the other.
     """
@@ -141,7 +141,7 @@ def plan_rails(
 
 
 def extend_rails(known: Iterable[RailPlan], planned: Iterable[RailPlan]) -> tuple[RailPlan, ...]:
-    """Return `planned` with the indexes of the rails in `known` and free ones for the others."""
+    """Return `planned`: rails that are in `known` get their indexes there, others get free ones."""
     indexes = {plan.key: plan.index for plan in known}
     free = count(max(indexes.values(), default=-1) + 1)
     return tuple(
@@ -286,7 +286,7 @@ def _by_trial(
     """Yield a search from each NIC of the caller in `left`, among those of the listener in `left`.
 
     Searches begin at different NICs, so that each finds one of its own where all are connected. If
-    there is no path by subnet (`alone`), the first search ends with connects from any NIC.
+    there is no path by subnet (`alone`), the first search ends with attempts from any NIC.
     """
     theirs = _one_of_each(left.listener)
     for number, mine in enumerate(_one_of_each(left.caller)[:_MOST_TRIALS]):
@@ -319,19 +319,19 @@ def _by_trial(
 
 
 def _fit(a: Interface, b: Interface) -> bool:
-    """Return whether two addresses of connected NICs can talk: of one link or of one subnet."""
+    """Return whether connected NICs can use two addresses: both link-local, or of one subnet."""
     if a.ip.version != b.ip.version or a.is_link_local is not b.is_link_local:
         return False
     return a.is_link_local or a.subnet == b.subnet
 
 
 def _trial(a: Interface, b: Interface) -> bool:
-    """Return whether a connect between two addresses is worth a trial."""
+    """Return whether a connection between two addresses is worth an attempt."""
     return a.ip.version == b.ip.version and a.is_link_local is b.is_link_local
 
 
 def _attempt(a: Interface | None, b: Interface, *, device: int = 0, spare: bool = False) -> Attempt:
-    """Return the connect from address `a`, or from any if None, to the listener at `b`."""
+    """Return the connection attempt from `a` (None: any address) to the listener at `b`."""
     if a is None:
         return Attempt(address=b.address, port=b.port)
     return Attempt(

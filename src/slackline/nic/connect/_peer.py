@@ -146,7 +146,7 @@ class Peer:
                 rail.handle.close()
                 rail.handle = None
         if not self.first.cancel() and not self.first.cancelled():
-            self.first.exception()  # Reading it avoids a warning; the error is reported elsewhere.
+            self.first.exception()  # Without this read, asyncio would log the exception again.
 
     def lost(self, index: int, reason: str) -> None:
         """Handle the loss of a rail: close its connection and let its task reconnect."""
@@ -214,7 +214,7 @@ class Peer:
         return not self.shared and hello.kind in kinds and len(self.rails) < _MOST_RAILS
 
     def _adopt(self, hello: Hello, sock: socket.socket) -> RailState:
-        """Add a rail that the caller has planned from addresses that this end hears of later."""
+        """Add a rail that the caller has planned from addresses that this end does not know yet."""
         theirs, ours = self.descriptor.interfaces, self._context.interfaces()
         plan = adopted(hello.rail, hello.kind, theirs, ours, ends_of(sock)[::-1])
         return self.rails.add(plan)
@@ -282,9 +282,9 @@ class Peer:
                 await asyncio.sleep(self.rails.pause_s(rail))
 
     async def _prove(self, rail: RailState) -> None:
-        """Connect once to the peer's listener, to learn that the network allows such connects.
+        """Connect once to the peer's listener, to learn that the network allows such connections.
 
-        Only then does a refused connect later mean that the peer's process has ended.
+        Only then does a refused connection later mean that the peer's process has ended.
         """
         begin = time.monotonic()
         with contextlib.suppress(OSError, LinkError):
@@ -316,10 +316,10 @@ class Peer:
     ) -> AsyncIterator[tuple[HandshakeChannel, Session, ParametersMaker]]:
         """Connect to the peer and complete the handshake, as a context manager.
 
-        The handshake's time limit covers the body too. There is none with a rank of this host: the
-        end of its process ends the connection, and the peer's engine takes the end of a finished
-        handshake for that of this process. The socket is closed on exit unless the body released
-        it.
+        The handshake's time limit also covers the body of the `with` statement. With a rank of this
+        host there is no limit: if its process ends, the connection ends, and if the connection of a
+        finished handshake ended, the peer would take this process for dead. The socket is closed on
+        exit unless the body released it.
         """
         context, plan = self._context, rail.plan
         hello = Hello(

@@ -1,4 +1,4 @@
-"""The rails of one link as the connection manager sees them: which there are, which are missing."""
+"""The connection manager's view of one link's rails: each is connected or missing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RailState:
     added: int = 0
     """The number of connections of this rail that were handed to the engine so far."""
     ended: int = 0
-    """The number of those that the engine has given up; the last one too if equal to `added`."""
+    """The number of this rail's connections that have ended; if equal to `added`, all have."""
     tries: int = 0
     """The number of failed attempts to connect since the rail was lost."""
     why: str = "it was not tried yet"
@@ -99,8 +99,9 @@ class RailSet:
     def all_tried(self) -> bool:
         """Whether no further rail can be expected soon.
 
-        Searches of paths are not waited for where a subnet promises a path. Where none does, the
-        caller waits for the first round of its searches, of which the other end does not know.
+        Where a subnet promises a path, the link does not wait for searches of other paths. Where no
+        subnet does, the caller waits for the first round of its searches, of which the other end
+        does not know.
         """
         if sure := [rail for rail in self if not rail.plan.trial]:
             return all(rail.handle for rail in sure)
@@ -108,7 +109,7 @@ class RailSet:
 
     @property
     def telling(self) -> list[RailState]:
-        """The rails whose failure says something about the peer: no searches without success."""
+        """The rails whose failures tell about the peer: not searches that never found a path."""
         return [rail for rail in self if rail.added or not rail.plan.trial] or list(self)
 
     def pause_s(self, rail: RailState) -> float:
@@ -152,9 +153,9 @@ class RailSet:
     def plan_anew(self, plans: Sequence[RailPlan]) -> list[RailState]:
         """Take over the rails of changed addresses; return those that are new.
 
-        A rail keeps its index while its two NICs are the same. One whose addresses are gone is
-        removed, unless it is still connected. Only the end that dials adds rails: the other one
-        learns of them when it is called.
+        A rail keeps its index while its two NICs are the same. A rail whose addresses are gone is
+        removed, unless it is still connected. Only the end that dials adds rails; the other end
+        learns of a new rail when its connection comes in.
         """
         known = {rail.plan.key: rail for rail in self}
         if not self._calls:
@@ -162,7 +163,7 @@ class RailSet:
                 if plan.key in known:
                     known[plan.key].plan = replace(plan, index=known[plan.key].plan.index)
             return []
-        # A search may have found what a subnet promises only now: two NICs get one path.
+        # A search may have found a path that a subnet promises only now: two NICs get one path.
         up = {(*rail.plan.key[:2], rail.pair) for rail in self if rail.handle}
         wanted = [plan for plan in plans if plan.key in known or plan.key not in up]
         for rail in self:

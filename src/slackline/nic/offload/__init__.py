@@ -1,9 +1,9 @@
 """Devices and nodes that add in place of the engine: ring NICs and aggregation nodes.
 
-_device, _ring_host    the interface of devices, the thread of one, and the host of a ring NIC
+_device, _ring_host    the interface and the thread of a device; the scheduler of a ring NIC
 _circuit_nic           adapters to `slackline.circuit`
 _aggregation_protocol  the request of a group to an aggregator, and the response
-_star, _aggregator     the workers' side, and the server
+_star, _aggregator     the worker's side of an aggregator, and the server
 """
 
 from slackline.nic.offload._circuit_nic import Devices

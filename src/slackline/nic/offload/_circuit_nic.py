@@ -36,7 +36,8 @@ by a circuit. A circuit takes about thirty times the processor time of its twin.
 _MOST_PORTS = 16
 _SOURCE = 0xFFFF
 _CYCLES_A_BEAT = 16
-"""The cycle limit per beat (one word for each adder): a simulated node that exceeds it hangs."""
+"""The cycle limit per beat (one word for each adder); a simulated node that needs more cycles
+counts as hung."""
 
 
 def _sizes(text: str) -> dict[str, int]:
@@ -81,9 +82,9 @@ class Devices:
     def ring(self, rank: int, size: int, epoch: int, plan: int, starts: int) -> Device:
         """Return a ring NIC for this rank of a group.
 
-        `plan` is the number of the group's plan in frames, and `starts` the number of ranks at
-        which operations start. Raises UsageError when the NIC cannot hold one operation for each
-        of those ranks.
+        `plan` is the number that frames carry for the group's plan, and `starts` the number of
+        ranks at which operations start. Raises UsageError if the NIC cannot hold one operation for
+        each of those ranks.
         """
         most = self._options.operations
         if starts > most:
@@ -148,7 +149,7 @@ class Nodes:
         self._open(workers, 1).close()
 
     def refusal(self, workers: int) -> str:
-        """Return the reason why a group of `workers` ranks cannot be served; empty if it can."""
+        """Return the reason why no group of `workers` ranks can be served; "" if one can."""
         if self.kind == "circuit" and workers != self._workers:
             return f"its circuit has {self._workers} ports, for groups of as many, not {workers}"
         return ""

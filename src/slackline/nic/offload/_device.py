@@ -1,6 +1,7 @@
-"""Devices that add in place of the engine, and the thread that passes work to them and back.
+"""Devices that add in place of the engine, and the thread between a device and the engine.
 
-A device is a ring NIC, which adds its host's data to what passes by, or an aggregation node, which
+A device is a ring NIC, which adds its host's data to the frames that pass through it, or an
+aggregation node, which
 adds the data of several ranks. Both are simulated circuits, or bit-exact models in Python (twins).
 """
 

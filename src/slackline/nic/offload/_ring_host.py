@@ -49,18 +49,18 @@ class _Opened(Generic[_Nic]):
 class RingHost(Generic[_Nic]):
     """A scheduler that opens as many operations in a ring NIC as fit, the most urgent first.
 
-    Room is divided by starting rank: of the operations that start at one rank, at most
-    `most // starts` are open in this NIC at once. The division prevents deadlock. Operations that
-    start at rank r travel around the ring from r, and the first NIC on their way admits that many.
-    Every later NIC learns of an operation from a frame of its predecessor. So a later NIC is asked
-    only for operations that the first NIC has open, and holds besides only operations that the
-    first NIC has completed. The final values of the latter are already on their way, through NICs
-    that have them open; these operations need no new room and will free theirs.
+    The NIC's capacity is divided by starting rank: of the operations that start at one rank, at
+    most `most // starts` are open in this NIC at once. The division prevents deadlock. Operations
+    that start at rank r travel around the ring from r, and the first NIC of the ring after r opens
+    no more than its limit. Every later NIC learns of an operation from a frame of its predecessor.
+    A later NIC therefore holds only operations that the first NIC has open or has completed. The
+    final values of a completed operation already travel through NICs that have the operation open;
+    such an operation needs no further capacity and will free its own.
 
-    With undivided room, the NIC of rank 1 could be full of operations that start at rank 1, and the
-    NIC of rank 2 full of those that start at rank 2, and each would wait for room in the other. A
-    limit on the operations that a rank starts itself would not help, because a rank without a NIC
-    starts whatever is posted.
+    Without the division, the NIC of rank 1 could be full of operations that start at rank 1, and
+    the NIC of rank 2 full of operations that start at rank 2, and each would wait for capacity in
+    the other. A limit on the operations that a rank starts itself would not help, because a rank
+    without a NIC starts every operation that is posted.
 
     A NIC cannot drop an operation. When an operation is withdrawn, a new NIC takes all operations
     that start later, and the old NIC is closed once its remaining operations are complete.
@@ -75,7 +75,7 @@ class RingHost(Generic[_Nic]):
     ) -> None:
         """Open the first NIC; `post` opens an operation in a NIC.
 
-        A NIC has room for `most` operations, which start at `starts` different ranks.
+        A NIC can hold `most` operations, which start at `starts` different ranks.
         """
         self._open_nic, self._post, self._places = open_nic, post, most // starts
         self._newest: _Opened[_Nic] | None = _Opened(open_nic())
@@ -124,7 +124,7 @@ class RingHost(Generic[_Nic]):
             opened.nic.close()
 
     def _begin(self) -> bool:
-        """Open waiting operations while there is room; return whether any was opened."""
+        """Open waiting operations while the NIC has capacity; return whether any was opened."""
         any_begun = False
         while ready := [
             (waiting[0], start)
@@ -147,7 +147,7 @@ class RingHost(Generic[_Nic]):
         return any_begun
 
     def _completed(self, opened: _Opened[_Nic]) -> list[Key]:
-        """Return a NIC's completed operations and free their room."""
+        """Return a NIC's completed operations and free their capacity."""
         completed = opened.nic.completed()
         for key in completed:
             if key in opened.live:

@@ -42,12 +42,14 @@ __all__ = ["Star", "reach"]
 _log = logging.getLogger("slackline.nic")
 
 _STORE_KEY = "slackline/aggregator/{epoch}"
-"""The store's key of the aggregator's response. The epoch keeps out responses to earlier groups."""
+"""The store's key of the aggregator's response; the epoch in the key excludes responses to earlier
+groups."""
 _CONNECT_S = 1.0
 _REACH_S = 5.0
 _NO_JOB = 0
 _FALLBACK = "mesh"
-"""The plan of the fallback group. It sums in rank order like an aggregator: the same bits."""
+"""The plan of the fallback group, which sums in rank order like an aggregator and so gives the same
+bits."""
 
 
 class Star:
@@ -164,7 +166,7 @@ async def _request(network: Network, rendezvous: Rendezvous, where: str) -> Aggr
 
 
 def _attempt(address: str, port: int, flow: int = 0, scope: int = 0) -> Attempt:
-    """Return the connect to a socket address of either family."""
+    """Return the connection attempt to a socket address, IPv4 or IPv6."""
     return Attempt(address=address.partition("%")[0], port=port, scope=scope)
 
 
