@@ -120,8 +120,8 @@ class NicOptions:
             raise UsageError(f"the nic {self.nic!r} runs the plan {runs}, not {self.plan!r}")
         if self.nic != "software" and self.aggregator:
             raise UsageError(
-                f"an aggregator adds for all ranks, and the nic {self.nic!r} for its own: "
-                "give one of the two"
+                f"an aggregator adds for all ranks, and the nic {self.nic!r} adds for one rank: "
+                "configure only one of them"
             )
         if self.order == "rank" and not self.keeps_rank_order():
             raise UsageError(f"the plan {self.plan!r} does not sum in rank order")

@@ -206,7 +206,7 @@ def test_a_group_that_is_too_large_is_refused_with_the_numbers(job, nodes):
     for plan, told in job(5, reach, environment=node.environment()):
         assert plan != "star"
         assert told == [
-            f"the aggregator {node.address} is not used: it serves groups of 2 to 4 workers, not 5"
+            f"the aggregator {node.address} is not used: a group must have 2 to 4 workers, not 5"
         ]
 
 

@@ -204,7 +204,7 @@ def test_ctrl_c_ends_a_job_of_circuits(tmp_path: Path) -> None:
         ("--nic-check 5", "only twins are checked; add --nic twin"),
         (
             "--nic twin --nic-check 5",
-            "twins cannot be checked by circuits here: Verilator is not installed "
+            "the twin cannot be checked by a circuit here: Verilator is not installed "
             "(Debian: apt install verilator)",
         ),
         (

@@ -160,7 +160,7 @@ def test_a_barrier_is_done_when_all_have_come(ranks):
         ),
         (
             lambda g: g.all_to_all_single(torch.empty(4), torch.empty(4), [2, 1], []),
-            "the output splits of all_to_all must be 2 that add up to 4, not [2, 1]",
+            "the output splits of all_to_all must be 2 numbers whose sum is 4, not [2, 1]",
         ),
         (
             lambda g: g.broadcast([torch.empty(1), torch.empty(1)]),

@@ -28,7 +28,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"nic": "circuit", "aggregator": "10.0.0.9:7000"},
-        "an aggregator adds for all ranks, and the nic 'circuit' for its own: give one of the two",
+        "an aggregator adds for all ranks, and the nic 'circuit' adds for one rank: "
+        "configure only one of them",
     ),
     (
         {"aggregator": "10.0.0.9"},

@@ -244,8 +244,8 @@ class DataMovement(Poster):
             splits = [rows // self._ranks] * self._ranks
         if len(splits) != self._ranks or sum(splits) != rows or min(splits) < 0:
             raise UsageError(
-                f"the {role} splits of all_to_all must be {self._ranks} that add up to {rows}, "
-                f"not {list(splits)}"
+                f"the {role} splits of all_to_all must be {self._ranks} numbers whose sum "
+                f"is {rows}, not {list(splits)}"
             )
         per_row = tensor.numel() // rows if rows else 0
         return [split * per_row for split in splits]

@@ -41,7 +41,7 @@ class Identity:
         try:
             context.load_verify_locations(cadata=peer)
         except (ssl.SSLError, ValueError) as error:  # ValueError: the certificate is empty.
-            raise LinkError(f"the peer's certificate is none: {error}") from error
+            raise LinkError(f"the peer's certificate cannot be read: {error}") from error
         fd = os.memfd_create("slackline-certificate", os.MFD_CLOEXEC)
         try:
             os.write(fd, self._pem)

@@ -65,9 +65,9 @@ class AggregationRequest:
         if protocol != PROTOCOL:
             raise LinkError(f"the other end speaks aggregator protocol {protocol}, not {PROTOCOL}")
         if not isinstance(nonce, str) or len(nonce) != _NONCE_LETTERS:
-            raise LinkError("an aggregator was asked with a wrong nonce")
+            raise LinkError("a request to an aggregator has a wrong nonce")
         if type(workers) is not int or not 0 <= workers <= MOST_WORKERS:
-            raise LinkError(f"an aggregator was asked for {workers} workers")
+            raise LinkError(f"a request to an aggregator has a wrong number of workers: {workers}")
         return cls(nonce=nonce, workers=workers)
 
 
@@ -104,7 +104,7 @@ class AggregationResponse:
                 descriptor=descriptor,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise LinkError(f"an aggregator's offer has a wrong {error}") from error
+            raise LinkError(f"an aggregator's response has a wrong {error}") from error
 
 
 class Proof:
@@ -119,7 +119,7 @@ class Proof:
     def seal(self, payload: bytes) -> bytes:
         """Return the payload with its HMAC appended; raise LinkError if both do not fit a frame."""
         if len(payload) + MAC_BYTES > MAX_PAYLOAD:
-            raise LinkError(f"{len(payload)} bytes are too long for an aggregator's conversation")
+            raise LinkError(f"a message of {len(payload)} bytes is too long for an aggregator")
         return payload + self._proof(self._sent, payload)
 
     def open(self, sealed: bytes) -> bytes:
@@ -159,14 +159,14 @@ def read_descriptor(payload: bytes) -> EndpointDescriptor:
     try:
         return to_descriptor(_object(payload))
     except (KeyError, TypeError, ValueError, SlacklineError) as error:
-        raise LinkError(f"a worker's record has a wrong {error}") from error
+        raise LinkError(f"a worker's descriptor has a wrong {error}") from error
 
 
 def _object(payload: bytes) -> dict[str, Any]:
     try:
         told = json.loads(payload)
     except (ValueError, RecursionError) as error:
-        raise LinkError("an aggregator's conversation is not JSON") from error
+        raise LinkError("a message of an aggregator or worker is not JSON") from error
     if not isinstance(told, dict):
-        raise LinkError("an aggregator's conversation is not made of objects")
+        raise LinkError("a message of an aggregator or worker is not a JSON object")
     return told

@@ -181,7 +181,7 @@ class Aggregator:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._answer_request(channel, whence)
         except TimeoutError:
-            _log.warning("turned away %s: it did not say what it wants in time", whence)
+            _log.warning("turned away %s: no request arrived in time", whence)
         except (OSError, SlacklineError) as error:
             if not channel.left:
                 _log.warning("turned away %s: %s", whence, error)
@@ -201,12 +201,12 @@ class Aggregator:
             descriptors.append(read_descriptor(proof.open(message.payload)))
         if not 2 <= theirs.workers <= self.options.workers:
             response = AggregationResponse(
-                refusal=f"it serves groups of 2 to {self.options.workers} workers, not "
+                refusal=f"a group must have 2 to {self.options.workers} workers, not "
                 f"{theirs.workers}"
             )
         elif self._serves() >= self.options.groups:
             response = AggregationResponse(
-                refusal=f"it serves {self.options.groups} groups already"
+                refusal=f"the limit of {self.options.groups} groups is reached"
             )
         elif self._nodes and (refusal := self._nodes.refusal(theirs.workers)):
             response = AggregationResponse(refusal=refusal)
@@ -222,7 +222,7 @@ class Aggregator:
             service = Service(self.options, self._interfaces, workers, self._gone, self._nodes)
         except (SlacklineError, OSError, TypeError, ValueError) as error:
             _log.warning("cannot serve the %d workers of %s: %s", len(workers), whence, error)
-            return AggregationResponse(refusal=f"it cannot serve this group: {error}")
+            return AggregationResponse(refusal=f"this group cannot be served: {error}")
         response = AggregationResponse(
             nonces=nonces, most_bytes=self.options.memory_bytes // 2, descriptor=service.descriptor
         )
@@ -256,7 +256,7 @@ class Service:
         self._options, self._on_end, self._nodes = options, on_end, nodes
         theirs = workers[0].options
         if missing := [name for name in (*_PASSED_ON, "rails") if name not in theirs]:
-            raise UsageError(f"the workers do not say their {', '.join(missing)}")
+            raise UsageError(f"the workers' descriptors lack {', '.join(missing)}")
         given = {name: theirs[name] for name in _PASSED_ON}
         rails = tuple(r for r in _texts(theirs["rails"]) if r != "shm") or ("tcp",)
         nic = NicOptions(
@@ -315,7 +315,7 @@ class Service:
                 )
             program = compile_program(mine, offloads=self._nodes is not None)
             group.serve(program, self._options.onset or _WHOLE)
-            _log.info("%s: %d workers, asked for by %s", name, self._size, whence)
+            _log.info("%s: %d workers, requested by %s", name, self._size, whence)
             self._over.wait()
         except SlacklineError as error:
             self.end(str(error))

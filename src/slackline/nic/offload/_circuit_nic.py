@@ -89,8 +89,8 @@ class Devices:
         most = self._options.operations
         if starts > most:
             raise UsageError(
-                f"a {self.kind} has room for operations of {most} ranks, not {starts}: "
-                "leave the plan to be chosen",
+                f"a ring NIC ({self.kind}) can take operations that start at {most} ranks, "
+                f"not {starts}: do not set the plan",
                 rank=rank,
             )
         return RingHost(lambda: self._open(rank, size, epoch, plan), _post, most, starts)
@@ -120,11 +120,11 @@ class Devices:
             # The check is optional here, so it must not cost a compilation of minutes.
             verilog = cached_verilog("ring", options)
             if verilog is None or not built(verilog):
-                _log.info("twins are not checked: no circuit has been compiled on this machine")
+                _log.info("the twin is not checked: no circuit has been compiled on this machine")
                 return None
             return Checks(_CHECK_EVERY)
         if missing := missing_tools():
-            raise UsageError(f"twins cannot be checked by circuits here: {missing}")
+            raise UsageError(f"the twin cannot be checked by a circuit here: {missing}")
         place = RingPlace(rank=0, ranks=2, job=_NO_JOB, epoch=1, plan_id=1)
         _ring_circuit(options, place).close()
         return Checks(check)
@@ -140,7 +140,7 @@ class Nodes:
         """
         asked = _sizes(sizes)
         if "operations" in asked:
-            raise UsageError(f"an aggregation node has no operations to set, as in {sizes!r}")
+            raise UsageError(f"an aggregation node takes no size 'operations', as in {sizes!r}")
         self._sizes = {**_NODE, **asked}
         self.kind = _checked(kind)
         if workers > _MOST_PORTS:

@@ -72,13 +72,13 @@ def test_requests_descriptors_and_responses_are_read_as_they_were_written() -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"nothing", "an aggregator's conversation is not JSON"),
-        (b"[1]", "an aggregator's conversation is not made of objects"),
+        (b"nothing", "a message of an aggregator or worker is not JSON"),
+        (b"[1]", "a message of an aggregator or worker is not a JSON object"),
         (b'{"protocol": 1}', "the other end speaks aggregator protocol 1, not 2"),
-        (b'{"protocol": 2, "nonce": "a"}', "an aggregator was asked with a wrong nonce"),
+        (b'{"protocol": 2, "nonce": "a"}', "a request to an aggregator has a wrong nonce"),
         (
             AggregationRequest(nonce="a" * 64, workers=300).write(),
-            "an aggregator was asked for 300 workers",
+            "a request to an aggregator has a wrong number of workers: 300",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def test_workers_that_leave_out_an_option_are_refused_by_its_name(
     aggregator: Aggregator, missing: str
 ) -> None:
     response = request(aggregator, {key: value for key, value in OPTIONS.items() if key != missing})
-    told = f"it cannot serve this group: the workers do not say their {missing}"
+    told = f"this group cannot be served: the workers' descriptors lack {missing}"
     assert response.refusal == told
 
 
@@ -94,14 +94,14 @@ def test_an_option_that_makes_no_sense_is_refused(
     aggregator: Aggregator, name: str, value: object
 ) -> None:
     response = request(aggregator, OPTIONS | {name: value})
-    assert response.refusal.startswith("it cannot serve this group: ")
+    assert response.refusal.startswith("this group cannot be served: ")
 
 
 def test_no_more_groups_are_served_than_was_said(aggregator: Aggregator) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # workers that never send anything
         port = silent.getsockname()[1]
         offers = [request(aggregator, OPTIONS, port=port) for _ in range(3)]
-    assert [response.refusal for response in offers] == ["", "", "it serves 2 groups already"]
+    assert [response.refusal for response in offers] == ["", "", "the limit of 2 groups is reached"]
 
 
 def test_an_aggregator_serves_one_group_at_least() -> None:
