@@ -79,8 +79,8 @@ class Context:
     ) -> Group:
         """Close all groups of the running engine, and open a new one on the existing links.
 
-        Operations that are still posted in the closed groups fail. `timeout` is that of the new
-        group's operations, `opening` that of the opening itself.
+        Operations that are still posted in the closed groups fail. `timeout` limits each operation
+        of the new group, `opening` limits the opening itself.
         """
         with self._lock:
             nic, groups = self._nic, list(self._groups)
@@ -181,7 +181,7 @@ class Context:
 
 
 def open_native(options: NicOptions | None) -> Nic:
-    """Open the native engine with these options, or with those of the environment variables."""
+    """Open the native engine with `options`, or with options from the environment variables."""
     return NativeNic(options or NicOptions.from_env(Environment.read()))
 
 

@@ -1,4 +1,4 @@
-"""The members of a group in each of its generations: a loss of ranks begins a new generation."""
+"""The members of a group, by generation: each loss of ranks begins a new generation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ __all__ = ["KeyValueStore", "Membership", "first_membership"]
 
 
 class KeyValueStore(Protocol):
-    """A shared key-value store with compare-and-set, as torch's stores are."""
+    """A shared key-value store with compare-and-set, such as torch's stores."""
 
     def set(self, key: str, value: str, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
@@ -36,7 +36,7 @@ class Membership:
         return f"slackline/generation/{self.generation}"
 
     def next(self) -> "Membership":
-        """Return the next generation of the group, still with the same members."""
+        """Return the next generation of the group, with unchanged members so far."""
         return replace(self, generation=self.generation + 1)
 
 

@@ -1,4 +1,4 @@
-"""Replacement of torch's default group by one with fewer members, on the same engine."""
+"""Replacement of torch's default group by a group with fewer members, on the same engine."""
 
 from torch import distributed as dist
 
@@ -15,7 +15,7 @@ __all__ = ["replace_default_group"]
 def replace_default_group(before: SlacklineGroup, membership: Membership, opened: Group) -> None:
     """Make `opened` torch's default group, and destroy all other process groups.
 
-    `before` is the present default group, whose timeout the new one keeps; `membership` has the
+    `before` is the present default group, whose timeout `opened` keeps; `membership` has the
     members of `opened` and the store through which they agreed. Blocks until every member has made
     the call.
     """

@@ -27,7 +27,7 @@ _OPERATIONS = (
 
 @excluded_from_compile
 class ServedGroup(SlacklineGroup):
-    """A slackline group in place of one that the program has requested from gloo.
+    """A slackline group in place of a group that the program has requested from gloo.
 
     torch knows the group by the name gloo.
     """
@@ -145,7 +145,7 @@ def create_served(
     ranks: Sequence[int],
     others: dist.ProcessGroup | None,
 ) -> SlacklineGroup:
-    """Create a group in place of one of gloo, from the arguments of torch's ProcessGroupGloo.
+    """Create a group in place of a gloo group, from the arguments of torch's ProcessGroupGloo.
 
     `ranks` are the members' ranks in the default group, and empty for the default group itself.
     `others` is a process group with the backends of other devices, or None. Blocks until all ranks

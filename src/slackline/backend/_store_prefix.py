@@ -1,4 +1,4 @@
-"""A fresh prefix of keys in the store for one life of a group, free of values of earlier lives.
+"""A fresh prefix of keys in the store for each start of a group, free of values of earlier starts.
 
 torchrun restarts ranks with the same store, so a key may still hold a value of a dead process. Each
 process therefore chooses a random name, and rank 0's name becomes the prefix:
@@ -21,7 +21,7 @@ from slackline.errors import TimeoutError
 __all__ = ["agree_on_prefix"]
 
 _POLL_S, _MOST_POLL_S = 0.002, 0.02
-"""The first and the longest pause between two looks at the store: many ranks share the store."""
+"""The first and the longest pause between two reads of the store, which many ranks share."""
 
 
 def agree_on_prefix(store: Store, rank: int, size: int, timeout: timedelta) -> str:

@@ -2,7 +2,7 @@
 
 ElasticState ─ _state       the training state: complete steps, equal on all ranks
     _step_files             the files of saved steps
-shrink ─ _shrink            replacement of the default group by one of the survivors
+shrink ─ _shrink            replacement of the default group by a group of the survivors
     _agreement              agreement of the survivors, through the store, on the new members
 """
 

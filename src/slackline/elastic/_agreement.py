@@ -1,6 +1,6 @@
 """Agreement of the survivors of a lost rank on the members of the next group.
 
-The survivors agree through the store at which they first met:
+The survivors agree through the store of the first group's rendezvous:
 
     generation 1    here/0   here/2   here/3        rank 1 is lost: its link has ended
                     decision: members 0, 2, 3       the first decision written counts for all
@@ -8,8 +8,9 @@ The survivors agree through the store at which they first met:
     generation 2    ...                             if a member is lost before that: once more
 
 Ranks keep the numbers that they had in the first group. The store alone decides: a decision is
-written once, by compare-and-set, and a rank that it does not list is out, even if it is alive. So
-the ranks never split into two groups, whatever each of them can see of the links.
+written once, by compare-and-set, and a rank that the decision does not list is excluded, even if
+that rank is alive. The ranks therefore never split into two groups, whichever links each rank sees
+as working.
 """
 
 import json
@@ -26,8 +27,8 @@ __all__ = ["RendezvousStore", "agree"]
 _POLL_S = 0.005
 _PATIENCE_NS = 2_000_000_000
 """The wait for missing survivors before their operations are aborted. A missing survivor may be
-blocked on a rank that has come already. Over TCP a survivor may need a second to detect a loss by
-itself, and its own error says more."""
+blocked on a rank that waits here already. Over TCP a survivor may need a second to detect a loss by
+itself, and the error of its own detection says more."""
 
 
 def agree(

@@ -1,4 +1,4 @@
-"""Replacement of the default group, after the loss of ranks, by one of the surviving processes."""
+"""Replacement of the default group, after the loss of ranks, by a group of the survivors."""
 
 import time
 from collections.abc import Mapping
@@ -34,13 +34,13 @@ class Shrunk:
 def shrink(*, timeout: timedelta = timedelta(seconds=30), min_ranks: int = 1) -> Shrunk:
     """Replace the default group by a group of the surviving ranks, without a restart.
 
-    Every survivor must call it after a PeerError or LinkError. The call blocks until all survivors
-    have called it; new ranks are in the order of the old ones. All other process groups of torch
-    are destroyed with their posted operations, and models must be wrapped again. Engine and links
-    stay.
+    Every survivor must call this function after a PeerError or LinkError. The call blocks until all
+    survivors have called; new ranks are in the order of the old ranks. All other process groups of
+    torch are destroyed with their posted operations, and models must be wrapped again. The engine
+    and its links stay open.
 
     The survivors agree through the store of the first init_process_group, which must outlive every
-    rank. Ranks that die during the call are left out too.
+    rank. Ranks that die during the call are excluded too.
 
     Raises TimeoutError on all survivors, with the ranks that are alive but have not called within
     `timeout`; call again to wait longer. Raises PeerError if fewer than `min_ranks` survive, or if

@@ -3,9 +3,9 @@
     step 7 ── optimizer.step() ── commit ── step 8 ── ... a rank dies ...
                                      └ the state is complete from here to the next step()
 
-When a step fails, some ranks may have completed it, and the others have not begun to apply it. The
-survivors agree on the latest step that any of them has completed, and continue from there. So no
-step is lost, and none is taken twice.
+When a step fails, some ranks may have completed the step, and the others have not begun to apply
+it. The survivors agree on the latest step that any of them has completed, and continue from there.
+No step is lost, and no step is taken twice.
 """
 
 import io
@@ -61,7 +61,8 @@ class ElasticState:
         self._ending: int | None = None
         for part in parts.values():
             if isinstance(part, Optimizer):
-                # DataParallel does not defer steps parameter by parameter if there is a hook.
+                # With a step hook, DataParallel takes the whole step at once, not each parameter's
+                # step later.
                 part.register_step_pre_hook(self._changing)
         self._buffers = self._copy_buffers()
 
@@ -114,7 +115,7 @@ class ElasticState:
             try:
                 self.sync()
                 result = train()
-                dist.barrier()  # A rank that is done stays, since another may still be lost.
+                dist.barrier()  # A rank that is done stays, since another rank may still be lost.
             except Exception as error:
                 if not isinstance(failure_of(error), PeerError | LinkError):
                     raise
@@ -202,7 +203,7 @@ class ElasticState:
                     yield (name, path), buffer
 
     def _copy_buffers(self) -> dict[tuple[str, str], Tensor]:
-        """Return copies of the modules' buffers, which, unlike parameters, change in a forward."""
+        """Return copies of the modules' buffers; a forward pass changes buffers."""
         return {name: buffer.detach().clone() for name, buffer in self._named_buffers()}
 
     def _follow(self, source: int, *, here: bool) -> None:

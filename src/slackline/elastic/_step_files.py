@@ -8,7 +8,7 @@ __all__ = ["saved_steps", "write_step"]
 
 _NAME = re.compile(r"step-(\d{12})\.pt")
 _KEPT = 2
-"""The files to keep: the latest, and the one before, which another rank may be reading."""
+"""The number of files to keep: the latest, and the previous, which another rank may be reading."""
 
 
 def saved_steps(folder: Path) -> dict[int, Path]:
@@ -22,7 +22,7 @@ def saved_steps(folder: Path) -> dict[int, Path]:
 def write_step(folder: Path, step: int, data: bytes) -> Path:
     """Write a step's file, sync it to disk, and remove old files; return the new path.
 
-    Several ranks may call it for the same folder at once.
+    Several ranks may call this function for the same folder at once.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{step:012}.pt"

@@ -1,8 +1,8 @@
 """Host memory between an operation's tensors and the NIC engine.
 
-_buffers        the host memory of one operation: the tensors' own, or copies of device tensors
-_device         the interface of an accelerator: copies, events, gates
-_cuda           its implementation on CUDA, with gates in _stream_memory
+_buffers        the host memory of one operation: the tensors' memory, or copies of tensors
+_device         the interface of an accelerator: copies, events, gates (points where it waits)
+_cuda           the implementation on CUDA, with gates in _stream_memory
 _landing        the copies of results to the device, launched before or after the data arrive
 _pieces         long tensors, in pieces through a ring of blocks
 _posting_queue  a thread that posts operations whose data is first copied to the host (_worker)

@@ -1,4 +1,4 @@
-"""The host memory of an operation's tensors: a tensor's own, or that of a contiguous copy."""
+"""The host memory of an operation's tensors: a tensor's own memory, or a contiguous copy's."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +24,7 @@ class Buffers(Protocol):
         """Return the address from which an operation reads the tensor's contiguous elements."""
 
     def temporary(self, tensor: torch.Tensor) -> int:
-        """Return the address to read a temporary tensor, to which the caller keeps no reference."""
+        """Return the address of a temporary tensor's elements, and keep the tensor alive."""
 
     def target(self, tensor: torch.Tensor) -> int:
         """Return the address to which an operation writes the tensor's elements."""
@@ -64,7 +64,7 @@ class HostBuffers:
         return bool(self._results)
 
     def copy_back(self) -> None:
-        """Copy results to their tensors; call once after success, on any thread."""
+        """Copy results to their tensors; to be called once after success, on any thread."""
         with torch.no_grad():
             for tensor, copy in self._results:
                 tensor.copy_(copy)
@@ -111,7 +111,7 @@ class DeviceBuffers:
     ) -> StagedTransfer:
         """Return the operation's Transfer, which copies the results to the device.
 
-        `failed_late` is that of StagedTransfer.
+        `failed_late` is passed on to StagedTransfer.
         """
         landings = []
         if self._results:

@@ -1,4 +1,4 @@
-"""CUDA devices: copies on streams of their own, and gates by the driver's stream memory operations.
+"""CUDA devices: copies on separate streams, and gates, at which a stream waits for the host.
 
     current stream   ──record──────────────────────────────────── wait (Work.wait) ──
     out stream           └─ wait ─ copy to host ─ record ┐            │
@@ -6,8 +6,9 @@
     NIC engine                                              └───┐     │
     back stream      gate, if the host went on before the end   └ copy back ─ record
 
-Each stream of the caller has an out and a back stream of its own, so that operations of independent
-streams never wait for each other.
+A gate uses the driver's stream memory operations. Each stream of the caller has its own "out"
+stream and its own "back" stream, so that operations of independent streams never wait for each
+other.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -151,9 +152,10 @@ class CudaDevice:
 
 @cache
 def _cuda_device(index: int) -> CudaDevice:
-    """Return the process's only CudaDevice of an index: its streams are a property of the device.
+    """Return the process's only CudaDevice with this index, which all groups share.
 
-    Departures are counted for all groups of the process together.
+    The copies to the host that are not launched yet (Departures) are counted for all groups
+    together.
     """
     return CudaDevice(torch.device("cuda", index))
 

@@ -33,7 +33,7 @@ class Gate(Protocol):
     """A point in a stream at which the device waits until the host opens the gate."""
 
     def open(self) -> None:
-        """Let the stream go on; a plain store to memory, which never blocks."""
+        """Let the stream go on. The call only stores to memory and never blocks."""
 
 
 class Copies(Protocol):
@@ -72,14 +72,14 @@ class Device(Protocol):
         """
 
     def bring(self, hosts: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Event]:
-        """Copy host tensors to new tensors of the device; return these and the event of the end.
+        """Copy host tensors to new device tensors; return the new tensors and the event of the end.
 
         The copies wait for no work that was launched before, and the caller's stream does not yet
         wait for them: see `follow`.
         """
 
     def allocate(self, nbytes: int) -> torch.Tensor:
-        """Return `nbytes` bytes of host memory that the device copies from and to by itself."""
+        """Return `nbytes` bytes of host memory that the device can access by itself (DMA)."""
 
     def gate(self) -> Gate:
         """Return a closed gate."""

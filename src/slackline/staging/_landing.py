@@ -1,4 +1,4 @@
-"""The copies of results from host memory to the device, launched once, before or after the data.
+"""The copies of results from host memory to the device, launched before or after the data arrive.
 
 launched after the transfer's end       copy ─ event
 launched before it (`order`)            gate ─ copy ─ event      the transfer's end opens the gate
@@ -31,7 +31,7 @@ class Landing:
     ) -> None:
         """Prepare `copy()`, which writes the device's tensors `targets`, without launching it.
 
-        `results` are the copied tensors in host memory. The copy follows those of `after`.
+        `results` are the copied tensors in host memory. The copy runs after the copies of `after`.
         """
         self._device = device
         self._copies = copies
@@ -49,7 +49,7 @@ class Landing:
 
     @property
     def event(self) -> Event | None:
-        """The event of the end of the copy; None before the launch, and if there will be none."""
+        """The event of the end of the copy; None before the launch or without a launch."""
         return self._event
 
     def ended(self, error: BaseException | None) -> bool:
@@ -73,7 +73,7 @@ class Landing:
         return False
 
     def launch(self) -> None:
-        """Launch the copy, behind a gate if the transfer runs; do nothing if that was done."""
+        """Launch the copy, behind a gate if the transfer runs; a second call does nothing."""
         with self._launching:
             with self._state:
                 if self._event is not None or self._failed:
@@ -208,7 +208,7 @@ class StagedTransfer:
             self._finish()
 
     def _finish(self) -> None:
-        """Launch the copies that are left, and call the callbacks; do nothing the second time."""
+        """Launch the remaining copies, and call the callbacks; a second call does nothing."""
         try:
             for landing in self._landings:
                 landing.launch()

@@ -1,4 +1,4 @@
-"""Operations on long tensors of a device, in pieces through a ring of blocks of host memory.
+"""Operations on long tensors of a device, cut into pieces that pass through a ring of host memory.
 
     device to host   ─copy 0─┼─copy 1─┼─copy 2─┼─ ...          copies and transfers overlap
     nic                      ├─ all_reduce 0 ─┼─ all_reduce 1 ─┼─ ...
@@ -46,7 +46,7 @@ class _Block:
         """The block's latest copy to the device, which may still run, or None."""
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the first bytes of the memory block as a tensor like the given flat one."""
+        """Return the block's first bytes as a tensor of the length and type of `tensor`."""
         return self.memory[: tensor.nbytes].view(tensor.dtype)
 
 
@@ -68,7 +68,7 @@ class BlockRing:
         post: Callable[[torch.Tensor], Transfer],
         landings: list[Landing],
     ) -> Transfer:
-        """Post the transfers of all pieces, in order; return one Transfer of them all.
+        """Post the transfers of all pieces, in order; return one Transfer for all pieces.
 
         `post` starts the transfer of a piece that lies in host memory. The call blocks until the
         last piece is posted. The copies of the results to the device are appended to `landings`,

@@ -38,14 +38,14 @@ class StreamGate:
     opened: bool = False
 
     def open(self) -> None:
-        """Store the value; a stream that waits goes on. Further calls do nothing."""
+        """Store the value, so that a waiting stream goes on. Further calls do nothing."""
         if not self.opened:
             self.opened = True
             self.word.value = self.value
             self.memory.give_back(self)
 
     def hold(self, stream: int) -> None:
-        """Make a CUDA stream, given by its handle, wait at the gate."""
+        """Make a CUDA stream, given by its handle, wait until the host has opened the gate."""
         wait = _driver("cuStreamWaitValue32_v2")
         _check(
             wait(
@@ -78,7 +78,7 @@ class GateMemory:
         self._memory: list[torch.Tensor] = []
 
     def gate(self) -> StreamGate:
-        """Return a closed gate. The device's context must be current in the calling thread."""
+        """Return a closed gate. The device's CUDA context must be current in the calling thread."""
         with self._lock:
             if not self._free:
                 self._grow()

@@ -1,4 +1,4 @@
-"""Transfers made of other transfers: all of several, one with a continuation, one posted later."""
+"""Transfers made of other transfers: a set, a transfer with a continuation, a deferred transfer."""
 
 import threading
 import time

@@ -10,7 +10,7 @@ __all__ = ["check_alike", "first_of", "only_list", "only_tensor"]
 
 
 def only_tensor(tensors: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the only tensor of a list, as torch passes it; raise UsageError for another number."""
+    """Return the only tensor of torch's list; raise UsageError unless there is exactly one."""
     if isinstance(tensors, torch.Tensor):
         return tensors
     if len(tensors) != 1:
@@ -23,7 +23,7 @@ def only_list(
 ) -> list[torch.Tensor]:
     """Return the list of one tensor for each rank, which torch may pass within another list.
 
-    Raises UsageError, which begins with `role`, if the list has not `size` tensors.
+    Raises UsageError, whose message names `role`, if the list does not have `size` tensors.
     """
     if len(lists) == 1 and not isinstance(lists[0], torch.Tensor):
         parts = list(lists[0])

@@ -59,7 +59,7 @@ class DataMovement(Poster):
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> dist.Work:
-        """Gather every input from every rank; `outputs[i][j]` receives input j of rank i."""
+        """Gather every input tensor of every rank; `outputs[i][j]` receives input j of rank i."""
         buffers = self._buffers_for(first_of(inputs))
         posting = coalesced(
             [
@@ -232,8 +232,8 @@ class DataMovement(Poster):
     def _splits(self, role: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
         """Return the number of a tensor's elements that all_to_all exchanges with each rank.
 
-        `splits` counts rows of the tensor; an empty one splits the rows evenly. Raises UsageError
-        if the rows do not fit.
+        `splits` counts the tensor's rows for each rank; an empty `splits` divides the rows evenly.
+        Raises UsageError if the rows do not fit.
         """
         rows = tensor.shape[0] if tensor.dim() else 1
         if not splits:
@@ -252,9 +252,9 @@ class DataMovement(Poster):
 
 
 def _addresses(base: int, counts: Sequence[int], tensor: torch.Tensor) -> list[int]:
-    """Return the start address of each of several adjacent parts, of which the first is at `base`.
+    """Return the start address of each of several adjacent parts; the first begins at `base`.
 
-    `counts` are the parts' elements.
+    `counts` are the parts' numbers of elements.
     """
     starts = accumulate(counts[:-1], initial=0)
     return [base + start * tensor.element_size() for start in starts]

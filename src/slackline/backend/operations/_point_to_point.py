@@ -74,12 +74,12 @@ class PointToPoint(Poster):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """Block until all ranks have called this barrier; rank 0's TimeoutError names the missing.
+        """Block until all ranks have called this barrier; rank 0's error names missing ranks.
 
-        `timeout` None or zero is the group's `default_timeout`. With `wait_all_ranks` the error
-        names all missing ranks, else only the first. If a rank has ended or left the group, rank 0
-        raises PeerError at once, which names this rank. The other ranks then fail because rank 0
-        has ended, or with a timeout of their own.
+        If `timeout` is None or zero, the group's `default_timeout` applies. After it, rank 0 raises
+        TimeoutError. With `wait_all_ranks` the error names all missing ranks, else only the first.
+        If a rank has ended or left the group, rank 0 at once raises PeerError, which names that
+        rank. The other ranks then fail because rank 0 has ended, or with a timeout of their own.
         """
         limit = timeout or self.default_timeout
         if self._me != 0:
@@ -117,7 +117,7 @@ class PointToPoint(Poster):
 
 
 def _shown(peer: int, tag: int) -> Facts:
-    """Return the names and values that a profile shows of a message; peer -1 is any rank."""
+    """Return the names and values that a profile shows for a message; peer -1 means any rank."""
     return {"peer": peer, "tag": tag}
 
 

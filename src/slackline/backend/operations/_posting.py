@@ -1,4 +1,4 @@
-"""The common path of all operations, from torch's call to the nic and back as a torch Work."""
+"""The common path of all operations: torch's call is posted on the nic and returns a torch Work."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ from slackline.staging import (
 
 _DROPPED = 64
 """The dropped Works that stay alive for torch's C++ code, which may still wait for one of them.
-DistributedDataParallel needs its latest Work until its backward."""
+DistributedDataParallel needs its latest Work until its backward pass."""
 
 DeviceOf = Callable[[torch.device], Device | None]
 
@@ -49,8 +49,8 @@ class Poster(Identity):
     """The base class of a group's operations, which posts them and makes their Works.
 
     Collectives are matched between ranks by the order of the calls. An operation on a CUDA tensor
-    can be posted only after its copy to the host. So from the first such operation on, threads
-    (GroupStaging) post the operations of the group.
+    can be posted only after the tensor's copy to the host. From the first such operation on,
+    threads (GroupStaging) therefore post the operations of the group.
     """
 
     def __init__(self, nic: Group, store: Store, device_of: DeviceOf) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import distributed as dist
-from torch.autograd import profiler  # `allreduce` reads its flag directly, which is fast
+from torch.autograd import profiler  # `allreduce` reads its flag without a call, which is fast
 
 from slackline.backend._torch import AllreduceOptions, excluded_from_compile, reduction_number
 from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor

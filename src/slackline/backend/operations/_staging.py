@@ -1,4 +1,4 @@
-"""The staged operations of a group: queues that post them, and errors that came late."""
+"""The operations of a group on accelerators: the queues that post them, and their late errors."""
 
 import logging
 import threading
@@ -30,21 +30,23 @@ _log = logging.getLogger("slackline.backend")
 
 
 class Order(Enum):
-    """The order in which an operation is posted, relative to the group's other operations."""
+    """The position in which an operation is posted, relative to the group's other operations."""
 
     COLLECTIVE = auto()
-    """After all earlier collectives, since ranks match collectives by the order of the calls."""
+    """A collective is posted after all earlier ones, since ranks match collectives by call
+    order."""
     SEND = auto()
-    """After all earlier sends, but independently of collectives, which may wait for the network."""
+    """A send is posted after all earlier sends, but independently of collectives, which may
+    block."""
     RECEIVE = auto()
-    """Within the call, since a receive has no data that must first reach host memory."""
+    """A receive is posted within the call, since no data must first be copied to host memory."""
 
 
 class GroupStaging:
-    """The staged operations of one group, which exist from its first operation on a device on.
+    """The staged operations of one group, created by the group's first operation on an accelerator.
 
-    From then on, two threads post the group's collectives and its sends, also those on CPU tensors,
-    each kind in the order of the calls.
+    From then on, one thread posts the group's collectives and another thread its sends, also those
+    on CPU tensors, each in the order of the calls.
     """
 
     def __init__(self) -> None:
@@ -69,7 +71,7 @@ class GroupStaging:
         return queue.post(ready, posting)
 
     def follow(self, buffers: DeviceBuffers, transfer: Transfer) -> StagedTransfer:
-        """Return the Transfer of a posted operation on device tensors."""
+        """Return a Transfer that follows a posted operation on device tensors."""
         return self._running_with(buffers.staged(transfer, self._failed.append))
 
     def post_in_pieces(
@@ -108,7 +110,7 @@ class GroupStaging:
         )
 
     def admit(self) -> None:
-        """Raise ClosedError if the group has ended, or the error that `check` raises."""
+        """Raise ClosedError if the group has ended; otherwise call `check`."""
         if self._closed:
             raise ClosedError("the process group has ended")
         self.check()
@@ -131,8 +133,8 @@ class GroupStaging:
     def end(self) -> None:
         """Settle the operations of a closed group; raise an error only if none was raised before.
 
-        A program that ends a group because of an error must be able to end it. So further errors
-        are only logged.
+        A program that ends a group because of an error must be able to end the group. Further
+        errors are therefore only logged.
         """
         self._await_all()
         if not self._told:

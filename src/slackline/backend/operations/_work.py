@@ -1,4 +1,4 @@
-"""The objects that an operation returns to torch: its Work, and the Work's Future."""
+"""The objects that an operation returns to torch: a Work, and the Work's Future."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ class TransferWork(dist.Work):
     """The Work of a posted transfer, which keeps the operation's tensors alive until its end.
 
     torch's DistributedDataParallel announces by a small all_reduce that a rank has more inputs,
-    passes its Work to C++, and drops it in Python. C++ does not keep the Python object alive, and
-    waits for ever on a Work whose Python object is gone. So a Work of few elements that is dropped
-    in Python before any wait is kept in `dropped`.
+    passes the Work to C++, and drops the Work in Python. C++ does not keep the Python object alive,
+    and waits for ever on a Work whose Python object is gone. A Work of few elements that Python
+    drops before any wait is therefore kept in `dropped`.
     """
 
     dropped: deque["TransferWork"] | None = None
@@ -80,7 +80,7 @@ class TransferWork(dist.Work):
         return list(self._results)
 
     def source_rank(self) -> int:
-        """Return the rank that a receive from any source came from; -1 if there is none."""
+        """Return the sender of a message that was received from any source; else -1."""
         source = self._transfer.source
         return -1 if source is None else source
 
@@ -90,9 +90,9 @@ class TransferWork(dist.Work):
     def get_future(self) -> Future[Any]:
         """Return a Future of the list of result tensors.
 
-        The call blocks until the operation is done if it is made in a callback of another Future.
-        A Future passes an error through C++ as text, so it fails with a RuntimeError that names the
-        error's type and message; `wait` raises the error itself.
+        In a callback of another Future this call blocks until the operation is done. A Future
+        passes an error through C++ as text, so it fails with a RuntimeError that names the error's
+        type and message; `wait` raises the error itself.
         """
         self._awaited = True
         if self._future is None:
@@ -202,7 +202,7 @@ class CoalescedWork(TransferWork):
         self._staged = [work._staged for work in works if isinstance(work, StagedWork)]
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Wait for each of the Works, as their own `wait` does."""
+        """Wait for each of the Works by the Work's own `wait`."""
         self._awaited = True
         if timeout:
             self._transfer.wait(timeout)

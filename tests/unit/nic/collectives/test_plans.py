@@ -174,8 +174,7 @@ def test_a_ring_needs_room_for_what_begins_at_each_rank() -> None:
     with pytest.raises(UsageError) as raised:
         twins.ring(3, 65, 1, 3, 65)
     assert str(raised.value) == (
-        "a ring NIC (twin) can take operations that start at 64 ranks, not 65: "
-        "do not set the plan"
+        "a ring NIC (twin) can take operations that start at 64 ranks, not 65: do not set the plan"
     )
 
 
