@@ -2,13 +2,13 @@
 
     torch call ─ _group ─ operations/ ─ nic.Group
 
-    _identity           names, devices and abilities that torch asks a group for
+    _identity       names, devices and abilities that torch asks a group for
     _context        one engine for all groups of the process
     _store_prefix   a fresh key prefix in the store, where restarted ranks find no old values
-    _served             groups under another backend's name, or beside other devices' backends
+    _served         groups under another backend's name, or beside other devices' backends
     _memory         tensors in registered memory; the nic's group under a torch group
     _membership     the members of a group after losses of ranks; slackline.elastic decides on them
-    _replacement        replacement of torch's default group by a group of the present members
+    _replacement    replacement of torch's default group by a group of the present members
     _failures       recovery of slackline's errors from errors of torch
     _torch          the adapter to torch's untyped interfaces
 

@@ -30,7 +30,7 @@ def _number(text: str) -> int:
 
 
 class _Word(NamedTuple):
-    """The field that a word sets, and the parser of the value after it; None for a word alone."""
+    """The field that a word sets, and the parser of the word's value; None if it takes no value."""
 
     field: str
     value: Callable[[str], object] | None
@@ -130,6 +130,6 @@ def _settings(words: Iterator[str], known: Mapping[str, _Word]) -> dict[str, Any
 
 
 def _take_effects(given: dict[str, Any]) -> Effects:
-    """Move the effects out of `given` and return them."""
+    """Remove the fields of effects from `given`; return the effects."""
     fields = [word.field for word in _EFFECTS.values() if word.field in given]
     return Effects(**{field: given.pop(field) for field in fields})

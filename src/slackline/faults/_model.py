@@ -1,4 +1,4 @@
-"""The model of a fault: the link, NIC or rank affected, the effects, the start and the length."""
+"""The model of a fault: the affected link, NIC or rank, the effects, the start and the duration."""
 
 import itertools
 from collections.abc import Iterator
@@ -30,9 +30,9 @@ class Effects:
     duplicate: float = 0.0
     """The share of packets that arrive twice."""
     reorder: float = 0.0
-    """The share of packets that are late by 1 ms, or by the jitter if that is more.
+    """The share of packets that are delayed by 1 ms, or by the jitter if the jitter is longer.
 
-    Later packets overtake these packets.
+    Packets that were sent later overtake these packets.
     """
     corrupt: float = 0.0
     """The share of packets that arrive with one wrong bit."""
@@ -54,7 +54,7 @@ class Effects:
     def __or__(self, other: Self) -> Self:
         """Combine two effects on one path.
 
-        Delays and seeds add, the lower rate counts, and losses are independent.
+        Delays and seeds are added, the lower rate counts, and losses are independent.
         """
         rates = [rate for rate in (self.rate_bps, other.rate_bps) if rate is not None]
         return type(self)(
@@ -87,7 +87,7 @@ class Effects:
 
 
 NOTHING = Effects()
-"""The effects on a healthy path: none."""
+"""The effects on a healthy path, which leave every packet unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class _Timed:
 
     @property
     def end_ns(self) -> int | None:
-        """The end of the fault; None where it never ends."""
+        """The end of the fault; None for a fault that never ends."""
         return None if self.length_ns is None else self.start_ns + self.length_ns
 
     def active(self, now_ns: int) -> bool:
@@ -121,7 +121,7 @@ class _Timed:
             yield self.end_ns
 
     def next_change(self, now_ns: int) -> int | None:
-        """Return the first time after `now_ns` at which the fault's effects change, or None."""
+        """Return the first time after `now_ns` at which the fault's effects change, if any."""
         return next((at_ns for at_ns in self.changes() if at_ns > now_ns), None)
 
     def _when(self) -> str:
@@ -160,7 +160,8 @@ class NicFault(_Timed):
     nic: int
     effects: Effects = NOTHING
     flap_ns: int | None = None
-    """The half period of a flapping NIC: down for so long, then up for so long, and again."""
+    """The half period of a flapping NIC: the NIC is down for this time, then up for this time, and
+    so on."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -224,7 +225,7 @@ class RankFault(_Timed):
 
     @property
     def end_ns(self) -> int | None:
-        """The end of the fault; a kill is over at once."""
+        """The end of the fault; the fault "kill" ends when it starts."""
         return self.start_ns if self.action == "kill" else super().end_ns
 
     def active(self, now_ns: int) -> bool:
@@ -247,7 +248,7 @@ Fault = LinkFault | NicFault | RankFault
 def _either(one: float, other: float) -> float:
     """Return the probability of at least one of two independent events.
 
-    The result is exact where one of them cannot happen.
+    The result is exact if one of the events cannot happen.
     """
     if not one or not other:
         return one or other

@@ -23,7 +23,7 @@ __all__ = ["Plan", "RankState", "parse_all"]
 
 @dataclass(frozen=True, kw_only=True)
 class RankState:
-    """The state that faults put a rank in."""
+    """The state of a rank under faults: killed, stopped or slow."""
 
     action: Action
     factor: float = 1.0
@@ -40,7 +40,7 @@ class Plan:
     faults: tuple[Fault, ...] = ()
 
     def pairs(self, now_ns: int) -> dict[tuple[int, int], Effects]:
-        """Return the effects of link faults by (from host, to host); each holds on every NIC."""
+        """Return the effects of link faults by (from host, to host), which apply to every NIC."""
         found: dict[tuple[int, int], Effects] = {}
         for fault in self.faults:
             if isinstance(fault, LinkFault) and fault.active(now_ns):
@@ -51,7 +51,7 @@ class Plan:
         return found
 
     def nics(self, now_ns: int) -> dict[tuple[int, int], Effects]:
-        """Return the effects of NIC faults by (host, NIC); each holds in both directions."""
+        """Return the effects of NIC faults by (host, NIC), which apply in both directions."""
         found: dict[tuple[int, int], Effects] = {}
         for fault in self.faults:
             if isinstance(fault, NicFault) and fault.active(now_ns):
@@ -99,13 +99,13 @@ class Plan:
             last = at_ns
 
     def next_change(self, now_ns: int) -> int | None:
-        """Return the first time after `now_ns` at which any fault changes; None when none will."""
+        """Return the first time after `now_ns` at which any fault changes; None if none will."""
         nexts = (fault.next_change(now_ns) for fault in self.faults)
         return min((at_ns for at_ns in nexts if at_ns is not None), default=None)
 
     @property
     def end_ns(self) -> int | None:
-        """The time at which all faults are over; None if one never ends."""
+        """The time at which all faults are over; None if some fault never ends."""
         ends = [fault.end_ns for fault in self.faults]
         return None if None in ends else max((end for end in ends if end is not None), default=0)
 
@@ -121,7 +121,7 @@ class Plan:
         return replace(self, faults=tuple(f for f in self.faults if isinstance(f, RankFault)))
 
     def check(self, hosts: int, nics: int) -> None:
-        """Check that all hosts, ranks and NICs exist; raises UsageError for the first missing."""
+        """Check that all hosts, ranks and NICs exist; otherwise raise UsageError."""
         for fault in self.faults:
             match fault:
                 case LinkFault():

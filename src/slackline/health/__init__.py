@@ -7,13 +7,13 @@ A rail is one path between two ranks: a TCP or UDP socket, or a ring in shared m
     _baseline     the baseline: median and noise band of calm readings
     _cusum        a CUSUM change detector
     _clocks       offset and drift between two hosts' clocks
-    _latency, _throughput, _loss, _queues   one measured quantity of a rail each
+    _latency, _throughput, _loss, _queues   detectors, each of one measured quantity of a rail
     _rail         all detectors of one rail
-    _state        the findings about one direction of a rail: the input of verdicts
-    _verdict      a state turned into a condition and an English sentence
+    _state        the findings about one direction of a rail, from which verdicts are made
+    _verdict      functions that turn a state into a condition and an English sentence
     _tracker      all rails of one rank: samples in, verdicts out
     _stragglers   tells a straggler (a late rank) from a slow link
-    _balance      the shares of the ranks in a mesh, from the traffic of their ports
+    _balance      each rank's share of an all_reduce by "mesh", from the traffic of its port
     _deduplicator merges and deduplicates the verdicts of all ranks
 
 The package reads no clock, starts no thread and does no I/O: the same samples always give the same

@@ -1,8 +1,8 @@
-"""The decision about the ranks' shares of a mesh, from the traffic of every port.
+"""The decision about the ranks' shares (parts to reduce) in the plan "mesh", by ports' traffic.
 
 port_rates    the rate of each rank's port, from the bytes and busy times of its links
-rebalance     (state, rates) -> (state, reason): new shares where they save enough time
-observe       (state, traffic) -> (state, reason): both, once traffic has told enough
+rebalance     (state, rates) -> (state, reason): new shares if they save enough time
+observe       (state, traffic) -> (state, reason): both steps, once there was enough traffic
 
 Every rank makes the same decisions, since it has the figures of all ranks and no clock is involved.
 """
@@ -17,17 +17,17 @@ __all__ = ["Balance", "Traffic", "observe", "port_rates", "rebalance"]
 
 _SECOND_NS = 10**9
 _LEAST_BUSY_NS = 5_000_000
-"""The shortest busy time of a link that tells its rate. The engine samples links every 5 ms."""
+"""The shortest busy time that gives a link's rate. The engine samples links every 5 ms."""
 _GAIN = 1.05
-"""The factor by which new shares must be faster than the present ones, by two rounds in a row.
+"""The factor by which new shares must be faster than present ones, in two consecutive rounds.
 
 Rates of even ports are measured with an error of a few percent.
 """
 _TRIAL_ROUNDS = 64
-"""The rounds without a change after which uneven shares are put to a trial.
+"""The number of rounds without a change after which larger shares for a slow port are tried.
 
-A port with a small share keeps its links as busy as their other ends are, also when it could carry
-more. Its traffic then does not tell that it is well again.
+A port with a small share keeps its links only as busy as the other ends of the links do, even if
+the port could carry more. Its traffic therefore does not show that the port has recovered.
 """
 _TRIAL_RATE = Fraction(11, 10)
 """The factor by which a trial raises the rate of the port with the smallest share.
@@ -35,13 +35,13 @@ _TRIAL_RATE = Fraction(11, 10)
 A port that is still slow then delays the slices of the trial by a tenth at most.
 """
 _STALE_ROUNDS = 2
-"""The rounds after a decision whose traffic is not judged.
+"""The number of rounds after a decision whose traffic is ignored.
 
-A decision of slice k holds from slice k + 2 on. The round of slice k + 1 has only traffic of the
-earlier shares, and that of slice k + 2 has some.
+A decision after slice k holds from slice k + 2 on. The round of slice k + 1 has only traffic by the
+earlier shares, and the round of slice k + 2 has some.
 """
 _NUMBERS = 15
-"""The largest number of shares in a frame's header; larger ones begin again at 1."""
+"""The largest number by which a frame's header refers to shares; after it follows 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """The shares that a series of operations uses, and the evidence for other ones."""
+    """The shares that a series of operations uses, and the evidence for other shares."""
 
     weights: tuple[int, ...] | None = None
     """The weights of the ranks' shares in a mesh; None for the plan that was chosen by its cost."""
@@ -64,11 +64,11 @@ class Balance:
     number: int = 0
     """The number of changes, from 0 to 15; after 15 follows 1."""
     last: tuple[int, ...] | None = None
-    """The rates of the round before, if they were known."""
+    """The rates of the previous round, if they were known."""
     rounds: int = 0
     """The number of rounds with known rates since the last change."""
     stale: int = 0
-    """The number of rounds to come whose traffic is not judged."""
+    """The number of following rounds whose traffic is ignored."""
     pending: tuple[tuple[Traffic, ...], ...] | None = None
     """The traffic since the last round that was judged; None if there was none."""
 
@@ -76,12 +76,12 @@ class Balance:
 def port_rates(traffic: Sequence[Sequence[Traffic]]) -> tuple[int, ...] | None:
     """Return the rate of each rank's port in bytes per second, the lower of its two directions.
 
-    `traffic[i][j]` is that from rank i to rank j. A port that is the bottleneck keeps all its links
-    busy; another one keeps those links busy whose other end is slower, and the rest waits. The rate
-    of a direction is therefore the bytes of all its links over the mean of their busy times,
-    weighted by their bytes, and links whose other end is slower by this measure are then left out
-    of the mean. For a port that is no bottleneck the result is an estimate, which improves as the
-    port gets more to do. Returns None if some port had too little traffic to tell.
+    `traffic[i][j]` is the traffic from rank i to rank j. A port that is the bottleneck keeps all
+    its links busy. Any other port keeps only those links busy whose other end is slower. The rate
+    of a direction is therefore the bytes of all its links, divided by the mean of their busy times,
+    weighted by their bytes. Links whose other end is slower by this measure are then left out of
+    the mean. For a port that is no bottleneck the result is an estimate, which improves with more
+    traffic. Returns None if some port had too little traffic.
     """
     ranks = range(len(traffic))
     outward = [[traffic[i][j] for j in ranks if j != i] for i in ranks]
@@ -102,11 +102,11 @@ def port_rates(traffic: Sequence[Sequence[Traffic]]) -> tuple[int, ...] | None:
 def rebalance(balance: Balance, rates: tuple[int, ...] | None) -> tuple[Balance, str | None]:
     """Return the state after a round with these rates of the ports, and the reason for new shares.
 
-    The reason is None where the shares stay. New shares must be faster by a twentieth at least, for
-    the rates of this round and for those of the round before. A plan that is no mesh is first
-    replaced by a mesh with equal shares: where each rank has a single link in use, the figures
-    cannot tell which of its ends is slow. Uneven shares are tried now and then with more for the
-    rank that has least; where that is slower, the next rounds take it back.
+    The reason is None if the shares stay. New shares must be faster by a twentieth at least, for
+    the rates of this round and for the rates of the previous round. Any other plan is first
+    replaced by "mesh" with equal shares: if each rank uses a single link, its figures cannot tell
+    which end of the link is slow. Now and then the rank with the smallest share gets a larger share
+    on trial; if that is slower, the next rounds take the change back.
     """
     if rates is None:
         return balance, None
@@ -154,7 +154,7 @@ def observe(
 ) -> tuple[Balance, str | None]:
     """Return the state after a slice with this traffic, and the reason for new shares or None.
 
-    Slices often end together, so the traffic between two ends may be that of a moment. Traffic is
+    Slices often end together, so the traffic between two ends may cover only a moment. Traffic is
     therefore added up until every port has sent and received `least_bytes`.
     """
     if balance.stale:

@@ -32,7 +32,7 @@ class Clocks:
         return self._level + self.drift * (at_ns - self._at_ns)
 
     def correct(self, at_ns: int, error: float) -> None:
-        """Correct the clock offset, which at `at_ns` was `error` more than `offset(at_ns)`."""
+        """Correct the clock offset, which at `at_ns` exceeds `offset(at_ns)` by `error`."""
         n = self._comparisons
         level_gain = max(_LEVEL_GAIN, 2 * (2 * n + 1) / ((n + 1) * (n + 2)))
         slope_gain = max(_SLOPE_GAIN, 6 / ((n + 1) * (n + 2)))

@@ -27,7 +27,7 @@ __all__ = ["Latency", "OneWayDetector"]
 
 _WINDOW_NS = 1_000_000_000
 _WINDOW_PROBES = 8
-"""Clocks are compared by the fastest probe of a window of at least this time and this count."""
+"""The least duration and number of probes of a window; its fastest probe compares the clocks."""
 
 _FOLLOW = 0.05
 """The part of a slow change of the path that the baseline adopts in each window."""
@@ -93,7 +93,7 @@ class Latency:
         return max(0, round((round_trip + there.baseline.middle + here.baseline.middle) / 2))
 
     def take(self, probe: Probe) -> None:
-        """Add the next answered probe; a probe that is not newer than the last one is ignored."""
+        """Add the next answered probe; a probe that is no newer than the last probe is ignored."""
         if probe.sent_ns <= self._last.sent_ns and self._first is not None:
             return
         there_ns = probe.received_ns - probe.sent_ns
@@ -120,7 +120,7 @@ class Latency:
             self._compare(probe.sent_ns)
 
     def _held_up_with_last(self, probe: Probe) -> bool:
-        """Return whether this probe and the last one were held up together by a pause."""
+        """Return whether one pause held up both this probe and the last probe."""
         asked_apart = probe.sent_ns - self._last.sent_ns
         return bool(self._recent) and 2 * (probe.back_ns - self._last.back_ns) < asked_apart
 
@@ -186,7 +186,7 @@ class Latency:
                     runs.take(late=reading - baseline.middle >= threshold, told=False)
 
     def _compare(self, now_ns: int) -> None:
-        """End a window of probes: correct the clock offset and the baseline latency by it."""
+        """End a window of probes; use it to correct the clock offset and the baseline latency."""
         there, here = self.there, self.here
         fastest_there = min(x for x, _ in self._window)
         fastest_here = min(x for _, x in self._window)

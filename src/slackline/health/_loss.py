@@ -1,4 +1,4 @@
-"""The packet loss of a rail's sending direction, counted as packets that were sent again."""
+"""Detection of packet loss in a rail's sending direction, from the packets that were sent again."""
 
 from slackline.health._baseline import Baseline
 from slackline.health._cusum import Cusum

@@ -26,11 +26,12 @@ class HealthOptions:
     """A change must be this many times the baseline's noise (scaled median deviation)."""
     evidence: float = 3.0
     """The least number of consecutive readings, clearly above the threshold, that make a verdict.
-    More readings are needed where such runs are normal."""
+    If the rail often has such readings without a problem, more of them are needed."""
     recovery_evidence: float = 8.0
     """The number of consecutive readings, clearly back to normal, that withdraw a verdict."""
     fastest_of: int = 4
-    """The number of probes whose fastest is one reading: jitter delays only some of them."""
+    """The number of probes of which the fastest gives one reading: jitter delays only some
+    probes."""
     learn_probes: int = 64
     """The number of probes that the baseline latency is learned from before the first verdict."""
     learn_intervals: int = 12

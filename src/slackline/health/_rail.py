@@ -1,4 +1,4 @@
-"""The health of one rail: all detectors, fed with the samples of one of its ends."""
+"""The health of one rail: all detectors, which read samples from one end of the rail."""
 
 from slackline.health._latency import Latency, OneWayDetector
 from slackline.health._loss import Loss

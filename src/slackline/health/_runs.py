@@ -1,10 +1,10 @@
-"""The evidence that a verdict needs, learned from the runs of late readings that are normal.
+"""The number of late readings that a verdict needs, learned from normal runs of late readings.
 
-A reading is late when it exceeds its baseline clearly. A sender that fills its wire delays its own
-probes for as long as a transfer lasts, so a run of late readings of that length is normal. A run
-that lasts twice as long as the longest normal run is worth a verdict. When a verdict ends before
-twice its evidence has passed, the verdict was a false alarm, and its run counts as normal
-afterwards.
+A reading is late if it clearly exceeds its baseline; a run is a series of consecutive late
+readings. A sender that fills its network link delays its own probes for as long as a transfer
+lasts, so a run of that length is normal. A run that lasts twice as long as the longest normal run
+is worth a verdict. If a verdict ends before twice as many readings have passed as the verdict
+needed, the verdict was a false alarm, and its run counts as normal afterwards.
 """
 
 __all__ = ["Runs"]
@@ -15,13 +15,13 @@ _FORGET = 0.9995
 
 
 class Runs:
-    """The longest normal run of late readings in one direction of a rail."""
+    """The longest normal run (series of late readings) in one direction of a rail."""
 
     def __init__(self, least: float, *, sure: int, most: float) -> None:
-        """Create an empty record of runs; `least` and `most` bound the evidence for a verdict.
+        """Create an empty record; a verdict needs at least `least`, at most `most` late readings.
 
-        After `sure` readings, twice the longest normal run is enough evidence. Before, the factor
-        is larger, because few readings have not shown the longest normal run yet.
+        After `sure` readings, a verdict needs twice the longest normal run. Before, the factor is
+        larger, because few readings have not shown the longest normal run yet.
         """
         self._least = least
         self._sure = sure

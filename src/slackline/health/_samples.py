@@ -1,4 +1,4 @@
-"""The input of link health: cumulative counters of one rail at one moment, and its last probes."""
+"""The input of the health detectors: one rail's counters and last probes at one moment."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

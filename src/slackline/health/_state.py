@@ -1,4 +1,4 @@
-"""The findings about one direction of a rail: the input of every verdict."""
+"""The findings about one direction of a rail, from which every verdict is made."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Shift:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DirectionState:
-    """The health of one direction of one rail, as one end sees it. Times are that end's clock."""
+    """The health of one direction of a rail, as seen at one end. Times are by that end's clock."""
 
     source: int
     """The rank that sends."""

@@ -1,8 +1,8 @@
-"""The distinction between a straggler (a late rank) and a slow link, from the slow directions.
+"""The distinction between a straggler (a late rank) and a slow link, by the slow directions.
 
-A slow link is slow alone. A rank that answers late makes every link into it look slow, and a rank
-whose NIC sends slowly makes every link out of it look slow. A job of two ranks has only one link,
-so nothing can be compared.
+A slow link affects only itself. A rank that answers late makes every link into that rank look slow,
+and a rank whose NIC sends slowly makes every link out of that rank look slow. A job of two ranks
+has only one link, so nothing can be compared.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _LEAST_RANKS = 3
 
 
 class Side(StrEnum):
-    """The part of a rank's traffic that is late: its answers, or all that it sends."""
+    """The part of a rank's traffic that is late: its answers to probes, or all its sends."""
 
     ANSWERS = "answers"
     SENDS = "sends"
@@ -46,7 +46,7 @@ def find_stragglers(ranks: int, over_ns: Mapping[tuple[int, int], int]) -> list[
 
 
 def _sentence(rank: int, side: Side, over_ns: list[int]) -> str:
-    """Return the sentence that explains why a rank is taken for late."""
+    """Return the sentence that explains why a rank is reported as late."""
     baseline = f"{over_ns[len(over_ns) // 2] / 1e6:.1f} ms over the usual"
     if side is Side.ANSWERS:
         return (

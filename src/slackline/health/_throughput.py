@@ -1,8 +1,9 @@
 """The bandwidth of a rail's sending direction: acknowledged bytes divided by busy time.
 
 Only similar intervals are compared. An interval must move enough bytes to be limited by bandwidth
-and not by round trips, and its frames must have about the same mean size as the others'. A reading
-is the faster of two consecutive intervals: a rank that pauses slows one interval, a slow link all.
+and not by round trips, and its frames must have about the same mean size as the frames of the other
+intervals. A reading is the faster of two consecutive intervals: a rank that pauses slows one
+interval, a slow link slows all.
 """
 
 from dataclasses import dataclass

@@ -87,7 +87,7 @@ class Tracker:
         return judge(now_ns, state, start_ns=self._start_ns, alone=self._alone(state))
 
     def _alone(self, state: DirectionState) -> bool:
-        """Return whether a direction's rail is the only rail of its link."""
+        """Return whether the rail of `state` is the only rail of its link."""
         ends = {state.source, state.target}
         return sum(peer in ends for peer, _ in self._rails) == 1
 
@@ -95,7 +95,8 @@ class Tracker:
         """Return a verdict if a direction's findings have changed, else None."""
         key = state.source, state.target, state.rail
         findings = latest(state)
-        if (state.target, state.rail) not in self._rails:  # The other direction has reported it.
+        if (state.target, state.rail) not in self._rails:  # The other direction has reported the
+            # same finding.
             findings = tuple(name for name in findings if name not in WHOLE_RAIL)
         before = self._said.get(key)
         if findings == (before.findings if before is not None else ()):

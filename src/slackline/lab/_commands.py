@@ -42,8 +42,8 @@ class Shaping:
 
     burst: int
     """Bytes that may be sent at once: a tenth of a millisecond of the rate, and at least 16 KiB.
-    A smaller burst needs timers that fire more often than the kernel's do. A larger one lets a
-    sender run ahead of its rate."""
+    A smaller burst needs timers that fire more often than the kernel's timers. A larger burst lets
+    a sender exceed its rate."""
     gso: int
     """The largest segment that the network stack hands over at once (GSO): three quarters of the
     burst, since a larger segment must be split again."""
@@ -53,7 +53,7 @@ class Shaping:
 
 
 def shape(rate: int, burst: int | None = None) -> Shaping:
-    """Return the token bucket for `rate` (bits per second), of `burst` bytes if given."""
+    """Return the token bucket for `rate` (bits per second), by default with a burst for it."""
     if burst is None:
         burst = min(max(16 << 10, rate * 105 // 8_000_000), 160 << 10)
     return Shaping(
@@ -121,8 +121,8 @@ def plug(home: str, ports: Iterable[str], plugged: bool) -> Batch:
 def configure_host(lab: str, options: LabOptions, host: int) -> Iterator[Batch]:
     """Yield the commands that set a host's addresses, neighbours and send rate.
 
-    The host's interfaces must exist. Neighbour entries are static, which saves ARP, and interfaces
-    have no IPv6 address: every frame on the wire was sent by a program.
+    The host's interfaces must exist. Neighbour entries are static, which makes ARP unnecessary, and
+    interfaces have no IPv6 address. Therefore every frame on the wire was sent by a program.
     """
     home = names.namespace(lab, host)
     lines = ["link set lo up"]

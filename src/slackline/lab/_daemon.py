@@ -5,10 +5,10 @@
 The daemon prints one line, {"ready": ...} or {"error": ...}, and then listens on the lab's Unix
 socket for requests of one JSON line each:
 
-{"fault": text, "detach": bool}    carries out faults. The answer is {"running": true} and, unless
-                                   detached, {"over": true} at their end. Closing the connection
-                                   earlier withdraws the faults.
-{"status": true}                   is answered by the faults in force and the switch's counters.
+{"fault": text, "detach": bool}    injects faults. The daemon answers {"running": true} and, unless
+                                   detached, {"over": true} at the faults' end. If the client closes
+                                   the connection earlier, the daemon removes the faults.
+{"status": true}                   returns the faults in force and the switch's counters.
 
 SIGTERM takes the lab down.
 """
@@ -53,7 +53,7 @@ def main(name: str, options: str) -> int:
 
 
 def _leave_the_terminal() -> None:
-    """Ignore Ctrl-C and close standard output, so that the parent's read of our output ends."""
+    """Ignore Ctrl-C and close standard output, so that the parent's read of the output ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())

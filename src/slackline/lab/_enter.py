@@ -4,7 +4,7 @@
 
 torchrun starts the launcher on the first host, with RANK in the environment. The launcher enters
 the network namespace of host RANK and then executes Python on SCRIPT in the same process. The
-launcher sets LOCAL_RANK and its relatives to say that the rank is alone on its host.
+launcher sets LOCAL_RANK and similar variables to tell the rank that it is alone on its host.
 """
 
 import os

@@ -143,9 +143,9 @@ class Executor:
                     self.changed.wait(None if left_ns is None else left_ns / 1e9)
 
     def _step(self) -> int | None:
-        """Apply what is due now and return the time of the next change, None without one.
+        """Apply the faults that are due now; return the time of the next change or None.
 
-        An error is kept for `check` to raise, and all plans count as over.
+        After an error, all plans count as over, and `check` raises the error.
         """
         if self._failure is not None:
             return None
@@ -191,7 +191,7 @@ class Executor:
         return min(due, default=None)
 
     def _end(self, injection: Injection) -> None:
-        """Continue a plan's stopped processes and mark the plan as over."""
+        """Continue the processes that a plan has stopped, and mark the plan as over."""
         if injection._ranks is not None:
             injection._ranks.close()
         injection._over.set()

@@ -1,8 +1,8 @@
 """The two switches that a lab can have: the kernel's bridge, and a user-space process.
 
-Both are context managers, called fabrics. The caller enters a fabric once the network namespaces
-exist and leaves it before they are deleted. Inside, `apply` sets exactly the given faults: link
-faults by (from, to), NIC faults by (host, NIC).
+Both are context managers, called fabrics. The caller enters a fabric after the network namespaces
+are created and leaves the fabric before they are deleted. Inside, `apply` sets exactly the given
+faults: link faults by (from, to), NIC faults by (host, NIC).
 """
 
 import json
@@ -36,7 +36,7 @@ class PathCount:
     frames: int
     """Frames that reached the switch; a GSO super-frame of many packets counts once."""
     bytes: int
-    """Bytes of those frames, as a wire would carry them."""
+    """Bytes of the frames in `frames`, as they would be on a wire."""
     lost: int
     duplicated: int
     reordered: int
@@ -66,7 +66,7 @@ class Fabric(Protocol):
 
 
 def beyond_kernel(faults: Iterable[Fault]) -> Fault | None:
-    """Return the first fault that the kernel's bridge cannot do, None if it can do all.
+    """Return the first fault that the kernel's bridge cannot do, or None.
 
     The bridge can limit the rate of a NIC and take a NIC down.
     """
@@ -81,7 +81,7 @@ def beyond_kernel(faults: Iterable[Fault]) -> Fault | None:
 
 
 def choose(switch: str, faults: Iterable[Fault]) -> str:
-    """Return the switch to use, "kernel" or "user"; "auto" prefers the kernel's.
+    """Return the switch to use, "kernel" or "user"; "auto" prefers the kernel's switch.
 
     Raises UsageError if `switch` is "kernel" and a fault needs the user switch.
     """
@@ -105,9 +105,9 @@ class _Rates:
         self._now: dict[tuple[int, int], int | None] = {}
 
     def __call__(self, nics: Nics, *, ports: bool) -> list[Batch]:
-        """Return the commands that set the rates that these faults ask for.
+        """Return the commands that set NICs to the rates in the faults.
 
-        With `ports` the bridge's side of each cable is limited too.
+        With `ports`, the bridge's side of each cable is limited too.
         """
         base = self._options.rate
         wanted = {key: _least(base, effects.rate_bps) for key, effects in nics.items()}
@@ -144,7 +144,7 @@ class KernelFabric:
     def apply(self, pairs: Pairs, nics: Nics) -> None:
         """Set these faults and remove all others.
 
-        `choose` has already refused the faults that the kernel cannot do.
+        `choose` has already refused the faults that the kernel's bridge cannot do.
         """
         down = {key for key, effects in nics.items() if effects.down}
         home = names.fabric(self._lab)

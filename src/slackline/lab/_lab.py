@@ -29,8 +29,8 @@ class Lab:
         with Lab(LabOptions(hosts=4, rate=parse_rate("1Gbit"))) as lab:
             subprocess.run(lab.command(2, ["ping", "-c1", lab.address(3)]))
 
-    Entering the context builds the lab. It raises UsageError where the machine lacks a tool or a
-    permission, or the name is taken. Leaving the context kills every process in the lab. SIGTERM
+    Entering the context builds the lab, or raises UsageError if the machine lacks a tool or a
+    permission, or if the name is taken. Leaving the context kills every process in the lab. SIGTERM
     raises SystemExit and so leaves the context too, unless the program handles the signal.
     """
 
@@ -44,7 +44,7 @@ class Lab:
     ) -> None:
         """Check the options and choose the switch; entering the context builds the lab.
 
-        The automatic choice takes a switch that can do all `faults`. A `persistent` lab
+        With the switch "auto", the lab takes a switch that can do all `faults`. A `persistent` lab
         may be taken down by other processes, which send SIGTERM to its owner.
         """
         self.options = options
@@ -116,7 +116,7 @@ class Lab:
     def inject(
         self, plan: Plan, *, processes: Processes | None = None, started: bool = True
     ) -> Injection:
-        """Begin to carry out a fault plan, beside the plans that already run.
+        """Begin to carry out a fault plan, in addition to the plans that already run.
 
         Returns once the faults of time 0 are in force. Unless `started`, the plan's clock waits
         for `Injection.start`. A fault of rank r hits every process on host r, unless `processes`
@@ -129,7 +129,7 @@ class Lab:
         return executor.inject(plan, processes=processes or self._processes, started=started)
 
     def _processes(self) -> dict[int, list[int]]:
-        """Return the process ids on each host, which are those of the rank with its number."""
+        """Return the process ids on each host; host r runs the processes of rank r."""
         own = os.getpid()
         return {
             host: [pid for pid in namespace_pids(names.namespace(self.name, host)) if pid != own]

@@ -19,7 +19,7 @@ def interface(nic: int) -> str:
 
 
 def port(host: int, nic: int) -> str:
-    """Return the name of the bridge port that the cable of a host's NIC ends at."""
+    """Return the name of the bridge port to which the cable of a host's NIC leads."""
     return f"p{host}.{nic}"
 
 

@@ -10,7 +10,7 @@ __all__ = ["SWITCHES", "LabOptions", "check_name"]
 SWITCHES = ("auto", "kernel", "user")
 """The choices of a switch: "kernel" is the kernel's bridge, "user" a process of slackline.
 
-"auto" takes the kernel's bridge unless a fault needs the other."""
+"auto" takes the kernel's bridge unless a fault needs the switch "user"."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 _MOST_HOSTS = 250
@@ -26,8 +26,8 @@ class LabOptions:
     hosts: int = 2
     """The number of hosts, numbered from 0; one switch joins all of them."""
     nics: int = 1
-    """The number of NICs of each host, numbered from 0. NIC i of a host reaches NIC i of the
-    others."""
+    """The number of NICs of each host, numbered from 0. NIC i of a host reaches NIC i of every
+    other host."""
     rate: int | None = None
     """Bits per second of each NIC in each direction; None sets no limit."""
     burst: int | None = None

@@ -108,7 +108,7 @@ class Record:
 
 
 def records() -> Iterator[Record]:
-    """Yield the record of every lab of this machine, also of dead owners.
+    """Yield the record of every lab of this machine, also if the lab's owner has died.
 
     Records that this version cannot read are skipped.
     """

@@ -56,8 +56,8 @@ def stand_up(name: str, options: LabOptions) -> str:
 def find(name: str | None = None) -> Record:
     """Return the running lab with this name; without a name, the only persistent lab.
 
-    If no lab is persistent, the only lab of a running program takes its place. Raises UsageError
-    when there is no such lab, or several of the same kind without a name.
+    Without a name and without a persistent lab, the result is the only lab of a running program.
+    Raises UsageError if there is no such lab, or if there are several and no name was given.
     """
     if name is not None:
         record = Record.read(check_name(name))
@@ -85,7 +85,7 @@ def command(record: Record, host: int, argv: Sequence[str]) -> list[str]:
 
 
 def inject(record: Record, text: str, *, detach: bool) -> None:
-    """Carry out faults and block until they end; with `detach`, only until they have begun.
+    """Inject faults and block until they end; with `detach`, block only until they have begun.
 
     Faults that are not detached end with the calling process.
     """

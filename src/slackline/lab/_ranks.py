@@ -20,7 +20,7 @@ _MEET_NS = 100_000_000
 
 
 class Ranks:
-    """The processes of all ranks, killed, stopped and continued as the faults demand.
+    """The processes of all ranks, which faults kill, stop, slow and continue.
 
     Each process is addressed through a pidfd, so that a signal never reaches a later process with
     the same number.
@@ -37,7 +37,8 @@ class Ranks:
     def apply(self, now_ns: int, states: Mapping[int, RankState]) -> int | None:
         """Bring the ranks' processes to these states at plan time `now_ns`.
 
-        Returns the time at which the caller must call again, None if only a change requires it.
+        Returns the time at which the caller must call again, or None if that is only needed after a
+        change of `states`.
         """
         if states and (states != self._states or now_ns - self._met_ns >= _MEET_NS):
             self._meet()

@@ -9,8 +9,8 @@ input is a request and gets one line as its answer:
 {"paths": [...], "ports": [...]}    sets exactly these faults: {"applied": true}
 {"counters": true}                  returns the switch's counters
 
-The process ends when its standard input closes, as it does with its owner, or when a namespace is
-deleted.
+The process ends when its standard input closes, for example because its owner ended, or when a
+namespace is deleted.
 """
 
 import json
@@ -55,9 +55,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _before_all_others() -> bool:
-    """Give this thread real-time priority, since a wire would not wait for a core; return success.
+    """Try to give this thread real-time priority, so that frames do not wait for a free core.
 
-    Without the permission, as in some containers, delays are only as exact as the load allows.
+    Returns whether it was given. Without the permission, as in some containers, delays are only as
+    exact as the machine's load allows.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))

@@ -54,7 +54,7 @@ def execute(batches: Iterable[Batch]) -> None:
 
 
 def namespace_pids(name: str) -> list[int]:
-    """Return the ids of the processes in a network namespace; empty without such a namespace."""
+    """Return the ids of the processes in a network namespace; empty if the namespace is missing."""
     try:
         wanted = (NAMESPACES / name).stat()
     except FileNotFoundError:

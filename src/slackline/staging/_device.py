@@ -66,7 +66,9 @@ class Device(Protocol):
     departures: "Departures"
 
     def copies(self) -> Copies:
-        """Return the copies of an operation that the caller posts now, on its current stream.
+        """Return an object that makes the memory copies of an operation.
+
+        The caller posts the operation now, on the caller's current stream.
 
         Raises UsageError while the stream is captured in a graph.
         """

@@ -3,10 +3,10 @@
     _records     the schema: a dataclass for each kind of record
     _operations  the records of operations, many in one line
     _lines       one record as one line of JSON, and back
-    _journal     the one writer of a process's file: a thread, a queue, a bound on memory and disk
+    _journal     the only writer of a process's file: a thread, a queue, limits of memory and disk
     _files       a directory with one file for each rank: the writer's handle and the readers
     _host        the names of this host and of its clock
-    _align       the clocks of all hosts brought to one, and the records of all ranks merged
+    _align       the alignment of all hosts' clocks, and the merge of all ranks' records
     _summary     many steps summed up as one run: a pure function
 
 The files are append-only and may be read while a run writes them.

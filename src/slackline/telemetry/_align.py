@@ -1,4 +1,4 @@
-"""The clocks of all hosts brought to one, and the records of all ranks merged in its order.
+"""The alignment of all hosts' clocks, and the merge of all ranks' records by the aligned time.
 
 Each host has a monotonic clock. A `ClockOffset` states the difference between two of them with a
 bound of its error, half of a probe's round trip (Cristian, "Probabilistic clock synchronization",
@@ -34,12 +34,13 @@ _MOST_DRIFT = 200e-6
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A record at its place on the common time line."""
+    """A record with its aligned time."""
 
     time_ns: int
-    """Unix time by the clock of the reference rank's host; for operations, that of the first end.
+    """Unix time by the clock of the reference rank's host.
 
-    A record without a time has that of the record before it in its file.
+    A batch of operations has the time at which its first operation ended. A record without a time
+    has the time of the previous record in its file.
     """
     error_ns: int
     """The largest error of `time_ns` that the alignment of the clocks causes."""
@@ -48,7 +49,7 @@ class Placed:
 
 
 class Alignment:
-    """The clocks of a job's hosts, compared with that of the reference rank's host."""
+    """The clocks of a job's hosts, compared with the clock of the reference rank's host."""
 
     def __init__(
         self,
@@ -56,7 +57,10 @@ class Alignment:
         paths: Mapping[str, tuple["_Offsets", ...]],
         reference: int,
     ) -> None:
-        """Use `align` instead. `paths[clock]` leads from that clock to the reference's."""
+        """Create an alignment; programs call `align` instead.
+
+        `paths[clock]` leads from that clock to the clock of the reference rank's host.
+        """
         self._headers = headers
         self._paths = paths
         self._reference = headers[reference]
@@ -72,7 +76,7 @@ class Alignment:
         return self._place(rank, monotonic_ns)[1]
 
     def unix_ns(self, rank: int, monotonic_ns: int) -> int:
-        """Return the Unix time of the reference's host at a monotonic time of the rank's host.
+        """Return the Unix time of the reference rank's host at a monotonic time of the rank's host.
 
         Raises UsageError for a rank whose clock cannot be compared with the reference's.
         """
@@ -81,8 +85,8 @@ class Alignment:
     def from_unix(self, rank: int, time_ns: int) -> int:
         """Return the monotonic time of the rank's host at a Unix time of the same host.
 
-        Both clocks were read together when the rank began to write. A later change of the host's
-        Unix time by its administrator is not known here.
+        The conversion uses the two clocks as read together when the rank began to write. If the
+        host's Unix time was set later, the result does not follow the change.
         """
         header = self._headers[rank]
         return time_ns - header.time_ns + header.monotonic_ns
@@ -106,7 +110,7 @@ class _Offsets:
     """The estimated differences between one clock and another over time."""
 
     def __init__(self, points: Iterable[tuple[int, int, int]]) -> None:
-        """Take (time by the first clock, second minus first, error) in any order, at least one."""
+        """Take one or more points (time by the first clock, second minus first clock, error)."""
         self._points = sorted(points)
         self._times = [point[0] for point in self._points]
         self.error_ns = min(point[2] for point in self._points)
@@ -114,8 +118,8 @@ class _Offsets:
     def at(self, time_ns: int) -> tuple[int, int]:
         """Return (offset, error) at a time of the first clock.
 
-        Between two estimates clocks are taken to drift steadily. Before the first estimate and
-        after the last one the error grows with the time to it.
+        Between two estimates clocks are assumed to drift steadily. Before the first estimate and
+        after the last estimate the error grows with the distance in time.
         """
         after = bisect_right(self._times, time_ns)
         if after in (0, len(self._points)):
@@ -129,7 +133,7 @@ class _Offsets:
 def align(records: Iterable[Record]) -> Alignment:
     """Compare the clocks of all ranks that have a `FileHeader` among `records`.
 
-    The reference is the lowest rank. Of a rank with several headers the first one counts. Raises
+    The reference is the lowest rank. If a rank has several headers, its first header counts. Raises
     UsageError if there is no header.
     """
     headers: dict[int, FileHeader] = {}
@@ -190,7 +194,7 @@ def merge(directory: Path, report: Callable[[str], None] | None = None) -> Itera
 
 
 def _monotonic_of(record: Record, alignment: Alignment, rank: int, latest_ns: int) -> int:
-    """Return a record's time by the rank's monotonic clock; `latest_ns` for one without a time."""
+    """Return a record's time by the rank's monotonic clock; without a time, return `latest_ns`."""
     match record:
         case ClockOffset() | LinkReport():
             return record.at_ns
@@ -204,7 +208,7 @@ def _monotonic_of(record: Record, alignment: Alignment, rank: int, latest_ns: in
 
 
 def _clock(header: FileHeader) -> str:
-    """Return the name of the rank's clock; a clock without a name is one of its own."""
+    """Return the name of the rank's clock; an unnamed clock gets a name that no other clock has."""
     return header.clock or f"rank {header.rank}"
 
 

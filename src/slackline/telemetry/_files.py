@@ -1,6 +1,6 @@
 """The telemetry directory, with one file for each rank: the handle of its writer, and its readers.
 
-A file may be read while it is written. The last line may then lack its end; readers skip such a
+A file may be read while it is written. The last line may then be incomplete; readers skip such a
 line until the rest has been written.
 """
 
@@ -25,8 +25,8 @@ class Writer:
     """A handle to the process's writer of a rank's file.
 
     All handles of a process to the same file share one thread, which writes. Only one process at a
-    time may write a file; a later one appends. No method raises an error of the disk: records that
-    cannot be written are left out, and a `Gap` in the file states their number.
+    time may write a file; a later process appends. No method raises an error of the disk: records
+    that cannot be written are left out, and a `Gap` in the file states their number.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Writer:
         return self._journal is None or self._journal.flush()
 
     def close(self) -> None:
-        """Give the handle back; the last one's call writes what is left. A second call is allowed.
+        """Give the handle back; the file's last handle writes all pending records.
 
-        Blocks for at most 5 seconds.
+        Blocks for at most 5 seconds. Further calls do nothing.
         """
         if self._journal is not None:
             for source in self._sources:
@@ -78,11 +78,12 @@ class Writer:
 class LineReader:
     """A reader of one file's lines, which checks the version of the schema.
 
-    A line that is no record is reported as a sentence with the file's path and the line's number.
+    If a line is no record, the reader reports a sentence with the file's path and the line's
+    number.
     """
 
     def __init__(self, path: Path, report: Callable[[str], None] | None = None) -> None:
-        """Create a reader that hands such sentences to `report`, or raises UsageError if None."""
+        """Create a reader that passes such sentences to `report`; None: it raises UsageError."""
         self._path = path
         self._report = report
         self._number = 0
@@ -92,7 +93,7 @@ class LineReader:
     def take(self, line: bytes) -> Record | None:
         """Return the record of the file's next line, with or without its newline.
 
-        None for a kind that this version does not know, and for a line that was reported.
+        Returns None for a kind of record that this version does not know, and for a reported line.
         """
         self._number += 1
         if self._refused or not line.strip():
@@ -128,8 +129,8 @@ class LineReader:
 def read_all(path: Path, report: Callable[[str], None] | None = None) -> Iterator[Record]:
     """Yield every record of one file in the order written, `FileHeader` and `Gap` included.
 
-    `report` receives a sentence for each line that cannot be read, also for a last line without its
-    end. Without `report` a bad line raises UsageError, and a last line without its end is skipped.
+    `report` receives a sentence for each line that cannot be read, also for an incomplete last
+    line. Without `report` a bad line raises UsageError, and an incomplete last line is skipped.
     """
     reader = LineReader(path, report)
     with path.open("rb") as lines:

@@ -16,9 +16,9 @@ def host_name() -> str:
 
 
 def clock_name() -> str:
-    """Return a name that two processes share exactly if their CLOCK_MONOTONIC is the same.
+    """Return a name that two processes share exactly if they have the same CLOCK_MONOTONIC.
 
-    The name is empty where the system does not tell; no two clocks then count as the same.
+    The name is empty if the system does not give one; then no two clocks count as the same.
     """
     try:
         return f"{_BOOT.read_text().strip()} {os.readlink(_TIME_NAMESPACE)}"

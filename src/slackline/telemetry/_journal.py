@@ -1,8 +1,8 @@
-"""The one writer of a process's telemetry file: a thread, a bounded queue and one descriptor.
+"""The only writer of a process's telemetry file: a thread, a bounded queue, a file descriptor.
 
 A training thread only appends a record to the queue. The journal's thread turns records into lines
-and writes them, so that a slow or full disk delays no training thread. Records that find the queue
-or the disk full are left out and counted; a `Gap` in the file states their number and the reason.
+and writes them, so that a slow or full disk delays no training thread. If the queue or the disk is
+full, records are left out and counted; a `Gap` in the file states their number and the reason.
 """
 
 import atexit
@@ -38,7 +38,7 @@ _POLL_S = 0.25
 """The time between two calls of the sources of records."""
 
 _PATIENCE_S = 5.0
-"""The time that `close` and `flush` give a slow disk."""
+"""The time for which `close` and `flush` wait for a slow disk."""
 
 _MOST_BATCH_BYTES = 256 << 10
 
@@ -47,7 +47,7 @@ _BULKY = (Operations, LinkReport)
 
 
 Source = Callable[[], list[Record]]
-"""A function that returns the records that have come into being since its previous call."""
+"""A function that returns the new records since its previous call."""
 
 
 class Journal:
@@ -57,7 +57,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, rank: int, limit_bytes: int) -> None:
-        """Start the thread, which creates the file; raises UsageError if that cannot be a file."""
+        """Start the thread, which creates the file; raise UsageError if `path` cannot be a file."""
         if path.parent.exists() and not path.parent.is_dir():
             raise UsageError(f"telemetry must be a directory, and {path.parent} is a file")
         self._path, self._rank, self._limit_bytes = path, rank, limit_bytes
@@ -85,7 +85,7 @@ class Journal:
         atexit.register(self.flush)
 
     def put(self, record: Record) -> None:
-        """Hand a record to the thread; never blocks on the disk. A record may be left out."""
+        """Hand a record to the thread, without waiting for the disk; the record may be left out."""
         if os.getpid() != self._process:
             return
         weight = _weight(record)
@@ -108,7 +108,7 @@ class Journal:
         self._some.set()
 
     def forget(self, source: Source) -> None:
-        """Call `source` no more; a call may still be running."""
+        """Stop calling `source`; one last call may still be running."""
         with self._lock:
             self._sources.remove(source)
 
@@ -123,7 +123,7 @@ class Journal:
             return self._idle.wait_for(lambda: self._handled >= until, _PATIENCE_S)
 
     def close(self) -> None:
-        """Count one user less and write what is left; the last user's call ends the thread."""
+        """Write all pending records; the call of the last user ends the thread."""
         with _journals_lock:
             self.users -= 1
             last = self.users == 0
@@ -135,7 +135,7 @@ class Journal:
             self.flush()
 
     def end(self) -> None:
-        """Write what is left and end the thread; a second call does nothing."""
+        """Write all pending records and end the thread; a second call does nothing."""
         if os.getpid() != self._process:
             return
         atexit.unregister(self.flush)
@@ -195,7 +195,7 @@ class Journal:
             line = encode(record).encode() + b"\n"
             share = 3 if isinstance(record, _BULKY) else 4
             if self._size + length + len(line) > self._limit_bytes * share // 4:
-                if batch:  # The gap follows what was before it.
+                if batch:  # The gap's record follows the records before it.
                     self._append(batch)
                     batch, length = [], 0
                 with self._lock:
@@ -276,7 +276,9 @@ _journals_lock = threading.Lock()
 
 
 def journal_of(path: Path, rank: int, limit_bytes: int) -> Journal:
-    """Return the process's journal for a file with one more user; the first call starts it.
+    """Count one more user of the process's journal for a file; return the journal.
+
+    The first call for a file starts the journal.
 
     The engine, gradient overlap and a pipeline write to the same file and share no other object,
     so the process has one table of open journals.

@@ -38,9 +38,9 @@ class Operation:
     tag: int
     """The tag; -1 for a collective that is matched by the order of the calls."""
     sequence: int
-    """The number among the operations of the same group, tag and kind, from 0."""
+    """The operation's number among those of the same group, tag and kind, from 0."""
     internal: int
-    """0 for the caller's operations; 1 or 2 for those of the library itself."""
+    """0 for the caller's operations; 1 or 2 for operations of the library itself."""
     plan: int
     """The number of the plan in frame headers; 0 for a message."""
     rails: int
@@ -48,9 +48,9 @@ class Operation:
     posted_ns: int
     """The time at which the operation was posted."""
     started_ns: int
-    """The time at which the engine began it; 0 if it failed before."""
+    """The time at which the engine began the operation; 0 if the operation failed before."""
     ended_ns: int
-    """The time at which it ended on this rank."""
+    """The time at which the operation ended on this rank."""
     waited_ns: int
     """The time for which a thread was blocked until the end, in a call that waits."""
     failed: int
@@ -99,7 +99,7 @@ class Operations:
 
 
 def rows_from(given: object) -> str:
-    """Return rows that were read from a file as the text of `Operations.rows`.
+    """Convert rows that were read from a file to the text of `Operations.rows`.
 
     Raises ValueError for anything but a list of rows of integers.
     """

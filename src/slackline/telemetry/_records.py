@@ -1,7 +1,7 @@
 """The schema of telemetry: one frozen dataclass for each kind of record.
 
 Times are integer nanoseconds. A `time_ns` is Unix time. The times of operations, links and clock
-offsets are those of CLOCK_MONOTONIC on the rank's host; `FileHeader` states both clocks at once.
+offsets are read from CLOCK_MONOTONIC on the rank's host; `FileHeader` states both clocks at once.
 """
 
 from collections.abc import Mapping
@@ -97,7 +97,7 @@ class LinkReport:
     interval_ns: int
     """The time since the previous report of the rail."""
     sent_bytes: int
-    """Bytes sent in the interval; over `interval_ns` they are the rate."""
+    """Bytes sent in the interval; divided by `interval_ns` they give the rate."""
     received_bytes: int
     """Bytes received in the interval."""
     packets: int
@@ -107,9 +107,9 @@ class LinkReport:
     round_trip_ns: int
     """The smoothed round trip; 0 while unknown."""
     queued_bytes: int
-    """Bytes that wait in the engine at the end of the interval."""
+    """Bytes that are queued in the engine at the end of the interval."""
     unconfirmed_bytes: int
-    """Bytes that wait or are under way at the end of the interval."""
+    """Bytes that are queued or in flight at the end of the interval."""
     state: str
     """The state of the rail: "up" or "suspect"."""
     outward: str
@@ -162,7 +162,7 @@ class StepSummary:
     forward_ns: int = 0
     """Time in the wrapped module's forward, waits for late parameters included.
 
-    0 for other optimizers than the first one, as `backward_ns`.
+    Only the first optimizer has this time and `backward_ns`; for the others both are 0.
     """
     backward_ns: int = 0
     """Time from the end of each forward to the next forward or to the call of `step`."""
@@ -175,7 +175,8 @@ class StepSummary:
     group_exposed_ns: tuple[int, ...] = ()
     """Time for which the training thread waited for each group until the call of `step`."""
     group_late_ns: tuple[int, ...] = ()
-    """Time for which the training thread waited for each group after it, in the next forward."""
+    """Time for which the training thread waited for each group after that call, in the next
+    forward."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +222,7 @@ class RunSummary:
     reduced_bytes: int
     """Bytes of gradients that this rank gave to reductions."""
     rails: tuple[str, ...] = ()
-    """The kinds of rails (network paths) that carried frames; empty where the engine gives none."""
+    """The kinds of rails (network paths) that carried frames; empty if the engine reports none."""
 
     @property
     def steps_per_second(self) -> float:
@@ -243,7 +244,7 @@ class LinkVerdict:
     """
 
     rank: int
-    """The rank that reports; all ranks of the record are those in the job."""
+    """The rank that reports. All ranks in this record are ranks in the job."""
     time_ns: int
     """Unix time of the detection."""
     at_ns: int
@@ -255,11 +256,11 @@ class LinkVerdict:
     source: int
     """The sending rank of the affected direction of the link."""
     target: int
-    """The receiving rank; the same as `source` where the record is about a rank."""
+    """The receiving rank; equal to `source` if the record is about a rank and not a link."""
     rail: int = 0
     """The index of the rail (one path of the link)."""
     over_ns: int = 0
-    """The latency above its baseline; 0 where the latency is not above it."""
+    """The excess of the latency over its baseline; 0 without an excess."""
     reason: str
     """The reason as a sentence, which logs and web pages show unchanged."""
 
@@ -288,7 +289,7 @@ class PipelineStep:
     policy: str
     """How strictly the rank keeps to the plan: "fixed", "ready", "adaptra" or "auto"."""
     change: str = ""
-    """The reason for a change of the plan since the step before; empty without a change."""
+    """The reason for a change of the plan since the previous step; empty without a change."""
     tokens: tuple[str, ...] = ()
     """The instructions in the order in which they were computed: "2F0"."""
     start_ns: tuple[int, ...] = ()

@@ -44,7 +44,7 @@ class Totals:
 
 
 def summarize(rank: int, steps: Iterable[StepSummary], rails: tuple[str, ...] = ()) -> RunSummary:
-    """Sum up the steps of one rank as `Totals.run` does; steps of other ranks are left out."""
+    """Sum up the steps of one rank, like `Totals.run`; steps of other ranks are left out."""
     totals = Totals(rank)
     for step in steps:
         if step.rank == rank:

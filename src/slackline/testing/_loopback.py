@@ -1,4 +1,4 @@
-"""A fake without wires for tests of code that uses groups: ranks are threads of one process."""
+"""A fake without a network for tests of code that uses groups: ranks are threads of one process."""
 
 import ctypes
 import itertools

@@ -87,7 +87,7 @@ class _Mailbox:
 
 
 class Switch:
-    """A matcher of the posts of `size` ranks, without a thread: the last post copies the data."""
+    """A matcher of the posts of `size` ranks; the call of the last post copies the data."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -176,7 +176,7 @@ class Switch:
         return met
 
     def _refuse(self, transfer: LoopbackTransfer) -> bool:
-        """End the transfer with the group's error, if there is one; returns whether there is."""
+        """End the transfer with the group's error, if there is an error; return whether there is."""
         if self._fault is not None:
             transfer.end(self._fault)
         return self._fault is not None

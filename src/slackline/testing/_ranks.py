@@ -1,4 +1,4 @@
-"""Ranks as threads over the real engine: each has its own nic, and they connect through a store."""
+"""Ranks as threads over the real engine: each rank has its own nic, and ranks meet by a store."""
 
 import threading
 import time
@@ -60,9 +60,9 @@ def run_ranks(
     """Run `body(group)` on each of `size` ranks and return the results in the order of the ranks.
 
     Every rank is a thread with its own engine, so the ranks are separated as processes are, by
-    sockets, shared memory and clocks of their own. `options` are those of every nic, or a function
-    of the rank; None means the defaults with a small arena. The ranks find each other through
-    `store`, by default a new MemoryStore. `timeout` is that of the groups.
+    sockets, shared memory and clocks of their own. `options` are the options of every nic, or a
+    function from the rank to its options; None means the defaults with a small arena. The ranks
+    find each other through `store`, by default a new MemoryStore. `timeout` is the groups' timeout.
 
     Blocks until all ranks have ended, then raises the error of the first rank that failed. A rank
     that fails aborts its group, so that the others do not wait for it. Raises TimeoutError when

@@ -1,13 +1,14 @@
 """A reference in NumPy for the engine's reductions, bit for bit: the numerics contract as code.
 
-Elements accumulate in their own type, and half types in fp32. In rank order the value is ((x0 op
-x1) op x2) ... in that type. AVG then divides by the number of ranks (floats truly, integers towards
-zero). One rounding, to nearest even, makes the value an element again. In a plan's own order
-("any"), every ADD rounds its result, and the last ADD divides before it rounds.
+Elements are accumulated in their own type, except that fp16 and bf16 are accumulated in fp32. In
+rank order the value is ((x0 op x1) op x2) ... in that type. AVG then divides by the number of ranks
+(integers are rounded towards zero). One rounding, to nearest even, converts the value back to the
+element type. In a plan's own order ("any"), every ADD rounds its result, and the last ADD divides
+before it rounds.
 
-MIN is (a < b or a is NaN) ? a : b, and MAX likewise, with the incoming or accumulated value as a.
-NaN therefore wins, but the contract does not say which NaN. Integers wrap. On bool, SUM and MAX are
-or, PROD and MIN are and, and AVG is an error.
+MIN is (a < b or a is NaN) ? a : b, and MAX likewise, where a is the incoming or accumulated value.
+The result is therefore NaN if any element is NaN; the contract does not say which NaN. Integers
+wrap. On bool, SUM and MAX are the logical "or", PROD and MIN are "and", and AVG is an error.
 
 NumPy has no bfloat16, so arrays of bfloat16 are uint16 arrays of the elements' bits.
 """
@@ -89,7 +90,7 @@ def bfloat16_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def fold(arrays: Sequence[Array], op: ReduceOp, dtype: DType) -> Array:
-    """Reduce the arrays of ranks 0, 1, ... in rank order; one array for each rank.
+    """Return the reduction of `arrays`, one array for each rank, in rank order.
 
     Raises UsageError where the operation is not defined for the type.
     """
@@ -121,9 +122,9 @@ def execute(
         all_to_all                   n parts                    n parts
         barrier                      ()                         ()
 
-    `order="rank"` keeps partials of half types in fp32 until the last ADD, as the engine does where
-    its bits must equal those of `fold`. `op` is NONE where nothing is reduced. Inputs are not
-    changed.
+    `order="rank"` keeps partial sums of fp16 and bf16 in fp32 until the last ADD, as the engine
+    does if its bits must equal the bits of `fold`. `op` is NONE if nothing is reduced. Inputs are
+    not changed.
     """
     if plan.collective.reduces and plan.collective is not Collective.BARRIER:
         _check(op, dtype)
@@ -136,19 +137,19 @@ def execute(
 
 
 Value = tuple[Array, bool]
-"""An array, and whether it is a partial in the accumulation type."""
+"""An array, and whether the array is a partial sum in the accumulation type."""
 
 
 class PlanArithmetic:
-    """The reductions of one plan as the engine does them, for whatever executes the plan."""
+    """The reductions of one plan with the engine's arithmetic, for any executor of the plan."""
 
     def __init__(self, plan: CollectivePlan, op: ReduceOp, dtype: DType, *, wide: bool) -> None:
-        """Reduce elements of `dtype` by `op`; with `wide` partials of half types stay fp32."""
+        """Reduce `dtype` elements by `op`; with `wide`, partial sums of fp16 and bf16 stay fp32."""
         self._ranks, self._op, self._dtype, self._wide = plan.ranks, op, dtype, wide
         self._empty = plan.collective is Collective.BARRIER
 
     def add(self, incoming: Value, mine: Value, *, last: bool) -> Value:
-        """Return the result of an ADD; `last` where the chunk is then complete."""
+        """Return the result of an ADD; `last` says whether the chunk is complete afterwards."""
         if self._empty:
             return mine
         sides = [array if wide else _widen(array, self._dtype) for array, wide in (incoming, mine)]
@@ -251,7 +252,7 @@ def _round(total: Array, dtype: DType) -> Array:
 
 
 def _combine(a: Array, b: Array, op: ReduceOp, dtype: DType) -> Array:
-    """Combine `a`, the received or accumulated value, with `b`, the next rank's own."""
+    """Combine `a`, the received or accumulated value, with `b`, the next rank's own value."""
     if dtype is DType.BOOL:
         return np.asarray(_ON_BOOL[op](a, b))
     if op in (ReduceOp.MIN, ReduceOp.MAX):
@@ -262,7 +263,7 @@ def _combine(a: Array, b: Array, op: ReduceOp, dtype: DType) -> Array:
 
 
 def _finish(total: Array, ranks: int, op: ReduceOp, dtype: DType) -> Array:
-    """Divide where the operation is AVG, and round once."""
+    """Divide if the operation is AVG, then round once."""
     if op is ReduceOp.AVG and dtype in _FLOATS:
         with np.errstate(all="ignore"):
             total = total / total.dtype.type(ranks)

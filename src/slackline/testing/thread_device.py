@@ -140,7 +140,7 @@ class ThreadDevice:
 
     @contextmanager
     def on(self, stream: ThreadStream) -> Iterator[None]:
-        """Make `stream` the calling thread's current one within the context."""
+        """Make `stream` the calling thread's current stream within the context."""
         before, self._own.stream = self.current, stream
         try:
             yield
@@ -148,7 +148,10 @@ class ThreadDevice:
             self._own.stream = before
 
     def copies(self) -> _ThreadCopies:
-        """Return the copies of an operation that the caller posts now, on its current stream."""
+        """Return an object that makes the memory copies of an operation.
+
+        The caller posts the operation now, on the caller's current stream.
+        """
         current = self.current
         if current not in self._beside:
             self._beside[current] = self.new_stream(), self.new_stream()

@@ -5,8 +5,8 @@
         ──[W: backward_weight_ns]──       gradient for w
 
 The stage is ordinary autograd: the backward for the input and the backward for the weight are
-separate nodes below one addition. PyTorch's split of a backward pass into the two therefore runs
-each wait where a real stage would compute, and a whole backward pass runs both waits.
+separate autograd nodes below one addition. If PyTorch splits a backward pass into these two parts,
+each part waits where a real stage would compute; a whole backward pass makes both waits.
 
 Values are exact: with small integers as input and gradients, outputs and gradients are exact
 integers too. A microbatch that was lost, doubled or mixed up gives other values.
@@ -42,9 +42,9 @@ class TimedStage(nn.Module):
 
     The type is float32. The backward for the input waits even where the input needs no gradient,
     since the first stage of a model passes the gradient through all its layers too. `waits` holds
-    the waits in order until the owner clears the list. A wait is a sleep until its start plus its
-    length, during which the GIL is free. The computing time of forward counts as part of its wait,
-    as on a device that is given its work first.
+    the waits in order until the owner clears the list. A wait sleeps until its start plus its
+    duration, and leaves the GIL free. The computing time of forward counts as part of the wait, as
+    on a device that gets its work first.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TimedStage(nn.Module):
 
 
 class _Passed(torch.autograd.Function):
-    """An identity function whose backward waits for the time of its kind."""
+    """An identity function whose backward waits for the duration of its kind of computation."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, stage: TimedStage, kind: Literal["B", "W"]) -> Tensor:
