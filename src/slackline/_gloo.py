@@ -1,4 +1,4 @@
-"""The wrappers by which slackline serves groups that a program requests from gloo, under that name.
+"""The wrappers by which slackline serves groups that a program requests under gloo's name.
 
     init_process_group("gloo"), new_group, DeviceMesh
         -> _new_process_group_helper    torch's function, wrapped: notes a request for gloo
@@ -109,7 +109,7 @@ class _Instead(type):
 
 
 def _noting(make: Callable[..., Any], config: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Wrap torch's function that creates groups, to note requests for gloo on CPUs meanwhile."""
+    """Wrap torch's function that creates groups, to record requests for gloo on CPUs."""
     signature = inspect.signature(make)
 
     @wraps(make)
@@ -129,7 +129,7 @@ def _noting(make: Callable[..., Any], config: Callable[[Any], Any]) -> Callable[
 
 
 def _watching(register: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ProcessGroup's `_register_backend`, to note the group that receives the backends."""
+    """Wrap ProcessGroup's `_register_backend`, to record the group that receives the backends."""
 
     @wraps(register)
     def watching(group: Any, *args: Any, **kwargs: Any) -> Any:

@@ -14,7 +14,9 @@ _Value = TypeVar("_Value")
 
 
 class Table:
-    """A table of a file; each key is taken once, and `end` refuses those that are left."""
+    """A table of a TOML file. Each key is taken once, and `end` refuses keys that were not
+    taken.
+    """
 
     def __init__(self, name: str, values: Mapping[str, Any], path: str = "") -> None:
         self._name, self._values, self._path = name, dict(values), path
@@ -22,14 +24,14 @@ class Table:
 
     @classmethod
     def parse(cls, text: str, name: str) -> "Table":
-        """Return the top of a file called `name`; raise UsageError where it is not TOML."""
+        """Return the top-level table of the file `name`; raise UsageError if `text` is not TOML."""
         try:
             return cls(name, tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
             raise UsageError(f"{name} is not TOML: {error}") from None
 
     def copy(self) -> "Table":
-        """Return a table of which nothing has been taken, with the values that are left here."""
+        """Return a new table, with the values that have not been taken from this one."""
         return Table(self._name, self._values, self._path)
 
     def __contains__(self, key: str) -> bool:
@@ -38,7 +40,7 @@ class Table:
     def take(
         self, key: str, read: Callable[[Any], _Value], default: _Value | None = None
     ) -> _Value:
-        """Return a key's value, or the default; raise UsageError where both are missing."""
+        """Return a key's value, or the default; raise UsageError if both are missing."""
         self._known.append(key)
         if key not in self._values:
             if default is None:
@@ -52,7 +54,7 @@ class Table:
         return self._read(key, read) if key in self._values else None
 
     def table(self, key: str) -> "Table":
-        """Return the table of that key, empty where it is missing."""
+        """Return the table under `key`; if the key is missing, return an empty table."""
         self._known.append(key)
         values = self._values.pop(key, {})
         if not isinstance(values, dict):
@@ -60,7 +62,7 @@ class Table:
         return Table(self._name, values, self._under(key))
 
     def tables(self, key: str) -> "list[Table]":
-        """Return the tables of an array of tables, `[[key]]`; none where it is missing."""
+        """Return the tables of the array of tables `[[key]]`; empty if the key is missing."""
         self._known.append(key)
         values = self._values.pop(key, [])
         if not isinstance(values, list) or not all(isinstance(each, dict) for each in values):
@@ -69,13 +71,13 @@ class Table:
         return [Table(self._name, each, f"{path} {number}") for number, each in enumerate(values)]
 
     def end(self) -> None:
-        """Raise UsageError where the table has a key that nothing has taken."""
+        """Raise UsageError if the table has a key that was not taken."""
         for key in self._values:
             known = ", ".join(self._known)
             raise UsageError(f'{self._name}: {self._place()} has no "{key}"; it has {known}')
 
     def wrong(self, error: UsageError) -> UsageError:
-        """Return the error of a value of this table, with the name of file and table."""
+        """Return an error about a value of this table, which names the file and the table."""
         return UsageError(f"{self._name}: {self._place()}: {error}")
 
     def _read(self, key: str, read: Callable[[Any], _Value]) -> _Value:
@@ -93,14 +95,14 @@ class Table:
 
 
 def integer(value: Any) -> int:
-    """Return an integer that is not negative."""
+    """Return `value` if it is an integer of at least 0; raise UsageError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise UsageError(f"must be an integer of at least 0, not {value!r}")
     return value
 
 
 def boolean(value: Any) -> bool:
-    """Return true or false."""
+    """Return `value` if it is a boolean; raise UsageError otherwise."""
     if not isinstance(value, bool):
         raise UsageError(f"must be true or false, not {value!r}")
     return value
@@ -122,7 +124,7 @@ def duration_ps(value: Any) -> int:
 
 
 def one_of(*names: str) -> Callable[[Any], str]:
-    """Return a reader of one of the names."""
+    """Return a function that reads one of the names `names`."""
 
     def read(value: Any) -> str:
         if value not in names:
@@ -133,7 +135,7 @@ def one_of(*names: str) -> Callable[[Any], str]:
 
 
 def listed(read: Callable[[Any], _Value]) -> Callable[[Any], list[_Value]]:
-    """Return a reader of one value or of an array of values, at least one."""
+    """Return a function that reads one value, or an array of at least one value, by `read`."""
 
     def read_all(value: Any) -> list[_Value]:
         values = value if isinstance(value, list) else [value]
@@ -145,7 +147,7 @@ def listed(read: Callable[[Any], _Value]) -> Callable[[Any], list[_Value]]:
 
 
 def text(value: Any) -> str:
-    """Return a text."""
+    """Return `value` if it is text; raise UsageError otherwise."""
     if not isinstance(value, str):
         raise UsageError(f"must be text, not {value!r}")
     return value

@@ -29,7 +29,8 @@ ORDERS = ("auto", "rank", "any")
 """The orders of reduction: chosen by the engine, always by rank, or the fastest."""
 
 SHARES = ("auto", "measured", "equal")
-"""The shares of the ranks in long all_reduces: measured between hosts, always, or equal."""
+"""The division of long all_reduces among ranks: by measured rates between hosts ("auto"), by
+measured rates always, or into equal shares."""
 
 RAILS = ("shm", "tcp", "udp")
 """The kinds of rails (paths between two ranks): shared memory, TCP and UDP."""
@@ -79,7 +80,7 @@ def cache_folder(source: Mapping[str, str] | None = None) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The settings that the environment gives; None for a setting left to its default elsewhere.
+    """The settings from the environment; None for a setting whose default is defined elsewhere.
 
     The variable of each field is SLACKLINE_ and the field's name in capitals, without underscores
     at its end.
@@ -90,11 +91,11 @@ class Environment:
     plan: str | None = None
     """The name of a collective plan, or "auto"."""
     shares: str | None = None
-    """The shares of the ranks in long all_reduces: one of SHARES."""
+    """The division of long all_reduces among the ranks: one of SHARES."""
     nic: str | None = None
     """The device that adds: one of NICS. Ranks may differ."""
     nic_check: int | None = None
-    """With N, one in every N operations of a twin (a circuit's model in Python) is checked.
+    """The check interval N: one in N operations of a twin (a circuit's Python model) is checked.
 
     The simulated circuit repeats that operation and must give the same bits: "100"; "0" disables
     the check.
@@ -102,7 +103,7 @@ class Environment:
     circuit: str | None = None
     """The sizes of the simulated circuit or of its twin: "lanes=1,slots=2,payload=128"."""
     aggregator: str | None = None
-    """The address at which a `slackline aggregate` listens: "10.0.0.9:7000"."""
+    """The address at which an aggregation node (`slackline aggregate`) listens: "10.0.0.9:7000"."""
     rails: tuple[str, ...] | None = None
     """The rails to use, best first: members of RAILS, separated by commas."""
     timeout: timedelta | None = None
@@ -118,7 +119,7 @@ class Environment:
     tls: str | None = None
     """The encryption of TCP rails: one of TLS."""
     key: Path | None = None
-    """A secret file that all ranks of the job share: mixed into the job's secret."""
+    """A file that all ranks of the job have, whose content is mixed into the job's secret."""
     faults: str | None = None
     """Faults that the engine applies to its own sends: "link 0-1 delay 30ms".
 
@@ -129,11 +130,11 @@ class Environment:
     telemetry_limit: int | None = None
     """The number of bytes of a rank's telemetry file beyond which records are left out: "1GiB"."""
     as_: str | None = None
-    """One of SERVED: slackline serves the groups that a program requests of it for CPUs."""
+    """The backend of torch, one of SERVED, whose groups on CPUs slackline provides instead."""
 
     @classmethod
     def variables(cls) -> dict[str, str]:
-        """Return the name of each variable, with the field that it sets."""
+        """Return a dict from the name of each variable to the field that the variable sets."""
         return {_PREFIX + each.name.rstrip("_").upper(): each.name for each in fields(cls)}
 
     @classmethod
@@ -156,7 +157,7 @@ class Environment:
 
 
 def serves(source: Mapping[str, str] | None = None) -> str | None:
-    """Return the backend that SLACKLINE_AS names, whose groups slackline is to serve, or None.
+    """Return the backend, named by SLACKLINE_AS, whose groups slackline serves; None without one.
 
     The function reads no other variable, so that a mistake in another one is reported only when the
     first group is opened. Raises UsageError for a backend that is not one of SERVED.

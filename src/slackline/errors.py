@@ -41,9 +41,9 @@ class SlacklineError(RuntimeError):
     peer: int | None
     """The other rank that the error concerns."""
     tag: int | None
-    """The user's tag of the operation; 0 for a collective in call order."""
+    """The user's tag of the operation; 0 for a collective that is matched by call order."""
     sequence: int | None
-    """The number of the operation among those with that tag, counted from 0."""
+    """The number of the operation among the operations with that tag, counted from 0."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class MismatchError(UsageError):
 class ClosedError(UsageError):
     """A use of a group or nic after it was closed, destroyed or aborted.
 
-    Dead afterwards: nothing that was not dead already.
+    Dead afterwards: nothing beyond the group or nic that was closed before.
     May be used again: any group or nic that is still open; open a new group to go on.
     """
 
@@ -108,7 +108,7 @@ class LinkError(SlacklineError):
 class FrameError(LinkError):
     """A frame that arrived truncated, corrupt, or in another version of the protocol.
 
-    Dead afterwards: the rail that carried the frame; the group too, where it was the last rail.
+    Dead afterwards: the rail that carried the frame; also the group, if no other rail was left.
     May be used again: the nic and the other rails. The frame's bytes may already be in the target
     of an operation that has not ended; the sender repeats the frame over another rail before that
     operation ends.
@@ -120,8 +120,8 @@ class TimeoutError(SlacklineError, builtins.TimeoutError):
 
     Dead afterwards: the operation, on every rank; its targets hold undefined bytes.
     May be used again: the group, as long as all ranks go on with the same operation. The buffers
-    may be used again once the group is closed, since a peer on this host may still be reading
-    registered ones.
+    may be used again once the group is closed; until then a peer on this host may read registered
+    buffers.
     """
 
 

@@ -89,7 +89,7 @@ def format_duration_ns(value: int) -> str:
 
 
 def parse_percent(text: str) -> float:
-    """Parse a percentage into a share from 0 to 1: parse_percent("1.5%") == 0.015."""
+    """Parse a percentage into a fraction from 0 to 1: parse_percent("1.5%") == 0.015."""
     match = _PERCENT.fullmatch(text)
     if match is None or Decimal(match[1]) > 100:
         raise UsageError(f"a part must be a number from 0 to 100 and %, not {text!r}")
@@ -97,7 +97,7 @@ def parse_percent(text: str) -> float:
 
 
 def format_percent(value: float) -> str:
-    """Format a share from 0 to 1 with the fewest digits: format_percent(0.015) == "1.5%"."""
+    """Format a fraction from 0 to 1 with the fewest digits: format_percent(0.015) == "1.5%"."""
     if not 0.0 <= value <= 1.0:
         raise UsageError(f"a part must be between 0 and 1, not {value}")
     return f"{_plain(Decimal(repr(value)).scaleb(2))}%"

@@ -95,8 +95,8 @@ class Tracker:
         """Return a verdict if a direction's findings have changed, else None."""
         key = state.source, state.target, state.rail
         findings = latest(state)
-        if (state.target, state.rail) not in self._rails:  # The other direction has reported the
-            # same finding.
+        # The other direction has already reported the findings about the whole rail.
+        if (state.target, state.rail) not in self._rails:
             findings = tuple(name for name in findings if name not in WHOLE_RAIL)
         before = self._said.get(key)
         if findings == (before.findings if before is not None else ()):

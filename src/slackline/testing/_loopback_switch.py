@@ -176,7 +176,7 @@ class Switch:
         return met
 
     def _refuse(self, transfer: LoopbackTransfer) -> bool:
-        """End the transfer with the group's error, if there is an error; return whether there is."""
+        """End the transfer with the group's error, if it has one; return whether it has one."""
         if self._fault is not None:
             transfer.end(self._fault)
         return self._fault is not None
