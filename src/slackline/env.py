@@ -194,7 +194,7 @@ def _nic(text: str) -> str:
 
 def _nic_check(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise UsageError(f"a number of operations must be a whole one from 0 on, not {text!r}")
+        raise UsageError(f"a number of operations must be an integer of at least 0, not {text!r}")
     return int(text)
 
 

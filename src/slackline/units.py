@@ -92,14 +92,14 @@ def parse_percent(text: str) -> float:
     """Parse a percentage into a fraction from 0 to 1: parse_percent("1.5%") == 0.015."""
     match = _PERCENT.fullmatch(text)
     if match is None or Decimal(match[1]) > 100:
-        raise UsageError(f"a part must be a number from 0 to 100 and %, not {text!r}")
+        raise UsageError(f"a percentage must be a number from 0 to 100 followed by %, not {text!r}")
     return float(Decimal(match[1]).scaleb(-2))
 
 
 def format_percent(value: float) -> str:
     """Format a fraction from 0 to 1 with the fewest digits: format_percent(0.015) == "1.5%"."""
     if not 0.0 <= value <= 1.0:
-        raise UsageError(f"a part must be between 0 and 1, not {value}")
+        raise UsageError(f"a fraction must be between 0 and 1, not {value}")
     return f"{_plain(Decimal(repr(value)).scaleb(2))}%"
 
 
@@ -107,14 +107,14 @@ def parse_factor(text: str) -> float:
     """Parse a factor: parse_factor("2x") == 2.0."""
     match = _FACTOR.fullmatch(text)
     if match is None:
-        raise UsageError(f"a factor must be a number and x, not {text!r}")
+        raise UsageError(f"a factor must be a number followed by x, not {text!r}")
     return float(match[1])
 
 
 def format_factor(value: float) -> str:
     """Format a factor with the fewest digits that identify it: format_factor(2.0) == "2x"."""
     if not 0.0 <= value < float("inf"):
-        raise UsageError(f"a factor must not be negative or infinite, like {value}")
+        raise UsageError(f"a factor must be finite and at least 0, not {value}")
     return f"{_plain(Decimal(repr(value)))}x"
 
 
@@ -138,7 +138,7 @@ def _parse(text: str, what: str, units: Mapping[str, int], base: str) -> int:
 
 def _format(value: int, what: str, units: Mapping[str, int]) -> str:
     if value < 0:
-        raise UsageError(f"a {what} must not be negative, like {value}")
+        raise UsageError(f"a {what} must be at least 0, not {value}")
     fitting = [name for name, factor in units.items() if value % factor == 0 and value]
     name = max(fitting, key=lambda name: units[name], default=next(iter(units)))
     return f"{value // units[name]}{name}"

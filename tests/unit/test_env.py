@@ -87,7 +87,7 @@ WRONG = {
         "SLACKLINE_NIC: a nic must be one of software, twin, circuit, not 'twim'"
     ),
     ("SLACKLINE_NIC_CHECK", "-1"): (
-        "SLACKLINE_NIC_CHECK: a number of operations must be a whole one from 0 on, not '-1'"
+        "SLACKLINE_NIC_CHECK: a number of operations must be an integer of at least 0, not '-1'"
     ),
     ("SLACKLINE_CIRCUIT", "lanes=1,lanes=2"): (
         "SLACKLINE_CIRCUIT: a circuit's sizes are lanes, slots, payload, operations, each named "

@@ -100,7 +100,7 @@ def test_a_fraction_of_the_base_unit_is_refused() -> None:
 
 
 def test_a_negative_quantity_is_not_written() -> None:
-    with pytest.raises(UsageError, match=r"^a size must not be negative, like -1$"):
+    with pytest.raises(UsageError, match=r"^a size must be at least 0, not -1$"):
         units.format_bytes(-1)
 
 
@@ -123,17 +123,15 @@ def test_parts_and_factors_read_back_as_the_same_float(part: float, factor: floa
 
 @pytest.mark.parametrize("text", ["", "1", "%", "101%", "-1%", "1 %", "nan%"])
 def test_a_part_that_is_none_is_refused_by_name(text: str) -> None:
-    message = f"a part must be a number from 0 to 100 and %, not {text!r}"
+    message = f"a percentage must be a number from 0 to 100 followed by %, not {text!r}"
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         units.parse_percent(text)
 
 
 def test_parts_and_factors_out_of_range_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"^a part must be between 0 and 1, not 1\.5$"):
+    with pytest.raises(UsageError, match=r"^a fraction must be between 0 and 1, not 1\.5$"):
         units.format_percent(1.5)
-    with pytest.raises(UsageError, match=r"^a factor must be a number and x, not '2'$"):
+    with pytest.raises(UsageError, match=r"^a factor must be a number followed by x, not '2'$"):
         units.parse_factor("2")
-    with pytest.raises(
-        UsageError, match=r"^a factor must not be negative or infinite, like -1\.0$"
-    ):
+    with pytest.raises(UsageError, match=r"^a factor must be finite and at least 0, not -1\.0$"):
         units.format_factor(-1.0)

@@ -85,7 +85,7 @@ class Context:
         with self._lock:
             nic, groups = self._nic, list(self._groups)
         if nic is None:
-            raise UsageError("the engine is closed: shrink comes before destroy_process_group")
+            raise UsageError("the engine is closed: call shrink before destroy_process_group")
         for group in groups:
             group.close(timedelta())
         return nic.open_group(store, rank, size, timeout=timeout, opening=opening)

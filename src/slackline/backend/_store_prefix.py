@@ -80,8 +80,8 @@ def _wait(rank: int, peer: int, deadline_s: float, pause_s: float) -> float:
     """Sleep for `pause_s` seconds and return the next pause; raise TimeoutError at the deadline."""
     if time.monotonic() >= deadline_s:
         raise TimeoutError(
-            f"the rendezvous Timed out: rank {rank} waits for rank {peer} or for a rank that it "
-            "waits for",
+            f"the rendezvous Timed out: rank {rank} waits for rank {peer}, or for a rank that "
+            f"rank {peer} waits for",
             rank=rank,
             peer=peer,
         )

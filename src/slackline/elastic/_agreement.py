@@ -131,7 +131,7 @@ def _answering(me: int) -> Iterator[None]:
         raise
     except (RuntimeError, OSError) as error:
         raise LinkError(
-            "the store where the ranks meet does not answer; it has to outlive every rank, as "
-            f"torchrun's does: {error}",
+            "the ranks' key-value store does not answer; the store must outlive every rank, as "
+            f"torchrun's store does: {error}",
             rank=me,
         ) from error

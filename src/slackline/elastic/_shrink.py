@@ -78,7 +78,7 @@ def _meet_again(
     def call() -> None:
         gone = [r for r, member in enumerate(before.members) if member in before.lost()]
         names = ", ".join(f"rank {rank}" for rank in gone) or "nobody"
-        create.abort(f"lost: {names}; the others are to call shrink")
+        create.abort(f"lost: {names}; the remaining ranks must call shrink")
 
     while True:
         membership, error = agree(membership, least=min_ranks, deadline_ns=deadline_ns, call=call)

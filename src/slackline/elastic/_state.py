@@ -92,7 +92,7 @@ class ElasticState:
         latest = max(steps)
         if latest < 0:
             raise UsageError(
-                "no rank holds a whole step: on all of them something failed between "
+                "no rank holds a complete step: on every rank an error came between "
                 "optimizer.step() and commit()"
             )
         if any(step != latest for step in steps):

@@ -116,7 +116,7 @@ def _settings(words: Iterator[str], known: Mapping[str, _Word]) -> dict[str, Any
             raise UsageError(f"{word!r} is none of {', '.join(known)}")
         field, read = known[word]
         if field in given:
-            raise UsageError(f"{word!r} stands there twice")
+            raise UsageError(f"{word!r} occurs twice")
         if read is None:
             given[field] = True
             continue

@@ -44,9 +44,9 @@ class Effects:
     def __post_init__(self) -> None:
         for name in ("delay_ns", "jitter_ns", "seed"):
             if getattr(self, name) < 0:
-                raise UsageError(f"{name} must not be negative, like {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
         if self.rate_bps is not None and self.rate_bps <= 0:
-            raise UsageError(f"a rate must be positive, not {self.rate_bps}: say down instead")
+            raise UsageError(f"a rate must be positive, not {self.rate_bps}: use down instead")
         for name in ("loss", "duplicate", "reorder", "corrupt"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
@@ -144,7 +144,7 @@ class LinkFault(_Timed):
         _numbered("host", self.source)
         _numbered("host", self.target)
         if self.source == self.target:
-            raise UsageError(f"a link joins two hosts, not {self.source} and {self.target}")
+            raise UsageError(f"a link joins different hosts, not {self.source} and {self.target}")
         _does_something(self.effects)
 
     def __str__(self) -> str:
@@ -219,7 +219,7 @@ class RankFault(_Timed):
         super().__post_init__()
         _numbered("rank", self.rank)
         if self.action == "kill" and self.length_ns is not None:
-            raise UsageError("a rank that was killed stays dead: kill takes no for")
+            raise UsageError("a killed rank stays dead: kill takes no duration (for)")
         if self.action == "slow" and not 1.0 < self.factor <= 1000.0:
             raise UsageError(f"a rank can be 1 to 1000 times slower, not {self.factor:g} times")
 
@@ -257,7 +257,7 @@ def _either(one: float, other: float) -> float:
 
 def _numbered(what: str, number: int) -> None:
     if number < 0:
-        raise UsageError(f"a {what} has a number from 0, not {number}")
+        raise UsageError(f"the number of a {what} must be at least 0, not {number}")
 
 
 def _does_something(effects: Effects) -> None:

@@ -88,9 +88,9 @@ class Executor:
         slow) need `processes`, which returns the process ids of each rank.
         """
         if plan.of_ranks and processes is None:
-            raise UsageError(f"which process is the rank of {str(plan.of_ranks)!r}? none was named")
+            raise UsageError(f"{str(plan.of_ranks)!r} needs the process ids of the ranks")
         if plan.of_network and self._network is None:
-            raise UsageError(f"there is no network here for {str(plan.of_network)!r}")
+            raise UsageError(f"{str(plan.of_network)!r} needs a network; there is none here")
         ranks = None if processes is None else Ranks(processes)
         injection = Injection(self, plan, ranks)
         with self.changed:

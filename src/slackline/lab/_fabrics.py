@@ -157,7 +157,7 @@ class KernelFabric:
 
     def counters(self) -> tuple[PathCount, ...]:
         """Raise UsageError: the kernel's bridge does not count frames by path."""
-        raise UsageError("the kernel switch does not count what passes: use the user switch")
+        raise UsageError("the kernel switch does not count frames by path: use the user switch")
 
 
 class UserFabric:

@@ -70,7 +70,7 @@ def find(name: str | None = None) -> Record:
     meant = [record for record in living if record.persistent] or living
     if len(meant) > 1:
         known = ", ".join(record.name for record in meant)
-        raise UsageError(f"there are several labs, say which with --name: {known}")
+        raise UsageError(f"there are several labs, choose one with --name: {known}")
     return meant[0]
 
 
@@ -117,7 +117,7 @@ def take_down(record: Record) -> None:
         return
     if not record.persistent:
         raise UsageError(
-            f"the lab {record.name!r} belongs to process {record.pid}, which ends it when it ends"
+            f"the lab {record.name!r} belongs to process {record.pid} and ends with it"
         )
     os.kill(record.pid, signal.SIGTERM)
     deadline_s = time.monotonic() + _PATIENCE_S
@@ -131,7 +131,7 @@ def _ask(record: Record, what: dict[str, Any]) -> IO[str]:
     """Send a request to the daemon of a persistent lab; return the lines of its answers."""
     if not record.persistent:
         raise UsageError(
-            f"the lab {record.name!r} belongs to process {record.pid}: only that can do this"
+            f"the lab {record.name!r} belongs to process {record.pid}, which alone can do this"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         try:
@@ -158,4 +158,4 @@ def _answer(record: Record, lines: IO[str]) -> dict[str, Any]:
 
 def _gone(record: Record) -> UsageError:
     """Return the error for a lab whose daemon does not answer."""
-    return UsageError(f"the lab {record.name!r} has gone")
+    return UsageError(f"the lab {record.name!r} no longer exists")

@@ -93,7 +93,7 @@ class Journal:
             if self.ended:
                 return
             if self._waiting_bytes + weight > _MOST_WAITING_BYTES:
-                self._lose("the disk is slower than the records come")
+                self._lose("records come faster than the disk takes them")
                 return
             self._waiting.append(record)
             self._waiting_bytes += weight

@@ -200,7 +200,7 @@ def test_ctrl_c_ends_a_job_of_circuits(tmp_path: Path) -> None:
             "not 'lane=4'",
         ),
         ("--nic twin --circuit lanes=3", "lanes must be one of 1, 2, 4, 8, 16, not 3"),
-        ("--nic-check few", "a number of operations must be a whole one from 0 on, not 'few'"),
+        ("--nic-check few", "a number of operations must be an integer of at least 0, not 'few'"),
         ("--nic-check 5", "only twins are checked; add --nic twin"),
         (
             "--nic twin --nic-check 5",

@@ -64,7 +64,7 @@ def follow_the_latest(rank, size):
     if rank == 1:
         assert same(everything(model, optimizer), expected)
     optimizer.step()
-    with pytest.raises(UsageError, match=r"^no rank holds a whole step: "):
+    with pytest.raises(UsageError, match=r"^no rank holds a complete step: "):
         state.sync()
 
 

@@ -215,7 +215,7 @@ def test_the_kernel_switch_refuses_what_it_cannot_do() -> None:
             kernel.inject(parse_all("link 0-1 delay 1ms"))
         with pytest.raises(UsageError, match=r"^there is no host 2 for 'nic 2\.0 down'"):
             kernel.inject(parse_all("nic 2.0 down"))
-        with pytest.raises(UsageError, match=r"^the kernel switch does not count what passes: "):
+        with pytest.raises(UsageError, match=r"^the kernel switch does not count frames by path: "):
             kernel.counters()
     assert Lab(LabOptions(), faults=parse_all("link 0-1 delay 1ms")).switch == "user"
 

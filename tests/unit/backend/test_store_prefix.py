@@ -69,5 +69,5 @@ def test_a_rank_of_an_earlier_life_is_not_taken_for_one_of_this() -> None:
     store = dist.HashStore()
     live(store, 2)
     limit = timedelta(milliseconds=50)
-    with pytest.raises(TimeoutError, match=r"^the rendezvous Timed out: rank 0 waits for rank 1 "):
+    with pytest.raises(TimeoutError, match=r"^the rendezvous Timed out: rank 0 waits for rank 1, "):
         agree_on_prefix(store, 0, 2, limit)

@@ -155,5 +155,5 @@ def test_a_store_that_is_gone_is_a_link_error() -> None:
     server = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
     client = dist.TCPStore("127.0.0.1", server.port, 1, timeout=timedelta(seconds=2))
     del server
-    with pytest.raises(LinkError, match="has to outlive every rank, as torchrun's does"):
+    with pytest.raises(LinkError, match="must outlive every rank, as torchrun's store does"):
         agree(seen_by(1, (0,), 2, client), least=1, deadline_ns=soon(), call=lambda: None)

@@ -176,7 +176,7 @@ def test_faults_stand_in_one_text_or_in_several() -> None:
         ("lnk 2-3 down", "it must start with one of link, nic, rank, not 'lnk'"),
         ("link 2_3 down", "a link must be like 2-3 or 2>3, not '2_3'"),
         ("link", "a link must be like 2-3 or 2>3, not ''"),
-        ("link 2-2 down", "a link joins two hosts, not 2 and 2"),
+        ("link 2-2 down", "a link joins different hosts, not 2 and 2"),
         ("link 2-3", "a fault needs at least one effect that is not zero"),
         ("link 2-3 seed 3", "a fault needs at least one effect that is not zero"),
         (
@@ -191,17 +191,20 @@ def test_faults_stand_in_one_text_or_in_several() -> None:
         ),
         ("link 2-3 delay 0ms", "delay must be positive, not '0ms'"),
         ("link 2-3 loss 0%", "loss must be positive, not '0%'"),
-        ("link 2-3 loss 0.01", "a part must be a number from 0 to 100 and %, not '0.01'"),
-        ("link 2-3 down down", "'down' stands there twice"),
+        (
+            "link 2-3 loss 0.01",
+            "a percentage must be a number from 0 to 100 followed by %, not '0.01'",
+        ),
+        ("link 2-3 down down", "'down' occurs twice"),
         ("link 2-3 down for 0s", "for must be positive, not '0s'"),
         ("link 2-3 down seed x", "'x' is not a number"),
         ("nic 2 down", "a NIC must be like 2.1, host and NIC, not '2'"),
         ("nic 2.1 down flap 1s", "a NIC that is down cannot flap"),
         ("rank two kill", "'two' is not a number"),
         ("rank 2 die", "'die' is none of kill, stop, slow"),
-        ("rank 2 slow", "a factor must be a number and x, not ''"),
+        ("rank 2 slow", "a factor must be a number followed by x, not ''"),
         ("rank 2 slow 1x", "a rank can be 1 to 1000 times slower, not 1 times"),
-        ("rank 2 kill for 1s", "a rank that was killed stays dead: kill takes no for"),
+        ("rank 2 kill for 1s", "a killed rank stays dead: kill takes no duration (for)"),
         ("rank 2 kill 3", "'3' is none of from, for"),
     ],
 )
@@ -214,8 +217,8 @@ def test_a_wrong_word_is_named_and_the_grammar_shown(text: str, complaint: str) 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"delay_ns": -1}, "delay_ns must not be negative, like -1"),
-        ({"rate_bps": 0}, "a rate must be positive, not 0: say down instead"),
+        ({"delay_ns": -1}, "delay_ns must be at least 0, not -1"),
+        ({"rate_bps": 0}, "a rate must be positive, not 0: use down instead"),
         ({"loss": 1.5}, "loss must be between 0 and 1, not 1.5"),
     ],
 )

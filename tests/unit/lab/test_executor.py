@@ -113,10 +113,12 @@ def test_what_goes_wrong_reaches_whoever_asks() -> None:
 def test_a_plan_needs_what_it_is_about() -> None:
     executor = Executor()
     try:
-        message = "which process is the rank of 'rank 0 kill'? none was named"
+        message = "'rank 0 kill' needs the process ids of the ranks"
         with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
             executor.inject(parse_all("rank 0 kill"))
-        with pytest.raises(UsageError, match=r"^there is no network here for 'link 0-1 down'$"):
+        with pytest.raises(
+            UsageError, match=r"^'link 0-1 down' needs a network; there is none here$"
+        ):
             executor.inject(parse_all("link 0-1 down"))
     finally:
         executor.close()

@@ -61,7 +61,7 @@ def test_of_several_labs_of_a_kind_one_is_to_be_named(write: Write, persistent: 
     write("b", persistent=persistent)
     if persistent:
         write("c", persistent=False)
-    message = "there are several labs, say which with --name: a, b"
+    message = "there are several labs, choose one with --name: a, b"
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         find()
 

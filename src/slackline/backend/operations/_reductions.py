@@ -90,7 +90,7 @@ class Reductions(Poster):
         first message.
         """
         if reduction_number(op) != reduction_number(_SUM):
-            raise UsageError(f"slackline adds sparse tensors; it does not reduce them with {op}")
+            raise UsageError(f"sparse tensors can only be summed, not reduced with {op}")
         limit = self._limit(options, timeout)
 
         def gather(outputs: Sequence[torch.Tensor], source: torch.Tensor) -> None:

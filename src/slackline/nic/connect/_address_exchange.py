@@ -49,7 +49,7 @@ async def exchange(
     finally:
         channel.close()
     if session.theirs.refusal:
-        raise LinkError(f"it has given the link up: {session.theirs.refusal}")
+        raise LinkError(f"the peer has closed the link: {session.theirs.refusal}")
     return read_addresses(session.theirs)
 
 

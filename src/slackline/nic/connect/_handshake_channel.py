@@ -191,7 +191,7 @@ def control_by(sock: socket.socket, congestion: str) -> None:
     except OSError as error:
         offered = ", ".join(_CONTROLS.read_text().split())
         raise UsageError(
-            f"the congestion control {congestion!r} cannot be had here ({error.strerror}): "
+            f"the congestion control {congestion!r} cannot be used here ({error.strerror}): "
             f"the kernel offers {offered}"
         ) from error
 

@@ -90,8 +90,8 @@ class Links:
         """Handle an event of the engine's rails. Must be called on the event loop's thread."""
         if event.what == "abandoned":
             _log.warning(
-                "the aggregator is lost: %s; what it had not done is repeated without it, and all "
-                "that follows is done without it",
+                "the aggregator is lost: %s; the group repeats its unfinished operations, and runs "
+                "all later ones, without the aggregator",
                 event.reason,
             )
         peer = self._by_link.get(event.link)

@@ -344,8 +344,8 @@ class Peer:
                     )
                     rail.proven_s = took
                     if session.theirs.refusal:
-                        self._give_up(f"it has given the link up: {session.theirs.refusal}")
-                        raise LinkError("it has given the link up")
+                        self._give_up(f"the peer has closed the link: {session.theirs.refusal}")
+                        raise LinkError("the peer has closed the link")
                     yield channel, session, parameters
         except TimeoutError:
             raise LinkError("the handshake was not answered in time") from None

@@ -149,6 +149,6 @@ def test_a_ring_of_a_failed_handshake_is_free_once_the_other_end_cannot_write_to
 
 def test_a_congestion_control_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(
-        UsageError, match=r"^the congestion control 'comet' cannot be had here \(.*reno"
+        UsageError, match=r"^the congestion control 'comet' cannot be used here \(.*reno"
     ):
         NativeNic(NicOptions(congestion="comet"))
