@@ -56,7 +56,7 @@ def serve_gloo() -> None:
         raise UsageError(f"slackline cannot serve gloo: this torch has no {', '.join(missing)}")
 
     class GlooInstead(metaclass=_Instead):
-        """A stand-in for ProcessGroupGloo that creates slackline's group where one is requested."""
+        """A stand-in for ProcessGroupGloo that creates slackline's group if one is requested."""
 
         torchs = c10d.ProcessGroupGloo
 

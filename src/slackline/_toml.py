@@ -66,7 +66,9 @@ class Table:
         self._known.append(key)
         values = self._values.pop(key, [])
         if not isinstance(values, list) or not all(isinstance(each, dict) for each in values):
-            raise UsageError(f"{self._name}: {key} must be tables [[{key}]], not {values!r}")
+            raise UsageError(
+                f"{self._name}: {key} must be an array of tables, [[{key}]], not {values!r}"
+            )
         path = self._under(key)
         return [Table(self._name, each, f"{path} {number}") for number, each in enumerate(values)]
 

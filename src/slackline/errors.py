@@ -33,7 +33,7 @@ __all__ = [
 class SlacklineError(RuntimeError):
     """The base class of all errors that slackline raises.
 
-    Dead afterwards: see the subclass. Each attribute is None where it does not apply.
+    Dead afterwards: see the subclass. An attribute that does not apply to an error is None.
     """
 
     rank: int | None

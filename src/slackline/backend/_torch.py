@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     class TorchGroup:
         """torch's ProcessGroup as a base class for type checking, without its overloads.
 
-        The constructor takes no store, since a subclass must not pass one.
+        The constructor takes no store, since a subclass must not pass a store to torch.
         """
 
         def __init__(self, rank: int, size: int) -> None: ...

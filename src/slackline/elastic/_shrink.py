@@ -21,7 +21,7 @@ __all__ = ["Shrunk", "shrink"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shrunk:
-    """The result of a shrink of the default group: the new ranks, and the lost ones."""
+    """The result of a shrink of the default group: the new ranks, and the lost ranks."""
 
     rank: int
     size: int
@@ -71,7 +71,7 @@ def _meet_again(
 ) -> tuple[Membership, Group]:
     """Agree on the survivors until all of them have opened a group; return members and group.
 
-    If a member is lost before its group is open, the others agree again.
+    If a member is lost before its group is open, the other members agree again.
     """
     membership = before
 

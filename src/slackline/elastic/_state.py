@@ -134,7 +134,7 @@ class ElasticState:
         return write_step(Path(folder), self.step, self._pack())
 
     def load(self, folder: str | Path) -> bool:
-        """Load the training state of the latest step in `folder`; return whether there was one.
+        """Load the training state of the latest step in `folder`; return False if it has no step.
 
         Ranks with disks of their own may find different steps, so call `sync` afterwards.
         """

@@ -17,7 +17,7 @@ class Clocks:
     """The peer's clock minus the local clock, relative to the first comparison.
 
     The first comparisons are fitted by least squares. Later comparisons have a fixed weight, so
-    that old ones are forgotten.
+    that old comparisons are forgotten.
     """
 
     def __init__(self) -> None:

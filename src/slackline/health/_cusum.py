@@ -16,7 +16,7 @@ __all__ = ["Cusum"]
 class Cusum:
     """A CUSUM change detector.
 
-    Objects are small, so the caller copies one before a reading to be able to undo the reading.
+    The object is small, so the caller can copy it before a reading, to undo the reading later.
     """
 
     evidence: float
@@ -33,7 +33,7 @@ class Cusum:
 
     @property
     def calm(self) -> bool:
-        """Whether no change is active and no evidence for one has been collected."""
+        """Whether no change is active and no evidence for a change has been collected."""
         return not self.active and not self.score
 
     def take(self, reading: float, threshold: float, began_ns: int) -> bool:

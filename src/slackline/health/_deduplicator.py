@@ -2,7 +2,7 @@
 
 Both ends of a link see a delay, and every peer of a straggler sees that the rank is late. The
 deduplicator waits a second for the reports of the other ranks and then reports each problem once:
-the rank, where one straggler explains several slow links, else the link.
+if one straggler explains several slow links, the report names the rank, else the link.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,8 @@ class Episode:
     over_ns: int
     since_ns: int
     until_ns: int | None = None
-    """The end, by the same rank's clock as `since_ns`; None while the problem lasts."""
+    """The end of the problem, by the clock of the rank that measured `since_ns`; None while it
+    lasts."""
     said: bool = False
     told_by: int = -1
     """The rank that reported the problem first; sentences of other ranks are ignored."""

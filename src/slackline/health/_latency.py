@@ -132,13 +132,13 @@ class Latency:
         self.there.cusum, self.here.cusum = (replace(cusum) for cusum in self._before)
 
     def _resume(self, now_ns: int) -> None:
-        """Discard the probes from before a pause, so that no reading mixes them with later ones."""
+        """Discard the probes from before a pause, so that no reading contains both old and new."""
         self._recent.clear()
         self._window.clear()
         self._window_ns = now_ns
 
     def _read(self) -> None:
-        """Make one reading of each direction from the fastest of the last probes, and judge it."""
+        """Make and judge one reading of each direction, from the fastest of the last probes."""
         there, here = self.there, self.here
         if not self._windows:
             return

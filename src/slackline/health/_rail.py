@@ -12,7 +12,7 @@ __all__ = ["RailHealth"]
 
 
 class RailHealth:
-    """The detectors of one rail at one of its ends.
+    """All health detectors of one rail, at one end of the rail.
 
     Samples must arrive in the order of time. A rail that reconnects keeps its history.
     """
@@ -46,7 +46,7 @@ class RailHealth:
     def gone(self, now_ns: int) -> None:
         """Record that the engine no longer has this rail at `now_ns`.
 
-        The second consecutive call marks the rail as ended: after the first one the rail may still
+        The second consecutive call marks the rail as ended; after the first call the rail may still
         be reconnecting.
         """
         if self._missing_since_ns is None:

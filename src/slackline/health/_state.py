@@ -9,8 +9,8 @@ __all__ = ["DirectionState", "Shift"]
 class Shift:
     """A deviation of one measured quantity from its baseline.
 
-    The unit is that of the quantity: nanoseconds of latency, bytes per second of bandwidth, or the
-    lost fraction of the packets.
+    The unit depends on the quantity: nanoseconds for latency, bytes per second for bandwidth, and
+    the lost fraction of the packets for loss.
     """
 
     since_ns: int
@@ -38,12 +38,12 @@ class DirectionState:
     baseline_ns: int = 0
     """The baseline one-way latency: half of the baseline round trip."""
     latency: Shift | None = None
-    """The rise of the latency over its baseline; None without one."""
+    """The rise of the latency over its baseline; None without a rise."""
     bandwidth: Shift | None = None
-    """The drop of the bandwidth below its baseline; None without one, and always at the
+    """The drop of the bandwidth below its baseline; None without a drop, and always at the
     receiver."""
     loss: Shift | None = None
-    """The rise of the packet loss over its baseline; None without one, and always at the
+    """The rise of the packet loss over its baseline; None without a rise, and always at the
     receiver."""
     queueing: bool | None = None
     """Whether the sender's own send queue has grown; None at the receiver, which cannot see it."""

@@ -125,7 +125,7 @@ def recovered(
 
 
 def latest(state: DirectionState) -> tuple[str, ...]:
-    """Return the names of a direction's findings, such as "latency"; verdicts report changes."""
+    """Return the names of a direction's findings, such as "latency"; a change makes a verdict."""
     named = {
         "cut": state.cut_since_ns is not None,
         "silent": state.silent_since_ns is not None,

@@ -45,7 +45,7 @@ class Record:
 
     @classmethod
     def read(cls, name: str) -> Self | None:
-        """Return the record of a lab, None without one; raise UsageError for an invalid file."""
+        """Return the record of a lab, or None without one; raise UsageError if it is invalid."""
         try:
             said = json.loads(_path(name).read_text())
             return cls(**{field.name: said[field.name] for field in fields(cls)})

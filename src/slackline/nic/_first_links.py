@@ -24,9 +24,9 @@ EARLY = MappingProxyType(
         Collective.BARRIER: ("chain",),
     }
 )
-"""The plans in which a rank exchanges messages only with the next and the previous one. A reduce by
-a chain needs another link, to the root, and a reduce_scatter by a ring has another order of
-additions."""
+"""The plans in which a rank exchanges messages only with the next and the previous rank. Plans for
+reduce and reduce_scatter are missing: a reduce by a chain also needs a link to the root, and a
+reduce_scatter by a ring adds in another order."""
 
 
 def connects_later(ranks: int) -> bool:
@@ -37,7 +37,7 @@ def connects_later(ranks: int) -> bool:
 def first_peers(rank: int, ranks: int) -> frozenset[int]:
     """Return the ranks to which a new group of `ranks` connects `rank`.
 
-    In a large group these are the next and the previous one.
+    In a large group these are the next and the previous rank.
     """
     if not connects_later(ranks):
         return frozenset(range(ranks)) - {rank}

@@ -246,7 +246,7 @@ class Monitors:
     ) -> Monitor:
         """Start and return a monitor of those links that no other monitor watches yet.
 
-        The arguments are those of `Monitor`; verdicts go to the engine's telemetry.
+        The arguments have the same meaning as in `Monitor`; verdicts go to the engine's telemetry.
         """
         known = {link for monitor in self._open for link in monitor.links}
         mine = [-1 if link in known else link for link in links]

@@ -113,7 +113,7 @@ class Group(Protocol):
 
     @property
     def timeout(self) -> timedelta:
-        """The timeout of operations that are posted without one."""
+        """The timeout of operations that are posted without a timeout."""
 
     @property
     def tag_allocator(self) -> TagAllocator:

@@ -33,7 +33,7 @@ def node_of_nic(name: str, sysfs: Path = SYSFS) -> int | None:
 def processors_of_node(
     allowed: Set[int], current: int, places: Mapping[int, Set[int]]
 ) -> frozenset[int]:
-    """Return those of the `allowed` processors that are on the NUMA node of processor `current`.
+    """Return the processors in `allowed` that are on the NUMA node of processor `current`.
 
     `places` maps each node to its processors. The result is `allowed` if no node has `current`.
     """

@@ -14,7 +14,7 @@ from slackline.plan.collective import Collective, generate, names
 __all__ = ["NicOptions"]
 
 CHECKSUMS = ("wire", "all", "none")
-_SEVERAL_RANKS = 4  # Two ranks have one order (a minimum's zero may differ in sign).
+_SEVERAL_RANKS = 4  # Two ranks have one order of additions.
 _DEVICES_PLANS = ("reduce-broadcast", "ring")
 _SMALLEST_SEGMENT = 4096
 _LARGEST_SEGMENT = 16 << 20

@@ -12,7 +12,7 @@ from slackline.errors import UsageError
 __all__ = ["MOST_TAGS", "TagAllocator"]
 
 MOST_TAGS = 1 << 24
-"""The number of tags: a frame has 24 bits for one."""
+"""The number of tags: a frame has 24 bits for its tag."""
 _LOWEST_MESSAGE = 1 << 20
 """The lowest tag that the library reserves for messages. User programs, which usually count from 0,
 have the lower tags."""

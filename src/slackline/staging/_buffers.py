@@ -34,7 +34,7 @@ class Buffers(Protocol):
 
 
 class HostBuffers:
-    """The memory of an operation's CPU tensors, of which only non-contiguous ones are copied."""
+    """The memory of an operation's CPU tensors; only non-contiguous tensors are copied."""
 
     __slots__ = ("_kept", "_results")
 

@@ -56,7 +56,8 @@ class Landing:
         """Record the end of the transfer: open the gate, if the copy is launched already.
 
         Returns whether the copy is still to be launched. After an error the results are not
-        copied; behind a gate, which must open all the same, floating-point results become NaN.
+        copied. If the copy waits behind a gate, the gate must open nevertheless, and floating-point
+        results become NaN.
         """
         with self._state:
             if self._ended:
@@ -158,7 +159,7 @@ class StagedTransfer:
         self._await(None)
 
     def order(self) -> None:
-        """Make the caller's current stream wait for the results; the host goes on.
+        """Make the caller's current stream wait for the results; the host does not wait.
 
         The host waits only for the copies to the host of earlier operations (`Departures`). Raises
         the operation's error if it has failed already. If it fails later, `failed_late` is called.
@@ -185,7 +186,7 @@ class StagedTransfer:
             self._transfer.wait(timeout)
         except Exception as error:
             if not self._transfer.done():
-                raise  # The time of this wait is over, and the operation goes on.
+                raise  # This wait has reached its time limit, and the operation continues.
             self._end(error)
         else:
             self._end(None)

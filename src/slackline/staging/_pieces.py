@@ -5,9 +5,9 @@
     host to device                            ├─copy 0─┼─ ...
 
 A block is used again when its piece has been copied back to the device. So a tensor of any length
-needs only the host memory of the ring. The time of the operation is that of the slowest of the
-three stages, not their sum (the asynchronous pipeline of workers in NTT's in-network computing,
-2019).
+needs only the host memory of the ring. The operation takes the time of the slowest of the three
+stages, not the sum of all three (the asynchronous pipeline of workers in NTT's in-network
+computing, 2019).
 """
 
 import threading
@@ -97,8 +97,9 @@ class BlockRing:
             while copied:
                 post_oldest()
         except BaseException:
-            # Posted transfers end by themselves and keep their blocks. Copies to the other blocks
-            # may still run. So the ring drops all blocks, and later operations allocate new ones.
+            # Posted transfers end by themselves and keep their blocks. Copies to other blocks may
+            # still run. Therefore the ring drops all blocks, and later operations allocate new
+            # blocks.
             self._blocks.clear()
             raise
         return AllOf(transfers)

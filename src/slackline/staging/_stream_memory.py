@@ -25,7 +25,7 @@ _GREATER_OR_EQUAL = 0
 
 @dataclass(slots=True)
 class StreamGate:
-    """A word of host memory, and the value that opens the gate.
+    """A gate in a CUDA stream: a word of host memory, and the value for which the stream waits.
 
     The values of a word only grow. So a word can serve the next gate as soon as its previous gate
     is open, even if a stream has not yet looked at it.
@@ -86,7 +86,7 @@ class GateMemory:
         return StreamGate(self, used.word, used.device_address, used.value + 1)
 
     def give_back(self, gate: StreamGate) -> None:
-        """Have a later gate use the word of an opened one."""
+        """Let a later gate use the memory word of an opened gate."""
         with self._lock:
             self._free.append(gate)
 

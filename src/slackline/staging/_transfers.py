@@ -1,4 +1,4 @@
-"""Transfers made of other transfers: a set, a transfer with a continuation, a deferred transfer."""
+"""Composed transfers: a set of transfers, a transfer with a continuation, a deferred transfer."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ Callback = Callable[[BaseException | None], None]
 class AllOf:
     """A Transfer that is done when all of `transfers` are.
 
-    If some fail, the error is that of the first failed one in the order of `transfers`.
+    If some transfers fail, the error is the error of the first of them in the order of `transfers`.
     """
 
     source: int | None = None

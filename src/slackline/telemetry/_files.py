@@ -32,7 +32,7 @@ class Writer:
     def __init__(
         self, directory: Path, rank: int, *, limit_bytes: int = DEFAULT_LIMIT_BYTES
     ) -> None:
-        """Open the file of `rank`, which is created with its directory where it is missing.
+        """Open the file of `rank`; create the file and its directory if they are missing.
 
         Beyond `limit_bytes` records are left out. Raises UsageError if `directory` is a file.
         """

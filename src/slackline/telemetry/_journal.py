@@ -81,7 +81,7 @@ class Journal:
         self._warned = ""
         self._thread = threading.Thread(target=self._run, name="slackline-telemetry", daemon=True)
         self._thread.start()
-        # Other exit handlers may still hand in records after this one, and flush them by `close`.
+        # Exit handlers that run later may still hand in records, and write them by `close`.
         atexit.register(self.flush)
 
     def put(self, record: Record) -> None:
@@ -211,7 +211,7 @@ class Journal:
             self._append(batch)
 
     def _append(self, lines: list[bytes]) -> None:
-        """Append lines; count those that the disk does not take as lost.
+        """Append lines; lines that the disk does not take are counted as lost.
 
         The file's header precedes the first line, and a `Gap` the first line after a loss.
         """

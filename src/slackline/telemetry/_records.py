@@ -147,7 +147,7 @@ class StepSummary:
     time_ns: int
     """Unix time of the user's call of `step`."""
     wall_ns: int
-    """Time from the previous call of `step` to this one.
+    """Time from the previous call of `step` to this call.
 
     The first step counts from the moment when the optimizer was wrapped.
     """

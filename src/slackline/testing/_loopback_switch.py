@@ -182,14 +182,14 @@ class Switch:
         return self._fault is not None
 
     def leave(self, rank: int) -> None:
-        """Record that the rank has closed its group; fails collectives that wait for the rank."""
+        """Record that the rank has closed its group; fail collectives that wait for the rank."""
         with self._lock:
             self._left.add(rank)
             if any(rank not in meeting for meeting in self._meetings.values() if meeting):
                 self.fail(PeerError(f"rank {rank} has closed the group", peer=rank))
 
     def fail(self, error: SlacklineError) -> None:
-        """End all pending transfers, and every later one, with the error."""
+        """End all pending transfers, and every later transfer, with the error."""
         with self._lock:
             self._fault = self._fault or error
             pending = [post.transfer for m in self._meetings.values() for post in m.values()]

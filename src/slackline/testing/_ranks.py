@@ -36,7 +36,7 @@ class MemoryStore:
             self._changed.notify_all()
 
     def get(self, key: str, /) -> bytes:
-        """Return the value under `key`; blocks until there is one, at most the store's timeout.
+        """Return the value under `key`; block until it is set, at most for the store's timeout.
 
         Raises TimeoutError when the timeout has passed.
         """

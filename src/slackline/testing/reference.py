@@ -92,7 +92,7 @@ def bfloat16_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 def fold(arrays: Sequence[Array], op: ReduceOp, dtype: DType) -> Array:
     """Return the reduction of `arrays`, one array for each rank, in rank order.
 
-    Raises UsageError where the operation is not defined for the type.
+    Raises UsageError if the operation is not defined for the type.
     """
     _check(op, dtype)
     total = _widen(arrays[0], dtype)

@@ -159,7 +159,7 @@ class ThreadDevice:
         return _ThreadCopies(current.launch(_nothing), out, back, self.landing)
 
     def bring(self, hosts: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], ThreadEvent]:
-        """Copy host tensors to new tensors of the device, on the landing stream."""
+        """Copy host tensors to new device tensors, on the stream for incoming data (landing)."""
         found = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype) for each in hosts]
 
         def copy() -> None:

@@ -25,7 +25,10 @@ LIKE = "an address must be like 10.0.0.9:7000 or [fd00::9]:7000"
             (*HERE, *FEW, "--nic", "cirquit"),
             "nic must be one of software, twin, circuit, not 'cirquit'",
         ),
-        ((*HERE, "--workers", "17", "--nic", "twin"), "a node has at most 16 ports, not 17"),
+        (
+            (*HERE, "--workers", "17", "--nic", "twin"),
+            "an aggregation node has at most 16 ports, not 17",
+        ),
         ((*HERE, *FEW, "--onset", "-1"), "onset must be 0 to 4294967294, not -1"),
         (
             (*HERE, *FEW, "--key", "no/such/key"),

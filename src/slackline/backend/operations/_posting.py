@@ -1,4 +1,4 @@
-"""The common path of all operations: torch's call is posted on the nic and returns a torch Work."""
+"""The common path of all operations: torch's call, the nic's operation, and the returned Work."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -143,7 +143,7 @@ class Poster(Identity):
     ) -> dist.Work:
         """Call `post(timeout)`, which posts a collective in pieces, and return its Work.
 
-        The other arguments are those of `_run`.
+        The other arguments have the same meaning as in `_run`.
         """
         self._collectives += 1
         limit = self._limit(opts, timeout)

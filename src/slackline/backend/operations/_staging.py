@@ -126,12 +126,12 @@ class GroupStaging:
                 raise failed.error
 
     def settle(self) -> None:
-        """Block until all staged operations have ended; raise the error of one that failed late."""
+        """Block until all staged operations have ended; raise the error of a late failure."""
         self._await_all()
         self.check()
 
     def end(self) -> None:
-        """Settle the operations of a closed group; raise an error only if none was raised before.
+        """Wait for the operations of a closed group; raise an error only if none was raised before.
 
         A program that ends a group because of an error must be able to end the group. Further
         errors are therefore only logged.

@@ -97,7 +97,8 @@ class TransferWork(dist.Work):
         self._awaited = True
         if self._future is None:
             if _IN_CALLBACK.get():
-                # All Futures end on this thread, so one made here would otherwise never end.
+                # All Futures end on this thread, so a Future that is made here would otherwise
+                # never end.
                 self._outlast()
             self._future = self._make_future()
         return self._future
@@ -161,7 +162,7 @@ class StagedWork(TransferWork):
         self._staged = transfer
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Make the current stream wait for the results; the host goes on.
+        """Make the current stream wait for the results; the host does not wait.
 
         With a `timeout`, first block the host until the data is in its memory. Raises the
         operation's error if it has failed already. A later error is raised by the group's next

@@ -192,7 +192,7 @@ class Sharing:
         return whole if waiting else DONE
 
     def slice_of(self, nbytes: int) -> int:
-        """Return the bytes of the longest slice of an operation over `nbytes`."""
+        """Return the size in bytes of the longest slice of an operation over `nbytes` bytes."""
         return -(-nbytes // -(-nbytes // self._slice_bytes))
 
     def state(self, tag: int | None = None) -> tuple[tuple[int, ...] | None, str]:
@@ -209,7 +209,7 @@ class Sharing:
             return series.chosen.get(series.posted - 1, known)
 
     def close(self, limit_ns: int) -> None:
-        """Wait until the posted slices have ended, `limit_ns` at most, and begin no more exchanges.
+        """Wait, for at most `limit_ns`, until posted slices have ended; begin no more exchanges.
 
         Slices that still wait for their shares then fail when the group is closed.
         """

@@ -67,7 +67,7 @@ class Interface:
 
     @property
     def is_link_local(self) -> bool:
-        """Whether the address has a meaning on its own cable only: its subnet tells nothing."""
+        """Whether the address is valid on its own cable only, so that its subnet is no network."""
         return self.ip.is_link_local
 
     @property

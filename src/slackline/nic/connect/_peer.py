@@ -155,7 +155,7 @@ class Peer:
             return  # The rail was given up together with its addresses.
         rail.ended += 1
         if rail.handle is None or rail.ended < rail.added:
-            return  # A new connection has replaced the lost one already.
+            return  # A new connection has already replaced the lost connection.
         rail.handle.close()
         rail.handle, rail.tries, rail.why, rail.refused = None, 0, reason, False
         rail.lost_at = time.monotonic()
@@ -176,7 +176,7 @@ class Peer:
         """
         talks_only = hello.kind in ("knock", "news")
         if not self._expects(hello) or (channel.sock.family == socket.AF_UNIX) != self.shared:
-            raise LinkError(f"{hello.kind} of rail {hello.rail} was not expected")
+            raise LinkError(f"a {hello.kind} connection for rail {hello.rail} was not expected")
         ours = Answer(
             engine=self._context.engine_name,
             nonce=fresh_nonce(),
@@ -265,7 +265,7 @@ class Peer:
             self.first.set_exception(InternalError("the connection manager failed", peer=self.rank))
 
     async def _keep(self, rail: RailState) -> None:
-        """Connect one rail, or check the peer's liveness, whenever the rail is missing."""
+        """Whenever one rail is missing, dial it, or check the peer's liveness if the peer dials."""
         while True:
             await rail.missing.wait()
             try:

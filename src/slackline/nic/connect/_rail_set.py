@@ -44,7 +44,7 @@ class RailState:
     refused: bool = False
     """Whether the last attempt was refused because no process listens there."""
     proven_s: float | None = None
-    """The duration of the last successful connect to the peer; None before the first one."""
+    """The duration of the last successful connect to the peer; None before the first success."""
     lost_at: float = field(default_factory=time.monotonic)
     pair: str = ""
     """The two NICs of the present connection, as "eth0>eth1"; empty where unknown."""
@@ -137,7 +137,7 @@ class RailSet:
         return "; ".join(f"{r.plan.name}: {r.why}" for r in self.telling if not r.handle)
 
     def attempts(self, rail: RailState) -> tuple[Attempt, ...]:
-        """Return the connects to try for a rail, or for a liveness check on its path."""
+        """Return the connection attempts for a rail, or for a liveness check on the rail's path."""
         if (path := rail.plan.path) is None:
             return ()
         spare = not self.any_up
@@ -146,7 +146,7 @@ class RailSet:
         )
 
     def all_attempts(self) -> tuple[Attempt, ...]:
-        """Return the connects to the peer over any rail's path, those of connected rails first."""
+        """Return the connection attempts over any rail's path, connected rails' paths first."""
         rails = sorted(self, key=lambda rail: rail.handle is None)
         return tuple(dict.fromkeys(each for rail in rails for each in self.attempts(rail)))
 

@@ -36,8 +36,9 @@ _TYPES = {
 }
 """The types of a descriptor's fields. The interfaces are checked when they are read."""
 _READ_BY_ALL = 4
-"""The largest group in which every rank reads every descriptor from the store. In a larger one
-rank 0 reads them and publishes them together: n ranks then make 3 n accesses and not n * n."""
+"""The largest group in which every rank reads every descriptor from the store. In a larger group
+rank 0 reads the descriptors and publishes them together: n ranks then make 3 n accesses instead of
+n * n."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,7 @@ class Rendezvous:
 def exchange_descriptors(
     store: Store, rank: int, size: int, descriptor: EndpointDescriptor, key: bytes = b""
 ) -> Rendezvous:
-    """Publish this rank's descriptor, read those of all ranks, and check that their options agree.
+    """Publish this rank's descriptor, read all ranks' descriptors, and check that options agree.
 
     The group's secret is made of a random number that rank 0 stores, and of `key`, which is never
     stored. Blocks until all ranks have published, limited by the store's own timeout. Raises

@@ -1,5 +1,4 @@
-"""The TLS proxy between the engine, which sends plain bytes, and TLS connections: one thread for
-all.
+"""The TLS proxy of an engine: one thread between its plain sockets and all TLS connections.
 
     engine <- socket pair -> proxy <- TLS over TCP -> the peer's proxy
 
@@ -149,7 +148,7 @@ class _ProxiedConnection:
 
 
 class TlsProxy:
-    """The TLS proxy's thread, which serves all connections and starts with the first one."""
+    """The TLS proxy's thread, which serves all connections and starts with the first connection."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()

@@ -48,7 +48,10 @@ _NONCE_LETTERS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class AggregationRequest:
-    """The first message of rank 0, and of an aggregator: a nonce and a number of workers."""
+    """The first message from rank 0 to an aggregator, and from the aggregator to rank 0.
+
+    The message has a nonce and the number of workers.
+    """
 
     nonce: str
     workers: int

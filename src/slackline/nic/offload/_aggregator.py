@@ -358,7 +358,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _interfaces(host: str) -> tuple[str, ...]:
-    """Return the interfaces that links may use: the one with this address, or () for all."""
+    """Return the interfaces that links may use: the interface with this address, or () for all."""
     try:
         address = str(_resolved(host, 0)[4][0]).partition("%")[0]
     except OSError as error:
@@ -372,7 +372,7 @@ def _interfaces(host: str) -> tuple[str, ...]:
 
 
 def _resolved(host: str, port: int) -> tuple[Any, ...]:
-    """Return the first answer of getaddrinfo for a host, an IPv4 one if there is any."""
+    """Return the first answer of getaddrinfo for a host, preferring an IPv4 address."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return min(found, key=lambda each: each[0] != socket.AF_INET)
 

@@ -52,11 +52,11 @@ class Devices:
     def __init__(self, kind: str, check: int | None = None, sizes: str = "") -> None:
         """Check that ring NICs of this kind work here; raise UsageError otherwise.
 
-        `sizes` sets the sizes of the circuit and of its twin; see slackline.env.parse_circuit.
-        `check` repeats one in that many operations of a twin on a circuit; 0 repeats none. None
-        repeats one in a thousand, if the circuit has been compiled on this machine. A circuit that
-        is needed for the first time on a machine is compiled here. That can take minutes, and
-        other processes wait for the result.
+        `sizes` sets the sizes of the circuit and of its twin; see slackline.env.parse_circuit. With
+        `check` N, one in N operations of a twin is repeated on a circuit; with 0, none is. With
+        None, one in a thousand is repeated if the circuit has been compiled on this machine. A
+        circuit that is needed for the first time on a machine is compiled here. That can take
+        minutes, and other processes wait for the result.
         """
         self.kind = _checked(kind)
         from slackline.circuit import RingOptions
@@ -75,7 +75,7 @@ class Devices:
     def counters(self) -> Mapping[str, int]:
         """Return how many operations were selected for a check by a circuit, and how many passed.
 
-        The result is empty where operations are not checked.
+        The result is empty if operations are not checked.
         """
         return {} if self._checks is None else self._checks.counters()
 
@@ -144,7 +144,7 @@ class Nodes:
         self._sizes = {**_NODE, **asked}
         self.kind = _checked(kind)
         if workers > _MOST_PORTS:
-            raise UsageError(f"a node has at most {_MOST_PORTS} ports, not {workers}")
+            raise UsageError(f"an aggregation node has at most {_MOST_PORTS} ports, not {workers}")
         self._workers = workers
         self._open(workers, 1).close()
 

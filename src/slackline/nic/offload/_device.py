@@ -39,7 +39,7 @@ class Device(Protocol):
         """Process new operations and frames until no work is left; return the output.
 
         The engine withdraws an operation that has failed. The memory of the operation stays valid
-        until this call or a later one returns the operation as released.
+        until this call or a later call returns the operation as released.
         """
 
     def close(self) -> None:
@@ -93,8 +93,7 @@ class Node(Protocol):
 
 
 class NodeHost:
-    """The Device of an aggregator: an aggregation node that gets one frame of each worker at a
-    time.
+    """The Device of an aggregator: a node that adds sets of frames, one frame of each worker.
 
     Frames that are longer than the node's payload pass through the node in pieces.
     """
