@@ -31,8 +31,7 @@ SHORT_BYTES = 64
 LARGE_BYTES = 512 << 10
 _ROUNDS = {SHORT_BYTES: 12, LARGE_BYTES: 6}
 _FEW_ROUNDS = {SHORT_BYTES: 1, LARGE_BYTES: 0}
-"""The number of rounds after the first one if the times only fit the cost model and compare no
-plans."""
+"""The number of rounds after the first round, if the times only fit the cost model."""
 _BUDGET_NS = 100_000_000
 """The time limit for the rounds at one size: slow links get fewer rounds."""
 _MOST_DIRECT = 8
@@ -198,7 +197,7 @@ def mesh_terms(nbytes: int, ranks: int, *, shared_memory: bool) -> Terms:
 
     The terms come from a formula, because the whole plan has 4 n (n - 1) instructions. Rank r sends
     chunk i of its data to each rank i, and the sum of chunk r to every rank. Through shared memory,
-    rank r copies each chunk that it sends once, and stores the sums that the others send.
+    rank r copies once each chunk that it sends, and stores the sums that the other ranks send.
     """
     sizes = [size for _, size in split(nbytes, ranks, 1)]
     copied = 2 * (nbytes - min(sizes))

@@ -79,7 +79,7 @@ DIRECT, MESH = "direct", "mesh"
 STAR = "star"
 """The plan in which an aggregator (a node that adds for all ranks) reduces."""
 RING, ROTATING_RING = "reduce-broadcast", "ring"
-"""The plans that ring NICs can execute: the default one, and the one that a user can ask for."""
+"""The plans that ring NICs can execute: the default plan, and a plan that users can ask for."""
 _OFFLOADED = {
     ReduceOp.SUM: (DType.FLOAT32, DType.INT32, DType.BFLOAT16, DType.FLOAT16),
     ReduceOp.AVG: (DType.FLOAT32,),
@@ -203,7 +203,7 @@ class PlanBook:
     def timed(self) -> tuple[str, ...]:
         """Return the all_reduce plans to time when the group opens.
 
-        These are all candidates, or where most links come later, those that need few links.
+        These are all candidates, or the candidates that need few links if most links come later.
         """
         every = self.candidates()
         return tuple(n for n in every if n in (CHAIN, STAR)) if self.connects_later else every
@@ -386,7 +386,7 @@ def plan_number(plan: CollectivePlan) -> int:
 def ranks_per_host(hosts: Sequence[object]) -> int | None:
     """Return the number of ranks on each host, by the host of each rank.
 
-    None where ranks are not numbered host by host, or hosts have different numbers of ranks.
+    None if ranks are not numbered host by host, or if hosts have different numbers of ranks.
     """
     blocks = [len(list(block)) for _, block in groupby(hosts)]
     alike = len(set(blocks)) == 1 and len(blocks) == len(set(hosts))

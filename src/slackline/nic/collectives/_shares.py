@@ -80,7 +80,7 @@ class _Series:
     seen: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The counters of each link at the last exchange."""
     chosen: dict[int, tuple[tuple[int, ...] | None, str]] = field(default_factory=dict)
-    """The weights of each slice from the last posted one on, as far as known, with the reason."""
+    """The known weights, with the reason, of the last posted slice and of each later slice."""
     failure: FailureTuple | None = None
 
 
@@ -199,7 +199,7 @@ class Sharing:
         """Return the weights of the last slice posted in a tag's series, and the reason.
 
         While the weights of that slice are not known, the result is the last decision. The weights
-        are None, and the reason is empty, where shares have never changed.
+        are None, and the reason is empty, if shares have never changed.
         """
         with self._lock:
             series = self._series.get(_UNTAGGED if tag is None else tag)
@@ -378,7 +378,7 @@ class Sharing:
     def _counters(self) -> dict[int, tuple[int, int]]:
         """Return (bytes sent, busy nanoseconds) of each link of the group so far.
 
-        The rails of a link work at the same time, so the busiest one counts.
+        The rails of a link work at the same time, so the busiest rail counts.
         """
         counted: dict[int, tuple[int, int]] = {}
         for status in self._engine.rails():

@@ -98,7 +98,7 @@ class NativeTransfer:
 class JointTransfer:
     """The handle of an operation in several parts, which ends when its last part ends.
 
-    The error of the operation is that of its first part that failed.
+    The error of the operation is the error of the first part that failed.
     """
 
     __slots__ = ("_parts",)
@@ -130,7 +130,7 @@ class JointTransfer:
             raise error
 
     def error(self) -> errors.SlacklineError | None:
-        """Return the error of the first part that failed; None where none did."""
+        """Return the error of the first part that failed; None if no part failed."""
         return next((error for part in self._parts if (error := part.error()) is not None), None)
 
     def cancel(self, failure: FailureTuple) -> None:
@@ -204,5 +204,5 @@ class Completions:
             try:
                 callback(transfer.error())
             except Exception:
-                # No caller could get the error of a callback; the others must still run.
+                # No caller could get the error of a callback; the other callbacks must still run.
                 _log.exception("a callback of a finished operation failed")

@@ -20,9 +20,8 @@ _MOST = 256
 class Admissions:
     """The unauthenticated connections of one listener, each with a task that admits it.
 
-    At most 256 are open at a time: a new one displaces the oldest, whose task is cancelled and
-    whose connection is closed. All methods must be called on the event loop's thread
-    (ConnectionManager).
+    At most 256 are open at a time: a new connection displaces the oldest, which is closed and whose
+    task is cancelled. All methods must be called on the event loop's thread (ConnectionManager).
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ class ConnectionManager:
         self._stopped = False
 
     def start(self) -> None:
-        """Start the thread; the other methods need it."""
+        """Start the thread, which the other methods need."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._serve, args=(self._loop,), name="slackline-links", daemon=True

@@ -63,9 +63,10 @@ async def ready(sock: socket.socket, *, write: bool = False) -> None:
 async def dial(where: str | Sequence[Attempt], timeout_s: float) -> socket.socket:
     """Connect to an abstract Unix name, or by the first of several attempts that succeeds.
 
-    Each attempt may take `timeout_s`. The next one begins when the one before has failed, and after
-    100 ms at the latest (RFC 8305, section 5). Raises the OSError or TimeoutError of an attempt: a
-    ConnectionRefusedError if there is one, else that of the last one.
+    Each attempt may take `timeout_s`. The next attempt begins when the previous attempt has failed,
+    and after 100 ms at the latest (RFC 8305, section 5). If all attempts fail, raises the OSError
+    or TimeoutError of one attempt: a ConnectionRefusedError if there is one, else the last
+    attempt's error.
     """
     if isinstance(where, str):
         return await _connect(socket.AF_UNIX, where, timeout_s)
@@ -96,7 +97,7 @@ async def dial(where: str | Sequence[Attempt], timeout_s: float) -> socket.socke
 
 
 def _hang_up(task: asyncio.Task[socket.socket]) -> None:
-    """Close the connection of an attempt that is not needed, since another one succeeded first."""
+    """Close the connection of an attempt that came too late, since another attempt succeeded."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 

@@ -3,8 +3,8 @@
 A group has a link to every rank. When a large group opens, it connects only a ring of them. Any
 other link is connected when an operation needs it ("wanted"), on the event loop's thread; the
 operation waits in the engine meanwhile. A link outlives the group that made it. In the group that
-makes the link, the lower rank of the pair dials and the higher one listens, and the roles stay so
-as long as the link lives.
+makes the link, the lower rank of the pair dials and the higher rank listens, and the two keep these
+roles as long as the link lives.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Links"]
 _log = logging.getLogger("slackline.nic")
 
 _GRACE_S = 2.0
-"""The time that a new group waits for the other rails of a link after the first one is up."""
+"""The time that a new group waits for the other rails of a link after the first rail is up."""
 
 
 class Links:

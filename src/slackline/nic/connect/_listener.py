@@ -43,7 +43,7 @@ class Listener:
     """
 
     def __init__(self, engine: str, interfaces: Sequence[Interface]) -> None:
-        """Listen on the addresses of `interfaces` and on no other; raise OSError if one is gone."""
+        """Listen on the addresses of `interfaces` only; raise OSError if an address is gone."""
         self.unix_name = unix_name(engine)
         self.interfaces: tuple[Interface, ...] = ()
         """The addresses with their ports. A change replaces the tuple."""
@@ -81,8 +81,8 @@ class Listener:
     def update(self, kept: Sequence[Interface], found: Sequence[Interface]) -> bool:
         """Listen also on those addresses in `found` that are new; return whether any has changed.
 
-        `kept` are those of `interfaces` that the host still has. Must be called on the event loop's
-        thread.
+        `kept` are the members of `interfaces` that the host still has. Must be called on the event
+        loop's thread.
         """
         known = {(each.address, each.scope) for each in kept}
         added = []

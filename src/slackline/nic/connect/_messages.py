@@ -49,7 +49,7 @@ class Hello:
     rail: int
     kind: str
     """The kind of rail: "shm", "tcp" or "udp". Two kinds make no rail: "knock" checks liveness, and
-    "news" exchanges the addresses of both ends after those of one have changed."""
+    "news" exchanges the addresses of both ends after the addresses of one end have changed."""
     nonce: str
     """32 fresh random bytes in hexadecimal."""
     certificate: str = ""

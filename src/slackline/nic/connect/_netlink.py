@@ -34,7 +34,7 @@ _IFF_UP, _IFF_LOOPBACK, _IFF_RUNNING = 0x1, 0x8, 0x40
 _UNUSABLE = 0x08 | 0x20 | 0x40
 """The address flags IFA_F_DADFAILED, IFA_F_DEPRECATED and IFA_F_TENTATIVE."""
 _TEMPORARY = 0x01
-"""IFA_F_TEMPORARY of an IPv6 address; for an IPv4 address the same bit means a secondary one."""
+"""IFA_F_TEMPORARY of an IPv6 address; on an IPv4 address the same bit means "secondary"."""
 
 _CABLES = frozenset({1, 32, 772})
 """The device types ARPHRD_ETHER, ARPHRD_INFINIBAND and ARPHRD_LOOPBACK. Others are tunnels."""
@@ -54,7 +54,7 @@ class Address:
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A network device of this host: a NIC, or a virtual one made by the kernel."""
+    """A network device of this host: a NIC, or a virtual device of the kernel."""
 
     index: int
     """The number of the device in the kernel, which is the scope id of its link-local addresses."""
@@ -63,7 +63,7 @@ class Device:
     """Whether the device is up and has a carrier."""
     loopback: bool
     overlay: bool
-    """Whether the device is a tunnel, whose packets travel inside those of another device."""
+    """Whether the device is a tunnel, whose packets travel inside another device's packets."""
     master: int
     """The index of the bridge or bond that the device is a port of; 0 for none."""
     lower: int
@@ -77,8 +77,8 @@ class Device:
 def devices() -> tuple[Device, ...]:
     """Return the network devices of this network namespace, in the order of their index.
 
-    Left out are addresses that duplicate address detection has not confirmed, deprecated ones, and
-    temporary IPv6 addresses. Raises UsageError if the kernel does not answer.
+    The result omits addresses that duplicate address detection has not confirmed, deprecated
+    addresses, and temporary IPv6 addresses. Raises UsageError if the kernel does not answer.
     """
     try:
         found = {each.index: each for each in map(_device, _dump(_RTM_GETLINK, _RTM_NEWLINK))}
@@ -97,7 +97,7 @@ def devices() -> tuple[Device, ...]:
 def open_monitor() -> socket.socket:
     """Return a socket that becomes readable when a device or an address of this host changes.
 
-    The caller owns the non-blocking socket. Raises OSError where the kernel refuses it.
+    The caller owns the non-blocking socket. Raises OSError if the kernel refuses the socket.
     """
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK)
     try:

@@ -122,7 +122,7 @@ class Network:
     def connect(
         self, rendezvous: Rendezvous, rank: int, needed: Collection[int], deadline: float
     ) -> tuple[list[int], bool]:
-        """Add links to all ranks, connect the needed ones and wait for them; see Links.connect."""
+        """Add links to all ranks, connect the needed links and wait for them; see Links.connect."""
         assert self._links is not None
         return self._links.connect(rendezvous, rank, needed, deadline)
 
@@ -182,7 +182,7 @@ class Network:
 
 
 def _drain(monitor: socket.socket) -> None:
-    """Read and drop all messages of a netlink monitor: any one means that addresses may change."""
+    """Read and drop all messages of a netlink monitor: each says only that addresses may change."""
     while True:
         try:
             monitor.recv(_MESSAGE_BYTES)

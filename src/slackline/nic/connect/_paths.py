@@ -65,7 +65,7 @@ class Path:
     key: str
     """The two NICs as "eth0>eth1"; in a search "eth0>*"."""
     trial: bool
-    """Whether the path is a search: no subnet promises that one exists."""
+    """Whether the path is a search: no subnet promises that there is a path."""
     answers_from: int = 0
     """The number of the listener's device that connections of this path should be answered from,
     where the listener has several devices in one subnet; 0 leaves the choice to the routes."""
@@ -79,7 +79,7 @@ class RailPlan:
     kind: str
     """The kind of rail: "shm", "tcp" or "udp"."""
     copy: int = 0
-    """The number of the rail among those of one kind over one path."""
+    """The number of the rail among the rails of one kind over one path."""
     path: Path | None = None
     """The path; None for shared memory."""
 
@@ -141,7 +141,10 @@ def plan_rails(
 
 
 def extend_rails(known: Iterable[RailPlan], planned: Iterable[RailPlan]) -> tuple[RailPlan, ...]:
-    """Return `planned`: rails that are in `known` get their indexes there, others get free ones."""
+    """Return `planned`, where rails that are also in `known` keep their indexes.
+
+    All other rails get free indexes.
+    """
     indexes = {plan.key: plan.index for plan in known}
     free = count(max(indexes.values(), default=-1) + 1)
     return tuple(
@@ -232,8 +235,10 @@ def _sides(
 
 
 def _by_subnet(sides: _Side) -> Iterator[tuple[Interface, Interface, bool]]:
-    """Yield the pairs of NICs that share a subnet, and whether the subnet has several NICs of one
-    end, so that the routes alone do not tell which NIC a packet takes.
+    """Yield the pairs of NICs that share a subnet, and whether the subnet is ambiguous.
+
+    In an ambiguous subnet one end has several NICs, so the routes alone do not tell which NIC a
+    packet takes.
     """
     used: tuple[set[str], set[str]] = set(), set()
     here, there = ({i.subnet for i in each if not i.is_link_local} for each in sides)
@@ -283,7 +288,7 @@ def _pair(
 def _by_trial(
     caller: Sequence[Interface], listener: Sequence[Interface], left: _Side, *, alone: bool
 ) -> Iterator[Path]:
-    """Yield a search from each NIC of the caller in `left`, among those of the listener in `left`.
+    """Yield a search from each NIC of the caller in `left` to the listener's NICs in `left`.
 
     Searches begin at different NICs, so that each finds one of its own where all are connected. If
     there is no path by subnet (`alone`), the first search ends with attempts from any NIC.
@@ -353,5 +358,5 @@ def _one_of_each(interfaces: Iterable[Interface]) -> list[Interface]:
 
 
 def _number(interfaces: Sequence[Interface], wanted: Interface) -> int:
-    """Return the number of a NIC among those of a host."""
+    """Return the number of a NIC among the NICs of a host."""
     return list(dict.fromkeys(each.nic for each in interfaces)).index(wanted.nic)

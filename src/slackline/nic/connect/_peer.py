@@ -9,7 +9,7 @@ the caller then dials. So the lower rank always dials, whichever of the two want
 
 The caller reconnects a lost rail every 200 ms while the link lives. Meanwhile the listening side
 knocks, to learn whether the caller lives. A connection that is refused where a connect succeeded
-before means that the peer's process has ended, and the engine is told so.
+before means that the peer's process has ended; the engine then closes the link.
 """
 
 from __future__ import annotations

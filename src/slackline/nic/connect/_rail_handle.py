@@ -213,7 +213,7 @@ def _hand_over_memory(
 
 
 def _shown(address: tuple[Any, ...]) -> str:
-    """Return the host of a socket address, with its device for a link-local one: "fe80::1%eth0"."""
+    """Return the host of a socket address, with the device if it is link-local: "fe80::1%eth0"."""
     host, scope = str(address[0]).partition("%")[0], address[3] if len(address) > 3 else 0
     return f"{host}%{socket.if_indextoname(scope)}" if scope else host
 

@@ -47,7 +47,7 @@ class RailState:
     """The duration of the last successful connect to the peer; None before the first success."""
     lost_at: float = field(default_factory=time.monotonic)
     pair: str = ""
-    """The two NICs of the present connection, as "eth0>eth1"; empty where unknown."""
+    """The two NICs of the present connection, as "eth0>eth1"; empty if unknown."""
     planned: bool = True
     """Whether the present addresses still give this rail; if not, it ends with its connection."""
     task: asyncio.Task[None] | None = None

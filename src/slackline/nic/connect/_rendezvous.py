@@ -57,7 +57,7 @@ class EndpointDescriptor:
     device_bytes: int = 0
     """The longest payload that the rank's device (a ring NIC or its model) takes; 0 without one."""
     aggregates: bool = False
-    """Whether the engine is an aggregator's and not a rank's."""
+    """Whether the engine belongs to an aggregator and not to a rank."""
     protocol: int = _PROTOCOL
 
     def __post_init__(self) -> None:
