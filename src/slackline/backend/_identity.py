@@ -88,11 +88,11 @@ class Identity(TorchGroup):
 
     @property
     def default_timeout(self) -> timedelta:
-        """The timeout of operations whose call gives none."""
+        """The timeout of operations whose call gives no timeout."""
         return self._timeout or self._group_timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set the timeout of operations whose call gives none, from now on.
+        """Set the timeout of later operations whose call gives no timeout.
 
         Raises UsageError unless the timeout is positive.
         """

@@ -34,14 +34,16 @@ itself, and the error of its own detection says more."""
 def agree(
     before: Membership, *, least: int, deadline_ns: int, call: Callable[[], None]
 ) -> tuple[Membership, SlacklineError | None]:
-    """Agree with the survivors on the group's next generation; return it, and an error or None.
+    """Agree with the survivors on the group's next generation.
+
+    Returns the generation, and an error that says why the group cannot go on, or None. A
+    TimeoutError, on all survivors, names the members that are missing at `deadline_ns` (of
+    time.monotonic_ns()). A PeerError means that fewer than `least` members are left, or that the
+    other members go on without this rank.
 
     Blocks until every member of `before` has called this function or is lost. If members are
-    missing after two seconds, `call` runs once; it should abort operations that block them
-    elsewhere. The returned error says why the group cannot go on. TimeoutError, on all survivors,
-    names the members that are missing at `deadline_ns` (of time.monotonic_ns()). PeerError means
-    that fewer than `least` members are left, or that the others go on without this rank. Raises
-    LinkError if the store does not answer.
+    missing after two seconds, `call` runs once; it should abort operations that block these members
+    elsewhere. Raises LinkError if the store does not answer.
     """
     after = before.next()
     store, prefix = before.store, after.key_prefix

@@ -91,7 +91,7 @@ def _nic(words: Iterator[str]) -> Fault:
     target = next(words, "")
     match = _NIC.fullmatch(target)
     if match is None:
-        raise UsageError(f"a NIC must be like 2.1, host and NIC, not {target!r}")
+        raise UsageError(f"a NIC must be HOST.NIC, such as 2.1, not {target!r}")
     given = _settings(words, _EFFECTS | _FLAP | _TIMES)
     return NicFault(host=int(match[1]), nic=int(match[2]), effects=_take_effects(given), **given)
 

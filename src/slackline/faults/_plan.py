@@ -75,7 +75,7 @@ class Plan:
         return found
 
     def ranks(self, now_ns: int) -> dict[int, RankState]:
-        """Return the state of each rank with a fault: the worst of its faults.
+        """Return the state of each rank that has a fault; of several faults the worst one counts.
 
         The factors of several "slow" faults multiply.
         """

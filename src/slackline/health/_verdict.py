@@ -115,7 +115,7 @@ def judge(
 def recovered(
     now_ns: int, state: DirectionState, since_ns: int, *, start_ns: int, alone: bool
 ) -> str:
-    """Return the sentence that a direction has recovered from a problem since `since_ns`."""
+    """Return the sentence that reports a direction's recovery from a problem since `since_ns`."""
     baseline = f"{_duration(state.baseline_ns)} one way" if state.known else "its peer answers"
     lasting = _duration(now_ns - since_ns)
     return (

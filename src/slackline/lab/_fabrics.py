@@ -105,7 +105,7 @@ class _Rates:
         self._now: dict[tuple[int, int], int | None] = {}
 
     def __call__(self, nics: Nics, *, ports: bool) -> list[Batch]:
-        """Return the commands that set NICs to the rates in the faults.
+        """Return the commands that set the rates of NICs as the faults require.
 
         With `ports`, the bridge's side of each cable is limited too.
         """

@@ -75,7 +75,7 @@ def find(name: str | None = None) -> Record:
 
 
 def command(record: Record, host: int, argv: Sequence[str]) -> list[str]:
-    """Return the command line that runs `argv` on a host of the lab, as the same process."""
+    """Return the command line that runs `argv` on a host of the lab, without a child process."""
     if not 0 <= host < record.hosts:
         raise UsageError(
             f"a host must be between 0 and {record.hosts - 1} in the lab {record.name!r}, "
@@ -143,7 +143,7 @@ def _ask(record: Record, what: dict[str, Any]) -> IO[str]:
 
 
 def _answer(record: Record, lines: IO[str]) -> dict[str, Any]:
-    """Return the daemon's next answer; raise UsageError if it is an error."""
+    """Return the daemon's next answer; raise UsageError if the answer is an error."""
     try:
         line = lines.readline()
     except ConnectionError:

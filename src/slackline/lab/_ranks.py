@@ -35,7 +35,7 @@ class Ranks:
         self._met_ns = 0
 
     def apply(self, now_ns: int, states: Mapping[int, RankState]) -> int | None:
-        """Bring the ranks' processes to these states at plan time `now_ns`.
+        """Kill, stop or continue the ranks' processes as `states` requires at plan time `now_ns`.
 
         Returns the time at which the caller must call again, or None if that is only needed after a
         change of `states`.

@@ -33,8 +33,8 @@ class TagAllocator:
         first = self._reductions
         if first + count > MOST_TAGS:
             raise UsageError(
-                f"a group has {MOST_TAGS} tags for reductions and {first} are reserved, not "
-                f"{count} more"
+                f"a group has {MOST_TAGS} tags for reductions, of which {first} are reserved: "
+                f"no room for {count} more"
             )
         self._reductions = first + count
         return first
@@ -47,8 +47,8 @@ class TagAllocator:
         first = self._messages - count
         if first < _LOWEST_MESSAGE:
             raise UsageError(
-                f"a group has {MOST_TAGS - _LOWEST_MESSAGE} tags to reserve for messages and "
-                f"{MOST_TAGS - self._messages} are reserved, not {count} more"
+                f"a group has {MOST_TAGS - _LOWEST_MESSAGE} tags to reserve for messages, of which "
+                f"{MOST_TAGS - self._messages} are reserved: no room for {count} more"
             )
         self._messages = first
         return first

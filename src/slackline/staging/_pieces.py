@@ -134,7 +134,7 @@ def pieces_of(source: torch.Tensor, target: torch.Tensor, piece_bytes: int) -> l
 def _land(
     device: Device, copies: Copies, block: _Block, piece: Piece, host: torch.Tensor
 ) -> Landing:
-    """Return the copy of a piece's result to the device, still to be launched."""
+    """Return the Landing, not launched yet, that copies a piece's result to the device."""
     copy = partial(piece.target.copy_, host, non_blocking=True)
     block.landing = Landing(device, copies, copy, [piece.target], [host])
     return block.landing

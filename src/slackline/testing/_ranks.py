@@ -1,4 +1,4 @@
-"""Ranks as threads over the real engine: each rank has its own nic, and ranks meet by a store."""
+"""Ranks as threads over the real engine: each rank has a nic of its own."""
 
 import threading
 import time

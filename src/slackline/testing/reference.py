@@ -73,7 +73,7 @@ _ON_NUMBERS = {
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """Return the NumPy type of arrays with such elements; uint16 for bfloat16."""
+    """Return the NumPy type of arrays with elements of type `dtype`; uint16 for bfloat16."""
     return np.dtype(_TYPES[dtype])
 
 

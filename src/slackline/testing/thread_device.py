@@ -18,7 +18,7 @@ __all__ = ["ThreadDevice", "ThreadEvent", "ThreadStream"]
 
 
 class ThreadEvent:
-    """A point in a ThreadStream, or in no stream yet."""
+    """A point in a ThreadStream; the point may be created before its place in a stream."""
 
     def __init__(self) -> None:
         self._happened = threading.Event()

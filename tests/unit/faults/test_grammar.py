@@ -198,7 +198,7 @@ def test_faults_stand_in_one_text_or_in_several() -> None:
         ("link 2-3 down down", "'down' occurs twice"),
         ("link 2-3 down for 0s", "for must be positive, not '0s'"),
         ("link 2-3 down seed x", "'x' is not a number"),
-        ("nic 2 down", "a NIC must be like 2.1, host and NIC, not '2'"),
+        ("nic 2 down", "a NIC must be HOST.NIC, such as 2.1, not '2'"),
         ("nic 2.1 down flap 1s", "a NIC that is down cannot flap"),
         ("rank two kill", "'two' is not a number"),
         ("rank 2 die", "'die' is none of kill, stop, slow"),

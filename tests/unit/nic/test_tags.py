@@ -19,13 +19,15 @@ def test_a_reservation_of_more_tags_than_are_left_is_refused_and_takes_none():
     with pytest.raises(UsageError) as caught:
         tags.reserve_reductions(3)
     assert str(caught.value) == (
-        "a group has 16777216 tags for reductions and 16777214 are reserved, not 3 more"
+        "a group has 16777216 tags for reductions, of which 16777214 are reserved: "
+        "no room for 3 more"
     )
     assert tags.reserve_reductions(2) == (1 << 24) - 2
     tags.reserve_messages(5)
     with pytest.raises(UsageError) as caught:
         tags.reserve_messages(15 << 20)
     assert str(caught.value) == (
-        "a group has 15728640 tags to reserve for messages and 5 are reserved, not 15728640 more"
+        "a group has 15728640 tags to reserve for messages, of which 5 are reserved: "
+        "no room for 15728640 more"
     )
     assert tags.reserve_messages((15 << 20) - 5) == 1 << 20

@@ -116,7 +116,9 @@ class GroupStaging:
         self.check()
 
     def check(self) -> None:
-        """Raise the error of an operation that failed after `order`, and was not raised yet."""
+        """Raise the error of an operation that failed after `order`, unless it was raised
+        before.
+        """
         while self._failed:
             failed = self._failed.pop(0)
             if failed.told:

@@ -16,7 +16,7 @@ Chunk = tuple[int, int, int, int]
 def each_to_own(
     rank: int, sources: Sequence[int], counts: Sequence[int], target: int
 ) -> list[Chunk]:
-    """Return the chunks of a scatter: all have a source, this rank's own also a target."""
+    """Return the chunks of a scatter, each with a source; this rank's own also has a target."""
     return [
         (i, address, target if i == rank else 0, count)
         for i, (address, count) in enumerate(zip(sources, counts, strict=True))
@@ -26,7 +26,7 @@ def each_to_own(
 def own_to_each(
     rank: int, source: int, targets: Sequence[int], counts: Sequence[int]
 ) -> list[Chunk]:
-    """Return the chunks of a gather: all have a target, this rank's own also a source."""
+    """Return the chunks of a gather, each with a target; this rank's own also has a source."""
     return [
         (i, source if i == rank else 0, address, count)
         for i, (address, count) in enumerate(zip(targets, counts, strict=True))

@@ -44,7 +44,7 @@ class Operations:
         timeout_ns: int,
         prepare: Callable[[], None],
     ) -> None:
-        """Post operations on `native` by the plans of `book`, with `timeout_ns` by default.
+        """Prepare to post on `native` by the plans of `book`; `timeout_ns` is the default timeout.
 
         `prepare` begins to make all links of the group.
         """

@@ -93,7 +93,7 @@ def slice_bytes(rate: float) -> int:
 
 
 class Sharing:
-    """The long all_reduces of one group; any thread may call."""
+    """The long all_reduces of one group. Any thread may call the methods."""
 
     def __init__(
         self,
@@ -354,7 +354,7 @@ class Sharing:
         self._drop_used(series, number)
 
     def _fail(self, series: _Series, failure: FailureTuple) -> None:
-        """Fail every slice of the series that has no shares yet, now and later."""
+        """Fail every slice, posted now or later, of the series for which shares are not decided."""
         fault, message, rank, peer, tag, sequence = failure
         message = f"the ranks could not agree on the shares of an all_reduce: {message}"
         series.failure = fault, message, rank, peer, tag, sequence

@@ -87,7 +87,7 @@ class NativeTransfer:
         self._request.cancel(failure)
 
     def error(self) -> errors.SlacklineError | None:
-        """Return the error of a failed operation; None for any other."""
+        """Return the error of a failed operation; None while it runs and after success."""
         failure = self._request.failure()
         return None if failure is None else to_error(failure)
 

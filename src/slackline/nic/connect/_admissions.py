@@ -1,4 +1,4 @@
-"""The connections of a listener that have not authenticated themselves yet: a limited number."""
+"""The unauthenticated connections of a listener, whose number is limited."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class Listener:
             self._admissions.admit(manager, channel, self._welcome(channel, greet))
 
     async def _welcome(self, channel: HandshakeChannel, greet: Greet) -> None:
-        """Read a connection's HELLO and pass it to `greet` until it is expected or time is up."""
+        """Read a connection's HELLO and call `greet` until the HELLO is expected or time is up."""
         taken = False
         why = "it did not send a HELLO in time"
         try:

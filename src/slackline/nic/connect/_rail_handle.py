@@ -80,7 +80,7 @@ class RailHandle:
             self._engine.drop_rail(self._link, self._index, reason)
 
     def close(self) -> None:
-        """Free the resources beside the rail, which the engine no longer uses."""
+        """Free the rail's other resources; the engine must have stopped using the rail."""
         self._closed = True
         if self._closing is not None:
             self._closing()

@@ -240,7 +240,7 @@ class TlsProxy:
         connection.close()
 
     def _watch(self, sock: socket.socket, events: int, connection: _ProxiedConnection) -> None:
-        """Set the events that the selector waits for on a socket; 0 removes the socket."""
+        """Set the events that the selector waits for on a socket; 0 stops watching the socket."""
         known = self._selector.get_map().get(sock)
         if known is None and events:
             self._selector.register(sock, events, connection)
