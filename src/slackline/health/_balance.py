@@ -1,4 +1,4 @@
-"""The decision about the ranks' shares (parts to reduce) in the plan "mesh", by ports' traffic.
+"""The choice of each rank's share (the part that it reduces) in the plan "mesh", by port traffic.
 
 port_rates    the rate of each rank's port, from the bytes and busy times of its links
 rebalance     (state, rates) -> (state, reason): new shares if they save enough time

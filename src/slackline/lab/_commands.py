@@ -53,7 +53,10 @@ class Shaping:
 
 
 def shape(rate: int, burst: int | None = None) -> Shaping:
-    """Return the token bucket for `rate` (bits per second), by default with a burst for it."""
+    """Return the token bucket for `rate` (bits per second), of `burst` bytes.
+
+    If `burst` is None, the burst is chosen to suit the rate.
+    """
     if burst is None:
         burst = min(max(16 << 10, rate * 105 // 8_000_000), 160 << 10)
     return Shaping(

@@ -109,7 +109,7 @@ class DeviceBuffers:
     def staged(
         self, transfer: Transfer, failed_late: Callable[[StagedTransfer], None]
     ) -> StagedTransfer:
-        """Return the operation's Transfer, which copies the results to the device.
+        """Return a Transfer that follows `transfer` and copies the results to the device.
 
         `failed_late` is passed on to StagedTransfer.
         """

@@ -112,7 +112,7 @@ class Continuation:
 
 
 class DeferredTransfer:
-    """The Transfer of an operation that another thread will post."""
+    """The Transfer of an operation that another thread posts later."""
 
     def __init__(self) -> None:
         self._posted = threading.Event()

@@ -68,7 +68,7 @@ class Alignment:
         """The rank whose host's clock counts for all."""
 
     def __contains__(self, rank: int) -> bool:
-        """Return whether the rank's clock can be compared with the reference's."""
+        """Return whether the rank's clock can be compared with the reference clock."""
         return rank in self._headers and _clock(self._headers[rank]) in self._paths
 
     def error_ns(self, rank: int, monotonic_ns: int) -> int:

@@ -253,7 +253,7 @@ class Sharing:
         return ended
 
     def _slice_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
-        """Begin the exchanges that are due, in the order of the slices; failed slices count too.
+        """Begin the exchanges that are due, in the order of the slices, also after failed slices.
 
         After a mismatch the ranks may have cut an operation into different numbers of slices, so
         the series cannot go on.

@@ -79,7 +79,7 @@ class Listener:
             accept(sock)
 
     def update(self, kept: Sequence[Interface], found: Sequence[Interface]) -> bool:
-        """Listen also on those addresses in `found` that are new; return whether any has changed.
+        """Listen also on the new addresses in `found`; return whether any address has changed.
 
         `kept` are the members of `interfaces` that the host still has. Must be called on the event
         loop's thread.

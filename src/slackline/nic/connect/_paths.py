@@ -324,7 +324,7 @@ def _by_trial(
 
 
 def _fit(a: Interface, b: Interface) -> bool:
-    """Return whether connected NICs can use two addresses: both link-local, or of one subnet."""
+    """Return whether two addresses can reach each other: both link-local, or in one subnet."""
     if a.ip.version != b.ip.version or a.is_link_local is not b.is_link_local:
         return False
     return a.is_link_local or a.subnet == b.subnet
