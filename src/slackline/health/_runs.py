@@ -4,7 +4,7 @@ A reading is late if it clearly exceeds its baseline; a run is a series of conse
 readings. A sender that fills its network link delays its own probes for as long as a transfer
 lasts, so a run of that length is normal. A run that lasts twice as long as the longest normal run
 is worth a verdict. If a verdict ends before twice as many readings have passed as the verdict
-needed, the verdict was a false alarm, and its run counts as normal afterwards.
+needed, the verdict was a false alarm, and its run counts as normal from then on.
 """
 
 __all__ = ["Runs"]

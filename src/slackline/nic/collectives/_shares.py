@@ -109,7 +109,8 @@ class Sharing:
 
         `links[i]` is the engine's number of the link to rank i, -1 for this rank. `timeout_ns` is
         the limit of an exchange. A slice takes about 50 ms of a port, so that an exchange after
-        each slice costs little. An operation is long from an eighth of a slice, and from 1 MiB, on.
+        each slice costs little. An operation is long if it has at least an eighth of a slice's
+        bytes, and at least 1 MiB.
         """
         self._engine, self._native = engine, native
         self._completions = completions

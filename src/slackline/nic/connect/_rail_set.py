@@ -109,7 +109,9 @@ class RailSet:
 
     @property
     def telling(self) -> list[RailState]:
-        """The rails whose failures tell about the peer: not searches that never found a path."""
+        """The rails whose failures are evidence about the peer: searches without success are
+        not.
+        """
         return [rail for rail in self if rail.added or not rail.plan.trial] or list(self)
 
     def pause_s(self, rail: RailState) -> float:
