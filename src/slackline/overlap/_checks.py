@@ -33,7 +33,7 @@ def check(module: nn.Module, optimizers: Sequence[Optimizer]) -> dict[int, int]:
                 if id(parameter) not in names:
                     shape = "x".join(map(str, parameter.shape))
                     raise UsageError(
-                        f"optimizer {number} holds a parameter ({shape}) that the model has not"
+                        f"optimizer {number} holds a parameter ({shape}) that the model lacks"
                     )
                 if id(parameter) in holders:
                     raise UsageError(

@@ -35,7 +35,7 @@ class StepFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The decision on an optimizer step: taken for each parameter alone, or for all together."""
+    """The decision whether an optimizer step updates each parameter alone, or all together."""
 
     deferred: bool
     """True: each parameter is updated when its gradient is reduced. False: all are updated

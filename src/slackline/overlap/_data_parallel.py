@@ -58,21 +58,23 @@ class DataParallel(nn.Module):
         telemetry: Path | None = None,
         on_step: Callable[[StepSummary], None] | None = None,
     ) -> None:
-        """Check that the ranks agree, and copy rank 0's parameters and buffers to all ranks.
+        """Check that all ranks have the same model; copy rank 0's parameters and buffers to all.
 
-        `optimizer`: one or several. A trainable parameter that no optimizer holds is not reduced.
+        The models must agree in the names, shapes and types of their parameters and buffers.
+        `optimizer`: one optimizer or several. The gradient of a trainable parameter that no
+        optimizer holds is not reduced.
         `process_group`: a torch group of any backend, or a NIC engine's Group. None is torch's
         default group.
         `average`: True averages gradients over the ranks, False sums them.
         `broadcast_buffers`: copy rank 0's buffers to all ranks before each training forward.
         `group_bytes`: the most bytes of gradients in one reduction. 0 reduces each gradient alone;
-        None finds the size by trial in the first hundred steps. Where sums are not taken in rank
-        order, their bits may depend on the size.
+        None finds the size by trial in the first hundred steps. If the group does not add in rank
+        order, the bits of sums may depend on the size.
         `telemetry`: the directory for this rank's step summaries. None reads SLACKLINE_TELEMETRY.
         `on_step`: called in the training thread when the last parameter of a step is updated.
 
         Blocks until all ranks have made the same call. Raises UsageError for a model that cannot be
-        wrapped, and MismatchError where the ranks' models differ.
+        wrapped, and MismatchError if the ranks' models differ.
         """
         super().__init__()
         if group_bytes is not None and not (isinstance(group_bytes, int) and group_bytes >= 0):
@@ -185,7 +187,7 @@ class DataParallel(nn.Module):
     def trial_result(self) -> str:
         """The choice of `group_bytes` with the step time of each size that was tried.
 
-        The text is empty before the first trial has ended, and where there is no trial.
+        The text is empty until the first trial has ended, and if `group_bytes` was given.
         """
         return self._gradients.trial_result
 
@@ -201,8 +203,8 @@ class DataParallel(nn.Module):
     def close(self) -> None:
         """Finish all pending steps and restore the module and the optimizers.
 
-        Blocks until the reductions are done. The wrapper then only calls the module's forward. Call
-        `close` before destroy_process_group if the gradients are still to be read.
+        Blocks until the reductions are done. Afterwards the wrapper only calls the module's
+        forward. Call `close` before destroy_process_group if the gradients will still be read.
         """
         if self._closed:
             return
@@ -268,7 +270,7 @@ class DataParallel(nn.Module):
         return self.module.named_buffers(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the wrapped module's attribute where the wrapper has none of this name."""
+        """Return the wrapped module's attribute `name`, which the wrapper itself does not have."""
         try:
             return super().__getattr__(name)
         except AttributeError:

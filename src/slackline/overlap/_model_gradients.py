@@ -75,7 +75,7 @@ class ModelGradients:
         keys = range(len(self._places), len(self._places) + 2 * len(optimizers), 2)
         eager = exchange.matches_by_key or len(optimizers) == 1
         self._blocks = 0
-        # The count of ranks with a gradient may be rounded, so half a rank is subtracted.
+        # A low-precision sum rounds the count of ranks with a gradient; half a rank is the margin.
         self._most = (1 - 0.5 / exchange.size) * (1 if average else exchange.size)
         self._reducers = [
             GradientReducer(
@@ -193,5 +193,5 @@ class ModelGradients:
         place = self._places.get(id(parameter))
         if place is None:
             shape = "x".join(map(str, parameter.shape))
-            raise UsageError(f"the optimizer holds a parameter ({shape}) that the model has not")
+            raise UsageError(f"the optimizer holds a parameter ({shape}) that the model lacks")
         return place

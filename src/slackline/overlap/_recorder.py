@@ -75,9 +75,9 @@ class Recorder:
         self._forward_ns += self._forward_ended - began
 
     def posted(self, nbytes: int, parameters: int, *, group: int = 0) -> None:
-        """Record a posted reduction of `nbytes` bytes with so many parameters' gradients.
+        """Record a posted reduction of `nbytes` bytes, with the gradients of `parameters` of them.
 
-        `group` is the number of the first of these parameters.
+        `group` is the number of the reduction's first parameter.
         """
         known = self._groups.get(group)
         if known is None:
@@ -92,8 +92,8 @@ class Recorder:
     ) -> None:
         """Record that the training thread has waited `ns` nanoseconds for reductions.
 
-        `group` is that of `posted`; None for other communication. With `late`, the time counts for
-        the step that `stepped` has closed, else for the next one.
+        `group` is the `group` that `posted` was given, or None for other communication. With
+        `late`, the time counts for the step that `stepped` has closed, else for the next step.
         """
         if late and self._closing is not None:
             if group in self._closing_groups:
@@ -109,7 +109,7 @@ class Recorder:
             self._waited += parameters
 
     def stepped(self) -> None:
-        """Record the user's call of the optimizer's `step`, to which the counts so far belong."""
+        """Close the record of one step: the user has called the optimizer's `step`."""
         self.settled()
         now = self.clock()
         self._end_backward(now)

@@ -54,7 +54,7 @@ class Report:
 
     def run_summary(self) -> RunSummary:
         """Return the communication cost of all training steps so far."""
-        # A group that has ended cannot list its rails (paths to peers), so the known ones stay.
+        # A closed group cannot list its rails (paths to peers), so the rails listed before stay.
         with suppress(SlacklineError):
             self._rails = self._exchange.rails()
         return self._totals.run(self._rails)

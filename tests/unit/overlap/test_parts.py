@@ -91,7 +91,7 @@ REFUSED = {
     "a stranger": (
         lambda: nn.Linear(2, 2),
         with_a_stranger,
-        "optimizer 0 holds a parameter (2x3) that the model has not",
+        "optimizer 0 holds a parameter (2x3) that the model lacks",
     ),
     "twice": (
         lambda: nn.Linear(2, 2),

@@ -28,7 +28,7 @@ class Pending(Protocol):
     """A reduction that has been posted and runs in the background."""
 
     def done(self) -> bool:
-        """Return whether the reduction has ended, well or badly. Never blocks."""
+        """Return whether the reduction has ended, with or without an error. Never blocks."""
 
     def wait(self) -> None:
         """Block until the reduction has ended; raise its error if it failed."""
@@ -56,7 +56,7 @@ class Exchange(Protocol):
     def span(self, first: Tensor, last: Tensor) -> Tensor:
         """Return one flat tensor over the memory from `first` to the end of `last`.
 
-        Both must be of the same `allocate` call and type, with `first` before `last`.
+        Both tensors must come from one `allocate` call and have one type; `first` lies first.
         """
 
     def rearrange(self, flats: Sequence[Tensor]) -> list[Tensor]:

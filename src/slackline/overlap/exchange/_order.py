@@ -29,6 +29,6 @@ class InOrder:
             yield self._order[self._next - 1]
 
     def restart(self) -> None:
-        """Begin the next training step; drop keys that still wait, which the caller has posted."""
+        """Begin the next training step; drop all keys that wait: the caller has posted them."""
         self._next = 0
         self._held.clear()

@@ -13,7 +13,7 @@ __all__ = ["ProcessGroupExchange"]
 
 
 class _Posted:
-    """A torch Work as a posted reduction; `after` runs at its end, for example to divide a sum."""
+    """A posted reduction that wraps a torch Work; `after` runs at its end, to divide a sum, say."""
 
     def __init__(self, work: dist.Work, after: Callable[[], object] | None) -> None:
         self._work = work
@@ -105,7 +105,7 @@ class ProcessGroupExchange:
 
 
 def _on(storage: torch.UntypedStorage, offset: int, count: int, dtype: torch.dtype) -> Tensor:
-    """Return a tensor on shared memory that is no view, and so has its own version counter.
+    """Return a tensor on the memory of `storage` that has a version counter of its own.
 
     `offset` is in bytes, `count` in elements.
     """

@@ -15,7 +15,7 @@ over the ranks."""
 
 
 class RankAverages:
-    """An averager of figures over the ranks by the exchange's reductions, one at a time."""
+    """An averager of figures over the ranks, which runs one reduction of the exchange at a time."""
 
     def __init__(self, exchange: Exchange, *, key: int) -> None:
         """Create an averager whose reductions use `key`, which no other reduction may use."""
@@ -40,10 +40,10 @@ class RankAverages:
         return averages
 
     def done(self) -> bool:
-        """Return whether no averaging is in flight, so that `close` returns at once."""
+        """Return whether no reduction of figures is in flight, so that `close` returns at once."""
         return self._pending is None or self._pending.done()
 
     def close(self) -> None:
-        """Block until no averaging is in flight, so that its memory may be freed."""
+        """Block until no reduction of figures is in flight, so that its memory may be freed."""
         if self._pending is not None:
             self._pending.wait()

@@ -93,8 +93,9 @@ class Arrivals:
         self._armed = self.watching = False
 
     def begin(self, task: int) -> None:
-        """Prepare for a backward pass through the wrapper's forward, before its first gradient.
+        """Prepare for the backward pass of a forward pass that was made through the wrapper.
 
+        The caller calls this method before autograd computes the first parameter's gradient.
         `task` is the number of autograd's graph task. If a gradient group with only one hook does
         not start from empty gradients, every parameter gets its hooks back.
         """
@@ -122,9 +123,9 @@ class Arrivals:
         return whole
 
     def look(self) -> None:
-        """Find gradient groups that are only partly complete, of which no hook has reported.
+        """Find groups with only some of their gradients, which no hook has reported.
 
-        These groups get all their hooks back. Complete groups are posted already.
+        These groups get all their hooks back. Groups with all gradients are posted already.
         """
         if not self.watching:
             return

@@ -181,15 +181,16 @@ class GradientGroup:
 def cut(
     states: Sequence[ParameterState], group_bytes: int, exchange: Exchange, *, average: bool
 ) -> list[GradientGroup]:
-    """Cut a sequence of gradients into groups of at most `group_bytes` bytes; 0: one gradient each.
+    """Cut a sequence of gradients into groups of at most `group_bytes` bytes.
 
+    If `group_bytes` is 0, each group has one gradient.
     A larger gradient is a group of its own. A gradient that not all ranks have in every step is
     also a group of its own, since a group is posted only when all its gradients have arrived.
     Gradients that no rank has form groups apart from the others.
     """
     groups = []
     for members in _runs(states, group_bytes):
-        # `flat` is no view of the gradients: torch's reduction must not change their versions.
+        # `flat` is no view of the gradients, so torch's reduction leaves their version counters.
         flat = exchange.span(members[0].flat, members[-1].flat)
         reduce = exchange.reduction(members[0].index, flat, average=average)
         groups.append(GradientGroup(members, reduce))

@@ -131,9 +131,9 @@ class GradientReducer:
         self._arrivals.follow(self._grouping.groups)
 
     def begin_backward(self, task: int) -> None:
-        """Prepare for a backward through the wrapper's forward, before any parameter's gradient.
+        """Prepare for the backward pass of a forward pass that was made through the wrapper.
 
-        `task` is the number of autograd's graph task.
+        Called before autograd computes any gradient. `task` is the number of its graph task.
         """
         self._arrivals.begin(task)
         self._tracker.refresh()
@@ -183,8 +183,8 @@ class GradientReducer:
     def defer_step(self) -> None:
         """Mark the optimizer step as pending: each parameter takes it after its reduction.
 
-        Steps that are pending from an earlier call are finished first. Blocks until all gradients
-        are reduced in the one step after which gradients move to a better order in memory.
+        Steps that are pending from an earlier call are finished first. After one step, gradients
+        move to a better order in memory; in that step, blocks until all gradients are reduced.
         """
         self.finish_all()
         through_forward = self._tracker.backwards - self._backwards_before
@@ -350,7 +350,7 @@ class GradientReducer:
             self._arrivals.follow(self._grouping.groups)
 
     def _arrive(self, state: ParameterState) -> None:
-        """Count a gradient of this rank; post its gradient group if the group is complete."""
+        """Count a gradient of this rank; post its gradient group if all gradients have arrived."""
         if self._arrivals.arrive(state):
             self._whole(state.gradient_group)
 

@@ -150,7 +150,7 @@ class Grouping:
         self._averages.close()
 
     def _rearrange(self) -> bool:
-        """Move the gradients to the observed order in memory, if one was found; return whether."""
+        """Move the gradients to the observed order, if there is one; return whether they moved."""
         order = self._observed.step(self.states)
         if order is None:
             return False

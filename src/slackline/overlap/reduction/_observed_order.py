@@ -5,7 +5,7 @@ order of registration need not be the reverse of the backward's order, so the ra
 of gradients in the first step.
 
     end of step   1                         2
-                  | post the places seen    | read the ranks' averages; gradients move
+                  | post the observed order | read the ranks' averages; gradients move
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ class ObservedOrder:
             self._places.setdefault(state.index, len(self._places))
 
     def step(self, states: Sequence[ParameterState]) -> list[ParameterState] | None:
-        """Return all gradients in a better order, if one is known at the end of this step, or None.
+        """Return all gradients in a better order, or None if none is known at this step's end.
 
         Gradients of one allocation and type stay together. Gradients that never arrived are last.
         """

@@ -154,7 +154,7 @@ class ParameterState:
             self._one: int = self._cell.value
 
     def place(self, flat: Tensor) -> None:
-        """Move the gradient to the buffer `flat`, of zeros; no reduction may be in flight.
+        """Move the gradient to `flat`, a buffer of zeros; no reduction may be in flight.
 
         The parameter's `grad` must not be a view of the old buffer.
         """
@@ -192,12 +192,12 @@ class ParameterState:
                 target.copy_(source)
 
     def load(self, targets: list[Tensor], sources: list[Tensor]) -> None:
-        """Prepare the buffer for a reduction; list the copy that is still needed.
+        """Prepare the buffer for a reduction; the caller then copies `sources` to `targets`.
 
-        Appends the buffer's view to `targets` and the gradient to `sources`, and makes the view the
-        parameter's `grad`; appends nothing if the gradient lies in the buffer already. Sets the
-        final element, and fills the buffer with zeros if this rank has no gradient. Raises
-        UsageError for a gradient of another layout, type or device.
+        If the gradient is not in the buffer yet, appends the gradient to `sources` and the buffer's
+        view to `targets`, and makes the view the parameter's `grad`. Sets the final element, and
+        fills the buffer with zeros if this rank has no gradient. Raises UsageError for a gradient
+        of another layout, type or device.
         """
         parameter, view = self.parameter, self._view
         grad = parameter.grad
@@ -306,7 +306,7 @@ class ParameterState:
             self.parameter.grad = None
 
     def wait_and_stash(self) -> None:
-        """Wait for the reduction and save its result; the gradient is this rank's own again."""
+        """Wait for the reduction and save its result; then this rank may accumulate gradients."""
         self.wait()
         if self.phase is not Phase.LOCAL:
             self.stash()

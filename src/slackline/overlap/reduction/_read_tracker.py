@@ -39,7 +39,7 @@ class ReadTracker:
 
     @property
     def synchronize(self) -> bool:
-        """False within `no_sync`, where gradients are not reduced."""
+        """True if gradients are reduced, which is not so within `no_sync`."""
         return self._synchronize
 
     @synchronize.setter

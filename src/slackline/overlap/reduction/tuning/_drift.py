@@ -27,7 +27,7 @@ class Drift:
     """A detector of lasting changes of the step time; all ranks reach the same result."""
 
     def __init__(self, average: Average, *, rest: int) -> None:
-        """Create a detector that averages its figures over the ranks with `average`.
+        """Create a detector that uses `average` to average step times over the ranks.
 
         No change is reported in the first `rest` steps, so that trials stay rare.
         """

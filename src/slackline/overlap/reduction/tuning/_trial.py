@@ -1,8 +1,8 @@
 """A trial, during training, of the size of gradient groups that gives the shortest step.
 
 The candidates run in turns of a few steps each, since the load of a shared machine changes. The
-slower candidates are dropped, and the others run again and keep their first times. The candidate of
-a step depends only on the step's number, so all ranks switch at the same step. The ranks' times are
+slower candidates are dropped; the others run again, and their first times still count. The size in
+use depends only on the step's number, so all ranks switch at the same step. The ranks' times are
 averaged by a small reduction, which is read some steps later so that no rank waits for it.
 
     step   0      3                            43        52                    88        97
