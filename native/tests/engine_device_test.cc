@@ -167,13 +167,17 @@ TEST("what a device says is checked before it is followed") {
   CHECK_EQUAL(refused([](wire::Header& h) { h.tag += 1; }),
               "taken");  // dropped: no such operation is open
   CHECK_EQUAL(refused([](wire::Header& h) { h.length = 4092; }),
-              "a frame of 4160 bytes does not end where it says");
-  CHECK_EQUAL(refused([](wire::Header& h) { h.chunk = 1; }), "a frame of chunk 1, which is none");
-  CHECK_EQUAL(refused([](wire::Header& h) { h.offset = 64; }), "a frame begins where none does");
+              "a frame of 4160 bytes is not as long as its header states");
+  CHECK_EQUAL(refused([](wire::Header& h) { h.chunk = 1; }),
+              "a frame of chunk 1, which the plan does not have");
+  CHECK_EQUAL(refused([](wire::Header& h) { h.offset = 64; }),
+              "a frame begins where no segment does");
   CHECK_EQUAL(refused([](wire::Header& h) { h.offset = 1 << 20; }),
-              "a frame begins where none does");
-  CHECK_EQUAL(refused([](wire::Header& h) { h.flags = 0; }), "a frame is not what its step makes");
-  CHECK_EQUAL(refused([](wire::Header&) {}, true), "it says it is done and is not");
+              "a frame begins where no segment does");
+  CHECK_EQUAL(refused([](wire::Header& h) { h.flags = 0; }),
+              "a frame's length or flags do not match its step");
+  CHECK_EQUAL(refused([](wire::Header&) {}, true),
+              "the device completed a chunk before its last step");
 }
 
 TEST("a rank that is lost ends the operations of ranks with devices at once") {

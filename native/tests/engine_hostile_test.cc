@@ -35,8 +35,8 @@ int flood(Hand& hand, const Bytes& frame) {
 TEST("a peer that sends probes and reads no answer is cut off") {
   Played p;
   CHECK(flood(p.hand(), seal(header_of(wire::FrameKind::kProbe))) < kMany);
-  CHECK_EQUAL(last_words(p), cut_off("it does not read its answers: 65537 wait to be sent, and "
-                                     "65536 may"));
+  CHECK_EQUAL(last_words(p), cut_off("it does not read the answers to its frames: 65537 answers "
+                                     "wait to be sent, at most 65536 may"));
 }
 
 TEST("a peer that sends frames of groups without a number is cut off") {

@@ -77,8 +77,9 @@ TEST("a peer that leaves out one number and goes on without end is cut off") {
   finish(p.engine, request);
   CHECK(got == words);
   say(p.hand(), 2 + kMostAhead, 4, words);
-  CHECK_EQUAL(last_words(p), cut_off("it numbered a frame 262146 where 1 had not come: at most "
-                                     "262144 frames may overtake one"));
+  CHECK_EQUAL(last_words(p),
+              cut_off("it sent frame 262146 although frame 1 had not arrived: at most 262144 "
+                      "frames may overtake one frame"));
 }
 
 TEST("a payload that claims a grant which nothing has given is not kept") {

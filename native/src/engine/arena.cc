@@ -124,7 +124,8 @@ void Arena::keep(std::uint64_t start, std::uint64_t length) {
   }
 }
 
-// Remove an allocated range from the kept ranges. The parts before and after it stay kept.
+// Remove an allocated range from the free ranges that keep their pages. The parts before and after
+// the allocated range still keep their pages.
 void Arena::take_kept(std::uint64_t start, std::uint64_t end) {
   std::deque<std::pair<std::uint64_t, std::uint64_t>> left;
   kept_bytes_ = 0;

@@ -14,7 +14,8 @@ struct Request;
 
 class CompletionQueue {
  public:
-  // Whether nothing has ended; without the engine's lock, so an end may be seen a little later.
+  // Return whether no operation has ended. The call takes no lock of the engine, so it may see the
+  // end of an operation a little later.
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
   // --- under the engine's lock ---

@@ -1,4 +1,4 @@
-// How the ends of operations reach threads that wait for any of several.
+// The delivery of ended operations to threads that wait for any of several operations.
 #include <memory>
 #include <utility>
 

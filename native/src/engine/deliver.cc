@@ -108,7 +108,7 @@ std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
   return starts ? nullptr : group->second;
 }
 
-// Accept a DATA frame. Return whether the same peer is sure to send more of the operation.
+// Accept a DATA frame. Return whether the same peer will certainly send more data of the operation.
 bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payload) {
   const Key key = key_of(header);
   const bool eager = (header.flags & wire::kFlagEager) != 0 && !link.shared_memory();

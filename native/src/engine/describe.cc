@@ -145,8 +145,8 @@ std::string Engine::waiting_for(const Request& request, int* peer) const {
   return text.empty() ? "its peers" : text;
 }
 
-// Return the failure for data of an operation that this rank has finished without it. The sender
-// must have posted a different operation.
+// Return the failure for data of an operation that this rank has finished without the data. The
+// sender must have posted a different operation.
 Failure Engine::stray(const Group& group, const wire::Header& header) const {
   const std::string theirs = describe_operation(
       static_cast<wire::Collective>(header.op >> 4), static_cast<wire::ReduceOp>(header.op & 0xF),

@@ -34,10 +34,10 @@ void divide(const Request& request, std::byte* values, std::size_t count, int di
 
 }  // namespace
 
-// Return whether a device can perform the reduction. Devices only add. An average is their sum,
-// divided afterwards, and is allowed only where that gives the same bits. For half types devices
-// keep fp32 sums and round once, as rank order requires; without rank order the engine rounds
-// differently.
+// Return whether a device can perform the reduction. Devices only add. An average is a device's
+// sum that the engine divides afterwards, and is allowed only for types for which this gives the
+// same bits as the engine. For half types devices keep fp32 sums and round once, as rank order
+// requires; without rank order the engine rounds differently.
 bool Engine::offloadable(const Group& group, wire::DType dtype, wire::ReduceOp op) {
   if (op == wire::ReduceOp::kAvg) return dtype == wire::DType::kFloat32;
   if (half(dtype) && !group.rank_order) return false;
@@ -48,7 +48,7 @@ bool Engine::offloadable(const Group& group, wire::DType dtype, wire::ReduceOp o
 void Engine::attach(Group& group, std::string name) {
   const Lock lock = lock_for_post();
   if (!group.sequences.empty() || group.service)
-    throw std::invalid_argument("a device comes before the group's first operation");
+    throw std::invalid_argument("a device must be attached before the group's first operation");
   group.device = std::make_shared<Device>(std::move(name));
 }
 
@@ -84,9 +84,9 @@ bool Engine::offload(Request& request, std::uint32_t chunk, std::uint32_t segmen
   return true;
 }
 
-// Tell the device of an operation, together with its first data or frame. A chunk that starts at
-// some rank is therefore unknown to all devices until the first device at or after that rank in the
-// ring has begun it.
+// Announce a chunk of an operation to the device, just before the chunk's first data or frame. In a
+// ring, therefore, no device knows of a chunk until the first device at or after the chunk's
+// starting rank has begun to process it.
 void Engine::announce(Request& request, Chunk& chunk) {
   if (std::exchange(chunk.announced, true)) return;
   std::memcpy(chunk.device_memory, chunk.source, chunk.count * request.item_size);
@@ -142,30 +142,32 @@ void Engine::take_answer(const Group& group, std::span<const std::byte> frame) {
   wire::Header header{};
   if (frame.size() >= sizeof header) std::memcpy(&header, frame.data(), sizeof header);
   if (frame.size() != sizeof header + header.length)
-    refuse("a frame of " + std::to_string(frame.size()) + " bytes does not end where it says",
-           header);
+    refuse(
+        "a frame of " + std::to_string(frame.size()) + " bytes is not as long as its header states",
+        header);
   const std::shared_ptr<Request> request = find(Key{header.tag, group.epoch, kRoleCollective});
   if (!request || !request->offloaded) return;  // the operation has failed in the meantime
   const int index = request->program->local(header.chunk);
   if (index < 0)
-    refuse("a frame of chunk " + std::to_string(header.chunk) + ", which is none", header);
+    refuse("a frame of chunk " + std::to_string(header.chunk) + ", which the plan does not have",
+           header);
   Chunk& chunk = request->chunks[static_cast<std::size_t>(index)];
   const auto& steps = chunk.step_list->steps;
   const std::size_t frame_bytes = chunk.segment_count * request->item_size;
   const std::size_t segment = header.offset / frame_bytes;
   if (segment >= chunk.segments.size() || header.offset % frame_bytes != 0)
-    refuse("a frame begins where none does", header);
+    refuse("a frame begins where no segment does", header);
   Segment& s = chunk.segments[segment];
-  if (!s.handed || s.answered) refuse("a frame comes that nothing asked for", header);
+  if (!s.handed || s.answered) refuse("a frame arrived that no step waits for", header);
   const Step& step = steps[s.position];
   const bool sent = step.opcode == Opcode::kSend || (s.position + 1u < steps.size() &&
                                                      steps[s.position + 1].opcode == Opcode::kSend);
-  if (!sent) refuse("a frame comes that goes nowhere", header);
+  if (!sent) refuse("a frame arrived that the plan sends to no rank", header);
   const bool partial = step.opcode == Opcode::kSend || (step.opcode == Opcode::kAdd && !step.last);
   const std::size_t unit = partial && request->wide ? sizeof(float) : request->item_size;
   const std::size_t elements = elements_in(chunk, segment);
   if (header.length != elements * unit || partial != ((header.flags & wire::kFlagPartial) != 0))
-    refuse("a frame is not what its step makes", header);
+    refuse("a frame's length or flags do not match its step", header);
   std::byte* to = (partial ? chunk.partial : chunk.target) + segment * chunk.segment_count * unit;
   std::memcpy(to, frame.data() + sizeof header, header.length);
   if (request->group->service && request->divisor > 1)
@@ -176,15 +178,15 @@ void Engine::take_answer(const Group& group, std::span<const std::byte> frame) {
   maybe_finish(*request);
 }
 
-// Complete an operation whose whole result the device has put into its memory. Parts that the plan
-// sends on have also arrived as frames.
+// Complete a chunk whose whole result the device has written to the device memory. Those parts of
+// the result that the plan makes this rank send to a peer have arrived as frames before.
 void Engine::complete(const Group& group, const DeviceKey& key) {
   const std::shared_ptr<Request> request = find(Key{key.tag, group.epoch, kRoleCollective});
   if (!request || !request->offloaded) return;  // the operation has failed in the meantime
   const std::string name = "tag " + std::to_string(key.tag) + " chunk " + std::to_string(key.chunk);
   const int index = request->program->local(static_cast<int>(key.chunk));
   if (index < 0 || request->chunks[static_cast<std::size_t>(index)].device_memory == nullptr)
-    throw std::invalid_argument("it says that what it does not have is done: " + name);
+    throw std::invalid_argument("the device completed a chunk that it was not given: " + name);
   Chunk& chunk = request->chunks[static_cast<std::size_t>(index)];
   const auto& steps = chunk.step_list->steps;
   for (std::size_t segment = 0; segment < chunk.segments.size(); ++segment) {
@@ -194,11 +196,11 @@ void Engine::complete(const Group& group, const DeviceKey& key) {
     const std::string where = name + " at offset " + std::to_string(first);
     if (s.position >= steps.size()) {
       if (std::memcmp(chunk.target + first, chunk.device_memory + first, bytes) != 0)
-        throw std::invalid_argument("what it sent and what it stored differ: " + where);
+        throw std::invalid_argument("the device sent one result and stored another: " + where);
       continue;
     }
     if (!s.handed || s.position + 1u != steps.size() || steps[s.position].opcode != Opcode::kCopy)
-      throw std::invalid_argument("it says it is done and is not: " + where);
+      throw std::invalid_argument("the device completed a chunk before its last step: " + where);
     std::memcpy(chunk.target + first, chunk.device_memory + first, bytes);
     s.answered = true;
     advance(*request, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment));
@@ -215,8 +217,8 @@ void Engine::divide_last(const Request& request) {
   }
 }
 
-// Remove work that the device has not taken yet. Memory of work that it has taken is kept until the
-// device releases it.
+// Remove the request's work that the device has not taken yet. The memory of work that the device
+// has taken stays allocated until the device releases it.
 void Engine::withdraw(Request& request) {
   Device& device = *request.group->device;
   const auto of = [&](const DeviceFrame& frame) {

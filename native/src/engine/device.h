@@ -48,7 +48,7 @@ struct DeviceFrame {
 
 struct DeviceWork {
   std::vector<DevicePost> posts;
-  std::vector<DeviceFrame> frames;   // in order of arrival, after the posts that they belong to
+  std::vector<DeviceFrame> frames;   // in order of arrival; their posts come before them
   std::vector<DeviceKey> withdrawn;  // operations that failed after they were posted
 
   bool empty() const { return posts.empty() && frames.empty() && withdrawn.empty(); }

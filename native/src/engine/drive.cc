@@ -79,13 +79,13 @@ void Engine::wake() {
 
 void Engine::drain_dirty() {
   std::int64_t due = kForever;
-  // Sending on one link may give others something to send (a freed slot, a finished operation).
+  // Sending on one link may let other links send (by a freed slot or a finished operation).
   for (int rounds = 0; !dirty_.empty() && rounds < 64; ++rounds) {
     std::vector<Link*> links = std::move(dirty_);
     dirty_.clear();
     for (Link* link : links) link->transmit_queued();
     for (Link* link : links) link->flush_acks();
-    // A thread that asks epoll, or sleeps already, does not know that a socket has just become
+    // A thread that queries epoll, or sleeps already, does not know that a socket has just become
     // full, so epoll must watch the socket from now on.
     if (asleep_ || asks_which()) {
       for (Link* link : links) watch_room(*link);
@@ -121,7 +121,7 @@ bool Engine::poll_rail(Link& link, WireRail& wire) {
 }
 
 // Return whether to ask epoll which sockets are readable. With many sockets one system call is
-// cheaper than trying each of them.
+// cheaper than a read of each socket.
 bool Engine::asks_which() const { return wire_rails_ > kFewRails; }
 
 // Read from the rails that epoll reported, and send on those that were full. Doorbell events are
@@ -318,7 +318,8 @@ void Engine::drive(Lock& lock, const CompletionQueue& queue, std::int64_t until_
   drive_until(lock, [&queue] { return !queue.empty(); }, until_ns, kForever);
 }
 
-// Works until ended(), or until `until_ns`; what is due by `deadline_ns` ends by itself soon after.
+// Drive the engine until ended() is true or the time `until_ns` has passed. After `deadline_ns`
+// return only when ended() is true, since the engine soon ends the awaited operation by a timeout.
 template <class Ended>
 void Engine::drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns,
                          std::int64_t deadline_ns) {

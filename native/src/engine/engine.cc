@@ -82,7 +82,7 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
   for (std::size_t i = 0; i < links.size(); ++i) {
     Link* link = links[i] < 0 ? nullptr : links_.at(static_cast<std::size_t>(links[i])).get();
     if ((link == nullptr) != (static_cast<int>(i) == rank))
-      throw std::invalid_argument("every rank but the own one needs a link");
+      throw std::invalid_argument("every rank except this one needs a link");
     shared = shared && (link == nullptr || link->shared_memory());
     by_rank.push_back(link);
   }
@@ -175,7 +175,7 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   Lock lock = lock_for_post();
   if (group.closed) return;
   const std::int64_t until = later(now_ns(), timeout_ns);
-  // Finish everything that was posted. Operations that cannot finish fail with their own reason.
+  // Finish all posted operations. An operation that cannot finish fails with a reason of its own.
   for (;;) {
     std::shared_ptr<Request> open;
     for (const auto& request : open_in(group)) {

@@ -110,9 +110,9 @@ class Engine final : public FrameSink {
   // Post an operation. With `drive` the calling thread also drives the engine until the operation
   // has finished.
   std::shared_ptr<Request> post(Group& group, const Operation& operation, bool drive);
-  // Set the weights of shares (empty: equal ones), and start the operations that wait for them.
-  // `number` stands for the weights in frames. `program` replaces the operations' own; weights need
-  // one with a chunk for each rank. Throws std::invalid_argument for a wrong argument.
+  // Set the weights of the ranks' shares (empty: equal shares), and start the operations that wait
+  // for them. `number` identifies the weights in frames. `program` replaces the operations' own;
+  // weights need one with a chunk for each rank. Throws std::invalid_argument for wrong arguments.
   void set_shares(Group& group, Shares& shares, std::vector<std::uint32_t> weights, int number,
                   std::shared_ptr<const Program> program);
   // Fail the operations that wait for these shares, and all that are posted with them later.
@@ -126,10 +126,10 @@ class Engine final : public FrameSink {
   bool watch(Request& request);
   // Block until a watched operation finishes. Return null once the engine is closed.
   std::shared_ptr<Request> next_completion();
-  // Asks for `request` to appear in next(queue), also when it is finished already.
+  // Make next(queue) return `request` once, even if the request has finished already.
   void watch(Request& request, std::shared_ptr<CompletionQueue> queue);
-  // Drives the engine in the caller's thread until an operation of the queue has ended, at most
-  // `timeout_ns`; returns all that have. None after the timeout, or once the engine is closed.
+  // Drive the engine in the caller's thread until an operation of the queue has ended; return all
+  // that have ended, or none after `timeout_ns` or once the engine is closed.
   std::vector<std::shared_ptr<Request>> next(CompletionQueue& queue, std::int64_t timeout_ns);
   void close_group(Group& group, std::int64_t timeout_ns);
   void abort_group(Group& group, const std::string& reason);
@@ -162,7 +162,7 @@ class Engine final : public FrameSink {
   const std::byte* keep(Request& request, std::size_t offset, std::size_t bytes);
   // Return whether a REDUCE_ALL has stored the segment's result in the peer's memory already.
   bool answered(const Request& request, std::uint32_t chunk, std::uint32_t segment, int peer) const;
-  // Forget that result once the peer has been told of it.
+  // Clear the mark that answered() returns, once the peer has been notified of the result.
   void forget_answer(Request& request, std::uint32_t chunk, std::uint32_t segment, int peer);
   // Mark a link as having frames to send, for the next drain_dirty().
   void mark_dirty(Link& link);
@@ -234,7 +234,7 @@ class Engine final : public FrameSink {
   static bool offloadable(const Group& group, wire::DType dtype, wire::ReduceOp op);
   bool offload(Request& request, std::uint32_t chunk, std::uint32_t segment, const Step& step);
   void announce(Request& request, Chunk& chunk);
-  // Give a peer's payload to the device. Return false when it has not arrived yet.
+  // Give a peer's payload to the device. Return false when the payload has not arrived yet.
   bool hand(Request& request, std::uint32_t chunk, std::uint32_t segment, int peer, bool partial);
   void take_answer(const Group& group, std::span<const std::byte> frame);
   void complete(const Group& group, const DeviceKey& key);
@@ -345,7 +345,7 @@ class Engine final : public FrameSink {
   std::condition_variable finished_;    // signals waiting callers
   std::condition_variable completion_;  // signals next_completion()
   int completion_sleepers_ = 0;         // threads that wait on completion_
-  int completion_calls_ = 0;            // of these, threads that were woken and have not run yet
+  int completion_calls_ = 0;            // sleepers that were woken and have not run yet
   std::deque<std::shared_ptr<Request>> completions_;
   std::condition_variable event_;  // signals next_event()
   std::deque<RailEvent> events_;

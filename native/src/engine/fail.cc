@@ -15,7 +15,7 @@ constexpr std::size_t kRememberedAborts = 4096;
 
 }  // namespace
 
-// Break the group: its open operations fail and no new one can be posted.
+// Break the group: fail its open operations and refuse new ones.
 void Engine::break_group(Group& group, const Failure& failure) {
   if (!group.broken) group.broken = failure;
   std::vector<std::shared_ptr<Request>> open;
@@ -77,7 +77,7 @@ void Engine::retire(Request& request) {
       }
       if (segment.slot < 0 || read_still) continue;
       if (failed)
-        free_slots_.push_back(std::exchange(segment.slot, -1));  // nothing of it is sent any more
+        free_slots_.push_back(std::exchange(segment.slot, -1));  // no peer reads the slot any more
       else
         release_slot(request, segment);
     }
@@ -89,8 +89,8 @@ void Engine::retire(Request& request) {
     for (std::byte* scratch : request.scratch) arena_.free(scratch);
   }
   for (Link* link : request.group->links) {
-    // The same frame may be arriving on two rails after one of them failed at the peer, even if
-    // only the other is left here. The rest of such a frame must not be written to memory that
+    // The same frame may be arriving on two rails after one rail failed at the peer, even if only
+    // the other rail is left here. The rest of such a frame must not be written to memory that
     // belongs to the caller again.
     if (link == nullptr) continue;
     for (auto& rail : link->rails()) rail->wire->forget(&request, *this);
@@ -166,7 +166,7 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
     fail(*request, std::move(failure), sparse(*request->group));
   } else if (const auto group = finished_in(key); group && failure.fault == Fault::kMismatch) {
     failure.rank = group->rank;
-    // The operation is finished here, but the ranks disagree about the order.
+    // The operation has finished on this rank, but the ranks posted operations in different orders.
     break_group(*group, failure);
   } else {
     remember_abort(key, std::move(failure));
@@ -292,7 +292,7 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
   if (group.service)
     announce(*group.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
   if (group.fallback && rank == group.size() - 1) {
-    if (orderly) reason.message = "it has ended its service";
+    if (orderly) reason.message = "the aggregator has ended its service";
     return abandon(group, std::move(reason));
   }
   if (orderly) {

@@ -12,8 +12,8 @@
 namespace slackline {
 namespace {
 
-// An aggregator that answers no probe for this long is given up, because the fallback group can
-// finish the operation without it.
+// Time without an answer to a probe after which an aggregator is given up, because the fallback
+// group can finish the operation without it.
 constexpr std::int64_t kPatienceNs = 3'000'000'000;
 
 }  // namespace
@@ -116,9 +116,9 @@ void Engine::divert(Request& request) {
   wake();
 }
 
-// React to another rank that repeats an operation which is not open here. If this rank has finished
-// the operation, its contribution is sent again. If this rank has not posted it yet, it will do so
-// later.
+// Answer another rank that repeats an operation which is not open here. If this rank has finished
+// the operation, send this rank's contribution again. If this rank has not posted the operation
+// yet, do nothing: the later post takes part in the repetition.
 void Engine::help(Group& group, const Key& key) {
   const std::shared_ptr<Group> served_by = group.stands_in_for.lock();
   if (served_by == nullptr) return;
@@ -163,7 +163,8 @@ void Engine::watch_aggregators(std::int64_t now) {
   }
 }
 
-// Drop the copies of contributions whose results, as the aggregator reports, every worker has.
+// Drop the copies of this rank's contributions to operations that are over: the aggregator reports
+// that every worker has their results.
 void Engine::forget_replay_copies(const wire::Header& header, const Payload& payload) {
   const auto it = groups_.find(header.epoch);
   if (it == groups_.end()) return;

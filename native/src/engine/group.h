@@ -22,9 +22,10 @@ struct Service {
   std::shared_ptr<const Program> program;
   std::uint32_t onset = 1;  // segments of every worker that must arrive before any is added
   std::deque<Key>
-      waiting;  // every worker has begun these, but the arena has no room for the result
-  std::vector<std::uint64_t> tags;  // every worker has the result; the workers do not know that yet
-  std::uint64_t tags_bytes = 0;     // bytes that the workers keep for `tags`
+      waiting;  // operations that every worker has begun, but the arena has no room for the result
+  // Tags of operations whose result every worker has; the workers do not know that yet.
+  std::vector<std::uint64_t> tags;
+  std::uint64_t tags_bytes = 0;  // bytes that the workers keep for `tags`
 };
 
 class Group : public std::enable_shared_from_this<Group> {
@@ -53,7 +54,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const bool rank_order;           // elements are summed in rank order
   // Set once a member is lost; no operation can be posted any more.
   Failure broken;
-  // Members that closed the group in good order. Data that they sent before still counts.
+  // Members that closed the group in good order. Data that they sent before closing is still used.
   std::map<int, Failure> left;
   bool closed = false;
   // Operations posted so far, per (class, tag, role).
@@ -90,13 +91,13 @@ struct Operation {
   std::vector<ChunkMemory> chunks;
   // The shares of the ranks in the buffer; null for equal ones.
   std::shared_ptr<const Shares> shares;
-  std::uint64_t total_bytes = 0;  // all ranks must agree on it
+  std::uint64_t total_bytes = 0;  // must be equal on all ranks
   int tag = -1;                   // -1: a collective, matched by the order of the calls
   int peer = -1;                  // point-to-point only; -1 with any_source
   bool receives = false;          // point-to-point only
   bool any_source = false;
-  // 1 or 2: an operation of the library itself. Each value is numbered apart from the others and
-  // from the caller's operations.
+  // 1 or 2 marks an operation of the library itself, 0 an operation of the caller. The operations
+  // of each value have sequence numbers of their own.
   int internal = 0;
   // Identity of an operation that other ranks have begun; null takes the next sequence number.
   const Key* key = nullptr;

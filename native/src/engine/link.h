@@ -98,7 +98,8 @@ class Link {
   void grant(Request& request, int peer);
   // Request a grant from the peer, for an operation of which nothing may be sent eagerly.
   void ask(Request& request, int peer);
-  // Forget a failed request: nothing of it may be sent and none of its memory may be read any more.
+  // Remove all references to a failed request: its data must not be sent and its memory must not be
+  // read any more.
   void forget(const Request& request);
 
   // Return whether the frame has not arrived before.
@@ -114,8 +115,8 @@ class Link {
   // Limits of the memory that a peer may make this rank use. The link to a peer that exceeds a
   // limit is cut. See docs/design.md, "Credits, and why nothing waits in a circle".
   bool within_window(std::uint32_t sequence);
-  // Check that a frame has a number, without which frames of a wire cannot be told from
-  // repetitions. Only acknowledgements and probes have none.
+  // Check that a frame on a wire has a sequence number, by which duplicates are detected. Only
+  // acknowledgements and probes have none.
   bool rightly_numbered(const wire::Header& header);
   void eager_arrived(std::uint64_t bytes);
   void eager_consumed(std::uint64_t bytes);
@@ -125,7 +126,7 @@ class Link {
   // Undo one count_unposted(), because the frame was used or dropped.
   void uncount_unposted() { --unposted_; }
   bool condemned() const { return !condemned_.empty(); }
-  // End a request for a grant: the request was answered, or its operation ended.
+  // Count a request for a grant as over: the peer has answered it, or its operation has ended.
   void ask_over();
   // Write acknowledgements that are due and wake the peer if it sleeps.
   void flush_acks();
@@ -259,7 +260,7 @@ class Link {
   std::uint64_t unposted_ = 0;
   std::size_t asked_ = 0;
   std::list<std::pair<std::weak_ptr<Request>, int>> unasked_;  // with the peer's rank in its group
-  std::string condemned_;  // the limit that the peer has exceeded
+  std::string condemned_;  // a sentence on the limit that the peer has exceeded
 };
 
 }  // namespace slackline

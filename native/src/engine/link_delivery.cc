@@ -70,9 +70,9 @@ void Link::acknowledged(std::uint32_t next_expected) {
 bool Link::within_window(std::uint32_t sequence) {
   if (sequence == 0 || before(sequence, expected_) || sequence - expected_ <= kMostAhead)
     return true;
-  condemn("it numbered a frame " + std::to_string(sequence) + " where " +
-          std::to_string(expected_) + " had not come: at most " + std::to_string(kMostAhead) +
-          " frames may overtake one");
+  condemn("it sent frame " + std::to_string(sequence) + " although frame " +
+          std::to_string(expected_) + " had not arrived: at most " + std::to_string(kMostAhead) +
+          " frames may overtake one frame");
   return false;
 }
 
@@ -90,8 +90,9 @@ bool Link::rightly_numbered(const wire::Header& header) {
 void Link::limit_answers(const LinkRail& rail) {
   const std::size_t queued = rail.wire->queued_frames();
   if (queued > retained_.size() + kMostAnswers)
-    condemn("it does not read its answers: " + std::to_string(queued - retained_.size()) +
-            " wait to be sent, and " + std::to_string(kMostAnswers) + " may");
+    condemn(
+        "it does not read the answers to its frames: " + std::to_string(queued - retained_.size()) +
+        " answers wait to be sent, at most " + std::to_string(kMostAnswers) + " may");
 }
 
 void Link::eager_arrived(std::uint64_t bytes) {

@@ -14,16 +14,16 @@ namespace slackline {
 
 enum class RailState : std::uint8_t {
   kUp,
-  kSuspect,  // silent: not used; its frames went over the others
+  kSuspect,  // silent: not used; its frames were sent again over the other rails
 };
 
 // The four times of one probe, a small frame to the peer's engine and back, in nanoseconds. Each
 // host uses its own monotonic clock.
 struct Probe {
-  std::int64_t sent;      // here
-  std::int64_t received;  // there
-  std::int64_t answered;  // there
-  std::int64_t back;      // here
+  std::int64_t sent;      // this rank sent the probe
+  std::int64_t received;  // the peer received the probe
+  std::int64_t answered;  // the peer sent the answer
+  std::int64_t back;      // this rank received the answer
 };
 
 struct LinkRail {

@@ -52,8 +52,8 @@ OperationRecord record_of(const Request& request) {
   const int cls = static_cast<int>(request.key.tag >> 56);
   const bool message = cls == kMessageClass;
   const bool tagged = message || cls == 1 || (cls > kMessageClass && (cls - 1) % 2 == 1);
-  // A thread that waits for any of several operations is blocked for this one since its own call,
-  // or since the operation was posted.
+  // If a thread waits for any of several operations, its wait for this operation began with the
+  // thread's call or with the operation's post, whichever was later.
   std::int64_t since_ns = request.waiting_since_ns;
   if (since_ns == 0 && request.queue && request.queue->waiting_since_ns > 0)
     since_ns = std::max(request.queue->waiting_since_ns, request.posted_ns);
@@ -103,7 +103,8 @@ OperationLog::Taken OperationLog::take() {
   for (std::uint64_t at = from; at < until; ++at) {
     if (at > from) taken.rows.push_back(',');
     append_row(taken.rows, ring_[at & (ring_.size() - 1)]);
-    // The place is free again as soon as its record is text, so that a long batch loses nothing.
+    // Free the record's place in the ring as soon as its text exists, so that new records find room
+    // while a long batch is still being converted.
     taken_.store(at + 1, std::memory_order_release);
   }
   taken.count = until - from;

@@ -49,7 +49,7 @@ std::shared_ptr<Request> Engine::build(Group& group, const Operation& operation)
                          : operation.program;
   request->collective = p2p ? wire::Collective::kPointToPoint : operation.program->collective;
   if (operation.shares != nullptr && (p2p || !operation.program->splits))
-    throw std::invalid_argument("shares are for a plan that cuts one buffer");
+    throw std::invalid_argument("shares need a plan whose chunks are parts of one buffer");
   if (operation.shares != nullptr && operation.shares->program)
     request->program = operation.shares->program;
   if (!p2p && (operation.program->ranks != group.size() || operation.program->rank != group.rank)) {
@@ -111,8 +111,8 @@ bool Engine::widens(const Request& request) {
          half(request.dtype) && request.program->adds;
 }
 
-// Divide an operation into chunks and segments. Throws std::bad_alloc when there is no memory for
-// their description; nothing is kept then.
+// Divide an operation into chunks and segments. Throws std::bad_alloc, and keeps no part of the
+// result, when there is no memory for their description.
 void Engine::lay_out(Request& request, const Operation& operation) try {
   const Program& program = *request.program;
   request.chunks.resize(program.step_lists.size());
@@ -175,7 +175,7 @@ void Engine::lay_out(Request& request, const Operation& operation) try {
       chunk.partial = scratch(request, chunk.count * unit);
     chunk.offloaded = request.offloaded;
     if (request.offloaded && !request.group->service)
-      chunk.device_memory = room(request, chunk.count * request.item_size, "what its device adds");
+      chunk.device_memory = room(request, chunk.count * request.item_size, "its device's data");
     if (request.failure) return;
     if (sends_own_wide)
       kernels::widen(request.dtype, chunk.source, reinterpret_cast<float*>(chunk.partial),
@@ -235,9 +235,9 @@ void Engine::promise(Request& request) {
 }
 
 // Return an untagged collective operation that was posted on the group before the barrier and has
-// not ended, or null. A barrier begins after them, so that the end of a barrier on all ranks means
-// the end of everything that they posted before, as in torch's gloo backend. Tagged operations and
-// those of the library itself are no part of that order.
+// not ended, or null. A barrier begins after all of them, so that after a barrier all collectives
+// posted before it have ended on every rank, as in torch's gloo backend. Barriers do not wait for
+// tagged operations or for operations of the library itself.
 const Request* Engine::open_before(const Request& barrier) const {
   if (barrier.collective != wire::Collective::kBarrier || barrier.key.tag >> 32 != 0)
     return nullptr;

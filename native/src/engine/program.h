@@ -14,15 +14,15 @@ namespace slackline {
 // buffered payloads and the rank's own data in rank order.
 enum class Opcode : std::uint8_t { kSend = 0, kAdd = 1, kCopy = 2, kBuffer = 3, kReduceAll = 4 };
 
-// An instruction that each segment of a chunk passes: send to a peer, or use a payload received
-// from it.
+// An instruction that is carried out for each segment of a chunk: send the segment to a peer, or
+// use a payload received from the peer.
 struct Step {
   Opcode opcode;
   bool last;           // an ADD that completes the chunk
   std::uint16_t peer;  // rank in the group; the own rank for REDUCE_ALL
   // For a SEND: the state of the chunk on this rank when it reaches the step.
-  bool complete;  // the final value (else own data or a partial sum)
-  bool own_data;  // nothing was received into the chunk before: read the source
+  bool complete;  // the chunk has its final value (else the rank's own data or a partial sum)
+  bool own_data;  // no payload was received into the chunk before: read the source
   // A SEND that precedes a REDUCE_ALL of the same chunk. The reduction may overwrite the data
   // before the peer has read it, so the frame carries a copy.
   bool copied = false;
@@ -105,7 +105,7 @@ struct Program {
   // chunk in the same way.
   const bool forwards;
   const bool adds;  // some rank produces a partial sum that is sent
-  // Devices of some ranks add. Each rank then divides an average after the sum is complete.
+  // At some rank a device adds. For an average, each rank then divides the complete sum itself.
   bool offloads = false;
   // A chunk that is pipelined is cut into about this many segments, unless they become tiny.
   std::size_t pieces = 8;

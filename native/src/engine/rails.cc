@@ -94,8 +94,8 @@ void Engine::release_memory(Link& link) {
   drop_ring(arena_.offset_of(rail->receive_ring()));
 }
 
-// Return whether a payload that the peer sent before its end still waits in the peer's memory. Such
-// a payload counts if the peer left in good order.
+// Return whether a payload that the peer sent before its end is still to be read from the peer's
+// memory. Such a payload is still used if the peer left in good order.
 bool Engine::reads_memory_of(const Link& link) const {
   for (const auto& [key, frames] : unexpected_) {
     if (std::ranges::any_of(frames, [&](const Unexpected& u) {

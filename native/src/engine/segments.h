@@ -1,4 +1,4 @@
-// The segment sizes and windows on which sender and receiver of a segment must agree.
+// The segment sizes and windows, which must be equal at the sender and the receiver of a segment.
 #pragma once
 
 #include <algorithm>

@@ -60,8 +60,9 @@ void Engine::serve(Group& group, const Key& key) {
     const int rank = group.rank_of(*u.link);
     if (rank >= 0) here[static_cast<std::size_t>(rank)] = true;
   }
-  // Begin an operation only when all workers have begun it. A partial set might have to wait for
-  // operations that only the others have begun, and must not occupy memory meanwhile.
+  // Begin an operation only when all workers have begun it. An operation of some workers might have
+  // to wait for operations that only the other workers have begun, and would occupy memory
+  // meanwhile.
   if (std::count(here.begin(), here.end(), true) + 1 < std::ssize(here)) return;
   std::deque<Key>& waiting = group.service->waiting;
   if (!waiting.empty() || !begin(group, key)) {
@@ -84,8 +85,8 @@ bool Engine::begin(Group& group, const Key& key) {
   const std::size_t item = wire::item_size(operation.dtype);
   std::string wrong;
   if ((header.op >> 4) != static_cast<unsigned>(wire::Collective::kAllReduce)) {
-    wrong = "an aggregator only reduces for all, and collective " + std::to_string(header.op >> 4) +
-            " was asked for";
+    wrong = "an aggregator only performs all_reduce, not the collective with code " +
+            std::to_string(header.op >> 4);
   } else if (item == 0 || header.total % item != 0 ||
              !kernels::supported(operation.dtype, operation.op)) {
     wrong = "an aggregator cannot reduce " + std::to_string(header.total) +

@@ -24,7 +24,8 @@ void check(const Group& group, const std::vector<std::uint32_t>& weights, int nu
   const bool fits = program == nullptr || (program->ranks == group.size() &&
                                            program->rank == group.rank && program->splits);
   if (!fits)
-    throw std::invalid_argument("the program of shares is for other ranks, or cuts nothing");
+    throw std::invalid_argument(
+        "the program of shares is for another rank or group, or does not cut one buffer");
   if (weights.empty()) return;
   if (program == nullptr || program->chunks() != group.size())
     throw std::invalid_argument("weights need a program with a chunk for each rank");
@@ -90,7 +91,7 @@ std::vector<std::shared_ptr<Request>> Engine::take_undivided(const Shares& share
   return taken;
 }
 
-// Return the part of the operation's buffer that chunk number `chunk` is.
+// Return the offset and the length of chunk number `chunk` in the operation's buffer.
 Part Engine::part_of(const Request& request, std::uint64_t count, int chunk) {
   if (request.shares != nullptr && !request.shares->weights.empty())
     return split(count, request.shares->weights, request.item_size, chunk);

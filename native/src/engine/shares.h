@@ -16,8 +16,9 @@ struct Shares {
   // The largest number: frames have four bits for it.
   static constexpr int kMostNumber = 15;
 
-  std::vector<std::uint32_t> weights;      // one for each chunk; empty for equal chunks
-  std::shared_ptr<const Program> program;  // runs in place of the operation's own; null for that
+  std::vector<std::uint32_t> weights;  // one for each chunk; empty for equal chunks
+  // The program that runs in place of the operation's own program; null keeps the operation's own.
+  std::shared_ptr<const Program> program;
   // The number of the weights in the headers of frames. Equal numbers on all ranks show that the
   // ranks use the same weights.
   int number = 0;

@@ -12,7 +12,7 @@ struct FaultState {
   // Upper bound of a random extra delay, evenly distributed. The order of packets is kept.
   std::int64_t jitter_ns = 0;
   std::uint64_t rate = 0;  // bytes per second, 0: unlimited
-  double loss = 0;         // shares of packets, 0 to 1, as for the next three
+  double loss = 0;         // share of packets, 0 to 1; so are the next three values
   double duplicate = 0;
   // Share of packets that are delayed by a millisecond, or by `jitter_ns` if that is longer, so
   // that later packets overtake them.

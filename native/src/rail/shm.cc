@@ -158,7 +158,7 @@ bool ShmRail::poll(Link& link, FrameSink& sink) {
     if (ahead == 0) break;
     if (ahead > Ring::kBytes || ahead % kLine != 0) {
       failure_.fault = Fault::kFrame;
-      failure_.message = "the ring ends where no ring can end: it is corrupted";
+      failure_.message = "the ring's write position is impossible: the ring is corrupted";
       break;
     }
     const std::size_t at = head_ % Ring::kBytes;
@@ -170,7 +170,7 @@ bool ShmRail::poll(Link& link, FrameSink& sink) {
     const bool frame = header.magic == wire::kMagic && header.length <= kInlineBytes;
     if (!(filler || frame) || whole > here || whole > ahead) {
       failure_.fault = Fault::kFrame;
-      failure_.message = "the ring holds what is no frame: it is corrupted";
+      failure_.message = "the ring has an entry that is no frame: the ring is corrupted";
       break;
     }
     if (frame) {

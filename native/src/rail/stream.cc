@@ -197,7 +197,7 @@ bool StreamRail::check(const wire::Header& header) {
     fail(Fault::kFrame, "a frame belongs to another job");
   } else if (header.length > kMaxPayload) {
     fail(Fault::kFrame, "a frame claims " + std::to_string(header.length) +
-                            " payload bytes, more than any may have");
+                            " payload bytes, more than the longest valid frame has");
   }
   return !failure();
 }

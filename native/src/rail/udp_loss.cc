@@ -1,4 +1,5 @@
-// Detection of lost packets: a sent packet is confirmed, taken for lost, or no ACK arrives at all.
+// Detection of lost packets: each sent packet is confirmed by an ACK or taken for lost, unless no
+// ACK arrives at all.
 //
 // A packet is taken for lost when a later one has been confirmed for longer than packets overtake
 // each other on this path (as RFC 8985 does for TCP). The last packets of a burst have no

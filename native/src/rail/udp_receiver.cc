@@ -32,7 +32,7 @@ std::uint32_t UdpReceiver::place(std::uint32_t frame) const {
   return index < slots_.size() && slots_[index].done ? kUdpOpenFrames : index;
 }
 
-// Free the frame's place in the window; the caller is responsible for its payload.
+// Free the frame's place in the window; the caller is responsible for the frame's payload.
 void UdpReceiver::finish(std::uint32_t place) {
   if (slots_.size() <= place) slots_.resize(place + 1);
   Slot& slot = slots_[place];
