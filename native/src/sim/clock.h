@@ -10,7 +10,7 @@ namespace slackline::sim {
 
 using Time = std::int64_t;  // picoseconds
 
-// The end of all simulated time, 53 days: sums of times stop here and do not overflow.
+// The largest simulated time, 53 days: sums of times are limited to it and so do not overflow.
 inline constexpr Time kNever = Time{1} << 62;
 
 inline Time after(Time time, Time by) { return by >= kNever - time ? kNever : time + by; }

@@ -118,7 +118,7 @@ Thread& Execution::engine_of(std::uint32_t member) {
   return machine_.engine(options_.members[member]);
 }
 
-// Let a segment pass every step for which it has what it needs.
+// Carry out the steps of a segment in order, up to the first step whose input has not arrived.
 void Execution::advance(std::uint32_t member, std::uint32_t number, std::uint32_t segment) {
   const Program& program = plan_->program(member);
   const Strand& strand = program.strands[number];
@@ -180,7 +180,7 @@ void Execution::send(std::uint32_t member, std::uint32_t number, std::uint32_t s
   engine_of(member).run(host_of(member).frame, Task{this, frame, member, number, TaskKind::kSend});
 }
 
-// Let the member's engine reduce so many values into the segment, then go on.
+// Make the member's engine reduce the given number of values into the segment, then advance it.
 void Execution::reduce(std::uint32_t member, std::uint32_t number, std::uint32_t segment,
                        std::uint64_t operands) {
   const Strand& strand = plan_->program(member).strands[number];
@@ -191,7 +191,7 @@ void Execution::reduce(std::uint32_t member, std::uint32_t number, std::uint32_t
                         Task{this, segment, member, number, TaskKind::kReduce});
 }
 
-// Set the value of a segment that a step has reduced values into.
+// Compute the value of a segment after a step that reduces received values into it.
 void Execution::compute(std::uint32_t member, const Strand& strand, std::uint32_t segment,
                         const Step& step, std::uint32_t index) {
   if (options_.arithmetic == nullptr) return;
@@ -215,7 +215,7 @@ void Execution::compute(std::uint32_t member, const Strand& strand, std::uint32_
                     : options_.arithmetic->add(incoming, state.value, step.last);
 }
 
-// Open the gate of a helper once it has `onset` segments of every rank.
+// Let a helper begin to add once `onset` segments of every rank have arrived at it.
 void Execution::count(std::uint32_t number, std::uint32_t peer) {
   Member& member = members_[number];
   const Program& program = plan_->program(number);

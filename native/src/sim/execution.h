@@ -19,13 +19,13 @@ class Machine;
 
 inline constexpr std::int32_t kNoValue = -1;
 
-// The values that an execution moves, known by numbers, and how they are reduced.
+// The arithmetic of an execution whose values are computed too. A value is identified by a number.
 class Arithmetic {
  public:
   virtual ~Arithmetic() = default;
-  // Return the result of an ADD; `last` where the chunk is then complete.
+  // Return the number of the result of an ADD; `last` is true if the chunk is then complete.
   virtual std::int32_t add(std::int32_t incoming, std::int32_t mine, bool last) = 0;
-  // Return the result of a REDUCE_ALL over the values of all ranks, in rank order.
+  // Return the number of the result of a REDUCE_ALL over the values of all ranks, in rank order.
   virtual std::int32_t fold(const std::vector<std::int32_t>& values) = 0;
 };
 
@@ -38,21 +38,22 @@ struct SentFrame {
 };
 
 struct ExecutionOptions {
-  std::vector<std::uint32_t> members;                // those of the machine, by the plan's numbers
+  std::vector<std::uint32_t> members;                // the machine's member for each plan member
   bool records = false;                              // keeps every frame in `frames`
   std::int64_t token = 0;                            // delivered when a member has ended
   std::unique_ptr<Arithmetic> arithmetic = nullptr;  // null: only times are computed
 };
 
-// An operation on members of a machine; each member begins when `begin` is called.
+// One collective operation on members of a machine; a member begins when `begin` is called for it.
 class Execution {
  public:
   Execution(Machine& machine, std::shared_ptr<const CompiledPlan> plan, ExecutionOptions options);
 
-  // Let a member begin now: the first segment of every chunk, then the second, and so on.
+  // Begin the operation at a member: start the first segment of every chunk, then the second
+  // segment of every chunk, and so on.
   void begin(std::uint32_t member);
   bool finished() const { return open_ == 0; }
-  // Return the time at which a member ended, -1 where it has not.
+  // Return the time at which a member finished its part, or -1 if it has not finished.
   Time ended(std::uint32_t member) const { return members_.at(member).ended; }
   // Set or return the value of a segment of a strand at a member.
   void set_value(std::uint32_t member, std::uint32_t strand, std::uint32_t segment,
@@ -61,21 +62,22 @@ class Execution {
   const CompiledPlan& plan() const { return *plan_; }
   const std::vector<SentFrame>& frames() const { return frames_; }
   std::uint64_t messages() const { return messages_; }
-  // Whether the machine may forget the execution: it is finished and no frame of it is under way.
+  // Return whether the machine may delete the execution: all members have finished and none of its
+  // frames is in flight.
   bool over() const { return open_ == 0 && under_way_ == 0; }
 
-  // For the machine:
+  // Calls that the machine makes:
   void queue(std::uint32_t frame);    // hand a frame to the NICs
-  void sent(std::uint32_t frame);     // the frame has left its host
-  void arrived(std::uint32_t frame);  // the frame has come to the receiver's host
-  void take(std::uint32_t frame);     // the receiver's engine has the frame
+  void sent(std::uint32_t frame);     // handle a frame that has left its host
+  void arrived(std::uint32_t frame);  // handle a frame that has arrived at the receiver's host
+  void take(std::uint32_t frame);     // handle a frame that the receiver's engine has processed
   void reduced(std::uint32_t member, std::uint32_t strand, std::uint32_t segment);
 
  private:
-  // A segment of a chunk at a member, on its way through the steps of its strand.
+  // A segment of a chunk at a member; `position` is the step of its strand that is next.
   struct Segment {
     std::uint32_t position = 0;
-    std::uint32_t buffered = 0;  // values of a later REDUCE_ALL
+    std::uint32_t buffered = 0;  // number of values buffered for a later REDUCE_ALL
     std::int32_t value = kNoValue;
     bool busy = false;
   };
@@ -87,7 +89,7 @@ class Execution {
     std::uint64_t open_sends = 0;
     std::uint64_t first_segment = 0;
     std::uint64_t first_cell = 0;
-    std::vector<std::uint32_t> early;  // frames that came before the member began
+    std::vector<std::uint32_t> early;  // frames that arrived before the member began
     std::unordered_map<std::uint32_t, std::uint64_t> arrivals;  // segments by rank, while gated
   };
 
@@ -117,7 +119,8 @@ class Execution {
   std::vector<Segment> segments_;
   std::vector<char> arrived_;                 // by cell
   std::vector<std::int32_t> arrived_values_;  // by cell, with arithmetic only
-  // The values that a segment holds, by rank: with arithmetic only, by the first cell of a segment.
+  // The buffered values of each segment, by the segment's first cell and then by rank; used with
+  // arithmetic only.
   std::unordered_map<std::uint64_t, std::map<std::uint32_t, std::int32_t>> held_;
   std::vector<SentFrame> frames_;
   std::uint64_t messages_ = 0;

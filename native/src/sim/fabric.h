@@ -1,4 +1,4 @@
-// Hosts, their NICs and cores, and the rules of the wire between them, as data.
+// The description of a simulated network: hosts with NICs and cores, and the framing on wires.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace slackline::sim {
 
-// Return the picoseconds that `units` take at `rate` units in so many picoseconds, rounded up.
+// Return the time in picoseconds, rounded up, that `units` take when `rate` units take
+// `picoseconds`.
 inline Time rounded_up(std::uint64_t units, std::uint64_t picoseconds, std::uint64_t rate) {
   // Most products fit in 64 bits: 2^20 * 8 * 10^12 < 2^63.
   if (units < 1u << 20 && rate < std::uint64_t{1} << 62)
@@ -63,7 +64,9 @@ struct Framing {
 struct Fabric {
   std::vector<Host> hosts;
   Framing framing;
-  std::uint64_t forwards_after_bytes = 0;  // the largest value: the switch stores whole frames
+  // Bytes of a frame that the switch receives before it forwards them; with the largest value the
+  // switch stores whole frames.
+  std::uint64_t forwards_after_bytes = 0;
   Time resend = 0;
 
   std::uint32_t nics() const { return static_cast<std::uint32_t>(hosts.front().rates_bps.size()); }

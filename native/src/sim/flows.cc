@@ -5,14 +5,14 @@
 namespace slackline::sim {
 namespace {
 
-// A host in the middle of the ring's steps.
+// The times of one host in one step of the ring.
 struct State {
-  Time head_ready;    // the first segments of the next step can be sent
-  Time tail_ready;    // ... and the last ones
-  Time begun, ended;  // the host's port began and ended to send the flow of this step
-  Time received;      // the port has received the flow of the last step
-  Time worked;        // the cores have worked on the flow of the last step
-  Time spread;        // the memory has spread the flow of the last step
+  Time head_ready;    // when the first segments of the next step can be sent
+  Time tail_ready;    // when the last segments of the next step can be sent
+  Time begun, ended;  // when the host's port begins and ends sending the flow of this step
+  Time received;      // when the port has received the flow of the previous step
+  Time worked;        // when the cores have processed the flow of the previous step
+  Time spread;        // when the ranks of the host have copies of the flow of the previous step
 };
 
 State first(const FlowHost& host) {
@@ -24,7 +24,8 @@ void send(const FlowHost& host, State& state) {
   state.ended = std::max(after(state.begun, host.step), after(state.tail_ready, host.head));
 }
 
-// Take what `source` sends in this step; `adds` where it is added, `whole` where it is the result.
+// Update a host's times by the flow that the host `from` sends in this step. `adds` is true if the
+// flow is added to the host's data, `whole` if the flow is part of the result.
 void take(const FlowHost& from, const State& source, const FlowHost& host, State& state, bool adds,
           bool whole) {
   const Time way = after(after(from.latency, host.latency), host.switched);

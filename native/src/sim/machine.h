@@ -1,4 +1,4 @@
-// The machine under simulated plans: one clock, the wires, and the threads of every member.
+// The simulated machine on which plans run: one clock, the wires, and the threads of every member.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,22 @@
 
 namespace slackline::sim {
 
-// The program around a machine, to which it delivers what was asked for.
+// The program that owns a machine and is notified of events. A token is a number by which the owner
+// recognizes the event or task that it asked for.
 class Owner {
  public:
   virtual ~Owner() = default;
-  // An event or a task of `token`, or the end of a member of the execution that has the token.
+  // Handle the event or the end of the task with this token, or a member's end in the execution
+  // with this token.
   virtual void deliver(std::int64_t token, std::uint32_t member) = 0;
-  // All events of a time are over, and something was delivered among them.
+  // Handle the end of all events of one time, called if `deliver` was called among them.
   virtual void settle() = 0;
 };
 
 class Machine final : private TaskRunner, private FrameEnds {
  public:
-  // Member i, a rank or a helper, is on host `placement[i]`. `faults` is null where the network
-  // never has any; both outlive the machine.
+  // Member i, a rank or a helper, is on host `placement[i]`. `faults` is null for a network that
+  // never has faults. `faults` and `owner` must outlive the machine.
   Machine(Fabric fabric, std::vector<std::uint32_t> placement, Faults* faults, Owner& owner);
   Machine(const Machine&) = delete;
 
@@ -40,27 +42,27 @@ class Machine final : private TaskRunner, private FrameEnds {
   const Host& host_of(std::uint32_t member) const { return fabric_.hosts[placement_[member]]; }
   Thread& engine(std::uint32_t member) { return engines_[member]; }
 
-  // Deliver a token at a time that has not passed, or after work of the thread of a member that
-  // computes.
+  // Deliver a token at a time that has not passed.
   void at(Time time, std::int64_t token) { clock_.at(time, EventKind::kCall, 0, token); }
+  // Deliver a token after `work` picoseconds of work of the member's computing thread.
   void compute(std::uint32_t member, Time work, std::int64_t token);
-  // Change how much slower than usual a member works, and whether it works at all.
+  // Set how many times slower than usual a member works, and whether it stands still.
   void condition(std::uint32_t member, const Slowness& slowness, bool stopped);
-  // Add an execution, which the machine keeps until it is over.
+  // Add an execution; the machine keeps the execution until it is over.
   std::shared_ptr<Execution> execute(std::shared_ptr<const CompiledPlan> plan,
                                      ExecutionOptions options);
   // Run events until `stop` is called, none is left, or the time is past the limit.
   void run(Time limit);
   void stop() { stopped_ = true; }
 
-  // For executions:
+  // Calls that executions make:
   void deliver(std::int64_t token, std::uint32_t member) {
     delivered_ = true;
     owner_.deliver(token, member);
   }
-  // Forget an execution that is over, once nothing is in the middle of it.
+  // Mark an execution that is over for deletion after the current event.
   void forget(const Execution& execution) { over_.push_back(&execution); }
-  // Release a frame at its second end.
+  // Record that the sender or the receiver has finished with a frame; release it after both.
   void end_of(std::uint32_t frame) {
     if (--wires_.frames[frame].ends == 0) wires_.frames.release(frame);
   }
@@ -79,7 +81,7 @@ class Machine final : private TaskRunner, private FrameEnds {
   std::deque<Processor> processors_;
   std::deque<Thread> engines_, workers_;  // by member
   std::unordered_map<const Execution*, std::shared_ptr<Execution>> executions_;
-  std::vector<const Execution*> over_;  // to be forgotten after the event
+  std::vector<const Execution*> over_;  // to be deleted after the current event
   bool delivered_ = false, stopped_ = false;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using ChunkStrand = std::pair<std::uint32_t, std::uint32_t>;
 
-constexpr std::uint32_t kFew = 16;  // steps of a strand that are searched one by one
+constexpr std::uint32_t kFew = 16;  // most steps of a strand for a linear search
 
 }  // namespace
 
@@ -94,7 +94,7 @@ void CompiledPlan::lay_out(const std::vector<Instruction>& instructions) {
   programs_.push_back(std::move(program));
 }
 
-// Set the turns of a strand's steps, and which of its sends carry a partial value.
+// Set the `turn` of each step of a strand, and `partial` of each SEND that carries a partial value.
 void CompiledPlan::number_turns(std::vector<Step>& steps, const Strand& strand) const {
   std::map<std::tuple<bool, std::uint32_t>, std::uint32_t> turns;
   bool partial = options_.reduces;
@@ -115,7 +115,7 @@ void CompiledPlan::number_turns(std::vector<Step>& steps, const Strand& strand) 
   }
 }
 
-// Find the step that takes each SEND of a member.
+// Find, for each SEND of a member, the step at the peer that receives the data.
 void CompiledPlan::match(std::uint32_t member, const std::vector<std::vector<Receive>>& receives) {
   Program& program = programs_[member];
   for (const Strand& strand : program.strands) {

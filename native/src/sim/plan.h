@@ -1,5 +1,6 @@
-// A collective's plan in the form that executions run: for each member the strands of its program,
-// and for each SEND the step at the peer that waits for it.
+// A collective's plan in the form that executions run. A strand is the list of steps of one chunk
+// at one member; a cell is a pair of a segment and a step. Each SEND knows the step at the peer
+// that receives its data.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +24,22 @@ inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
 struct Step {
   StepKind kind;
   bool last;
-  bool partial;        // of a SEND: the value is not final
-  std::uint32_t peer;  // as the program names it; kNone in a REDUCE_ALL
+  bool partial;        // for a SEND: the value is not final
+  std::uint32_t peer;  // the number in the plan; kNone in a REDUCE_ALL
   // The number of earlier sends to, or receives from, the same peer about the same chunk: equal on
   // both sides, since messages about one chunk arrive in the order sent.
   std::uint32_t turn;
-  // Of a SEND, the receiving member, strand and step; the step is kNone where none takes it.
+  // For a SEND, the receiving member, strand and step; the step is kNone if no step receives the
+  // data.
   std::uint32_t to_member, to_strand, to_step;
 };
 
-// The steps that each segment of one chunk passes at one member, in order.
+// The steps that a member carries out, in order, for each segment of one chunk.
 struct Strand {
   std::uint32_t chunk;
   std::uint32_t first_step, steps;
-  std::uint64_t first_segment;  // among the segments of the member
-  std::uint64_t first_cell;     // among its pairs of segment and step
+  std::uint64_t first_segment;  // index of the strand's first segment among the member's segments
+  std::uint64_t first_cell;     // index of the strand's first cell among the member's cells
 };
 
 struct Program {
@@ -45,11 +47,11 @@ struct Program {
   std::vector<Strand> strands;  // in order of each chunk's first instruction
   std::uint64_t segments = 0;
   std::uint64_t cells = 0;
-  std::uint32_t most_segments = 0;  // of a strand
+  std::uint32_t most_segments = 0;  // the largest number of segments of a strand
 };
 
-// The segments of a chunk: `full` of `most` elements, then one of `rest` where `rest` is not 0 or
-// there is no full one.
+// The segments of a chunk: `full` segments of `most` elements each, then one segment of `rest`
+// elements if `rest` is not 0 or `full` is 0.
 struct Cut {
   std::uint64_t most, full, rest;
   std::uint32_t segments() const {
@@ -58,13 +60,13 @@ struct Cut {
   std::uint64_t elements(std::uint64_t segment) const { return segment < full ? most : rest; }
 };
 
-// A turn of the hosts of a plan, under which all ranks' programs are alike: rank h * q + j becomes
-// rank (h + 1) * q + j. Only the ranks of host 0 are members, and what they send to other hosts is
-// what they receive from other hosts.
+// A symmetry of a plan: with q ranks a host, renumbering every rank h * q + j as (h + 1) * q + j
+// leaves the programs unchanged. Therefore only the ranks of host 0 are simulated, and each frame
+// that they send to another host stands for a frame that they receive from another host.
 struct Rotation {
   std::uint32_t hosts;
   std::uint32_t ranks_per_host;
-  bool turns_chunks;
+  bool turns_chunks;  // whether the chunks are renumbered like the ranks
 
   std::uint32_t turned(std::uint32_t number, std::uint32_t by) const {
     const std::uint64_t host = (std::uint64_t{number} / ranks_per_host + by) % hosts;
@@ -76,17 +78,16 @@ struct PlanOptions {
   std::uint32_t ranks;
   std::vector<Cut> cuts;  // by chunk
   std::uint64_t itemsize;
-  std::uint64_t widest_itemsize;  // of a partial
+  std::uint64_t widest_itemsize;  // bytes of an element of a partial sum
   std::uint64_t onset;
   std::int64_t priority;
-  bool reduces;  // what a rank sends of its own is partial
+  bool reduces;  // the operation is a reduction, so a rank's own data is a partial value
   std::optional<Rotation> rotation;
 };
 
 class CompiledPlan {
  public:
-  // Throws std::invalid_argument where a chunk is sent to a member that has no instruction about
-  // it.
+  // Throws std::invalid_argument if a SEND goes to a member that has no instruction for the chunk.
   CompiledPlan(PlanOptions options, const std::vector<std::vector<Instruction>>& programs);
 
   const PlanOptions& options() const { return options_; }
@@ -96,11 +97,11 @@ class CompiledPlan {
   std::uint64_t payload_bytes(std::uint64_t elements, bool partial) const {
     return elements * (partial ? options_.widest_itemsize : options_.itemsize);
   }
-  // Whether a peer is on another host than host 0, to which the members of a rotation belong.
+  // Return whether a peer is on another host than host 0, the host of all members in a rotation.
   bool leaves_host(std::uint32_t peer) const {
     return options_.rotation && peer >= options_.rotation->ranks_per_host;
   }
-  // Return the strand of a chunk at a member, kNone where it has none.
+  // Return the strand of a chunk at a member, or kNone if the member has no part in the chunk.
   std::uint32_t strand_of(std::uint32_t member, std::uint32_t chunk) const;
 
  private:

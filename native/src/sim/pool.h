@@ -1,4 +1,5 @@
-// Objects in one vector, named by their index; the place of a released one is used again.
+// A pool of objects in one vector. An object is identified by its index, and the index of a
+// released object is used again.
 #pragma once
 
 #include <cstdint>

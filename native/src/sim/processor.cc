@@ -74,7 +74,7 @@ void Thread::condition(const Slowness& slowness, bool stopped) {
   go_on();
 }
 
-// Put back the unfinished part of the task that runs, in whole picoseconds.
+// Stop the running task; its unfinished work, in whole picoseconds, remains the first task.
 void Thread::interrupt() {
   Time& work = tasks_[first_].work;
   work = std::max<Time>(0, work - slowness_.done_in(clock_.now() - started_));

@@ -14,7 +14,7 @@ class Execution;
 enum class TaskKind : std::uint8_t {
   kSend,    // number: a frame that is handed to the NICs
   kTake,    // number: a frame that has arrived
-  kReduce,  // number: a segment of a member of the execution that values are reduced into
+  kReduce,  // number: a segment at the member, into which values are reduced
   kCall,    // number: a token that is delivered to the owner of the machine
 };
 
@@ -26,13 +26,13 @@ struct Task {
   TaskKind kind;
 };
 
-// How many times slower than usual a thread works, as a fraction of at least 1.
+// The factor, a fraction of at least 1, by which a thread works slower than usual.
 struct Slowness {
   std::uint64_t numerator = 1, denominator = 1;
   bool operator==(const Slowness&) const = default;
 
-  Time lasts(Time work) const;    // the time that so much work takes, rounded up
-  Time done_in(Time time) const;  // the work that is done in a time, rounded down
+  Time lasts(Time work) const;    // the time that `work` takes, rounded up
+  Time done_in(Time time) const;  // the work that is done in `time`, rounded down
 };
 
 class TaskRunner {
@@ -43,11 +43,11 @@ class TaskRunner {
 
 class Thread;
 
-// The cores of one host: a thread that has work takes a free core or waits in order.
+// The cores of one host. A thread that has work takes a free core or waits in a queue for one.
 class Processor {
  public:
   explicit Processor(std::uint32_t cores) : free_(cores) {}
-  // Give the thread a core, now or when the threads before it have had theirs.
+  // Give the thread a core, now or after the threads that wait before it.
   void want(Thread& thread);
   // Remove a thread that waits for a core.
   void withdraw(Thread& thread);
@@ -66,14 +66,14 @@ class Thread {
  public:
   Thread(Clock& clock, TaskRunner& runner, Processor& processor, std::uint32_t number)
       : clock_(clock), runner_(runner), processor_(processor), number_(number) {}
-  // Perform the task after so much work; tasks keep their order. A task without work of a thread
-  // that has nothing else to do runs at once.
+  // Queue a task that is performed after `work` picoseconds of work; tasks keep their order. A task
+  // without work runs at once if the thread has no other task.
   void run(Time work, const Task& task);
   // Start or continue the first task; called by the processor with a core for it.
   void begin();
-  // Change how much slower than usual the thread works, and whether it works at all.
+  // Set how many times slower than usual the thread works, and whether it stands still.
   void condition(const Slowness& slowness, bool stopped);
-  // Finish the first task, unless the task was interrupted after the turn began.
+  // Finish the first task, which began in the turn number `turn`, unless it was interrupted since.
   void ended(std::int64_t turn);
 
  private:

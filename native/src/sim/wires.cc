@@ -161,7 +161,7 @@ bool Wires::has_idle(std::uint32_t host) const {
   return std::find(first, first + nics_, 1) != first + nics_;
 }
 
-// Let each idle NIC of the host send the first piece whose path is up.
+// Make each idle NIC of the host send the first queued piece whose path is up.
 void Wires::start(std::uint32_t host) {
   std::vector<Waiting>& queue = queues_[host];
   snapshot_.clear();
@@ -246,7 +246,7 @@ void Wires::at_switch(std::uint32_t number, Time tail) {
   schedule(head, EventKind::kAtPort, number, after(tail, head - clock_.now()));
 }
 
-// Receive the piece, some packets of which may come twice, at the target's port.
+// Receive a piece at the target's port; some packets of the piece may arrive twice.
 void Wires::at_port(std::uint32_t number, Time tail) {
   const Piece& piece = pieces_[number];
   if (piece.lost) return;
@@ -294,7 +294,7 @@ void Wires::forget_under_way(std::uint32_t number) {
   pieces.erase(std::find(pieces.begin(), pieces.end(), number));
 }
 
-// Ask for the state of a path once between two changes.
+// Return the state of a path; ask the owner of the faults only once between two changes.
 const PathState& Wires::state(const Path& way) {
   const auto [place, added] = states_.try_emplace(way);
   if (added) place->second = faults_->state(way);

@@ -1,4 +1,4 @@
-// Frames on their way from host to host: ports in series, queues before them, and faults.
+// The transport of frames from host to host: ports in series, queues before them, and faults.
 //
 //   queue of the host    NIC sends       switch       NIC of the target receives
 //   |------ wait ------|--- size/rate ---|- latency -|--- size/rate ---|- latency -| arrived
@@ -38,19 +38,19 @@ struct PathHash {
 struct Lot {
   std::uint64_t lost = 0;      // packets that do not arrive
   std::uint64_t doubled = 0;   // packets that arrive twice
-  Time late = 0;               // delay of all packets, by which those behind are held up, too
+  Time late = 0;               // delay of all packets, which also delays the packets behind them
   Time overtaken = 0;          // delay of packets that others overtake
-  std::uint64_t rate_bps = 0;  // rate of the path where a fault limits it, else 0
+  std::uint64_t rate_bps = 0;  // rate of the path if a fault limits it, else 0
 };
 
 // The effects of faults on a path until the next change.
 struct PathState {
-  bool down = false;  // nothing passes
-  bool plain = true;  // packets pass without any effect
+  bool down = false;  // no packet passes
+  bool plain = true;  // no fault affects packets
   Time delay = 0;     // the delay in this direction
 };
 
-// The faults of a network, which the owner of the machine knows.
+// The interface by which the machine's owner tells the faults of the network.
 class Faults {
  public:
   virtual ~Faults() = default;
@@ -58,23 +58,23 @@ class Faults {
   virtual Lot draw(const Path& path, std::uint64_t packets) = 0;
 };
 
-// A payload on its way, from a step of a member of an execution to one of another member.
+// A frame in flight: a payload that a step of one member sends to a step of another member.
 struct Frame {
   Execution* execution;
   std::uint64_t payload_bytes;
   std::int64_t priority;
-  std::uint64_t packets;           // those that have not arrived yet
+  std::uint64_t packets;           // number of packets that have not arrived yet
   std::uint32_t source, target;    // hosts
   std::uint32_t sender, receiver;  // members of the execution
   std::uint32_t sent_step;         // the sender's step
-  std::uint32_t strand, step;      // the receiver's
+  std::uint32_t strand, step;      // the receiver's strand and step
   std::uint32_t segment;
   std::int32_t value;
   bool crosses_network;
-  std::uint8_t ends;  // of 2 ends, at the sender and at the receiver, those that are still due
+  std::uint8_t ends;  // how many of the two members have not finished with the frame yet
 };
 
-// What a machine does when frames reach an end.
+// The interface by which a machine is notified of frames that were sent or have arrived.
 class FrameEnds {
  public:
   virtual ~FrameEnds() = default;
@@ -84,16 +84,17 @@ class FrameEnds {
 
 class Wires {
  public:
-  // `faults` is null where the network never has any.
+  // `faults` is null for a network that never has faults.
   Wires(Clock& clock, const Fabric& fabric, Faults* faults, FrameEnds& ends);
 
   Pool<Frame> frames;
 
-  // Queue a frame at its host, or copy it where it stays on the host.
+  // Queue a frame at its host, or copy the frame if the receiver is on the same host.
   void send(std::uint32_t frame);
   // Set the rate of a port from now on.
   void set_rate(std::uint32_t host, std::uint32_t nic, std::uint64_t rate_bps);
-  // Lose what is under way on paths that are down from now on, and use those that are up.
+  // Ask for the state of every path again. Drop the frames in flight on paths that are now down,
+  // and send on paths that are now up.
   void change();
   void act(const Event& event);
   // Return the source and the target of every frame that waits in a queue, host by host.
@@ -104,11 +105,11 @@ class Wires {
   std::uint64_t resent_packets = 0;
 
  private:
-  // Packets of a frame that travel together: all of them, or those that are sent again.
+  // Packets of a frame that travel together: all packets, or the lost packets that are sent again.
   struct Piece {
     std::uint64_t packets, wire_bytes, doubled;
     std::uint32_t frame, nic;
-    std::uint32_t events;  // that refer to the piece, its place in a queue included
+    std::uint32_t events;  // references to the piece by pending events and by a queue
     bool again, lost;
   };
   struct Waiting {
