@@ -69,27 +69,28 @@ void bind_device(nb::class_<BoundGroup>& group) {
             self.engine->attach(*self.group, std::move(name));
           },
           "name"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "From now on a device called `name` adds, where it can; before the first operation.")
+          "Attach a device called `name`, which adds for the group where it can. Call it before "
+          "the first operation.")
       .def("device_work", &device_work,
-           "Block until there is something for the device: operations (tag, chunk, start, dtype, "
-           "total, frame bytes, priority, address), frames (port, bytes), (tag, chunk) of "
-           "operations that failed. None once the group is closed.")
-      .def(
-          "device_answer", &device_answer, "frames"_a, "completed"_a, "released"_a,
-          "What the device gives: frames to send, in order, (tag, chunk) of operations whose "
-          "result is whole, and of failed ones whose memory it uses no more. Raises ValueError for "
-          "what cannot be.")
+           "Block until there is work for the device. Return new operations (tag, chunk, start, "
+           "dtype, total, frame bytes, priority, address), frames (port, bytes), and the (tag, "
+           "chunk) of operations that failed; None once the group is closed.")
+      .def("device_answer", &device_answer, "frames"_a, "completed"_a, "released"_a,
+           "Pass on the device's results: frames to send, in order; the (tag, chunk) of completed "
+           "operations; the (tag, chunk) of failed operations whose memory the device no longer "
+           "uses. Raises ValueError for an impossible result.")
       .def(
           "device_closed", [](BoundGroup& self) { self.engine->device_closed(*self.group); },
           nb::call_guard<nb::gil_scoped_release>(),
-          "The device is closed and uses no memory any more; after the last device_work().")
+          "State, after the last device_work(), that the device is closed and uses no memory any "
+          "more.")
       .def(
           "device_failed",
           [](BoundGroup& self, const std::string& reason) {
             self.engine->device_failed(*self.group, reason);
           },
           "reason"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Nothing more comes from the device: fail the group, here and at the members.");
+          "Fail the group on every rank because its device will not answer any more.");
 }
 
 }  // namespace slackline

@@ -64,16 +64,17 @@ void bind_lab(nb::module_& module) {
 
   nb::class_<Switch>(module, "Switch")
       .def(nb::init<int, int, std::uint64_t>(), "hosts"_a, "nics"_a, "rate"_a,
-           "`rate`: bytes a second to each NIC, 0 for no limit.")
+           "`rate` is in bytes per second to each NIC; 0 means no limit.")
       .def("add_nic", &Switch::add_nic, "namespace_path"_a, "name"_a,
-           "Make a NIC in its host's namespace; all of them, host by host, before `run`.")
+           "Create a NIC in its host's network namespace. All NICs are added host by host before "
+           "`run`.")
       .def("run", &Switch::run, nb::call_guard<nb::gil_scoped_release>(),
-           "Forward frames until `stop`, or until a namespace has gone.")
+           "Forward frames until `stop`, or until a host's namespace has gone.")
       .def("stop", &Switch::stop)
       .def("apply", &apply, "paths"_a, "ports"_a,
-           "From now on these faults and no others: (from, to, nic, delay_ns, jitter_ns, rate, "
-           "loss, duplicate, reorder, corrupt, down, seed) and (host, nic, rate, down); rates in "
-           "bytes a second, 0 for no limit.")
+           "Replace all faults by these: paths (from, to, nic, delay_ns, jitter_ns, rate, loss, "
+           "duplicate, reorder, corrupt, down, seed) and ports (host, nic, rate, down). Rates are "
+           "in bytes per second; 0 means no limit.")
       .def("counters", &Switch::counters, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("refused", &Switch::refused);
 }

@@ -67,9 +67,10 @@ NB_MODULE(_native, m) {
   m.def(
       "crc32c",
       [](nb::bytes data, std::uint32_t seed) { return crc32c(seed, data.data(), data.size()); },
-      "data"_a, "seed"_a = 0, "CRC32C of `data`, continuing from `seed`.");
+      "data"_a, "seed"_a = 0, "Return the CRC32C of `data`, continued from `seed`.");
 
-  nb::class_<BoundGroup> group(m, "Group", "One life of a group of ranks on an engine.");
+  nb::class_<BoundGroup> group(m, "Group",
+                               "A group of ranks on an engine, from its opening to its end.");
   group.def_prop_ro("rank", [](const BoundGroup& g) { return g.group->rank; })
       .def_prop_ro("size", [](const BoundGroup& g) { return g.group->size(); })
       .def_prop_ro(
@@ -93,9 +94,8 @@ NB_MODULE(_native, m) {
           "program"_a, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "total_bytes"_a,
           "tag"_a, "priority"_a, "timeout_ns"_a, "blocking"_a, "shares"_a = nb::none(),
           "internal"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
-          "Post an operation on one buffer. None when it is done. With `shares` the operation "
-          "begins "
-          "once they are set.")
+          "Post an operation on one buffer. Return None if the operation is done already. With "
+          "`shares` the operation begins once their weights are set.")
       .def(
           "run_chunks",
           [](BoundGroup& self, const std::shared_ptr<Program>& program,
@@ -110,8 +110,9 @@ NB_MODULE(_native, m) {
           },
           "program"_a, "chunks"_a, "dtype"_a, "op"_a, "total_bytes"_a, "tag"_a, "priority"_a,
           "timeout_ns"_a, "blocking"_a, "internal"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
-          "Post an operation on chunks (chunk, source, target, count). None when it is done. "
-          "`internal` numbers it apart from the caller's operations.")
+          "Post an operation on chunks (chunk, source, target, count). Return None if the "
+          "operation is done already. An `internal` operation has sequence numbers apart from "
+          "those of the caller's operations.")
       .def(
           "set_shares",
           [](BoundGroup& self, Shares& shares, std::vector<std::uint32_t> weights, int number,
@@ -121,15 +122,17 @@ NB_MODULE(_native, m) {
           },
           "shares"_a, "weights"_a, "number"_a, "program"_a = nb::none(),
           nb::call_guard<nb::gil_scoped_release>(),
-          "Set the weights (none: equal shares) and start what waits for them. `number`, 0 to 15, "
-          "stands for them in frames; `program` replaces that of the operations.")
+          "Set the weights of the ranks' shares (empty: equal shares) and start the operations "
+          "that wait for them. `number`, 0 to 15, identifies the weights in frames; `program` "
+          "replaces the operations' program.")
       .def(
           "decline",
           [](BoundGroup& self, Shares& shares, const FailureTuple& failure) {
             self.engine->decline(shares, to_failure(failure));
           },
           "shares"_a, "failure"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Fail what waits for the shares or is posted with them later, by `failure` of a Request.")
+          "Fail the operations that wait for the shares, and all that are posted with them later, "
+          "with `failure`, a tuple as Request.failure returns.")
       .def(
           "message",
           [](BoundGroup& self, bool receives, std::uintptr_t address, std::uint64_t count,
@@ -146,41 +149,43 @@ NB_MODULE(_native, m) {
           },
           "receives"_a, "address"_a, "count"_a, "dtype"_a, "total_bytes"_a, "peer"_a, "tag"_a,
           "priority"_a, "timeout_ns"_a, "blocking"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Send to or receive from a peer (-1: receive from any). None when it is done.")
+          "Send a message to a peer, or receive one from it (-1: from any rank). Return None if "
+          "the message is done already.")
       .def(
           "serve",
           [](BoundGroup& self, std::shared_ptr<Program> program, std::uint32_t onset) {
             self.engine->serve(*self.group, std::move(program), onset);
           },
           "program"_a, "onset"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Reduce for the others, by the part of the last member: what they send begins "
-          "operations, "
-          "nothing is added before `onset` segments of each are there.")
+          "Make this rank, the group's last member, an aggregator that reduces for the others by "
+          "`program`. Frames of the other members begin operations; addition starts when `onset` "
+          "segments of each member have arrived.")
       .def(
           "fall_back",
           [](BoundGroup& self, const BoundGroup& fallback, std::shared_ptr<Program> program) {
             self.engine->fall_back(*self.group, fallback.group, std::move(program));
           },
           "fallback"_a, "program"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "When the last member is lost, `fallback` does by `program` what is not done.")
+          "Make `fallback` finish all open operations, by `program`, when the group's last member "
+          "is lost.")
       .def(
           "broken", [](BoundGroup& self) { return self.engine->broken(*self.group); },
           nb::call_guard<nb::gil_scoped_release>(),
-          "Why nothing can be posted any more; empty while it can.")
+          "Return why the group refuses operations, or an empty text if it does not.")
       .def(
           "close",
           [](BoundGroup& self, std::int64_t timeout_ns) {
             self.engine->close_group(*self.group, timeout_ns);
           },
           "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Finish what is outstanding, tell the members, take no more.")
+          "Finish all open operations, then leave the group and tell its members.")
       .def(
           "abort",
           [](BoundGroup& self, const std::string& reason) {
             self.engine->abort_group(*self.group, reason);
           },
           "reason"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Fail what is outstanding, here and at the members.");
+          "Fail all open operations of the group, on this rank and on the others.");
   bind_device(group);
 
   bind_rails(m);
@@ -222,7 +227,8 @@ NB_MODULE(_native, m) {
             e.check_process();
             return reinterpret_cast<std::uintptr_t>(e.arena().allocate(bytes));
           },
-          "bytes"_a, "Address of registered memory, 0 when there is no room.")
+          "bytes"_a,
+          "Return the address of newly allocated registered memory, or 0 if there is no room.")
       .def(
           "free",
           [](Engine& e, std::uintptr_t address) {
@@ -237,9 +243,10 @@ NB_MODULE(_native, m) {
           },
           "address"_a, "bytes"_a)
       .def("new_ring", &Engine::new_ring, nb::call_guard<nb::gil_scoped_release>(),
-           "Offset of a fresh receive ring in the arena.")
+           "Create a receive ring in the arena; return its offset.")
       .def("free_ring", &Engine::free_ring, "offset"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "Free a ring that no rail has and no peer writes to; False when there is no ring.")
+           "Free a ring that no rail has and no peer writes to; return False if `offset` has no "
+           "ring.")
       .def(
           "add_link",
           [](Engine& e, std::string name, bool reconnect, bool shared) {
@@ -247,7 +254,8 @@ NB_MODULE(_native, m) {
           },
           "name"_a, "reconnect"_a = false, "shared"_a = false,
           nb::call_guard<nb::gil_scoped_release>(),
-          "`reconnect`: it outlives its rails. `shared`: by shared memory.")
+          "Add a link without a rail; return its index. With `reconnect` the link outlives its "
+          "rails. `shared` states that its rail will be shared memory.")
       .def(
           "add_rail",
           [](Engine& e, int link, int rail, const std::string& kind, int fd, std::uint32_t job,
@@ -257,29 +265,32 @@ NB_MODULE(_native, m) {
           },
           "link"_a, "rail"_a, "kind"_a, "fd"_a, "job"_a, "checksums"_a = true, "name"_a = "",
           "most_packet_bytes"_a = 65'535, nb::call_guard<nb::gil_scoped_release>(),
-          "Takes ownership of the connected socket `fd` of `kind` tcp or udp. `rail` is its index "
-          "in "
-          "the link, the same at both ends: a rail that has it is replaced. `job` is the code that "
-          "every frame on it carries; `checksums` tells whether its payloads carry one. "
-          "`most_packet_bytes` bounds the payload of a UDP packet below what this end's NIC takes.")
+          "Add a rail to a link and take ownership of `fd`, a connected socket. `kind` is tcp or "
+          "udp. `rail` is the rail's index in the link, the same at both ends; an existing rail "
+          "with this index is replaced. `job` is the code that every frame carries; `checksums` "
+          "states whether payloads carry a checksum. `most_packet_bytes` limits the payload of a "
+          "UDP packet.")
       .def("drop_rail", &Engine::drop_rail, "link"_a, "rail"_a, "reason"_a,
            nb::call_guard<nb::gil_scoped_release>(),
-           "End a rail as if it had failed; what it had not delivered goes over the others.")
+           "End a rail as if it had failed; its undelivered frames are sent again over the other "
+           "rails.")
       .def("unreachable", &Engine::unreachable, "link"_a, "reason"_a,
            nb::call_guard<nb::gil_scoped_release>(),
-           "The peer's process is known to be gone: the link goes down.")
+           "Take a link down because the peer's process is known to be gone.")
       .def("hindered", &Engine::hindered, "link"_a, "why"_a,
-           nb::call_guard<nb::gil_scoped_release>(), "Tell why a link has no first rail yet.")
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Set the reason why a link has no first rail yet.")
       .def("set_fault", &Engine::set_fault, "link"_a, "rail"_a, "state"_a.none(),
            nb::call_guard<nb::gil_scoped_release>(),
-           "Inflict faults on what this end sends over a rail (-1: all).")
+           "Apply faults to frames that this end sends over a rail (-1: all).")
       .def("next_event", &Engine::next_event, nb::call_guard<nb::gil_scoped_release>(),
-           "Block until a rail changes; None once the engine is closed.")
+           "Block until a rail changes state; return None once the engine is closed.")
       .def("rails", &Engine::rails, nb::call_guard<nb::gil_scoped_release>(),
-           "Every rail in use, and the former rails of links that have ended.")
+           "Return all rails in use, and the former rails of links that have ended.")
       .def("add_shm_rail", &Engine::add_shm_rail, "link"_a, "arena_fd"_a, "arena_bytes"_a,
            "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a, "send_ring"_a,
-           nb::call_guard<nb::gil_scoped_release>(), "Takes ownership of the three descriptors.")
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Add a shared-memory rail and take ownership of the three descriptors.")
       .def("link_alive", &Engine::link_alive, "link"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "open_group",
@@ -288,7 +299,7 @@ NB_MODULE(_native, m) {
             return BoundGroup{self, self->open_group(epoch, rank, links, rank_order)};
           },
           "epoch"_a, "rank"_a, "links"_a, "rank_order"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "links[i] leads to rank i; -1 for the own rank.")
+          "Open a group; links[i] is the link to rank i, -1 for this rank itself.")
       .def(
           "completion_queue",
           [](const std::shared_ptr<Engine>& self) {
@@ -303,7 +314,8 @@ NB_MODULE(_native, m) {
             return key_of(request);
           },
           nb::call_guard<nb::gil_scoped_release>(),
-          "Block until a watched operation finishes; None once the engine is closed.")
+          "Block until a watched operation ends; return its key, or None once the engine is "
+          "closed.")
       .def(
           "log_operations",
           [](Engine& self, std::size_t capacity) { self.operation_log.enable(capacity); },

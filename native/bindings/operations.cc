@@ -74,40 +74,42 @@ void bind_operations(nb::module_& m) {
   nb::class_<Program>(m, "Program", "One rank's part of a plan, compiled for the engine.")
       .def_ro("rank", &Program::rank)
       .def_ro("ranks", &Program::ranks);
-  m.def(
-      "program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
-      "splits"_a, "forwards"_a, "adds"_a, "instructions"_a, "pieces"_a = 8, "longest_segment"_a = 0,
-      "offloads"_a = false, "starts"_a = std::vector<int>{},
-      "Compile a rank's instructions (opcode, peer, chunk, last). Of the whole plan: `splits`, the "
-      "chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, "
-      "some rank adds; `pieces`, into how many segments a chunk is cut that flows; "
-      "`longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of "
-      "some rank may add; `starts`, of a ring: the rank whose data open each chunk.");
+  m.def("program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
+        "splits"_a, "forwards"_a, "adds"_a, "instructions"_a, "pieces"_a = 8,
+        "longest_segment"_a = 0, "offloads"_a = false, "starts"_a = std::vector<int>{},
+        "Compile a rank's instructions (opcode, peer, chunk, last). The other arguments are "
+        "properties of the whole plan. `splits`: the chunks are parts of one buffer. `forwards`: "
+        "some rank forwards data that it received. `adds`: some rank adds. `pieces`: the number of "
+        "segments of a pipelined chunk. `longest_segment`: the limit of a segment in bytes, 0 for "
+        "the engine's own limit. `offloads`: a device of some rank may add. `starts`: for a ring, "
+        "the rank whose data starts each chunk.");
 
   m.def("split", &parts_of, "count"_a, "parts"_a, "item_size"_a, "weights"_a = nb::list(),
-        "(offset, count) of each part of a buffer in elements, by weights if there are any.");
+        "Return the (offset, count) of each part of a buffer, in elements; `weights` set the "
+        "parts' sizes.");
   nb::class_<Shares>(m, "Shares", "The weights of the ranks' shares in an operation.")
       .def(nb::init<>());
 
   nb::class_<BoundRequest>(m, "Request", "A posted operation.")
       .def(
           "done", [](const BoundRequest& j) { return j.request->finished(); },
-          "True once it has finished, well or badly.")
+          "Return whether the operation has ended, with or without an error.")
       .def(
           "wait",
           [](BoundRequest& j, std::int64_t timeout_ns) {
             return j.engine->wait(*j.request, timeout_ns);
           },
           "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Block until finished; False when `timeout_ns` passed first (negative: no limit of its "
-          "own).")
+          "Block until the operation has ended. Return False if `timeout_ns` passed first; a "
+          "negative timeout leaves only the operation's own deadline.")
       .def(
           "cancel",
           [](BoundRequest& j, const FailureTuple& failure) {
             j.engine->cancel(*j.request, to_failure(failure));
           },
           "failure"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Fail it on every rank, by `failure` of a Request; nothing when it has finished here.")
+          "Fail the operation on every rank with `failure`, a tuple as Request.failure returns. Do "
+          "nothing if the operation has ended on this rank.")
       .def(
           "failure",
           [](const BoundRequest& j) -> std::optional<FailureTuple> {
@@ -116,30 +118,33 @@ void bind_operations(nb::module_& m) {
             return FailureTuple{
                 static_cast<int>(f.fault), f.message, f.rank, f.peer, f.tag, f.sequence};
           },
-          "(fault, message, rank, peer, tag, sequence) of a failed operation, else None.")
+          "Return (fault, message, rank, peer, tag, sequence) of a failed operation, else None.")
       .def(
           "watch", [](BoundRequest& j) { return j.engine->watch(*j.request); },
           nb::call_guard<nb::gil_scoped_release>(),
-          "Ask for it to appear in next_completion(); True when it has finished already.")
+          "Make next_completion() return the operation's key once. Return True, and do nothing, if "
+          "the operation has ended already.")
       .def(
           "key", [](const BoundRequest& j) { return key_of(j.request); },
-          "Identity, as next_completion() gives it.")
+          "Return the operation's key, which next_completion() returns too.")
       .def(
           "source", [](const BoundRequest& j) { return j.request->any_source; },
-          "Who sent the message of a receive from any source, -1 if unknown.")
+          "Return the rank that sent the message of a receive from any source, or -1 while it is "
+          "unknown.")
       .def(
           "ended_ns",
           [](const BoundRequest& j) {
             return j.request->finished() ? j.request->ended_ns : std::int64_t{0};
           },
-          "When it finished, in ns of the monotonic clock; 0 while it has not.");
+          "Return the time of the operation's end in ns of the monotonic clock, or 0 before it.");
 
-  nb::class_<BoundQueue>(m, "CompletionQueue", "The ends of the operations that a thread watches.")
+  nb::class_<BoundQueue>(m, "CompletionQueue",
+                         "A queue of the ended operations that a thread watches.")
       .def(
           "watch",
           [](BoundQueue& q, const BoundRequest& j) { q.engine->watch(*j.request, q.queue); },
           "request"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Have the operation's key returned by `wait` once the operation has ended.")
+          "Make `wait` return the operation's key once the operation has ended.")
       .def(
           "wait",
           [](BoundQueue& q, std::int64_t timeout_ns) {

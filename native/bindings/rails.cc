@@ -22,7 +22,8 @@ RailKind rail_kind(const std::string& name) {
 }
 
 void bind_rails(nb::module_& m) {
-  nb::class_<FaultState>(m, "FaultState", "What an engine inflicts on what it sends over a rail.")
+  nb::class_<FaultState>(m, "FaultState",
+                         "The faults that an engine applies to frames that it sends over a rail.")
       .def(
           "__init__",
           [](FaultState* self, std::int64_t delay_ns, std::int64_t jitter_ns, std::uint64_t rate,
@@ -33,15 +34,17 @@ void bind_rails(nb::module_& m) {
           },
           nb::kw_only(), "delay_ns"_a = 0, "jitter_ns"_a = 0, "rate"_a = 0, "loss"_a = 0.0,
           "duplicate"_a = 0.0, "reorder"_a = 0.0, "corrupt"_a = 0.0, "down"_a = false, "seed"_a = 0,
-          "`rate` in bytes per second, 0 for no limit; shares of packets from 0 to 1.");
-  nb::class_<RailEvent>(m, "RailEvent", "A change of a rail.")
+          "`rate` is in bytes per second, 0 for no limit. `loss`, `duplicate`, `reorder` and "
+          "`corrupt` are shares of packets from 0 to 1.");
+  nb::class_<RailEvent>(m, "RailEvent", "A change of a rail's state.")
       .def_ro("link", &RailEvent::link)
-      .def_ro("rail", &RailEvent::rail, "Index in the link; -1: the link as a whole.")
+      .def_ro("rail", &RailEvent::rail, "The rail's index in the link; -1 for the link as a whole.")
       .def_ro("what", &RailEvent::what,
-              "\"up\", \"suspect\", \"lost\", \"down\" or \"wanted\" (has no rail yet).")
+              "\"up\", \"suspect\", \"lost\", \"down\" or \"wanted\" (an operation needs a link "
+              "that has no rail yet).")
       .def_ro("reason", &RailEvent::reason)
-      .def_ro("time_ns", &RailEvent::time_ns, "Of the monotonic clock.");
-  nb::class_<RailStatus>(m, "RailStatus", "What is known of a rail. Counts are since it began.")
+      .def_ro("time_ns", &RailEvent::time_ns, "The time of the change by the monotonic clock.");
+  nb::class_<RailStatus>(m, "RailStatus", "The state of a rail, and its counts since it began.")
       .def_ro("link", &RailStatus::link)
       .def_ro("rail", &RailStatus::rail)
       .def_ro("kind", &RailStatus::kind, "\"tcp\", \"udp\" or \"shm\".")
@@ -57,12 +60,13 @@ void bind_rails(nb::module_& m) {
       .def_prop_ro("packets_refused",
                    [](const RailStatus& s) { return s.counters.packets_refused; })
       .def_ro("frames_resent", &RailStatus::frames_resent)
-      .def_ro("queued_bytes", &RailStatus::queued_bytes, "In the engine.")
+      .def_ro("queued_bytes", &RailStatus::queued_bytes, "Bytes that are queued in the engine.")
       .def_ro("unconfirmed_bytes", &RailStatus::unconfirmed_bytes,
-              "Queued, or under way and not known to have arrived.")
+              "Bytes that are queued, or sent and not yet confirmed by the peer.")
       .def_ro("confirmed_bytes", &RailStatus::confirmed_bytes)
-      .def_ro("busy_ns", &RailStatus::busy_ns, "Time with anything unconfirmed.")
-      .def_ro("round_trip_ns", &RailStatus::round_trip_ns, "Smoothed; 0 while unknown.")
+      .def_ro("busy_ns", &RailStatus::busy_ns, "The time during which some data was unconfirmed.")
+      .def_ro("round_trip_ns", &RailStatus::round_trip_ns,
+              "The smoothed round-trip time; 0 while unknown.")
       .def_prop_ro(
           "probes",
           [](const RailStatus& s) {
@@ -71,9 +75,11 @@ void bind_rails(nb::module_& m) {
               all.emplace_back(p.sent, p.received, p.answered, p.back);
             return all;
           },
-          "The last probes, oldest first: sent here, received there, answered there, back here, in "
-          "ns of each host's monotonic clock.")
-      .def_ro("probe_count", &RailStatus::probe_count, "How many there ever were.");
+          "The latest probes, oldest first, with four times each: sent by this rank, received by "
+          "the peer, answered by the peer, answer received by this rank. Times are in ns of each "
+          "host's monotonic clock.")
+      .def_ro("probe_count", &RailStatus::probe_count,
+              "The number of all probes of the rail so far.");
 }
 
 }  // namespace slackline

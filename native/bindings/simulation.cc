@@ -199,25 +199,25 @@ void bind_simulation(nb::module_& m) {
         return sim::ring_flows(hosts);
       },
       "hosts"_a, "starts_ps"_a,
-      "The time in picoseconds at which each host of a ring has the result of an all_reduce. A "
-      "host has the times begin, begin_last, step, head, switched, latency, add, copy, cores_add, "
-      "cores_copy, "
-      "spread and spread_last, and begins that much later.");
+      "Return the time in picoseconds at which each host of a ring has the result of an "
+      "all_reduce. `hosts` has the fields of FlowHost in native/src/sim/flows.h for each host; "
+      "`starts_ps` delays the start of each host.");
   m.def(
       "ring_flows_alike",
       [](const FlowHostTuple& host, std::uint32_t hosts) {
         return sim::ring_flows_alike(flow_host(host), hosts);
       },
-      "host"_a, "hosts"_a, "The same for so many hosts that are alike.");
+      "host"_a, "hosts"_a, "Return the same time for `hosts` hosts that are all like `host`.");
 
-  nb::class_<sim::CompiledPlan>(m, "SimulatedPlan", "A plan in the form that simulations run.")
+  nb::class_<sim::CompiledPlan>(m, "SimulatedPlan", "A collective's plan, compiled for simulation.")
       .def(nb::new_(&compile), "ranks"_a, "cuts"_a, "itemsize"_a, "widest_itemsize"_a, "onset"_a,
            "priority"_a, "reduces"_a, "rotation"_a.none(), "programs"_a,
-           "`cuts` has (most, full, rest) for each chunk, `programs` the instructions (kind, peer, "
-           "chunk, last) of each member.");
+           "`cuts` has (most, full, rest) for each chunk: `full` segments of `most` elements, then "
+           "one of `rest` elements. `programs` has the instructions (kind, peer, chunk, last) of "
+           "each member.");
 
   nb::class_<BoundMachine>(m, "SimulatedMachine", nb::type_slots(machine_slots),
-                           "One clock, the wires, and the threads of every member.")
+                           "A simulated machine: one clock, the wires, and every member's threads.")
       .def(
           "__init__",
           [](BoundMachine* self, const std::vector<HostTuple>& hosts, const FramingTuple& framing,
@@ -232,8 +232,9 @@ void bind_simulation(nb::module_& m) {
           },
           "hosts"_a, "framing"_a, "forwards_after_bytes"_a.none(), "resend_ps"_a, "placement"_a,
           "faulty"_a, "deliver"_a, "settle"_a, "state"_a, "draw"_a,
-          "`deliver(token, member)` is called for events, tasks and ends of members, `settle()` "
-          "after all events of a time, `state` and `draw` where the network has faults.")
+          "`deliver(token, member)` is called for an event, a finished task and a member's end, "
+          "`settle()` after all events of one time. If `faulty`, `state` and `draw` are called for "
+          "the faults of the network.")
       .def_prop_ro("now_ps", [](BoundMachine& b) { return b.machine.clock().now(); })
       .def_prop_ro("executed", [](BoundMachine& b) { return b.machine.clock().executed(); })
       .def_prop_ro("sent_bytes", [](BoundMachine& b) { return b.machine.wires().sent_bytes; })
@@ -253,7 +254,7 @@ void bind_simulation(nb::module_& m) {
             b.machine.compute(member, work_ps, token);
           },
           "member"_a, "work_ps"_a, "token"_a,
-          "Deliver a token after so much work of the thread of a member that computes.")
+          "Deliver a token after `work_ps` of work of the member's computing thread.")
       .def(
           "condition",
           [](BoundMachine& b, std::uint32_t member, std::uint64_t numerator,
@@ -270,7 +271,8 @@ void bind_simulation(nb::module_& m) {
           "host"_a, "nic"_a, "rate_bps"_a)
       .def(
           "change", [](BoundMachine& b) { b.machine.wires().change(); },
-          "Ask for the states of paths anew; what is under way on those that are down is lost.")
+          "Ask for the state of every path again; drop the frames in flight on paths that are now "
+          "down.")
       .def(
           "execute",
           [](nb::handle self, std::shared_ptr<sim::CompiledPlan> plan,
@@ -287,20 +289,21 @@ void bind_simulation(nb::module_& m) {
                                   bound.machine.execute(std::move(plan), std::move(options))};
           },
           "plan"_a, "members"_a, "token"_a, "records"_a = false, "values"_a = nb::none(),
-          "Prepare an execution; the token is delivered with each member that has ended. `values` "
-          "adds and folds values by their numbers.")
+          "Prepare an execution of a plan; `token` is delivered with each member that has ended. "
+          "`values` adds and folds values, which are identified by numbers; None computes times "
+          "only.")
       .def(
           "run", [](BoundMachine& b, sim::Time limit_ps) { b.machine.run(limit_ps); }, "limit_ps"_a,
-          "Run events until `stop`, until there are none, or past the limit.")
+          "Run events until `stop` is called, none is left, or `limit_ps` has passed.")
       .def(
           "stop", [](BoundMachine& b) { b.machine.stop(); },
-          "Let `run` return after all events of this time.")
+          "Make `run` return after all events of the current time.")
       .def(
           "waiting", [](BoundMachine& b) { return b.machine.wires().waiting(); },
-          "The source and the target of every frame that waits in a queue.");
+          "Return the (source, target) hosts of every frame that waits in a queue.");
 
   nb::class_<BoundExecution>(m, "SimulatedExecution", nb::type_slots(execution_slots),
-                             "An operation on members of a machine.")
+                             "One collective operation on members of a simulated machine.")
       .def(
           "begin",
           [](BoundExecution& e, std::uint32_t member) {
@@ -321,7 +324,7 @@ void bind_simulation(nb::module_& m) {
       .def(
           "ended_ps",
           [](BoundExecution& e, std::uint32_t member) { return e.execution->ended(member); },
-          "member"_a, "The time at which a member ended, -1 where it has not.")
+          "member"_a, "Return the time at which a member ended, or -1 if it has not ended.")
       .def(
           "set_value",
           [](BoundExecution& e, std::uint32_t member, std::uint32_t chunk, std::uint32_t segment,
@@ -338,7 +341,8 @@ void bind_simulation(nb::module_& m) {
             return e.execution->value(member, strand, segment);
           },
           "member"_a, "chunk"_a, "segment"_a,
-          "The number of a segment's value; None where the member has no instruction about it.");
+          "Return the number of a segment's value, or None if the member has no instruction for "
+          "the chunk.");
 }
 
 }  // namespace slackline

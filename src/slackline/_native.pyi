@@ -41,21 +41,21 @@ class PathCounters:
 
 class Switch:
     def __init__(self, hosts: int, nics: int, rate: int) -> None:
-        """`rate`: bytes a second to each NIC, 0 for no limit."""
+        """`rate` is in bytes per second to each NIC; 0 means no limit."""
 
     def add_nic(self, namespace_path: str, name: str) -> None:
         """
-        Make a NIC in its host's namespace; all of them, host by host, before `run`.
+        Create a NIC in its host's network namespace. All NICs are added host by host before `run`.
         """
 
     def run(self) -> None:
-        """Forward frames until `stop`, or until a namespace has gone."""
+        """Forward frames until `stop`, or until a host's namespace has gone."""
 
     def stop(self) -> None: ...
 
     def apply(self, paths: Sequence[tuple[int, int, int, int, int, int, float, float, float, float, bool, int]], ports: Sequence[tuple[int, int, int, bool]]) -> None:
         """
-        From now on these faults and no others: (from, to, nic, delay_ns, jitter_ns, rate, loss, duplicate, reorder, corrupt, down, seed) and (host, nic, rate, down); rates in bytes a second, 0 for no limit.
+        Replace all faults by these: paths (from, to, nic, delay_ns, jitter_ns, rate, loss, duplicate, reorder, corrupt, down, seed) and ports (host, nic, rate, down). Rates are in bytes per second; 0 means no limit.
         """
 
     def counters(self) -> list[PathCounters]: ...
@@ -65,26 +65,26 @@ class Switch:
 
 def ring_flows(hosts: Sequence[tuple[int, int, int, int, int, int, int, int, int, int, int, int]], starts_ps: Sequence[int]) -> list[int]:
     """
-    The time in picoseconds at which each host of a ring has the result of an all_reduce. A host has the times begin, begin_last, step, head, switched, latency, add, copy, cores_add, cores_copy, spread and spread_last, and begins that much later.
+    Return the time in picoseconds at which each host of a ring has the result of an all_reduce. `hosts` has the fields of FlowHost in native/src/sim/flows.h for each host; `starts_ps` delays the start of each host.
     """
 
 def ring_flows_alike(host: tuple[int, int, int, int, int, int, int, int, int, int, int, int], hosts: int) -> int:
-    """The same for so many hosts that are alike."""
+    """Return the same time for `hosts` hosts that are all like `host`."""
 
 class SimulatedPlan:
-    """A plan in the form that simulations run."""
+    """A collective's plan, compiled for simulation."""
 
     def __init__(self, ranks: int, cuts: Sequence[tuple[int, int, int]], itemsize: int, widest_itemsize: int, onset: int, priority: int, reduces: bool, rotation: tuple[int, int, bool] | None, programs: Iterable[object]) -> None:
         """
-        `cuts` has (most, full, rest) for each chunk, `programs` the instructions (kind, peer, chunk, last) of each member.
+        `cuts` has (most, full, rest) for each chunk: `full` segments of `most` elements, then one of `rest` elements. `programs` has the instructions (kind, peer, chunk, last) of each member.
         """
 
 class SimulatedMachine:
-    """One clock, the wires, and the threads of every member."""
+    """A simulated machine: one clock, the wires, and every member's threads."""
 
     def __init__(self, hosts: Sequence[tuple[Sequence[int], int, int, int, int, int, int]], framing: tuple[int, int, int], forwards_after_bytes: int | None, resend_ps: int, placement: Sequence[int], faulty: bool, deliver: object, settle: object, state: object, draw: object) -> None:
         """
-        `deliver(token, member)` is called for events, tasks and ends of members, `settle()` after all events of a time, `state` and `draw` where the network has faults.
+        `deliver(token, member)` is called for an event, a finished task and a member's end, `settle()` after all events of one time. If `faulty`, `state` and `draw` are called for the faults of the network.
         """
 
     @property
@@ -107,7 +107,7 @@ class SimulatedMachine:
 
     def compute(self, member: int, work_ps: int, token: int) -> None:
         """
-        Deliver a token after so much work of the thread of a member that computes.
+        Deliver a token after `work_ps` of work of the member's computing thread.
         """
 
     def condition(self, member: int, numerator: int, denominator: int, stopped: bool) -> None:
@@ -119,25 +119,29 @@ class SimulatedMachine:
 
     def change(self) -> None:
         """
-        Ask for the states of paths anew; what is under way on those that are down is lost.
+        Ask for the state of every path again; drop the frames in flight on paths that are now down.
         """
 
     def execute(self, plan: SimulatedPlan, members: Sequence[int], token: int, records: bool = False, values: object | None = None) -> SimulatedExecution:
         """
-        Prepare an execution; the token is delivered with each member that has ended. `values` adds and folds values by their numbers.
+        Prepare an execution of a plan; `token` is delivered with each member that has ended. `values` adds and folds values, which are identified by numbers; None computes times only.
         """
 
     def run(self, limit_ps: int) -> None:
-        """Run events until `stop`, until there are none, or past the limit."""
+        """
+        Run events until `stop` is called, none is left, or `limit_ps` has passed.
+        """
 
     def stop(self) -> None:
-        """Let `run` return after all events of this time."""
+        """Make `run` return after all events of the current time."""
 
     def waiting(self) -> list[tuple[int, int]]:
-        """The source and the target of every frame that waits in a queue."""
+        """
+        Return the (source, target) hosts of every frame that waits in a queue.
+        """
 
 class SimulatedExecution:
-    """An operation on members of a machine."""
+    """One collective operation on members of a simulated machine."""
 
     def begin(self, member: int) -> None: ...
 
@@ -151,13 +155,13 @@ class SimulatedExecution:
     def frames(self) -> list[tuple[int, int, int, int, int, bool, int]]: ...
 
     def ended_ps(self, member: int) -> int:
-        """The time at which a member ended, -1 where it has not."""
+        """Return the time at which a member ended, or -1 if it has not ended."""
 
     def set_value(self, member: int, chunk: int, segment: int, value: int) -> None: ...
 
     def value(self, member: int, chunk: int, segment: int) -> int | None:
         """
-        The number of a segment's value; None where the member has no instruction about it.
+        Return the number of a segment's value, or None if the member has no instruction for the chunk.
         """
 
 class Program:
@@ -171,12 +175,12 @@ class Program:
 
 def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8, longest_segment: int = 0, offloads: bool = False, starts: Sequence[int] = []) -> Program:
     """
-    Compile a rank's instructions (opcode, peer, chunk, last). Of the whole plan: `splits`, the chunks are parts of one buffer; `forwards`, some rank passes on what it received; `adds`, some rank adds; `pieces`, into how many segments a chunk is cut that flows; `longest_segment`, their limit in bytes, 0: the engine's own; `offloads`, a device of some rank may add; `starts`, of a ring: the rank whose data open each chunk.
+    Compile a rank's instructions (opcode, peer, chunk, last). The other arguments are properties of the whole plan. `splits`: the chunks are parts of one buffer. `forwards`: some rank forwards data that it received. `adds`: some rank adds. `pieces`: the number of segments of a pipelined chunk. `longest_segment`: the limit of a segment in bytes, 0 for the engine's own limit. `offloads`: a device of some rank may add. `starts`: for a ring, the rank whose data starts each chunk.
     """
 
 def split(count: int, parts: int, item_size: int, weights: Sequence[int] = []) -> list[tuple[int, int]]:
     """
-    (offset, count) of each part of a buffer in elements, by weights if there are any.
+    Return the (offset, count) of each part of a buffer, in elements; `weights` set the parts' sizes.
     """
 
 class Shares:
@@ -188,44 +192,46 @@ class Request:
     """A posted operation."""
 
     def done(self) -> bool:
-        """True once it has finished, well or badly."""
+        """Return whether the operation has ended, with or without an error."""
 
     def wait(self, timeout_ns: int) -> bool:
         """
-        Block until finished; False when `timeout_ns` passed first (negative: no limit of its own).
+        Block until the operation has ended. Return False if `timeout_ns` passed first; a negative timeout leaves only the operation's own deadline.
         """
 
     def cancel(self, failure: tuple[int, str, int, int, int, int]) -> None:
         """
-        Fail it on every rank, by `failure` of a Request; nothing when it has finished here.
+        Fail the operation on every rank with `failure`, a tuple as Request.failure returns. Do nothing if the operation has ended on this rank.
         """
 
     def failure(self) -> tuple[int, str, int, int, int, int] | None:
         """
-        (fault, message, rank, peer, tag, sequence) of a failed operation, else None.
+        Return (fault, message, rank, peer, tag, sequence) of a failed operation, else None.
         """
 
     def watch(self) -> bool:
         """
-        Ask for it to appear in next_completion(); True when it has finished already.
+        Make next_completion() return the operation's key once. Return True, and do nothing, if the operation has ended already.
         """
 
     def key(self) -> int:
-        """Identity, as next_completion() gives it."""
+        """Return the operation's key, which next_completion() returns too."""
 
     def source(self) -> int:
-        """Who sent the message of a receive from any source, -1 if unknown."""
+        """
+        Return the rank that sent the message of a receive from any source, or -1 while it is unknown.
+        """
 
     def ended_ns(self) -> int:
-        """When it finished, in ns of the monotonic clock; 0 while it has not."""
+        """
+        Return the time of the operation's end in ns of the monotonic clock, or 0 before it.
+        """
 
 class CompletionQueue:
-    """The ends of the operations that a thread watches."""
+    """A queue of the ended operations that a thread watches."""
 
     def watch(self, request: Request) -> None:
-        """
-        Have the operation's key returned by `wait` once the operation has ended.
-        """
+        """Make `wait` return the operation's key once the operation has ended."""
 
     def wait(self, timeout_ns: int) -> list[int]:
         """
@@ -233,10 +239,10 @@ class CompletionQueue:
         """
 
 def crc32c(data: bytes, seed: int = 0) -> int:
-    """CRC32C of `data`, continuing from `seed`."""
+    """Return the CRC32C of `data`, continued from `seed`."""
 
 class Group:
-    """One life of a group of ranks on an engine."""
+    """A group of ranks on an engine, from its opening to its end."""
 
     @property
     def rank(self) -> int: ...
@@ -250,104 +256,108 @@ class Group:
 
     def run(self, program: Program, source: int, target: int, count: int, dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, shares: Shares | None = None, internal: int = 0) -> Request | None:
         """
-        Post an operation on one buffer. None when it is done. With `shares` the operation begins once they are set.
+        Post an operation on one buffer. Return None if the operation is done already. With `shares` the operation begins once their weights are set.
         """
 
     def run_chunks(self, program: Program, chunks: Sequence[tuple[int, int, int, int]], dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, internal: int = 0) -> Request | None:
         """
-        Post an operation on chunks (chunk, source, target, count). None when it is done. `internal` numbers it apart from the caller's operations.
+        Post an operation on chunks (chunk, source, target, count). Return None if the operation is done already. An `internal` operation has sequence numbers apart from those of the caller's operations.
         """
 
     def set_shares(self, shares: Shares, weights: Sequence[int], number: int, program: Program | None = None) -> None:
         """
-        Set the weights (none: equal shares) and start what waits for them. `number`, 0 to 15, stands for them in frames; `program` replaces that of the operations.
+        Set the weights of the ranks' shares (empty: equal shares) and start the operations that wait for them. `number`, 0 to 15, identifies the weights in frames; `program` replaces the operations' program.
         """
 
     def decline(self, shares: Shares, failure: tuple[int, str, int, int, int, int]) -> None:
         """
-        Fail what waits for the shares or is posted with them later, by `failure` of a Request.
+        Fail the operations that wait for the shares, and all that are posted with them later, with `failure`, a tuple as Request.failure returns.
         """
 
     def message(self, receives: bool, address: int, count: int, dtype: int, total_bytes: int, peer: int, tag: int, priority: int, timeout_ns: int, blocking: bool) -> Request | None:
         """
-        Send to or receive from a peer (-1: receive from any). None when it is done.
+        Send a message to a peer, or receive one from it (-1: from any rank). Return None if the message is done already.
         """
 
     def serve(self, program: Program, onset: int) -> None:
         """
-        Reduce for the others, by the part of the last member: what they send begins operations, nothing is added before `onset` segments of each are there.
+        Make this rank, the group's last member, an aggregator that reduces for the others by `program`. Frames of the other members begin operations; addition starts when `onset` segments of each member have arrived.
         """
 
     def fall_back(self, fallback: Group, program: Program) -> None:
         """
-        When the last member is lost, `fallback` does by `program` what is not done.
+        Make `fallback` finish all open operations, by `program`, when the group's last member is lost.
         """
 
     def broken(self) -> str:
-        """Why nothing can be posted any more; empty while it can."""
+        """
+        Return why the group refuses operations, or an empty text if it does not.
+        """
 
     def close(self, timeout_ns: int) -> None:
-        """Finish what is outstanding, tell the members, take no more."""
+        """Finish all open operations, then leave the group and tell its members."""
 
     def abort(self, reason: str) -> None:
-        """Fail what is outstanding, here and at the members."""
+        """Fail all open operations of the group, on this rank and on the others."""
 
     def attach(self, name: str) -> None:
         """
-        From now on a device called `name` adds, where it can; before the first operation.
+        Attach a device called `name`, which adds for the group where it can. Call it before the first operation.
         """
 
     def device_work(self) -> tuple[list[tuple[int, int, int, int, int, int, int, int]], list[tuple[int, bytes]], list[tuple[int, int]]] | None:
         """
-        Block until there is something for the device: operations (tag, chunk, start, dtype, total, frame bytes, priority, address), frames (port, bytes), (tag, chunk) of operations that failed. None once the group is closed.
+        Block until there is work for the device. Return new operations (tag, chunk, start, dtype, total, frame bytes, priority, address), frames (port, bytes), and the (tag, chunk) of operations that failed; None once the group is closed.
         """
 
     def device_answer(self, frames: Sequence[bytes], completed: Sequence[tuple[int, int]], released: Sequence[tuple[int, int]]) -> None:
         """
-        What the device gives: frames to send, in order, (tag, chunk) of operations whose result is whole, and of failed ones whose memory it uses no more. Raises ValueError for what cannot be.
+        Pass on the device's results: frames to send, in order; the (tag, chunk) of completed operations; the (tag, chunk) of failed operations whose memory the device no longer uses. Raises ValueError for an impossible result.
         """
 
     def device_closed(self) -> None:
         """
-        The device is closed and uses no memory any more; after the last device_work().
+        State, after the last device_work(), that the device is closed and uses no memory any more.
         """
 
     def device_failed(self, reason: str) -> None:
         """
-        Nothing more comes from the device: fail the group, here and at the members.
+        Fail the group on every rank because its device will not answer any more.
         """
 
 class FaultState:
-    """What an engine inflicts on what it sends over a rail."""
+    """The faults that an engine applies to frames that it sends over a rail."""
 
     def __init__(self, *, delay_ns: int = 0, jitter_ns: int = 0, rate: int = 0, loss: float = 0.0, duplicate: float = 0.0, reorder: float = 0.0, corrupt: float = 0.0, down: bool = False, seed: int = 0) -> None:
         """
-        `rate` in bytes per second, 0 for no limit; shares of packets from 0 to 1.
+        `rate` is in bytes per second, 0 for no limit. `loss`, `duplicate`, `reorder` and `corrupt` are shares of packets from 0 to 1.
         """
 
 class RailEvent:
-    """A change of a rail."""
+    """A change of a rail's state."""
 
     @property
     def link(self) -> int: ...
 
     @property
     def rail(self) -> int:
-        """Index in the link; -1: the link as a whole."""
+        """The rail's index in the link; -1 for the link as a whole."""
 
     @property
     def what(self) -> str:
-        """"up", "suspect", "lost", "down" or "wanted" (has no rail yet)."""
+        """
+        "up", "suspect", "lost", "down" or "wanted" (an operation needs a link that has no rail yet).
+        """
 
     @property
     def reason(self) -> str: ...
 
     @property
     def time_ns(self) -> int:
-        """Of the monotonic clock."""
+        """The time of the change by the monotonic clock."""
 
 class RailStatus:
-    """What is known of a rail. Counts are since it began."""
+    """The state of a rail, and its counts since it began."""
 
     @property
     def link(self) -> int: ...
@@ -392,32 +402,32 @@ class RailStatus:
 
     @property
     def queued_bytes(self) -> int:
-        """In the engine."""
+        """Bytes that are queued in the engine."""
 
     @property
     def unconfirmed_bytes(self) -> int:
-        """Queued, or under way and not known to have arrived."""
+        """Bytes that are queued, or sent and not yet confirmed by the peer."""
 
     @property
     def confirmed_bytes(self) -> int: ...
 
     @property
     def busy_ns(self) -> int:
-        """Time with anything unconfirmed."""
+        """The time during which some data was unconfirmed."""
 
     @property
     def round_trip_ns(self) -> int:
-        """Smoothed; 0 while unknown."""
+        """The smoothed round-trip time; 0 while unknown."""
 
     @property
     def probes(self) -> list[tuple[int, int, int, int]]:
         """
-        The last probes, oldest first: sent here, received there, answered there, back here, in ns of each host's monotonic clock.
+        The latest probes, oldest first, with four times each: sent by this rank, received by the peer, answered by the peer, answer received by this rank. Times are in ns of each host's monotonic clock.
         """
 
     @property
     def probe_count(self) -> int:
-        """How many there ever were."""
+        """The number of all probes of the rail so far."""
 
 class Engine:
     """The NIC engine of one rank."""
@@ -434,62 +444,70 @@ class Engine:
     def doorbell_fd(self) -> int: ...
 
     def allocate(self, bytes: int) -> int:
-        """Address of registered memory, 0 when there is no room."""
+        """
+        Return the address of newly allocated registered memory, or 0 if there is no room.
+        """
 
     def free(self, address: int) -> bool: ...
 
     def contains(self, address: int, bytes: int) -> bool: ...
 
     def new_ring(self) -> int:
-        """Offset of a fresh receive ring in the arena."""
+        """Create a receive ring in the arena; return its offset."""
 
     def free_ring(self, offset: int) -> bool:
         """
-        Free a ring that no rail has and no peer writes to; False when there is no ring.
+        Free a ring that no rail has and no peer writes to; return False if `offset` has no ring.
         """
 
     def add_link(self, name: str, reconnect: bool = False, shared: bool = False) -> int:
-        """`reconnect`: it outlives its rails. `shared`: by shared memory."""
+        """
+        Add a link without a rail; return its index. With `reconnect` the link outlives its rails. `shared` states that its rail will be shared memory.
+        """
 
     def add_rail(self, link: int, rail: int, kind: str, fd: int, job: int, checksums: bool = True, name: str = '', most_packet_bytes: int = 65535) -> None:
         """
-        Takes ownership of the connected socket `fd` of `kind` tcp or udp. `rail` is its index in the link, the same at both ends: a rail that has it is replaced. `job` is the code that every frame on it carries; `checksums` tells whether its payloads carry one. `most_packet_bytes` bounds the payload of a UDP packet below what this end's NIC takes.
+        Add a rail to a link and take ownership of `fd`, a connected socket. `kind` is tcp or udp. `rail` is the rail's index in the link, the same at both ends; an existing rail with this index is replaced. `job` is the code that every frame carries; `checksums` states whether payloads carry a checksum. `most_packet_bytes` limits the payload of a UDP packet.
         """
 
     def drop_rail(self, link: int, rail: int, reason: str) -> None:
         """
-        End a rail as if it had failed; what it had not delivered goes over the others.
+        End a rail as if it had failed; its undelivered frames are sent again over the other rails.
         """
 
     def unreachable(self, link: int, reason: str) -> None:
-        """The peer's process is known to be gone: the link goes down."""
+        """Take a link down because the peer's process is known to be gone."""
 
     def hindered(self, link: int, why: str) -> None:
-        """Tell why a link has no first rail yet."""
+        """Set the reason why a link has no first rail yet."""
 
     def set_fault(self, link: int, rail: int, state: FaultState | None) -> None:
-        """Inflict faults on what this end sends over a rail (-1: all)."""
+        """Apply faults to frames that this end sends over a rail (-1: all)."""
 
     def next_event(self) -> RailEvent | None:
-        """Block until a rail changes; None once the engine is closed."""
+        """
+        Block until a rail changes state; return None once the engine is closed.
+        """
 
     def rails(self) -> list[RailStatus]:
-        """Every rail in use, and the former rails of links that have ended."""
+        """
+        Return all rails in use, and the former rails of links that have ended.
+        """
 
     def add_shm_rail(self, link: int, arena_fd: int, arena_bytes: int, doorbell_fd: int, control_fd: int, receive_ring: int, send_ring: int) -> None:
-        """Takes ownership of the three descriptors."""
+        """Add a shared-memory rail and take ownership of the three descriptors."""
 
     def link_alive(self, link: int) -> bool: ...
 
     def open_group(self, epoch: int, rank: int, links: Sequence[int], rank_order: bool) -> Group:
-        """links[i] leads to rank i; -1 for the own rank."""
+        """Open a group; links[i] is the link to rank i, -1 for this rank itself."""
 
     def completion_queue(self) -> CompletionQueue:
         """Return an empty queue for the ends of operations of this engine."""
 
     def next_completion(self) -> int | None:
         """
-        Block until a watched operation finishes; None once the engine is closed.
+        Block until a watched operation ends; return its key, or None once the engine is closed.
         """
 
     def log_operations(self, capacity: int) -> None:
