@@ -77,9 +77,9 @@ def checked_stages(stages: object) -> list[Stage]:
 def agree(
     parameters: RankParameters, group: dist.ProcessGroup | None
 ) -> tuple[tuple[int, ...], list[str]]:
-    """Compare the schedule's parameters on all ranks; return the rank of each stage, and clocks.
+    """Compare a schedule's parameters on all ranks; return the stages' ranks and the ranks' clocks.
 
-    The second result is the name of each rank's monotonic clock. Blocks until every rank of the
+    A clock is given as the name of the rank's monotonic clock. Blocks until every rank of the
     group has made the call. Raises MismatchError if the parameters differ, and UsageError if no
     rank or more than one rank has a stage.
     """

@@ -22,7 +22,7 @@ def split(
     args_spec: Any = None,
     kwargs_spec: Any = None,
 ) -> Inputs:
-    """Cut a batch into microbatches along dimension 0, or as the specs say.
+    """Cut a batch into microbatches along dimension 0, or along the dimensions in torch's specs.
 
     If the batch does not divide evenly, the first microbatches get one more row. Raises UsageError
     if the batch is too small.
@@ -70,8 +70,8 @@ def check_microbatches(
 ) -> Inputs:
     """Check and return microbatches that the caller has made.
 
-    Each entry of `arguments` is one argument or a tuple of them. Raises UsageError for a list of
-    another length than `microbatches`.
+    Each entry of `arguments` is one argument or a tuple of arguments. Raises UsageError for a list
+    whose length is not `microbatches`.
     """
     for name, given in (("inputs", arguments), ("keywords", keywords), ("targets", targets)):
         if given is not None and len(given) != microbatches:

@@ -28,16 +28,16 @@ class ScheduleConfig:
     None chooses "auto" for the schedule "auto", "adaptra" for "adaptra", and "ready" for others.
     """
     full_backward: bool = False
-    """Run "gpipe", "1f1b" and "interleaved" with backwards in one piece (BW)."""
+    """Whether "gpipe", "1f1b" and "interleaved" run each backward in one piece (BW)."""
     split_backward: bool | None = None
-    """Separate the backward for the inputs (B) from that for the weights (W).
+    """Whether the backward for the inputs (B) is separate from the backward for the weights (W).
 
-    None separates them on stages where nothing is then computed twice.
+    None separates B and W on stages on which no value is then computed twice.
     """
     delegation: str = "auto"
-    """Send messages through the engine ("always") or in the computing thread ("never").
+    """Whether the engine ("always") or the computing thread ("never") sends messages.
 
-    "auto" chooses for each link the way that measures cheaper.
+    "auto" chooses for each link the cheaper sender, by measurement.
     """
     stage_times: Sequence[tuple[timedelta, timedelta, timedelta]] | None = None
     """The expected times of a forward, a B and a W on each stage, for the first plan.
@@ -51,11 +51,11 @@ class ScheduleConfig:
     delays.
     """
     plan_effort: float = 1.0
-    """A factor of the search time for plans of the schedule "auto"."""
+    """A factor by which the search for plans of the schedule "auto" takes longer."""
     telemetry: Path | None = None
     """The directory for this rank's step records; None reads SLACKLINE_TELEMETRY."""
     keep_records: int = 64
-    """The number of latest steps whose records `Schedule.records` holds."""
+    """The number of steps, the latest ones, whose records `Schedule.records` holds."""
 
     def __post_init__(self) -> None:
         if self.policy is not None and self.policy not in POLICIES:
@@ -84,7 +84,7 @@ class ScheduleConfig:
                     f"not {delay / _MICROSECOND:g} us"
                 )
         if self.link_delays is not None and self.stage_times is None:
-            raise UsageError("link_delays need stage_times: delays count in proportion to them")
+            raise UsageError("link_delays need stage_times: only their ratio to the times matters")
         if not self.plan_effort > 0:
             raise UsageError(f"plan_effort must be positive, not {self.plan_effort:g}")
         if self.keep_records < 1:

@@ -2,7 +2,7 @@
 
 A delegated send runs in the engine beside the computation, and costs the computing thread a copy
 and a posting. An inline send blocks the computing thread until the link has accepted the message.
-An inline send is cheaper on a link that is as fast as memory, and costs the whole delay on others.
+On a link as fast as memory an inline send is cheaper. On any other link it costs the whole delay.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ class _Link:
 
 
 class Delegation:
-    """The choice, for each link of a rank, between sends by the engine and by the computing thread.
+    """The choice whether the engine or the computing thread sends, for each link of a rank.
 
     A link is named by its number: link n joins the stages n and n + 1.
     """
@@ -51,9 +51,9 @@ class Delegation:
         return known is not None and known.chosen
 
     def learn(self, record: StepRecord) -> None:
-        """Record the costs of a step's sends, and choose anew for each link.
+        """Record the costs of a step's sends, then choose the cheaper sender for each link.
 
-        The first step meets cold memory, but its costs hardly change the medians.
+        The first step touches cold memory, but its costs hardly change the medians.
         """
         if self._mode != "auto":
             return

@@ -31,7 +31,7 @@ class Reducer(Protocol):
 class Gradients:
     """The gradients of one stage's parameters during a step.
 
-    Only one thread may use the object, or autograd's thread while that thread waits.
+    One thread may use the object, and autograd's thread while the first one waits for it.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Gradients:
         self._is_open = False
 
     def begin(self, *, reduces: bool = True) -> None:
-        """Begin a training step; gradients of earlier steps are kept and added at its end.
+        """Begin a training step; gradients of earlier steps are set aside and added at its end.
 
         With `reduces` false, gradients are not reduced over replicas in this step.
         """
@@ -73,11 +73,11 @@ class Gradients:
 
     @contextmanager
     def turn(self, microbatch: int) -> Iterator[bool]:
-        """Add the gradients that the body computes, in the order of microbatches.
+        """Run the body for a microbatch, and add its gradients in the order of microbatches.
 
-        Yields True in the last microbatch's turn, in which the body may call `complete` for a
-        parameter as soon as its gradient is final. Gradients of a microbatch that is too early are
-        set aside until its turn.
+        Yields True for the last microbatch that is added. Its body may call `complete` for a
+        parameter as soon as the gradient is final. The gradients of a microbatch that is computed
+        too early are set aside until all earlier microbatches are added.
         """
         self.open()
         if microbatch != self._next:
@@ -105,7 +105,7 @@ class Gradients:
             self.complete(self._parameters)
 
     def complete(self, parameters: Iterable[Tensor]) -> None:
-        """Finish these parameters' gradients: divide them, add earlier steps', start reductions."""
+        """Finish gradients: divide them, add those of earlier steps, and start the reductions."""
         new = [each for each in parameters if id(each) not in self._complete]
         if new and not self._complete:
             self._completed()

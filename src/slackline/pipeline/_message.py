@@ -115,8 +115,8 @@ def entries_of(tensors: Sequence[Tensor | None], what: str) -> tuple[Entry, ...]
     words = _FIXED + sum(3 + 2 * len(entry.shape) for entry in found)
     if words > _WORDS:
         raise UsageError(
-            f"{what}: {len(found)} tensors of so many dimensions need {words * 8} bytes to be "
-            f"described, but a message has {HEADER_BYTES}"
+            f"{what}: the shapes of {len(found)} tensors need {words * 8} bytes, but the header "
+            f"of a message has {HEADER_BYTES}"
         )
     return tuple(found)
 
@@ -171,7 +171,7 @@ def pack(body: Tensor, entries: Sequence[Entry], tensors: Sequence[Tensor | None
 
 
 def unpack(body: Tensor, entries: Sequence[Entry]) -> list[Tensor | None]:
-    """Return the tensors of a message as views of `body`; None stands for a missing one."""
+    """Return the tensors of a message as views of `body`, with None for each missing tensor."""
     found: list[Tensor | None] = []
     at = 0
     for entry in entries:

@@ -8,8 +8,8 @@ On an accelerator, the copies run beside the computation:
     NIC engine                                              └────┼── to the peer ───────▶
     landing stream        copy of an arrived message to the device
 
-No kernel waits for the network, and no send is queued before a computation. A computation waits
-only for the copies of the messages that it takes.
+No kernel waits for the network, and no computation waits for a send. A computation waits only for
+the copies of the messages that it uses.
 """
 
 from collections.abc import Callable, Sequence
@@ -96,7 +96,7 @@ class MessageBuffers:
         self._sending.append((transfer, buffer))
 
     def land(self, buffer: Tensor, start: int, entries: Entries) -> Landed:
-        """Copy an arrived message to the stage's device; return the function that takes it.
+        """Copy an arrived message to the stage's device; return a function that gives its tensors.
 
         The message's body begins at byte `start` of `buffer`.
         """

@@ -32,10 +32,10 @@ ANYWHERE = ("auto", "ready")
 def scenario_for(
     stages: int, microbatches: int, memory: Memory, config: ScheduleConfig
 ) -> Scenario:
-    """Return the scenario before any measurement, with `memory` as caps.
+    """Return the scenario for the first plan, before any measurement, with `memory` as caps.
 
-    Times and delays are those that `config` expects; without them, stage times are equal and links
-    have no delay. Raises UsageError for a list whose length does not fit the number of stages.
+    Times and delays are the expected ones in `config`. Without expected values, stage times are
+    equal and links have no delay. Raises UsageError for a list of a wrong length.
     """
     scenario = Scenario.uniform(stages, microbatches)
     if config.stage_times is not None:
@@ -97,7 +97,7 @@ def plan_for(
     for stage, (here, there) in enumerate(zip(placement, plan.placement, strict=True)):
         if here != there:
             raise UsageError(
-                f"stage {stage} is on rank {here}, but {plan} wants it on rank {there}"
+                f"stage {stage} is on rank {here}, but {plan} places it on rank {there}"
             )
     return plan
 

@@ -28,7 +28,7 @@ class Policy:
     about: str
 
     def within_plan(self, asked: str | PipelinePlan) -> bool:
-        """Return whether a plan's own peak of activations is the limit if the user sets none."""
+        """Return whether, without a limit by the user, the plan's own peak of activations is it."""
         return self.order == "ready" and asked not in _UNBOUNDED
 
 

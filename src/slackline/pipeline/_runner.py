@@ -1,8 +1,8 @@
 """The interpreter of a plan: one rank's part of a step, driven by a dispatcher and by arrivals.
 
-Each turn of the loop marks instructions as ready whose messages have arrived. The dispatcher then
-chooses an instruction, the stage computes it, and its message is sent. If no instruction can start,
-the rank blocks until a message arrives.
+In each pass of the loop, an instruction whose messages have arrived becomes ready. The dispatcher
+then chooses a ready instruction, the stage computes it, and its message is sent. If no instruction
+can start, the rank blocks until a message arrives.
 """
 
 import time
@@ -266,9 +266,9 @@ class Runner:
     def _next(
         cls, dispatcher: Dispatcher, config: StepConfig, idle_since: int | None
     ) -> tuple[Instruction | None, int]:
-        """Return the instruction to start now, or None and the nanoseconds to wait for the plan's.
+        """Return the instruction to start now, or None and a time to wait for the plan's next one.
 
-        The nanoseconds are 0 or less where the rank waits for any message.
+        The time is in nanoseconds. If it is 0 or less, the rank waits for any message.
         """
         planned = dispatcher.next(patient=True)
         if planned is not None:
@@ -296,7 +296,7 @@ class Runner:
         if arrivals is None:
             awaited = ", ".join(dispatcher.awaited())
             raise TimeoutError(
-                f"rank {self._rank} Timed out after {self._timeout}: nothing has come of {awaited}",
+                f"rank {self._rank} Timed out after {self._timeout}: nothing came from {awaited}",
                 rank=self._rank,
             )
         return arrivals

@@ -39,7 +39,7 @@ _log = logging.getLogger("slackline.pipeline")
 
 
 class Schedule:
-    """A pipeline schedule that runs instructions as they are ready, and replans with the network.
+    """A pipeline schedule that runs ready instructions and makes new plans as the network changes.
 
         stage = PipelineStage(module, rank, ranks, device)
         schedule = slackline.pipeline.Schedule(stage, n_microbatches=12, loss_fn=loss_fn)
@@ -50,7 +50,7 @@ class Schedule:
     Every rank of the stages' group constructs the schedule at the same time and calls `step`
     equally often. Only one thread may use the schedule. Gradients have the same bits as if one
     process ran the microbatches one after the other. An error in a step ends the group on every
-    rank, since no rank could know the messages that other ranks still wait for.
+    rank, since no rank can know which messages the other ranks still wait for.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Schedule:
         `loss_fn(output, target)`: passed on every rank. None: `step` runs forwards only.
         `scale_grads`: divide gradients by the number of microbatches.
         `schedule`: a name of slackline.plan.pipeline.SCHEDULES, or a plan.
-        `memory`: the activations that a stage may hold, for all stages or for each. None: the
-        plan's own peak, but no limit for "auto", "ready", "slack" and "adaptra".
+        `memory`: the most activations that a stage may hold: one number, or one for each stage.
+        None: the plan's own peak, but no limit for "auto", "ready", "slack" and "adaptra".
         `config`: all other options. None: their defaults.
 
         Blocks until all ranks have made the same call. Raises UsageError for arguments that do not
@@ -188,7 +188,7 @@ class Schedule:
         return tuple(self._records)
 
     def report(self) -> str:
-        """Return a text to print: the latest step in detail, and a line for each recorded step."""
+        """Return the latest step in detail and a line for each recorded step, as text to print."""
         if not self._records:
             return "no step has been taken"
         carried = "".join(

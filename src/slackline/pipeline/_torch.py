@@ -19,7 +19,10 @@ Groups = list[dict[str, Any]]
 
 
 class Stage(Protocol):
-    """The attributes in use of torch's PipelineStage, made by hand or by torch's tracer."""
+    """The attributes of torch's PipelineStage that this package uses.
+
+    A stage may be made by hand or by torch's tracer.
+    """
 
     submod: nn.Module
     stage_index: int
@@ -83,7 +86,7 @@ def weights_of(group: dict[str, Any]) -> list[nn.Parameter]:
 def backward_of(
     outputs: Sequence[Tensor], gradients: Sequence[Tensor] | None, inputs: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """Run a backward in one piece: add to the weights' gradients, and return the inputs'."""
+    """Run a backward in one piece; add to the weights' gradients, return the inputs' gradients."""
     if outputs:
         torch.autograd.backward(list(outputs), None if gradients is None else list(gradients))
     found = [each.grad if each.requires_grad and each.is_leaf else None for each in inputs]

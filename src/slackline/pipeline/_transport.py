@@ -1,11 +1,11 @@
 """The point-to-point transport of messages between pipeline stages.
 
 Sends do not block, unless they are inline, and arrivals wake the rank. A message is a header and a
-body in one buffer. The receive is posted before the message is sent, so both ends must agree on its
-size. Both ends remember the body's length in the latest steps, and the largest of these is the
-capacity. A body that fits is sent with its header, in one transfer of header and capacity. A longer
-body follows in a second transfer, whose receive is posted when the header has arrived. In the first
-step the capacity is 0, so every body follows its header.
+body in one buffer. The receive is posted before the message is sent, so both ends must agree on the
+size of the transfer: a header, and a capacity for the body. The capacity is the largest length of
+the body in the latest steps, which both ends know. A body that fits is sent with its header. A
+longer body follows in a second transfer, whose receive is posted when the header has arrived. In
+the first step the capacity is 0, so every body follows its header.
 """
 
 import time
@@ -229,7 +229,7 @@ class Transport:
     def _post_receives(self, channel: tuple[int, bool], most: int, *, up_to: int) -> int:
         """Post at most `most` further receives of a channel, until `up_to` are posted.
 
-        Returns their number, which is 0 also where all messages of the step are expected already.
+        Returns the number of new receives, 0 if all receives of the step are posted already.
         """
         wanted = min(most, up_to - self._posted[channel])
         found = list(islice(self._orders[channel], max(0, wanted)))
@@ -308,7 +308,7 @@ def _sender(address: Address) -> Instruction:
 
 
 def _with_gradients(landed: Landed, wanted: Sequence[bool]) -> list[Tensor | None]:
-    """Take a message's tensors, and have autograd compute the gradients of the wanted ones."""
+    """Return a message's tensors; autograd computes gradients for those marked in `wanted`."""
     tensors = landed()
     for tensor, want in zip(tensors, wanted, strict=True):
         if tensor is not None and want:

@@ -67,7 +67,7 @@ class Worker:
     ) -> None:
         """Prepare the computation of torch's `stage`.
 
-        `split` separates W from B; None separates them if nothing is then computed twice. `scale`
+        `split` separates W from B; None separates them if no value is then computed twice. `scale`
         divides a step's gradients by the number of microbatches. `completed` is called when the
         first parameter of a step is complete.
         """
@@ -115,7 +115,7 @@ class Worker:
             self._reducer.require_backward_grad_sync = self._synchronizes
 
     def take_results(self) -> tuple[list[Tensor], list[Any]]:
-        """Return the step's losses and kept outputs in microbatch order, and forget them."""
+        """Remove and return the step's losses and kept outputs, in microbatch order."""
         losses = [loss for _, loss in sorted(self._losses.items(), key=itemgetter(0))]
         outputs = [output for _, output in sorted(self._outputs.items(), key=itemgetter(0))]
         self._losses.clear()
@@ -227,7 +227,7 @@ class Worker:
             return
         if len(received) != len(kept.outputs):
             raise UsageError(
-                f"stage {self.index}, {instruction.in_stage}: {len(received)} gradients have come "
+                f"stage {self.index}, {instruction.in_stage}: received {len(received)} gradients "
                 f"for {len(kept.outputs)} outputs"
             )
         chosen = []
@@ -236,8 +236,8 @@ class Worker:
                 continue
             if gradient.shape != output.shape:
                 raise UsageError(
-                    f"stage {self.index}, {instruction.in_stage}: a gradient of shape "
-                    f"{list(gradient.shape)} has come for an output of {list(output.shape)}"
+                    f"stage {self.index}, {instruction.in_stage}: received a gradient of shape "
+                    f"{list(gradient.shape)} for an output of shape {list(output.shape)}"
                 )
             chosen.append((output, gradient))
         kept.outputs = tuple(output for output, _ in chosen)

@@ -92,7 +92,7 @@ def test_the_death_of_a_rank_in_a_step_reaches_every_rank(job, rails):
 
 def test_a_rank_that_waits_too_long_names_what_for(job):
     told = job(3, models.nobody_sends, bare=True)
-    limit = "Timed out after 0:00:05: nothing has come of"
+    limit = "Timed out after 0:00:05: nothing came from"
     own = {1: f"TimeoutError: rank 1 {limit} 0F0, 2B0", 2: f"TimeoutError: rank 2 {limit} 1F0"}
     assert any(told[rank] == own[rank] for rank in own)
     for rank in own:

@@ -38,7 +38,7 @@ TIMES = ((10 * MS, 12 * MS, 8 * MS), (14 * MS, 15 * MS, timedelta()))
         ),
         (
             {"link_delays": [MS]},
-            "link_delays need stage_times: delays count in proportion to them",
+            "link_delays need stage_times: only their ratio to the times matters",
         ),
         ({"plan_effort": 0}, "plan_effort must be positive, not 0"),
         ({"keep_records": 0}, "keep_records must be a positive integer, not 0"),

@@ -73,8 +73,8 @@ def test_what_cannot_be_sent_is_named():
         "stage 2, F1: tensor 0 is torch.float8_e4m3fn, which cannot be sent"
     )
     assert refusal([torch.ones(1, 1, 1)] * 20) == (
-        "stage 2, F1: 20 tensors of so many dimensions need 1488 bytes to be described, "
-        "but a message has 1024"
+        "stage 2, F1: the shapes of 20 tensors need 1488 bytes, "
+        "but the header of a message has 1024"
     )
 
 

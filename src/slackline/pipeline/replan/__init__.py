@@ -3,7 +3,7 @@
 _metrics      the exchange of measurements between the ranks
 _decision     the decision whether to make a new plan: a pure function
 _search       the search for the plan, in a process of its own on one rank
-_replanner    the way of a new plan to all ranks, which adopt it at the same step
+_replanner    the distribution of a new plan to all ranks, which adopt it at the same step
 """
 
 from slackline.pipeline.replan._metrics import MetricsExchange

@@ -1,12 +1,12 @@
 """The decision whether to make a new plan: a pure function of measurements and state.
 
-A plan is made for certain delays of the links. A new plan is made when a link's delay differs from
-the planned one by more than a margin:
+A plan is made for given delays of the links. A new plan is made when a link's delay differs from
+the planned delay by more than a margin:
 
 - soon, if the delay is longer than the link's slack absorbs (the slack of a link is the number of
   forwards that its upper stage is ahead; see slackline.plan.pipeline);
 - later, if the delay has become shorter, so that the plan holds needless activations;
-- later, if the delay is longer and the slack absorbs it, but the order was made for less.
+- later, if the delay is longer than planned but within the slack.
 
 A change must last for some steps, so that a short disturbance changes nothing. Each time is the
 median of the latest three steps.
@@ -35,19 +35,19 @@ class StepMetrics:
     down: tuple[int, ...]
     """The delay of activations from each stage to the next one."""
     up: tuple[int, ...]
-    """The delay of gradients from the next stage back to each."""
+    """The delay of gradients to each stage from the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """The thresholds of size and duration that a change must pass before a new plan is made."""
+    """The least sizes and durations of changes for which a new plan is made."""
 
     worse: int = 2
-    """The steps in a row in which a link must be slower than its slack absorbs."""
+    """The number of consecutive steps in which a link's delay must exceed its slack."""
     better: int = 5
-    """The steps in a row that a link must be faster than planned, or slower within its slack."""
+    """The number of consecutive steps in which a delay, within the slack, must differ from plan."""
     margin: float = 0.1
-    """The fraction of the planned delay, or of a stage's F and B, that counts as jitter."""
+    """The fraction of a planned delay, or of a stage's F and B, up to which a change is jitter."""
     times: float = 0.25
     """The fraction of the longest stage's time by which a stage's time must change."""
 
@@ -149,8 +149,8 @@ def _scenario(planned: Scenario, recent: Sequence[StepMetrics]) -> Scenario:
 def _links(now: Scenario, state: ReplanState, thresholds: Thresholds) -> tuple[str, str, str]:
     """Compare the links' delays with the planned ones; return three reasons to replan.
 
-    The first names a link that is slower than its slack absorbs, the second one that is faster than
-    planned, the third one that is slower than planned. A reason is empty if no link gives it.
+    The first reason names a link whose delay exceeds its slack, the second a link that is faster
+    than planned, the third a link that is slower than planned. A reason without a link is empty.
     """
     slower = faster = longer = ""
     most = 0

@@ -1,7 +1,7 @@
 """The exchange of step measurements between the ranks of a pipeline.
 
-Measurements are sent after a step and read two steps later. A rank thus rarely waits for them, even
-over a slow link, and all ranks use them at the same step.
+Measurements are sent after a step and read two steps later. Therefore a rank rarely waits for them,
+even over a slow link, and all ranks use them at the same step.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ class MetricsExchange:
         """Create the exchange, which uses one tag of the group.
 
         `clocks` names the monotonic clock of each rank. Two ranks with the same clock measure the
-        delay of each direction exactly; others only the mean of both directions.
+        delay of each direction exactly; other ranks measure only the mean of both directions.
         """
         self._nic = nic
         self._placement = placement
@@ -95,8 +95,8 @@ class MetricsExchange:
     def _delays(self, link: int, down: int, up: int) -> tuple[int, int]:
         """Return the delays of a link's two directions, without the difference of the two clocks.
 
-        The difference adds to one measured delay and subtracts from the other, so their mean is
-        free of it. Ranks with one clock keep their measured delays.
+        The clocks' difference is added to one measured delay and subtracted from the other, so it
+        cancels in their mean. Ranks with one clock keep their measured delays.
         """
         above, below = self._placement[link], self._placement[link + 1]
         if self._clocks[above] != self._clocks[below]:

@@ -1,4 +1,4 @@
-"""The way of a new plan: decided and searched for on one rank, adopted by all at the same step.
+"""The replacement of a plan: one rank decides and searches, all ranks adopt it at the same step.
 
 rank 0      decides ─ searches in another process, for any number of steps ─┐
 │ size
@@ -31,9 +31,9 @@ _PLANNER = 0
 
 
 class Replanner:
-    """The part of a rank in the replacement of pipeline plans.
+    """The part of one rank in the replacement of pipeline plans.
 
-    All ranks adopt a new plan at the same step, since they learn of it from the same message.
+    All ranks adopt a new plan at the same step, since they receive the same message about it.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class PlanSearch:
 
     @property
     def running(self) -> bool:
-        """Whether a search was started whose answer was not taken yet."""
+        """True if a search was started and its answer has not been taken yet."""
         return self._thread is not None
 
     def start(
@@ -90,7 +90,7 @@ class PlanSearch:
 
     def _started(self) -> "subprocess.Popen[bytes]":
         if self._process is None:
-            # A session of its own keeps Ctrl-C of a terminal from the process.
+            # In a session of its own, the process does not receive Ctrl-C of a terminal.
             self._process = subprocess.Popen(
                 _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
