@@ -11,7 +11,7 @@
     reproduce.py  `slackline reproduce`: published tables beside the simulator's figures
     circuit.py    `slackline circuit`: the circuits as Verilog, and the FPGA resources they need
     _agent.py     the process under `slackline run` that runs torchrun
-    _hosts.py     the machines of a job that runs on several
+    _hosts.py     the hosts of a job that runs on several machines
     _launch.py    a job: its files, its ranks and its exit codes
     _orphans.py   cleanup of the processes that a killed torchrun leaves behind
     _screen.py    a job's output on a terminal or as plain lines
@@ -70,8 +70,9 @@ def _common(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; report a wrong argument in one line with exit code
-    2.
+    """Run the command and return its exit code.
+
+    A wrong argument is reported in one line, with exit code 2.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:

@@ -27,7 +27,7 @@ def _die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
     if os.getppid() != parent:
         # The parent may have died before prctl took effect; then the kernel sends no signal.
-        sys.exit("the command that asked for this job has ended")
+        sys.exit("the slackline run command that started this job has ended")
 
 
 def main(parent: int, result: Path, arguments: list[str]) -> int:

@@ -2,8 +2,8 @@
 
     slackline run --hosts a,b,c --ranks 4 train.py      on a, on b and on c
 
-Each machine looks for itself in the list. The first host of the list keeps the store of the job,
-and host number i has the ranks from i times --ranks on.
+Each machine finds its own name in the list. The first host of the list keeps the store of the job,
+and host number i has the --ranks ranks that begin with rank i times --ranks.
 """
 
 import socket
@@ -74,16 +74,19 @@ class Hosts:
 def find_hosts(text: str, port: int) -> Hosts:
     """Return the hosts that `text` lists, "a,b,c", with the position of this machine.
 
-    A machine finds itself by its own name, with or without the domain. Where its name is not in the
+    A machine finds itself by its own name, with or without the domain. If its name is not in the
     list, or fits several entries, the machine is the entry with an address of one of its network
-    interfaces. Names of other machines may still be without an address, as those of pods that are
-    about to start.
+    interfaces. The names of other machines need not have an address yet: a pod that has not started
+    has none.
 
-    Raises UsageError for an empty or a doubled name, a list in which this machine is missing or has
-    two names, and a port outside 1 to 65535.
+    Raises UsageError for an empty or a repeated name, for a list in which this machine is missing
+    or has two names, and for a port outside 1 to 65535.
     """
     if text.strip().isdigit():
-        raise UsageError(f"--hosts {text} is about a lab: add --lab, or name the hosts: a,b,c")
+        raise UsageError(
+            f"--hosts {text} is a number of hosts, which only a lab has: add --lab, or list "
+            "host names, as --hosts a,b,c"
+        )
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
         raise UsageError(f"--hosts {text!r} has an empty name")
@@ -103,7 +106,7 @@ def find_hosts(text: str, port: int) -> Hosts:
 
 
 def _same_name(name: str, own: str) -> bool:
-    """Return whether both are names of one machine, of which either may lack the domain."""
+    """Return whether both are names of one machine; either name may lack the domain."""
     if "." in name and "." in own:
         return name == own
     return name.partition(".")[0] == own.partition(".")[0]
@@ -115,7 +118,7 @@ def _by_address(names: tuple[str, ...], own: str) -> list[int]:
     for index, name in enumerate(names):
         try:
             found = socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM)
-        except (OSError, UnicodeError):  # the second for what no name can be, such as "a..b"
+        except (OSError, UnicodeError):  # UnicodeError: the text cannot be a name, such as "a..b"
             unknown.append(repr(name))
             continue
         if any(_can_bind(family, address) for family, _, _, _, address in found):

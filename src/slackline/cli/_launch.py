@@ -38,10 +38,9 @@ def usable_cores() -> int:
 
 
 def how(exitcode: int) -> str:
-    """Describe how a process ended, as a phrase that follows its name, such as "exited with code
-    3".
+    """Return the end of a process as a phrase after its name, such as "exited with code 3".
 
-    `exitcode` is minus the signal's number where a signal killed the process.
+    `exitcode` is minus the signal's number if a signal killed the process.
     """
     if exitcode >= 0:
         return f"exited with code {exitcode}"
@@ -78,7 +77,7 @@ class Failure:
     rank: int
     pid: int
     exitcode: int
-    """The rank's exit code; minus the signal's number where a signal ended the rank."""
+    """The rank's exit code; minus the signal's number if a signal ended the rank."""
     time_s: int
     """The Unix time at which torchrun saw the rank end, in seconds."""
 
@@ -95,7 +94,7 @@ class Ending:
     failures: tuple[Failure, ...]
     """The ranks that failed, the likely cause first; also empty if torchrun itself failed."""
     torchrun: int
-    """The exit code of torchrun's process; minus the signal's number where a signal ended it."""
+    """The exit code of torchrun's process; minus the signal's number if a signal ended it."""
 
     @property
     def exit_code(self) -> int:
@@ -107,12 +106,12 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The host that a job's processes run on, as prefixes and options of command lines."""
+    """The host that a job's processes run on, as parts of command lines."""
 
     agent: tuple[str, ...] = ()
     """The words before the command that runs torchrun."""
     rendezvous: tuple[str, ...] = ("--standalone",)
-    """The torchrun options by which its ranks find each other."""
+    """The torchrun options by which the job's ranks find each other."""
     program: tuple[str, ...] = ()
     """The words before the script: a module that moves a rank to its host, and its arguments."""
     first: int = 0
@@ -126,8 +125,7 @@ HERE = Place()
 
 
 class Job:
-    """A started job, which writes all of its files to `directory`; the caller removes the
-    directory.
+    """A started job, which writes all its files to `directory`; the caller removes the directory.
 
     The ranks run in sessions of their own. A terminal's Ctrl-C therefore reaches the caller alone,
     and the caller must call `stop`.
@@ -194,8 +192,8 @@ class Job:
     def wait(self, timeout: timedelta) -> bool:
         """Wait until the job has ended, at most `timeout`, and return whether it has ended.
 
-        Processes that torchrun left behind are ended as well. If torchrun itself was killed, these
-        are its ranks.
+        Processes that torchrun left behind are ended as well, for example its ranks if torchrun
+        itself was killed.
         """
         deadline_s = time.monotonic() + timeout.total_seconds()
         self._orphans.reap()
@@ -247,12 +245,13 @@ def _environment(pid: int) -> dict[str, str]:
 
 
 def cause_first(failures: Sequence[Failure], spoken_ns: Mapping[int, int]) -> tuple[Failure, ...]:
-    """Sort failures by likely cause: ranks killed from outside, then by last output, then
-    torchrun's.
+    """Sort failed ranks, with the likely cause of the job's failure first.
 
-    After the first failure torchrun ends the other ranks by SIGTERM, and by SIGKILL those that have
-    not exited long after. A rank that ended by SIGTERM, or by a late SIGKILL, is therefore not the
-    cause. `spoken_ns` is the time of each rank's last output on stderr.
+    Ranks that were killed from outside come first, then ranks that ended by themselves, by the time
+    of their last output, then ranks that torchrun ended. After the first failure torchrun ends the
+    other ranks by SIGTERM, and much later by SIGKILL the ranks that still run. Therefore a rank
+    that ended by SIGTERM, or by a late SIGKILL, is not the cause. `spoken_ns` is the time of each
+    rank's last output on stderr.
     """
     first_s = min((failure.time_s for failure in failures), default=0)
 

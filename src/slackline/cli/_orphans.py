@@ -1,8 +1,8 @@
 """Adoption and termination of the processes that a job leaves behind when torchrun dies.
 
-torchrun gives each rank a session of its own, so nothing ends the ranks of a torchrun that is
-killed outright. Linux makes such orphans children of the nearest ancestor that asked for them by
-PR_SET_CHILD_SUBREAPER. The same holds for processes that the ranks have started themselves.
+torchrun gives each rank a session of its own, so the ranks go on when torchrun is killed. Linux
+makes such orphans children of the nearest ancestor that has set PR_SET_CHILD_SUBREAPER. The same
+holds for processes that the ranks have started themselves.
 """
 
 import ctypes
@@ -27,13 +27,13 @@ class Orphans:
     Create the object before that process starts, and start the process in a session of its own: the
     session distinguishes its descendants from other children of this process. Orphans become
     children of this process, so their process ids are not reused until they are reaped here. On
-    systems other than Linux nothing is adopted. The object is for one thread at a time.
+    systems other than Linux no process is adopted. One thread at a time may use the object.
     """
 
     def __init__(self, grace: timedelta) -> None:
         """Register this process as the one that adopts orphans.
 
-        `grace` is the time between SIGTERM and SIGKILL for them.
+        `grace` is the time between SIGTERM and SIGKILL for the orphans.
         """
         self._grace_s = grace.total_seconds()
         self._kill_s: float | None = None
@@ -47,7 +47,7 @@ class Orphans:
         """Process ids that are never orphans of the started process, such as earlier children."""
 
     def belongs(self, pid: int) -> None:
-        """Exclude `pid`, the started process itself: its starter reaps it."""
+        """Exclude the started process `pid` itself, which the code that started it reaps."""
         self._own.add(pid)
 
     def reap(self) -> None:
@@ -91,10 +91,9 @@ class Orphans:
         return False
 
     def _tell(self, pid: int) -> bool:
-        """Ask one orphan to end, or kill it once the grace is over; return whether it is still
-        running.
+        """Ask an orphan to end, or kill it after the grace time; return whether it still runs.
 
-        An orphan of another user counts as not running: this process may not signal it.
+        An orphan of another user counts as not running, since this process may not signal it.
         """
         if self._kill_s is None:
             self._kill_s = time.monotonic() + self._grace_s
@@ -111,7 +110,7 @@ class Orphans:
 
 
 def _first_ended(pids: list[int], seconds: float) -> None:
-    """Block until one of the children `pids` has ended, for at most `seconds`."""
+    """Block until one of the child processes `pids` has ended, for at most `seconds`."""
     handles = [os.pidfd_open(pid) for pid in pids]
     try:
         ended = select.poll()

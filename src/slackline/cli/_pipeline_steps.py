@@ -13,7 +13,7 @@ __all__ = ["PipelineTimes", "pace", "pipeline_table", "times_of"]
 
 @dataclass(frozen=True, slots=True)
 class PipelineTimes:
-    """The figures that are kept of one pipeline step of one rank."""
+    """The figures of one rank's pipeline step that the progress line and the table need."""
 
     wall_ns: int
     computing_ns: int
@@ -23,7 +23,7 @@ class PipelineTimes:
 
 
 def times_of(step: PipelineStep) -> PipelineTimes:
-    """Return the few figures of a step that are shown."""
+    """Return the figures of a pipeline step that are shown."""
     return PipelineTimes(
         step.wall_ns, step.computing_ns, step.waiting_ns, step.plan, bool(step.change)
     )
@@ -78,7 +78,7 @@ def pipeline_table(ranks: Sequence[Sequence[PipelineTimes]], first: int = 0) -> 
 def _median(steps: Sequence[PipelineTimes]) -> tuple[float, float, float]:
     """Return the medians of wall, computing and waiting time over the steps, in nanoseconds.
 
-    Each median is taken by itself.
+    Each of the three medians may belong to another step.
     """
     return (
         statistics.median(step.wall_ns for step in steps),

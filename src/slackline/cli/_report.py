@@ -1,7 +1,7 @@
 """A job's telemetry as a progress line while it runs, and as tables at its end.
 
-Rates are those of the median step. Work of the script between its steps, such as a test or a
-checkpoint, therefore does not count as training.
+Rates are computed from the median step, so work of the script between its steps, such as a test or
+a checkpoint, does not count as training.
 """
 
 import statistics
@@ -60,7 +60,7 @@ class RankReport:
         self._unfinished = b""
 
     def update(self) -> None:
-        """Read the lines that are complete by now; those that are no record are in `problems`."""
+        """Read the lines that are complete by now; a line that is no record goes to `problems`."""
         *lines, self._unfinished = (self._unfinished + self._tail.read()).split(b"\n")
         for line in lines:
             self._take(self._reader.take(line))
@@ -110,9 +110,9 @@ class Report:
     def __init__(
         self, directory: Path, *, ranks: int, first: int = 0, world: int | None = None
     ) -> None:
-        """Read the files of `ranks` ranks from number `first` on, of `world` ranks in all.
+        """Read the files of `ranks` ranks, from number `first` on; the job has `world` ranks.
 
-        Without `world` the job has no ranks elsewhere.
+        Without `world` the job has no other ranks.
         """
         self._start_s = monotonic()
         self._first = first
@@ -183,7 +183,7 @@ class Report:
         return found
 
     def links(self) -> Table | None:
-        """Return a table with a row for each episode of trouble on a link; None without any."""
+        """Return a table with a row for each disturbance of a link, or None if there was none."""
         episodes = self._deduplicator.episodes
         if not episodes:
             return None
@@ -230,7 +230,7 @@ def _row(rank: RankReport) -> tuple[str, ...]:
 class _Steps:
     """The training steps of one rank, each of which may span steps of several optimizers.
 
-    `count` and the median `wall_ns` are those of the optimizer that has spent the most time.
+    `count` and the median `wall_ns` describe the optimizer that has spent the most time.
     `exposed_ns` is the sum of all optimizers' medians, each weighted by its share of the steps.
     """
 

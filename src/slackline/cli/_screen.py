@@ -1,7 +1,7 @@
 """The display of a running job: a live line on a terminal, or plain output that a file can keep.
 
-Rank 0's stdout and stderr go to the command's own unchanged. Messages of the command itself go to
-stderr.
+Rank 0's stdout and stderr are copied unchanged to the command's stdout and stderr. Messages of the
+command itself go to stderr.
 """
 
 import sys
@@ -136,5 +136,5 @@ class TerminalScreen:
 
 
 def open_screen() -> Screen:
-    """Return the display that fits stderr: a terminal's if stderr is one, else the plain one."""
+    """Return a TerminalScreen if stderr is a terminal, else a PlainScreen."""
     return TerminalScreen() if sys.stderr.isatty() else PlainScreen()

@@ -29,7 +29,7 @@ _ANY_NICS = 1 << 20
 
 @dataclass(kw_only=True)
 class Stage:
-    """The place that a job runs at, and the faults that are injected there."""
+    """The hosts that a job runs on, and the faults that are injected there."""
 
     place: Place
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -43,10 +43,10 @@ class Stage:
     def watch(self, job: Job, opened: Collection[int], now_ns: int) -> str:
         """Start the clock of the faults once all ranks of `job` have opened a group.
 
-        The ranks are those of this machine, and `opened` are those that have. If some of them have
-        not, `no_group_ns` after all processes have started, the clock starts all the same. Returns
-        a sentence that says so, else an empty text. Call this periodically with the time of the
-        monotonic clock.
+        Only the ranks of this machine count; `opened` lists the ranks that have opened a group. If
+        some rank has not opened a group `no_group_ns` after all processes have started, the clock
+        starts nevertheless, and the method returns a sentence that says so, else an empty text.
+        Call it periodically with the time of the monotonic clock.
         """
         self.job = job
         if self.injection is None or self.injection.started:
@@ -90,7 +90,7 @@ def open_stage(
     *,
     no_group_ns: int = NO_GROUP_NS,
 ) -> Iterator[Stage]:
-    """Open a lab with these options and a rank on each host or, without options, `place`.
+    """Open a lab with the given options and a rank on each host; without options, use `place`.
 
     The faults' clock starts when all ranks have opened a group of slackline, but at most
     `no_group_ns` nanoseconds after all of their processes have started.
@@ -147,16 +147,16 @@ def lab_options(
 ) -> LabOptions | None:
     """Return the lab that the command's options describe; None without --lab.
 
-    `hosts` is a number here; without --lab it may be a list of names, which _hosts.py reads.
+    In a lab `hosts` is a number; without --lab, _hosts.py reads it as a list of names.
 
-    Raises UsageError if an option about a lab is given without --lab, or if options contradict each
+    Raises UsageError if an option of a lab is given without --lab, or if options contradict each
     other.
     """
     given = {"nics": nics, "rate": rate, "switch": switch}
     if not lab:
         for name, value in given.items():
             if value is not None:
-                raise UsageError(f"--{name} is about a lab: add --lab")
+                raise UsageError(f"--{name} is an option of a lab: add --lab")
         return None
     if hosts is not None and not hosts.isdecimal():
         raise UsageError(f"--hosts of a lab is a number of hosts, not {hosts!r}")

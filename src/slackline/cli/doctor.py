@@ -113,7 +113,7 @@ def _one_of_many(budget_ns: int, *, as_json: bool) -> int:
     from torch import distributed as dist
 
     if not dist.is_torchelastic_launched():
-        raise UsageError("--cluster is for ranks that torchrun starts; --ranks starts some here")
+        raise UsageError("--cluster is for ranks that torchrun starts; --ranks starts ranks itself")
     result = _ranks.run(budget_ns, checks=machine)
     matrix = _matrix_of(result, "+".join(result["rails"]))
     found = {

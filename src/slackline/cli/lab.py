@@ -150,7 +150,7 @@ def fault(
 
     plan = parse_all(faults)
     if not plan:
-        raise UsageError("which fault? none was named")
+        raise UsageError('no fault is given; a fault is written as "link 2-3 delay 30ms for 5s"')
     try:
         lab.inject(lab.find(name), str(plan), detach=detach)
     except KeyboardInterrupt:

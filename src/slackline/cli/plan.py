@@ -1,7 +1,7 @@
 """The command `slackline plan`: plans as text, checked, with their cost in steps, bytes or time.
 
-A collective's bytes and messages are those of the busiest rank. The sub-command for pipelines is in
-`_plan_pipeline`.
+The bytes and messages of a collective are counted at the busiest rank. The sub-command for
+pipelines is in `_plan_pipeline`.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ def collective(
 def run(argv: Sequence[str]) -> int:
     """Run `slackline plan` with the arguments `argv` and return the exit code.
 
-    Raises UsageError that names a wrong value.
+    Raises UsageError, which names the wrong value.
     """
     code = app(list(argv), prog_name="slackline plan", standalone_mode=False)
     return code if isinstance(code, int) else 0
@@ -117,7 +117,7 @@ def _head(nbytes: int | None) -> tuple[str, ...]:
 def _figures(plan: CollectivePlan, nbytes: int | None) -> tuple[str, ...]:
     """Return a plan's cost as text, in the order of `_head`.
 
-    Messages and bytes are those of the busiest rank.
+    Messages and bytes are counted at the busiest rank.
     """
     cost = estimate(plan, nbytes or 0, _COUNT_ONLY)
     figures = (str(cost.steps), str(cost.messages), "yes" if plan.rank_ordered else "no")

@@ -45,14 +45,14 @@ def reproduce(
     if save is not None:
         if only or as_json or names or plot is not None:
             raise UsageError(
-                "--save copies all tables and ends: it takes none of --only, --json, --list, --plot"
+                "--save only copies all tables: leave out --only, --json, --list and --plot"
             )
         print(f"{folder.save(save)} files in {save}")
         return 0
     tables = folder.tables(tuple(only or ()))
     if names:
         if plot is not None:
-            raise UsageError("--list simulates nothing: it takes no --plot")
+            raise UsageError("--list simulates nothing: leave out --plot")
         if as_json:
             listed = [{"name": table.name, "title": table.title} for table in tables]
             print(json.dumps({"tables": listed}))

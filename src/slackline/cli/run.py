@@ -168,9 +168,9 @@ def run(
     asked = _asked(**engine, **{"as": serve})
     chosen = Environment.read({**os.environ, **asked})
     if nic_check is not None and chosen.nic != "twin":
-        raise UsageError(f"--nic-check {nic_check}: only twins are checked; add --nic twin")
+        raise UsageError(f"--nic-check {nic_check}: a check needs a twin as NIC; add --nic twin")
     plan = parse_all(faults or ())
-    timed = plan if lab else plan.of_ranks  # the engine counts the times of the others itself
+    timed = plan if lab else plan.of_ranks  # the engine itself times faults of links and NICs
     fault_wait_ns = _fault_wait_ns(fault_wait, timed)
     place = HERE if machines is None else machines.place(ranks)
     with (
@@ -258,15 +258,15 @@ def _machines(hosts: str | None, port: int | None) -> Hosts | None:
         machines.check_port()
         return machines
     if port is not None:
-        raise UsageError(f"--port {port} is about a job of several machines: add --hosts a,b")
+        raise UsageError(f"--port {port} is for a job of several machines: add --hosts a,b")
     return None
 
 
 def _fault_wait_ns(given: str | None, plan: Plan) -> int:
     """Return the value of --fault-wait in nanoseconds, or its default.
 
-    `plan` has the faults whose times the command counts. Raises UsageError for text that is no
-    duration, and if none of these faults has a time.
+    `plan` has the faults that this command starts and ends at their times. Raises UsageError for
+    text that is no duration, and if no fault in `plan` has a time.
     """
     if given is None:
         return NO_GROUP_NS
@@ -337,7 +337,7 @@ def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: li
 
 
 def _explain(job: Job, ending: Ending, screen: Screen) -> None:
-    """Report the rank that failed first, and show its output unless rank 0 has shown the same."""
+    """Report the rank that failed first; show its output, unless rank 0's output was the same."""
     if not ending.failures:
         ended = "; its ranks have been ended" if ending.torchrun < 0 else ""
         said = job.torchrun_log.read_bytes()

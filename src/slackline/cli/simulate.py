@@ -169,7 +169,7 @@ def _node_row(figures: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _time(time_ps: int) -> str:
-    """Return a time with four digits in the largest unit that it has one of: "1.234 ms"."""
+    """Return a time as text with four digits, in the largest unit not above it: "1.234 ms"."""
     for unit, size in _UNITS:
         if time_ps >= size:
             return f"{time_ps / size:.4g} {unit}"

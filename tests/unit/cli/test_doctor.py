@@ -220,7 +220,7 @@ def test_the_machine_is_checked_without_importing_torch() -> None:
         (["--seconds", "1ms"], "seconds must be at least 100ms, not 1ms"),
         (["--seconds", "4"], "a duration must be a number and one of "),
         (["--ranks", "2", "--cluster"], "--cluster and --ranks exclude each other"),
-        (["--cluster"], "--cluster is for ranks that torchrun starts; --ranks starts some here"),
+        (["--cluster"], "--cluster is for ranks that torchrun starts; --ranks starts ranks itself"),
     ],
 )
 def test_a_mistake_in_the_call_is_one_line_and_code_2(

@@ -47,7 +47,12 @@ def test_a_machine_finds_itself_by_its_name_with_or_without_the_domain(
     [
         ("", PORT, "--hosts '' has an empty name"),
         ("localhost,", PORT, "--hosts 'localhost,' has an empty name"),
-        ("4", PORT, "--hosts 4 is about a lab: add --lab, or name the hosts: a,b,c"),
+        (
+            "4",
+            PORT,
+            "--hosts 4 is a number of hosts, which only a lab has: add --lab, or list host names, "
+            "as --hosts a,b,c",
+        ),
         ("localhost,localhost", PORT, "--hosts localhost,localhost names 'localhost' twice"),
         ("localhost", 0, "--port must be between 1 and 65535, not 0"),
         ("localhost", 65536, "--port must be between 1 and 65535, not 65536"),

@@ -167,8 +167,8 @@ def test_memory_may_be_in_bytes(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["pipeline"], "--stages is needed where there is no --scenario"),
-        (["pipeline", "--stages", "4"], "--microbatches is needed where there is no --scenario"),
+        (["pipeline"], "--stages is needed without --scenario"),
+        (["pipeline", "--stages", "4"], "--microbatches is needed without --scenario"),
         ([*SMALL, "--times", "10ms"], "--times must be F,B,W like 10ms,10ms,10ms, not '10ms'"),
         (
             [*SMALL, "--link-delay", "60ms"],
@@ -184,7 +184,7 @@ def test_memory_may_be_in_bytes(capsys: pytest.CaptureFixture[str]) -> None:
             "--memory must be one cap or one for each of 4 stages, not ['1', '2']",
         ),
         ([*SMALL, "--effort", "0"], "effort must be positive, not 0"),
-        ([*SMALL, "--scenario", "x.json"], "--stages is the --scenario's to say"),
+        ([*SMALL, "--scenario", "x.json"], "--stages is set by the file of --scenario"),
         (
             ["pipeline", "--scenario", "nowhere.json"],
             "cannot read nowhere.json: No such file or directory",

@@ -84,15 +84,14 @@ def test_an_option_that_a_copy_does_not_take_is_refused(
 ) -> None:
     assert main(["reproduce", "--save", str(tmp_path / "copy"), *further]) == 2
     assert capsys.readouterr().err == (
-        "slackline: --save copies all tables and ends: it takes none of --only, --json, --list, "
-        "--plot\n"
+        "slackline: --save only copies all tables: leave out --only, --json, --list and --plot\n"
     )
     assert not (tmp_path / "copy").exists()
 
 
 def test_a_list_draws_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--list", "--plot", str(tmp_path / "plots")]) == 2
-    said = "slackline: --list simulates nothing: it takes no --plot\n"
+    said = "slackline: --list simulates nothing: leave out --plot\n"
     assert capsys.readouterr().err == said
     assert not (tmp_path / "plots").exists()
 

@@ -49,18 +49,19 @@ def test_a_lab_has_a_host_for_each_rank() -> None:
     [
         (
             ("--hosts", "2"),
-            "--hosts 2 is about a lab: add --lab, or name the hosts: a,b,c",
+            "--hosts 2 is a number of hosts, which only a lab has: add --lab, or list host names, "
+            "as --hosts a,b,c",
         ),
         (("--lab", "--hosts", "a,b"), "--hosts of a lab is a number of hosts, not 'a,b'"),
         (
             ("--port", "29500"),
-            "--port 29500 is about a job of several machines: add --hosts a,b",
+            "--port 29500 is for a job of several machines: add --hosts a,b",
         ),
         (
             ("--lab", "--hosts", "2", "--port", "29500"),
-            "--port 29500 is about a job of several machines: add --hosts a,b",
+            "--port 29500 is for a job of several machines: add --hosts a,b",
         ),
-        (("--rate", "1Gbit"), "--rate is about a lab: add --lab"),
+        (("--rate", "1Gbit"), "--rate is an option of a lab: add --lab"),
         (
             ("--lab", "--hosts", "2", "--ranks", "3"),
             "a lab has one rank on each host: --ranks 3 is not --hosts 2",

@@ -58,7 +58,7 @@ def main(result: Path) -> None:
 
 
 def _lead(group: "Group", memory: int) -> dict[str, list[float]]:
-    """Return samples of the costs of messages, as the rank that measures."""
+    """Measure messages from this rank, the leader, and return samples of their costs."""
     trips = [_trip(group, memory, 8) for _ in range(_PINGS)]
     usual = sorted(trips)[len(trips) // 2]
     woken = []
@@ -80,7 +80,7 @@ def _follow(group: "Group", memory: int) -> None:
 
 
 def _trip(group: "Group", memory: int, nbytes: int) -> int:
-    """Return the nanoseconds of a message of `nbytes` to rank 1 and one of 8 bytes back."""
+    """Return the nanoseconds of a round trip: `nbytes` bytes to rank 1, and 8 bytes back."""
     begin = time.perf_counter_ns()
     group.send(memory, nbytes, DType.UINT8, 1, _TAG, blocking=True)
     group.recv(memory, 8, DType.UINT8, 1, _TAG, blocking=True)

@@ -19,7 +19,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """The result of one check; `advice` and `command` are empty where the level is WELL."""
+    """The result of one check; `advice` and `command` are empty if the level is WELL."""
 
     name: str
     """The name of the thing that was checked, for example "cores"."""
@@ -29,7 +29,7 @@ class Finding:
     advice: str = ""
     """A sentence that names the problem and its remedy."""
     command: str = ""
-    """The shell command that applies the advice; empty where there is none."""
+    """The shell command that applies the advice; empty if no command does."""
 
     def as_json(self) -> dict[str, str]:
         """Return the fields by name, each as a string."""

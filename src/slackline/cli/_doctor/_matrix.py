@@ -79,8 +79,7 @@ def latency(ns: float) -> str:
 def _strange(
     matrix: Matrix, name: str, which: Mapping[tuple[int, int], str], word: str
 ) -> list[Finding]:
-    """Return one finding for each rank whose links are all affected, and one for each other
-    direction.
+    """Return a finding for each rank whose links are all affected, and for each other direction.
 
     `which` has a sentence for each affected direction; `word` is "slow" or "late".
     """

@@ -186,7 +186,7 @@ def own_name(host: str, addresses: Sequence[str], lookup_ns: int, *, outside: bo
 
 
 def buffers(direction: str, limit: int) -> Finding:
-    """Check that the kernel lets a UDP rail have a socket buffer large enough not to lose packets.
+    """Check that the kernel allows socket buffers large enough for UDP rails to lose no packets.
 
     `direction` is "rmem" or "wmem", and `limit` the kernel's maximum in bytes.
     """

@@ -18,9 +18,9 @@ _ARP = "/proc/sys/net/ipv4/conf/all/arp_ignore"
 
 
 def path_findings() -> list[Finding]:
-    """Return the result of every check in this file; none where another check has failed.
+    """Return the result of every check in this file.
 
-    Those others are the check of SLACKLINE_INTERFACE and that of the compiled extension.
+    The list is empty if the check of SLACKLINE_INTERFACE or of the compiled extension has failed.
     """
     try:
         from slackline.nic._numa import node_of_nic, nodes
@@ -39,7 +39,7 @@ def path_findings() -> list[Finding]:
 
 
 def used(found: Sequence["Interface"]) -> Finding:
-    """Report the addresses that ranks of this host publish, by NIC."""
+    """Report, for each NIC, the addresses that ranks of this host publish."""
     nics: dict[str, list[str]] = {}
     for each in found:
         if not each.is_loopback:
@@ -52,7 +52,8 @@ def used(found: Sequence["Interface"]) -> Finding:
 def one_subnet(found: Sequence["Interface"], arp_ignore: str) -> list[Finding]:
     """Check that NICs in one IPv4 subnet answer ARP for their own address alone.
 
-    `arp_ignore` is the kernel's setting of that name. The result is empty without such NICs.
+    `arp_ignore` is the kernel's setting of that name. The result is empty if no two NICs share a
+    subnet.
     """
     subnets: dict[object, dict[str, None]] = {}
     for each in found:

@@ -211,8 +211,9 @@ def descriptors(limit: int, ranks: int) -> Finding:
 
 
 def clock_source(name: str) -> Finding:
-    """Check that reading the clock needs no system call; the engine reads the clock for every
-    frame.
+    """Check that reading the clock needs no system call.
+
+    The engine reads the clock for every frame.
 
     `name` is the kernel's clock source, empty if unknown.
     """

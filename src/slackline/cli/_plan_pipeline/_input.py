@@ -30,15 +30,15 @@ class Input:
 
 
 def scenario_of(given: Input) -> Scenario:
-    """Return the scenario of the file or of the options.
+    """Return the scenario that the file or the options describe.
 
-    Raises UsageError that names a wrong value.
+    Raises UsageError, which names the wrong value.
     """
     if given.file is not None:
         return _from_file(given, given.file)
     for name, value in (("--stages", given.stages), ("--microbatches", given.microbatches)):
         if value is None:
-            raise UsageError(f"{name} is needed where there is no --scenario")
+            raise UsageError(f"{name} is needed without --scenario")
     assert given.stages is not None
     assert given.microbatches is not None
     if given.stages < 1:
@@ -54,9 +54,9 @@ def _from_file(given: Input, path: Path) -> Scenario:
     for name in ("stages", "microbatches", "times", "link_delays", "memory", "activation"):
         if getattr(given, name):
             option = "--" + name.removesuffix("s" if name == "link_delays" else "")
-            raise UsageError(f"{option.replace('_', '-')} is the --scenario's to say")
+            raise UsageError(f"{option.replace('_', '-')} is set by the file of --scenario")
     if given.freed_at_backward is not None:
-        raise UsageError("--freed-at-backward is the --scenario's to say")
+        raise UsageError("--freed-at-backward is set by the file of --scenario")
     try:
         text = path.read_text()
     except OSError as error:

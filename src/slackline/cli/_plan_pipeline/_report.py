@@ -129,7 +129,7 @@ def table(rows: list[Row]) -> str:
 def _slack_lines(plan: PipelinePlan, scenario: Scenario) -> list[str]:
     """Return a line for each link: the slack that the plan's warm-up gives, and the link's delay.
 
-    The line says which delay the slack absorbs, and whether the link's delay is within that.
+    The line says which delay the slack absorbs, and whether the link's delay is at most as long.
     """
     if plan.ranks < plan.stages or plan.stages == 1:
         return []
