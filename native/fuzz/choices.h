@@ -50,7 +50,7 @@ class Choices {
   std::size_t left_;
 };
 
-// An input composed from the choices that it should make; the counterpart of Choices.
+// A builder of fuzzer inputs: the built input makes Choices return the given choices.
 class Script {
  public:
   Script& number(std::uint64_t value, std::size_t bytes) {

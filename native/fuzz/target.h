@@ -1,5 +1,5 @@
-// The entry points of a fuzzer; each file of this folder is one. libFuzzer drives it when the
-// compiler is clang, driver/alone.cc otherwise.
+// The entry points of a fuzzer; each .cc file of this folder is a fuzzer. libFuzzer runs it when
+// the compiler is clang, driver/alone.cc otherwise.
 #pragma once
 
 #include <cstddef>

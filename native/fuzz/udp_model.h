@@ -66,8 +66,8 @@ class UdpArrivalsModel {
     std::set<std::uint32_t> got;  // offsets of received fragments
   };
 
-  // Return whether the frame may still need data. If not, `taken` is set to the return value of the
-  // caller.
+  // Return whether the frame may still need data. If not, set `taken` to the value that the caller
+  // must return.
   bool wanted(std::int64_t frame, bool* taken) const {
     *taken = frame < first_frame_ || done_.contains(frame);
     return !*taken && frame - first_frame_ < kUdpOpenFrames;

@@ -123,7 +123,7 @@ struct Course {
     now_ns += ns;
     protocol.tick(now_ns);
   }
-  // Check that a peer that is correct from now on receives everything, regardless of the datagrams
+  // Check that a peer that is correct from now on receives all frames, whatever datagrams it sent
   // before.
   void finish() {
     const UdpSender& sender = protocol.sender();

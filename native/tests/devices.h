@@ -52,7 +52,7 @@ class RingDevice {
  private:
   struct Open {
     DevicePost post;
-    int place = 0;  // distance behind the rank whose data starts the chunk
+    int place = 0;  // number of hops from the rank whose data starts the chunk
     std::uint64_t written = 0;
   };
 
@@ -159,7 +159,7 @@ class RingDevice {
 inline constexpr Kind kKinds[] = {Kind::kStream, Kind::kDatagram, Kind::kShared};
 inline constexpr std::size_t kSizes[] = {1, 15, 1000, 1024, 1025, 20'000, 100'003};
 
-// Ranks around a ring; the ranks in `with` have a device behind their engine.
+// A ring of ranks; the ranks listed in `with` have a device behind their engine.
 struct Ring {
   using Plan = std::shared_ptr<Program> (*)(int ranks, int rank);
 

@@ -271,8 +271,8 @@ TEST("a worker that has the result helps those that have not") {
   });
 }
 
-// Rank 0 repeats an operation that rank 2 has finished and rank 1 has not. The late result must not
-// make rank 2 drop its copy of its contribution.
+// Rank 0 repeats an operation that rank 2 has finished and rank 1 has not finished. The late result
+// must not make rank 2 drop the copy of its contribution.
 TEST("a worker that has moved an operation to the fallback acknowledges no result of it") {
   Star net(3);
   constexpr std::size_t kCount =

@@ -70,8 +70,8 @@ bool sleeps(pid_t thread) {
   return name != std::string::npos && text.substr(name, 3) == ") S";
 }
 
-// Finish an operation while the rail is always readable, and take it from another thread that
-// waits for it already, or that comes later.
+// Finish an operation while the rail is always readable. Another thread takes the operation's
+// completion; it waits already, or begins to wait later.
 void take_while_busy(bool waits_already) {
   Busy busy;
   CHECK(!busy.engine.watch(*busy.first));

@@ -14,8 +14,9 @@ namespace {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers map terabytes
 
-// A limit on the address space of the process while the object lives: `more` bytes beyond its
-// current size. Free heap memory that other tests left behind is taken, so that it does not count.
+// A limit on the address space of the process while the object lives: `more` bytes beyond the
+// current size. The object allocates the free heap memory that other tests left, so that the test
+// cannot use it.
 class Limit {
  public:
   explicit Limit(std::size_t more) {

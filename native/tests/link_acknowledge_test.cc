@@ -19,8 +19,8 @@ struct Message {
     options.wire_segment_bytes = kPart;
     return options;
   }
-  // Write the next frame. Return the frame number below which an ACK confirms all frames, or 0
-  // without an ACK.
+  // Write the next frame. If the engine answers with an ACK, return the frame number below which
+  // the ACK confirms all frames, else 0.
   std::uint32_t bring(const Bytes& frame) {
     p.hand().write(frame);
     const std::uint64_t before = p.engine.counters()["tcp_frames_received"];

@@ -1,5 +1,5 @@
 // Tests of the limits on memory that a peer can make an engine use. A peer that exceeds a limit is
-// cut off; one that keeps to the protocol never is.
+// cut off; a peer that keeps to the protocol is never cut off.
 #include <string>
 
 #include "frames.h"

@@ -8,7 +8,7 @@
 namespace slackline::test {
 namespace {
 
-// Engines that have a link to each other, of which `join` connects some.
+// Engines with links to each other that have no rails at first; `join` connects a pair of engines.
 class Loose {
  public:
   explicit Loose(int size, Kind kind)
@@ -171,7 +171,7 @@ TEST("ranks that have no link to a lost rank learn of the loss from the others")
     CHECK(ranks.engine(3).wait(*request, 10 * kSecond));
     CHECK(request->failure.fault == Fault::kPeer && request->failure.peer == 0);
     CHECK(says(request, "the link to rank 0 (rank 0) closed unexpectedly: its process has ended"));
-    // A rank looks for the lost one itself, as its process may live.
+    // A rank itself asks for a link to the lost rank, since the process of that rank may live.
     CHECK(ranks.next(2, "wanted") == ranks.link(2, 0));
   }
 }

@@ -68,7 +68,8 @@ std::pair<int, int> tcp_pair() {
   return {caller, called};
 }
 
-// Return whether a socket has, within `limit_ms`, as much data as its reader asked to be woken for.
+// Return whether, within `limit_ms`, a socket has at least SO_RCVLOWAT bytes, the amount at which
+// its reader is woken.
 bool readable(int fd, int limit_ms = 1000) {
   pollfd one{fd, POLLIN, 0};
   return ::poll(&one, 1, limit_ms) == 1;

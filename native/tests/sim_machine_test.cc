@@ -14,9 +14,10 @@ namespace {
 
 constexpr std::uint64_t kRate = 8'000'000'000;  // a byte takes 1000 ps
 constexpr Time kByte = 1000;
-constexpr Time kLatency = 5000;  // of a cable
+constexpr Time kLatency = 5000;  // picoseconds of a cable
 
-// A program around a machine that counts what is delivered, and stops it at the last end.
+// An owner of a machine that counts the delivered tokens, and stops the machine when all members
+// have ended.
 class Counting final : public Owner, public Faults {
  public:
   explicit Counting(std::uint32_t ends) : ends_(ends) {}

@@ -110,7 +110,7 @@ class UdpNetwork {
     Checker sink;
     std::size_t peer = 0;
     Weather out;
-    Bottleneck* bottleneck = nullptr;  // the queue that its packets pass, or null
+    Bottleneck* bottleneck = nullptr;  // the queue that packets of this end pass, or null
     std::function<void(End&)> feed;    // called when there is room for another frame
     std::uint64_t packets = 0;
   };

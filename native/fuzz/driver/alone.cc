@@ -1,5 +1,5 @@
-// A driver for a fuzzer without libFuzzer. The driver runs the seeds, the given files and the files
-// of given folders, then seeded mutations of all of them until the time is over.
+// A driver for fuzzers that does not need libFuzzer. The driver runs the seeds, the given files and
+// the files of given folders, then seeded mutations of all these inputs until the time is over.
 //   slackline_fuzz_NAME [-seconds=N] [-seed=N] [FILE or FOLDER]...
 // An input that ends the process is left in crash-NAME-SEED-NUMBER in the working directory.
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// slackline_link_model [FAILURES SUSPICIONS [MOST_STATES]]: explores every setting with that many
-// faults and prints the number of states explored.
+// slackline_link_model [FAILURES SUSPICIONS [MOST_STATES]]: explores every setting with up to
+// FAILURES failed rails and SUSPICIONS silent rails, and prints the number of states explored.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -139,7 +139,7 @@ void World::post_sum(int end, int first) {
       *at.group, test::reduction(program, at_values, at_values, kSummed, first), false);
 }
 
-// Post an all_reduce in place of which each end owns a share. The shares are not known yet.
+// Post an all_reduce in place, in which each end owns a share that is not known yet.
 void World::post_divided(int end) {
   End& at = ends_[static_cast<std::size_t>(end)];
   const int other = 1 - end;
@@ -166,7 +166,7 @@ void World::post_divided(int end) {
 
 void World::post_work() {
   switch (setting_.work) {
-    case Work::kMessages:  // each way, one that needs an acknowledgement and one that is copied
+    case Work::kMessages:  // each way, one message that needs an ACK and one that is copied
       for (int end = 0; end < 2; ++end) {
         for (int tag = 1; tag <= 2; ++tag) {
           const std::size_t bytes = tag == 1 ? kBorrowed : 100;

@@ -38,8 +38,8 @@ enum class What : std::uint8_t {
   kPrefer
 };
 
-// An event. `end` is the engine at which it happens: the receiver, the one whose rail fails or
-// appears silent, or the one that learns the shares of an operation.
+// An event. `end` is the engine at which the event happens: the engine that receives, the engine
+// whose rail fails or appears silent, or the engine that learns the shares of an operation.
 struct Event {
   What what;
   std::uint8_t end;

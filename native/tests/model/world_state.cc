@@ -5,7 +5,7 @@
 
 namespace slackline {
 
-// Access to the private state of a link on which its further behaviour depends.
+// Access to that private state of a link on which the link's further behaviour depends.
 struct LinkView {
   static void write(const Link& link, std::string& state) {
     const auto put = [&](auto value) {
