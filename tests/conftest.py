@@ -21,8 +21,8 @@ settings.load_profile("repeatable")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Several tests share the cores. A second OpenMP thread of each would only wait for its first one,
-# in a loop that takes a core: torch's tests would use one and a half times the processor time.
+# Several tests share the cores. A second OpenMP thread in each process would mostly wait in a busy
+# loop: torch's tests would use one and a half times the processor time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 

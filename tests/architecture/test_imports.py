@@ -18,7 +18,7 @@ TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit", "slackline.reprod
 
 
 def run(code: str) -> str:
-    """Return the output of the code in a new interpreter. An error there fails this test."""
+    """Run the code in a new interpreter and return its output; an error there fails the test."""
     command = [sys.executable, "-W", "error", "-c", code]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=110).stdout
 
@@ -79,7 +79,7 @@ def test_the_package_offers_the_error_tree() -> None:
 
 def names_imported(path: Path) -> set[str]:
     """Return the modules that the file imports, and `module.name` for each name that it imports
-    from one."""
+    from a module."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

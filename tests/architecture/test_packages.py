@@ -19,7 +19,7 @@ def modules(source: Path = SOURCE) -> Iterator[tuple[str, Path]]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield the full names that a module imports, and those that it runs: ("-m", "slackline.x")."""
+    """Yield the full names that a module imports, and the modules that it runs by "-m"."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

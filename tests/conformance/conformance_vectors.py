@@ -194,7 +194,7 @@ class Memory:
         return held
 
     def empty(self, count: int, dtype: DType) -> Array:
-        """Return room for `count` elements, filled with a pattern that no result contains."""
+        """Return an array of `count` elements, filled with a pattern that no result contains."""
         return self.hold(np.full(count * dtype.itemsize, 0x55, np.uint8).view(numpy_dtype(dtype)))
 
     def give_back(self) -> None:

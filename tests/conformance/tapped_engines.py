@@ -1,4 +1,4 @@
-"""Engines joined by plain sockets on which every data frame is written down."""
+"""Engines that are joined by plain sockets; every data frame on the sockets is recorded."""
 
 import socket
 import threading
@@ -16,7 +16,7 @@ _CLOSE_NS = 5 * 10**9
 
 @dataclass(frozen=True)
 class WireFrame:
-    """A data frame as it passed between two engines."""
+    """The record of a data frame that one engine has sent to another."""
 
     chunk: int
     offset: int
@@ -25,7 +25,7 @@ class WireFrame:
 
 
 class _Line:
-    """A direction between two engines: a thread that passes bytes on and reads the frames."""
+    """One direction between two engines: a thread that forwards bytes and records the frames."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self.frames: list[WireFrame] = []
@@ -43,7 +43,7 @@ class _Line:
                 if forwards:
                     self._target.sendall(data)
             except BrokenPipeError:
-                forwards = False  # The engine has left before its peer's farewell.
+                forwards = False  # The engine has closed before its peer's BYE frame arrived.
         if forwards:
             self._target.shutdown(socket.SHUT_WR)
 
@@ -51,7 +51,7 @@ class _Line:
         try:
             return self._source.recv(1 << 18)
         except ConnectionResetError:
-            return b""  # The engine has left with bytes of its peer unread.
+            return b""  # The engine has closed without reading all bytes of its peer.
 
     def _read(self) -> None:
         while len(self._pending) >= HEADER_BYTES:
@@ -66,7 +66,7 @@ class _Line:
 
 
 class TappedEngines:
-    """A group with one engine a member; `frames[i, j]` is what member i sent to member j."""
+    """A group with one engine for each member; `frames[i, j]` has the frames from i to j."""
 
     def __init__(self, members: int, *, rank_order: bool, segment_bytes: int) -> None:
         self._engines = [
@@ -95,7 +95,7 @@ class TappedEngines:
 
     @property
     def frames(self) -> dict[tuple[int, int], Sequence[WireFrame]]:
-        """The frames of each direction; whole once the engines are closed."""
+        """The frames of each direction; the lists are complete once the engines are closed."""
         return {ends: tuple(line.frames) for ends, line in self._lines.items()}
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class TappedEngines:
 def tapped_engines(
     members: int, *, rank_order: bool, segment_bytes: int
 ) -> Iterator[TappedEngines]:
-    """Make engines that are closed at the end; their frames may be read after that."""
+    """Provide engines, and close them at the end; their frames may be read afterwards."""
     engines = TappedEngines(members, rank_order=rank_order, segment_bytes=segment_bytes)
     try:
         yield engines

@@ -253,7 +253,7 @@ def test_in_any_order_integers_are_reduced_alike(rail: str) -> None:
 @pytest.mark.parametrize("ranks", [4, 9])
 @pytest.mark.parametrize("rail", RAILS)
 def test_a_barrier_holds_everyone_until_the_last_has_come(rail: str, ranks: int) -> None:
-    """Check both plans: with few ranks the direct one, with more the dissemination barrier."""
+    """Check both plans: the direct barrier with few ranks, the dissemination barrier with more."""
     arrived: list[int] = []
 
     def body(group: Group) -> None:

@@ -1,7 +1,7 @@
 """The simulator executes the plans as the engine and the reference do: sums, frames, their order.
 
-A plan leaves open how frames of different chunks follow each other on one link where each of them
-waits for another peer. Where nothing is left open, the order on every link is compared as well.
+If the steps of two chunks wait for different peers, a plan does not determine the order of their
+frames on a link. Where the plan determines all orders, the order on every link is compared as well.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ Value = tuple[Array, bool]
 
 
 class RealValues(PlanArithmetic):
-    """The elements of real vectors, cut as the operation says."""
+    """The arithmetic of real vectors, which are cut into the chunks of an operation."""
 
     def __init__(self, operation: Operation, case: Case, *, wide: bool) -> None:
         plan = operation.plan

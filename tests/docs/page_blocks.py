@@ -1,15 +1,15 @@
-"""The fenced blocks of a page, and the files and commands that a reader makes of them.
+"""The fenced blocks of a page: the files and commands that a reader takes from the page.
 
     ```python title="train.py"     a file of this name
     ```sh                          commands, which tests execute as they are
     ```text title="output"         lines that the commands before it print; "…" stands for anything
 
-A comment before a block of commands says how it is tested, where that is not in every run:
+A comment before a block of commands says how the block is tested, unless every test run does it:
 
-    <!-- test: slow -->                          in `make test-full`
-    <!-- test: slow root -->                     there, as root: it makes a lab
-    <!-- test: slow verilator -->                there, where circuits can be simulated
-    <!-- test: elsewhere PATH: the reason -->    by the tests at PATH, and not as it stands
+    <!-- test: slow -->                          in `make test-full` only
+    <!-- test: slow root -->                     in `make test-full` as root: the block makes a lab
+    <!-- test: slow verilator -->                in `make test-full` if circuits can be simulated
+    <!-- test: elsewhere PATH: the reason -->    by the tests at PATH, which do the same
 """
 
 import re
@@ -42,7 +42,7 @@ class Block:
     title: str
     body: str
     test: str
-    """The words of the comment before it; "" without one."""
+    """The words of the comment before the block; "" if there is no comment."""
 
     @property
     def place(self) -> str:
@@ -54,7 +54,7 @@ class Block:
 
     @property
     def elsewhere(self) -> str:
-        """Return the path of the tests of the commands; "" where the block itself is executed."""
+        """Return the path of the tests of the commands; "" if the block itself is executed."""
         path, separator, _ = self.test.removeprefix("elsewhere ").partition(": ")
         return path if separator and self.test.startswith("elsewhere ") else ""
 

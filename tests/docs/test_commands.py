@@ -1,4 +1,4 @@
-"""Tests that every command of the pages works, and that every block is marked as what it is."""
+"""Tests that every command of the pages works, and that every block has the right mark."""
 
 import ast
 import contextlib
@@ -37,7 +37,7 @@ COMMANDS = [block for block in EVERY if block.commands]
 
 
 def pages(*, slow: bool, need: str = "") -> list[str]:
-    """Return the pages with blocks of this kind."""
+    """Return the pages with blocks that are slow, or not, and have the requirement `need`."""
     found = {
         block.page
         for block in COMMANDS
@@ -60,9 +60,9 @@ def desk(tmp_path: Path) -> Path:
 
 
 def execute(block: Block, desk: Path) -> str:
-    """Return the output of the block's commands; no process of theirs is left."""
+    """Execute the block's commands, end all processes that they leave, and return the output."""
     path = f"{desk / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    # A file and not a pipe: a program that a failed block leaves behind would keep a pipe open.
+    # The output goes to a file: a program that a failed block leaves would keep a pipe open.
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", block.body],
@@ -96,7 +96,7 @@ def compare(shown: Block, printed: str) -> None:
 
 
 def follow(page: str, desk: Path, *, slow: bool, need: str = "") -> None:
-    """Do as a reader does: write the files, execute the commands in order, compare the output."""
+    """Write the page's files, execute its commands in order, and compare their output."""
     printed: str | None = None
     for block in EVERY:
         if block.page != page:

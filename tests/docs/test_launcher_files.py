@@ -60,7 +60,7 @@ def test_the_pods_of_the_job_find_each_other(objects: dict[str, dict[str, Any]])
 
 
 def parsed(words: list[str]) -> dict[str, Any]:
-    """Return the values that `slackline` gives the parameters of a command, by their names."""
+    """Parse the words of a `slackline` command; return the values of its parameters by name."""
     command = typer.main.get_command(app)
     context = command.make_context("slackline", list(words), resilient_parsing=False)
     _, chosen, rest = command.resolve_command(context, words)  # type: ignore[attr-defined]

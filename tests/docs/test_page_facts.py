@@ -102,7 +102,7 @@ def plots() -> ModuleType:
 
 
 def test_the_figures_show_the_numbers_of_their_tables(plots: ModuleType) -> None:
-    """Run `make plots` after a change of a table: it draws the figures again."""
+    """Compare figures and tables; after a change of a table, `make plots` draws the figures."""
     stale = [plot.name for plot in plots.PLOTS if plots.shown(plot.name) != plots.data(plot)]
     assert stale == []
 

@@ -32,7 +32,7 @@ class Resources(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    # A network that is not there: building must not ask for one.
+    # The namespace has no network, so a build that needs one fails.
     command = ["unshare", "--map-root-user", "--net", sys.executable, "-m", "mkdocs", "build"]
     result = subprocess.run(
         [*command, "--strict", "--site-dir", str(folder)],

@@ -44,8 +44,8 @@ class Jobs:
         """Run `function(rank, size)` on each rank, between init and destroy of the process group,
         and return the results.
 
-        With `bare` call `function(rank, size, path of an empty file store)` instead, which does
-        both itself. The ranks in `dying` may end in any way.
+        With `bare`, call `function(rank, size, path of an empty file store)` instead, without init
+        and destroy. The ranks in `dying` may end in any way.
         """
         job = {
             "file": function.__code__.co_filename,
@@ -75,7 +75,7 @@ class Jobs:
         try:
             print(json.dumps(job), file=self._zygote.stdin, flush=True)
             answers: list[dict[str, Any]] = json.loads(self._zygote.stdout.readline())
-        except BaseException:  # on a timeout, the late answer must not be taken for the next test's
+        except BaseException:  # after a timeout, a late answer must not reach the next test
             self._zygote.stdin.close()
             self._left.append(self._zygote)
             self._zygote = None

@@ -1,6 +1,6 @@
 """Example programs on forked ranks: `job(4, example, bare=True, environment=asked(store, ...))`.
 
-A newly started process imports torch and scikit-learn for seconds; a forked one has them already.
+A new process needs seconds to import torch and scikit-learn; a forked process has them already.
 """
 
 import contextlib
@@ -50,8 +50,8 @@ def example(rank: int, size: int, _: str) -> tuple[str, str]:
 
 
 def refusal(rank: int, size: int, _: str) -> tuple[int, str]:
-    """Run the example as a process of its own would, outside any job, and return the exit code and
-    the error output of its refusal."""
+    """Run the example outside any job, where it refuses to run; return its exit code and its
+    error output."""
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as end:
         run_example()
@@ -59,7 +59,7 @@ def refusal(rank: int, size: int, _: str) -> tuple[int, str]:
 
 
 def run_example() -> None:
-    """Run the example of the environment as a program."""
+    """Run the example that the environment names as a program."""
     path = EXAMPLES / os.environ["EXAMPLE"]
     sys.argv = [str(path), *os.environ["ARGUMENTS"].split()]
     sys.path.insert(0, str(path.parent))

@@ -1,8 +1,8 @@
 """Marks that ranks set in the store of their job, so that ranks can wait for each other without
 messages.
 
-A message or barrier of the group would not do: a rank may leave a barrier, and be killed, while
-others are still in it.
+A barrier of the group does not suffice: a rank may leave a barrier, and be killed, while other
+ranks are still in it.
 """
 
 from collections.abc import Iterable

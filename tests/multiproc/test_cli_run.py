@@ -92,8 +92,8 @@ def _sleeping(script: Path, ranks: int = 3) -> Iterator[tuple[subprocess.Popen[s
 
 @dataclass(frozen=True)
 class Ended:
-    """A job with one rank more than there are cores, which ended well before its fault and kept its
-    output."""
+    """A job that ended without an error before its fault began, and whose output was kept. The job
+    had one rank more than the machine has cores."""
 
     ranks: int
     code: int
@@ -205,8 +205,8 @@ def _torchrun_of(pids: list[int]) -> int:
 def test_ranks_and_their_processes_leave_when_torchrun_is_killed(
     script: Callable[[str], Path],
 ) -> None:
-    """Check ranks 0 and 1, which ignore SIGTERM, of which rank 0 also stands still, and ranks 2 and
-    3, which have started a process each, rank 2 in a session of its own."""
+    """Check four ranks. Ranks 0 and 1 ignore SIGTERM, and rank 0 is also stopped. Ranks 2 and 3
+    have each started a process, rank 2 in a session of its own."""
     path = script(
         "import subprocess\n"
         "if rank < 2:\n"

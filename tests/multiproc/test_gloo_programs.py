@@ -37,7 +37,7 @@ def program(rank, size, path):
 
 
 def layers(*sizes: int) -> nn.Sequential:
-    """Return linear layers of these sizes with ReLUs between them, as programs make them."""
+    """Return linear layers of these sizes with ReLUs between them, as the programs use them."""
     made: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         made += [nn.Linear(inputs, outputs), nn.ReLU()]

@@ -27,7 +27,7 @@ def in_detail(rank, size, path):
     dist.set_debug_level_from_env()
     assert dist.get_debug_level() == dist.DebugLevel.DETAIL
     dist.init_process_group("slackline", init_method=f"file://{path}", rank=rank, world_size=size)
-    # torch wraps no group that a backend made in Python. So slackline itself compares the calls.
+    # torch does not wrap a group of a Python backend, so slackline itself compares the calls.
     assert type(dist.group.WORLD) is SlacklineGroup
     for later in (False, True):
         tensor = torch.arange(1000.0) * (rank + 1)

@@ -1,7 +1,8 @@
 """A process that imports torch and the test files once, and forks ranks from there.
 
-A job therefore costs milliseconds, and each rank is still a process of its own. The process reads
-jobs as lines of JSON and answers each with a line: the results or tracebacks of its ranks.
+The start of a job therefore takes milliseconds, and each rank is still a process of its own. The
+process reads jobs as lines of JSON and answers each job with a line: the results or tracebacks of
+its ranks.
 """
 
 import atexit
@@ -21,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-import torch._dynamo  # imported by the first optimizer: here once, not in every rank
+import torch._dynamo  # the first optimizer imports it: import it once, before ranks are forked
 from torch import distributed as dist
 
 import slackline.backend  # noqa: F401

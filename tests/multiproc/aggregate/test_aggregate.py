@@ -133,8 +133,8 @@ def test_training_has_the_same_parameters_through_it_and_when_it_dies(job, nodes
 
 
 def outlive(rank, size):
-    """Run forty operations, of which the first has finished, and lose the node while the others are
-    in flight."""
+    """Post forty operations, and lose the node when the first has finished and the others are in
+    flight."""
     count, kinds = 100_003, 8
     sums = []
     for kind in range(kinds):

@@ -49,8 +49,8 @@ def contribution(rank, turn, count, dtype=torch.float32):
 
 
 def digests(rank, size, path):
-    """Return a digest of the results of many reductions, of which equal bits give equal digests,
-    and the amount of work that the device took."""
+    """Return a digest of the bits of many reductions' results, and the number of frames that the
+    device has processed."""
     group = joined(rank, size, path)
     digest = hashlib.sha256()
     most = int(os.environ.get("MOST", "100_003"))
@@ -67,8 +67,8 @@ def digests(rank, size, path):
 
 
 def digits(rank, size, path):
-    """Train a small model on the digits for two steps, and further until the twin of every rank has
-    been checked.
+    """Train a small model on the digits for at least two steps, until operations of every rank's
+    twin have been checked.
 
     Return the bits of the losses, the bits of the parameters, and the number of operations that
     were checked.

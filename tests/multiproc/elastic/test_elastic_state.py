@@ -52,7 +52,7 @@ def follow_the_latest(rank, size):
     if rank == 1:  # in the middle of the next step
         model(torch.randn(4, 8)).sum().backward()
         assert not same(everything(model, optimizer), expected), "statistics have moved"
-    if rank == 2:  # has begun a step but not committed it
+    if rank == 2:  # rank 2 has begun a step but has not committed it
         model(torch.randn(4, 8)).sum().backward()
         optimizer.step()
     state.sync()

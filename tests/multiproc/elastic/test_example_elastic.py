@@ -48,7 +48,7 @@ def diaries(folder: Path) -> list[Diary]:
 
 @contextmanager
 def murder(folder: Path) -> Iterator[None]:
-    """Kill rank VICTIM once it has taken step AT."""
+    """Kill rank VICTIM once it has taken step number AT."""
     over = threading.Event()
 
     def lie_in_wait() -> None:

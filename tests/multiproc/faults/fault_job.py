@@ -1,7 +1,7 @@
 """Ranks as processes that the test may kill. The ranks meet at a store in the test's process.
 
-Each request is a line of JSON, and so is its answer: ["set", key, value] or ["get", key]. A get is
-answered once the key has been set.
+Each request and each answer is a line of JSON. A request is ["set", key, value] or ["get", key]. A
+get is answered once the key has been set.
 """
 
 import json

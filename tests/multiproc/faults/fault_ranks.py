@@ -47,7 +47,7 @@ def all_reduce(group: Group, data: Any, **how: Any) -> Transfer:
 
 
 def mourn(line: Line, group: Group, data: Any, transfer: Transfer | None) -> None:
-    """Report how the operation failed, and how long the failure took after the wait began."""
+    """Report the operation's error, and the time from the begin of the wait until the error."""
     start = time.monotonic()
     line.tell("waiting")
     try:
@@ -64,7 +64,7 @@ def mourn(line: Line, group: Group, data: Any, transfer: Transfer | None) -> Non
             "seconds": time.monotonic() - start,
         }
         line.tell("error", told)
-    line.get("leave")  # leaving now could be taken for the fault that is tested
+    line.get("leave")  # another rank could take an early end for the fault that is tested
 
 
 def lose_a_rank(
@@ -85,7 +85,7 @@ def lose_a_rank(
 
 
 def lose_one_of_many(line: Line, group: Group, rank: int, size: int, victim: int) -> None:
-    """Report the failure of an operation that needs all ranks, and who is lost at this rank."""
+    """Report the failure of an operation that needs all ranks, and the ranks lost at this rank."""
     if rank == victim:
         line.tell("ready")
         line.get("die")

@@ -54,7 +54,7 @@ def stop_in_a_frame(peer: HostilePeer) -> None:
 
 
 def damage(peer: HostilePeer) -> None:
-    """Answer some frames of the victim by their like, and the following ones with wrong bits."""
+    """Answer some frames of the victim with right frames, and the later ones with wrong bits."""
     sock, _ = peer.dial("tcp", TransportParameters())
     honest = peer.rng.randrange(6)
     while True:
@@ -66,7 +66,7 @@ def damage(peer: HostilePeer) -> None:
 
 
 def wrong_sizes(peer: HostilePeer) -> None:
-    """Answer with a frame in which one size or place is far too large."""
+    """Answer with a frame in which one length or offset is far too large."""
     sock, _ = peer.dial("tcp", TransportParameters())
     fields, payload = peer.hear(sock)
     wrong = peer.rng.choice(("length", "offset", "total", "chunk", "source"))
@@ -104,7 +104,7 @@ def unread_probes(peer: HostilePeer) -> None:
 
 
 def piled_byes(peer: HostilePeer) -> None:
-    """Send a BYE that overtakes a frame, and a million without a number behind it."""
+    """Send a BYE frame that overtakes another frame, and then a million BYEs without a number."""
     sock, _ = peer.dial("tcp", TransportParameters())
     fields, _ = peer.hear(sock)
     bye = {"kind": FrameKind.BYE, "epoch": fields["epoch"]}
@@ -171,17 +171,17 @@ def _shared(
 
 
 def small_arena(peer: HostilePeer) -> None:
-    """Claim a larger arena than there is."""
+    """Send an arena that is smaller than its announced size."""
     _shared(peer, _memory(ARENA_BYTES), TransportParameters(arena_bytes=ARENA_BYTES * 2, ring=4096))
 
 
 def no_arena(peer: HostilePeer) -> None:
-    """Claim an arena of no bytes."""
+    """Announce an arena of 0 bytes."""
     _shared(peer, _memory(ARENA_BYTES), TransportParameters(arena_bytes=0, ring=4096))
 
 
 def vast_arena(peer: HostilePeer) -> None:
-    """Claim an arena that no address space holds."""
+    """Announce an arena that is larger than any address space."""
     vast = 1 << 62
     _shared(peer, _memory(vast), TransportParameters(arena_bytes=vast, ring=4096))
 
@@ -194,13 +194,13 @@ def shrinking_arena(peer: HostilePeer) -> None:
 
 
 def ring_outside(peer: HostilePeer) -> None:
-    """Place the ring where the arena ends, or behind it."""
+    """Announce a ring at the end of the arena, or behind its end."""
     place = peer.rng.choice((ARENA_BYTES - 64, ARENA_BYTES, (1 << 63) - 64))
     _shared(peer, _memory(ARENA_BYTES), TransportParameters(arena_bytes=ARENA_BYTES, ring=place))
 
 
 def ring_within_a_line(peer: HostilePeer) -> None:
-    """Place the ring at an address that no atomic counter may have."""
+    """Announce a ring at an address that is not aligned for atomic counters."""
     place = 4096 + peer.rng.randrange(1, 64)
     _shared(peer, _memory(ARENA_BYTES), TransportParameters(arena_bytes=ARENA_BYTES, ring=place))
 
@@ -229,7 +229,7 @@ def one_descriptor(peer: HostilePeer) -> None:
 
 
 def silent_memory(peer: HostilePeer) -> None:
-    """Send a right arena and a right doorbell, and then nothing."""
+    """Send a correct arena and a correct doorbell, and then nothing."""
     _shared(peer, _memory(ARENA_BYTES), TransportParameters(arena_bytes=ARENA_BYTES, ring=4096))
 
 
@@ -258,7 +258,7 @@ def no_certificate(peer: HostilePeer) -> None:
 
 
 def no_real_certificate(peer: HostilePeer) -> None:
-    """Send a certificate of which the end is missing or wrong."""
+    """Send a certificate whose end is missing or wrong."""
     right = _certificate()
     cut = right[: peer.rng.randrange(1, len(right))]
     peer.dial(
@@ -273,7 +273,7 @@ def no_tls(peer: HostilePeer) -> None:
 
 
 def other_certificate(peer: HostilePeer) -> None:
-    """Begin TLS with another certificate than the one that was announced."""
+    """Begin TLS with a certificate that differs from the announced certificate."""
     sock, session = peer.dial("tcp", TransportParameters(), certificate=_certificate())
     context = Identity("another").context(session.certificate, server=False)
     with context.wrap_socket(sock) as tls:
@@ -335,7 +335,7 @@ def half_open(victim: EndpointDescriptor, rng: random.Random, kept: list[socket.
 
 
 def wrong_hellos(victim: EndpointDescriptor, rng: random.Random, kept: list[socket.socket]) -> None:
-    """Send HELLO frames with wrong bits, wrong lengths, too many bytes or random ones."""
+    """Send HELLO frames with wrong bits, wrong lengths, too many bytes or random bytes."""
     for sock in _connections(victim, 100, kept):
         hello = bytearray(frame(text_of(_hello(victim, rng)), rng.getrandbits(32)))
         hello[rng.randrange(len(hello))] ^= 1 << rng.randrange(8)
@@ -345,7 +345,7 @@ def wrong_hellos(victim: EndpointDescriptor, rng: random.Random, kept: list[sock
 
 
 def ask_wrongly(node: tuple[str, int], rng: random.Random, kept: list[socket.socket]) -> None:
-    """Begin hundreds of requests to an aggregator, with random parts of a right or a wrong one."""
+    """Send an aggregator hundreds of random parts of correct and of wrong requests."""
     for number in range(HALF_OPEN):
         sock = socket.create_connection(node)
         kept.append(sock)
@@ -372,7 +372,7 @@ def _connections(
 
 
 def _send(sock: socket.socket, data: bytes) -> None:
-    """Send data to a listener, which may refuse them before their end."""
+    """Send data to a listener, which may close the connection before the end of the data."""
     try:
         sock.sendall(data)
     except (BrokenPipeError, ConnectionResetError):
@@ -388,7 +388,7 @@ def _hello(victim: EndpointDescriptor, rng: random.Random) -> Hello:
 def spoofed_datagrams(ends: Mapping[int, int], rng: random.Random, count: int) -> None:
     """Send datagrams to UDP sockets of this host that seem to come from their peers.
 
-    `ends` has the port of the peer by the port of each connected socket. Needs root.
+    `ends` maps the port of each connected socket to the port of its peer. Needs root.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP) as raw:
         for _ in range(count):

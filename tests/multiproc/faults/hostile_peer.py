@@ -1,4 +1,4 @@
-"""A hostile member of a group: has the job's secret, and sends the bytes that a test chooses."""
+"""A hostile member of a group, which has the job's secret and sends bytes that a test chooses."""
 
 import os
 import random
@@ -43,9 +43,9 @@ class HostilePeer:
     """Rank 0 of a group of two, played by the test against rank 1."""
 
     def __init__(self, store: Store, options: NicOptions, rng: random.Random) -> None:
-        """Meet the victim in the store; its rendezvous record is `self.victim`.
+        """Meet the victim in the store; `self.victim` is the rendezvous record of the victim.
 
-        `options` are those of the victim, as far as ranks must agree on them.
+        `options` must equal the victim's options wherever ranks must agree.
         """
         self.rng = rng
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
@@ -141,7 +141,7 @@ class HostilePeer:
                 return fields, payload
 
     def numbered(self, fields: Mapping[str, int], payload: bytes = b"", **changed: Any) -> bytes:
-        """Return a frame with the next number of this link, from this rank."""
+        """Return a frame from this rank with the next sequence number of the link."""
         self.sent += 1
         mine = {"source": 0, "job": self.job, "sequence": self.sent, "acknowledge": self.heard + 1}
         return sealed({**fields, **mine, "payload_checksum": 0, **changed}, payload)
@@ -163,9 +163,9 @@ def received(sock: socket.socket, length: int) -> bytes:
 
 
 def flood(sock: socket.socket, data: bytes, times: int) -> bool:
-    """Send `data` this many times and read nothing; return whether the victim has taken it all.
+    """Send `data` repeatedly, `times` times, and read nothing; return whether all was sent.
 
-    The victim may cut the connection, or may read no more.
+    The victim may cut the connection, or may stop reading.
     """
     sock.settimeout(_STUCK_S)
     try:

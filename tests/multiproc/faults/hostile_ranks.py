@@ -27,7 +27,7 @@ FURTHER_ROUNDS = 2
 
 
 class Prefixed:
-    """A store whose keys have a prefix in another store."""
+    """A store that keeps its keys, with a prefix, in another store."""
 
     def __init__(self, store: Store, prefix: str) -> None:
         self._store, self._prefix = store, prefix
@@ -91,7 +91,7 @@ def outcome(nic: NativeNic, store: Store) -> str:
 
 
 def stand(nic: NativeNic, line: Line, rounds: Rounds) -> None:
-    """Go through the attacks that the test orders, until it orders null."""
+    """Open a group for each attack that the test requests, until the test sends null."""
     for number in itertools.count():
         order = json.loads(line.get(f"attack/{number}"))
         if order is None:
@@ -108,7 +108,7 @@ def stand(nic: NativeNic, line: Line, rounds: Rounds) -> None:
 
 
 def add(rank: int, size: int, port: int, options: dict[str, Any]) -> None:
-    """Run a rank of the healthy group, attacked from the side if it is rank 1."""
+    """Run a rank of the healthy group; if it is rank 1, its engine is attacked meanwhile."""
     line, side = Line(rank, port), Line(rank, port)
     options["rails"] = tuple(options["rails"])
     nic = NativeNic(NicOptions(arena_bytes=64 << 20, **options))

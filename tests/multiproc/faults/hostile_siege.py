@@ -119,7 +119,7 @@ def closing() -> Iterator[list[socket.socket]]:
 
 
 def settled(pid: int, good: Callable[[Usage], bool]) -> Usage:
-    """Return the resources of a process as soon as they are good, or those after a time limit."""
+    """Return the resources of a process once `good` accepts them, or after a time limit."""
     deadline = time.monotonic() + SETTLE_S
     while not good(now := Usage.of(pid)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -127,7 +127,7 @@ def settled(pid: int, good: Callable[[Usage], bool]) -> Usage:
 
 
 def udp_ends(pid: int) -> Mapping[int, int]:
-    """Return the peer's port by the port of each connected UDP socket in a process."""
+    """Map the port of each connected UDP socket of a process to the port of its peer."""
     links = (Path(f"/proc/{pid}/fd") / name for name in os.listdir(f"/proc/{pid}/fd"))
     mine = {os.readlink(link) for link in links}
     ends = {}

@@ -74,7 +74,7 @@ def test_a_rank_that_dies_while_others_wait_for_it_is_named(
 
 @pytest.mark.parametrize("rail", ["shm", pytest.param("tcp", marks=pytest.mark.slow)])
 def test_ranks_without_a_link_to_a_dead_one_learn_of_its_death(job: Job, rail: str) -> None:
-    """Check a group of 10, of which ranks 0 and 5 exchange nothing in a barrier."""
+    """Check a group of 10 ranks, whose ranks 0 and 5 exchange no message in a barrier."""
     job.start("lose_one_of_many", 10, victim=5, rails=[rail])
     job.told(5, "ready")
     others = [rank for rank in range(10) if rank != 5]

@@ -37,7 +37,7 @@ KNOWN = {"shm": "its process lives", "tcp": "its engine answers: late, not gone"
 def failures(size: int, rail: str, *posts: Post) -> list[SlacklineError]:
     """Return the error on each rank when rank i posts the i-th of `posts`."""
 
-    everyone_knows = threading.Barrier(size)  # an early end could look like a fault to others
+    everyone_knows = threading.Barrier(size)  # other ranks could take an early end for a fault
 
     def body(group: Group) -> SlacklineError:
         data = np.zeros(1 << 17, np.float64)

@@ -49,7 +49,7 @@ SOME_ATTACKS = {
 
 
 def as_before(first: Usage, now: Usage) -> bool:
-    """Return whether a process has at most the descriptors and threads that it had first."""
+    """Return whether a process has no more descriptors and threads than at first."""
     return now.descriptors <= first.descriptors and now.threads <= first.threads
 
 
@@ -62,7 +62,7 @@ def outlive(job: Job, rails: str, attacks: Sequence[Attack], seed: int) -> None:
     siege = Siege(job, ("tcp",), tls="require") if rails == "tls" else Siege(job, (rails,))
     siege.attack(
         silent_memory if rails == "shm" else hang_up, rng
-    )  # The first attack opens what stays open.
+    )  # The first attack opens descriptors and threads that stay.
     first = siege.usage()
     for how in rng.sample(attacks, len(attacks)):
         assert siege.attack(how, rng) != "sum", how.__name__

@@ -114,8 +114,7 @@ def test_a_link_of_two_connections_survives_corruption_on_one(
 
 
 def test_frames_that_arrive_twice_are_used_once(stores: list[ProxiedStore]) -> None:
-    """Check by holding back acknowledgements until the data of a cut connection has arrived a
-    second time."""
+    """Hold back acknowledgements until the data of a cut connection has arrived a second time."""
     flows, came_again = threading.Event(), threading.Event()
 
     def tamper(number: int, direction: str, offset: int, data: bytes) -> bytes | None:

@@ -11,7 +11,7 @@ from slackline.lab import Lab
 
 @pytest.fixture(autouse=True)
 def _able(lab_allowed: None) -> None:
-    """Skip every test here where labs are impossible."""
+    """Skip every test of this folder if labs are impossible on this machine."""
 
 
 @pytest.fixture

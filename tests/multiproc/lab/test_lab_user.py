@@ -1,8 +1,8 @@
 """Tests of a lab on slackline's own switch, which applies faults to real packets.
 
-Durations are not tested, with one exception: a delay must delay packets. A packet is never early,
-and the fastest of nine round trips is at most 10 ms late. Programs and switch may wait that long
-for a busy core, but not every time.
+Only one duration is tested: a delay must delay packets. No packet may be early, and the fastest of
+nine round trips may be at most 10 ms late. Programs and the switch may have to wait so long for a
+busy core, but not in all nine round trips.
 """
 
 import json
@@ -99,7 +99,7 @@ def ping(lab: Lab, start: Start, fault: str) -> int:
 
 
 def stream(lab: Lab, start: Start, fault: str, number: int) -> tuple[list[str], PathCount]:
-    """Send `number` datagrams under a fault. Return those that arrived and the switch's count."""
+    """Send `number` datagrams under a fault; return the arrived ones and the switch's counts."""
     collector = listening(start(lab, 1, COLLECT))
     before = count(lab, 0, 1)
     with lab.inject(parse_all(fault)):

@@ -109,7 +109,7 @@ def script(tmp_path: Path) -> Callable[[str], str]:
 
 
 def summed(ranks: int) -> str:
-    """Return the line that each rank prints, with so many ranks on each host."""
+    """Return the line that each rank prints if each host has `ranks` ranks."""
     nodes = [(str(host), f"10.77.0.{host + 1}") for host in range(HOSTS) for _ in range(ranks)]
     return f"{2.0 ** len(nodes) - 1} {nodes}\n"
 

@@ -55,11 +55,11 @@ class Cluster:
     def __enter__(self) -> Self:
         for name in ("state", *(f"spool-host{node}" for node in range(NODES))):
             (self._folder / name).mkdir(parents=True)
-        # munged refuses a socket in a folder that others can write to, or cannot search.
+        # munged refuses a folder for its socket that others can write to or cannot search.
         self._folder.chmod(0o755)
         settings = self._folder / "slurm.conf"
         settings.write_text(CONFIGURATION.format(folder=self._folder, last=NODES - 1, cores=CORES))
-        # The daemons look for a hierarchy of cgroups otherwise, which a container may lack.
+        # Without this setting the daemons look for a cgroup hierarchy, which a container may lack.
         (self._folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         key = self._folder / "munge.key"
         key.write_bytes(os.urandom(128))
@@ -92,7 +92,7 @@ class Cluster:
         )
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return when the condition holds; fail if it does not within the time of patience."""
+        """Wait until the condition holds; fail if it does not hold within PATIENCE_S."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > deadline_s:
@@ -101,7 +101,7 @@ class Cluster:
             time.sleep(0.1)
 
     def logs(self) -> str:
-        """Return what the daemons have written."""
+        """Return the logs of all daemons."""
         return "\n".join(
             f"{path.name}:\n{path.read_text()}" for path in sorted(self._folder.glob("*.log"))
         )
@@ -136,7 +136,7 @@ class Cluster:
             )
 
     def _wait_for_nodes(self) -> None:
-        """Return when all nodes can take jobs; fail if a daemon ends before."""
+        """Wait until all nodes can take jobs; fail if a daemon ends before that."""
 
         def idle() -> bool:
             for name, daemon in self._daemons.items():

@@ -1,9 +1,9 @@
 """The table of the fault matrix: faults, and the rails (paths between two ranks) on which they are
 tested.
 
-Faults begin with the group and last unless they say otherwise. On UDP, loss, duplication and
-reordering affect packets. TCP repairs them itself, so there they appear as delays, and as frames
-that overtake each other on different rails.
+A fault without times begins with the group and lasts until its end. On UDP, loss, duplication and
+reordering affect packets. TCP repairs such faults itself, so on TCP they appear as delays, and as
+frames that overtake each other on different rails.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """A random test scenario made from a seed: ranks, rails between them, faults with their times, and
 operations.
 
-The faults are those of the fault matrix, with random ends and times; a link that is down comes back
-within 150 ms. The allreduces of a batch run concurrently with different tags, and each rank posts a
-batch in its own order.
+The faults are the faults of the fault matrix, with random links and times; a link that is down is
+restored within 150 ms. The allreduces of a batch run concurrently with different tags, and each
+rank posts a batch in its own order.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """The fault matrix on real packets: each rank runs on a host of a lab, and the lab's switch applies
 the faults.
 
-The receiving kernel drops damaged packets, so TCP repairs them. The tests need root and are
-skipped, with the reason, without it.
+The receiving kernel drops damaged packets, so TCP repairs them. Without root the tests are skipped,
+with the reason.
 """
 
 import json
@@ -44,7 +44,7 @@ class LabJob:
         self._answers()
 
     def work(self) -> list[dict[str, int]]:
-        """Let every rank work, and return the counters of each. A rank with wrong bits fails the
+        """Make every rank work, and return each rank's counters. A rank with wrong bits fails the
         test."""
         for rank in self._ranks:
             assert rank.stdin is not None
@@ -83,7 +83,7 @@ Jobs = Callable[[Cell], LabJob]
 
 @pytest.fixture(scope="module")
 def jobs(lab_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    """Provide jobs(cell), which returns ranks with the rails of the cell. Cells with the same rails
+    """Provide jobs(cell), which returns ranks with the rails of the cell. Cells with equal rails
     share their ranks."""
     made: dict[str, LabJob] = {}
     with ExitStack() as stack:

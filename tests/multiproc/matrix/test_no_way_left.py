@@ -30,8 +30,8 @@ def exchange(
 
 
 def until_it_fails(group: Group, both_know: threading.Barrier) -> SlacklineError | None:
-    """Exchange messages between ranks 0 and 1 until that fails, while rank 2 reaches both all the
-    time. Ranks 0 and 1 may fail at different times, which is no error of rank 2."""
+    """Exchange messages between ranks 0 and 1 until their link fails, while rank 2 can always reach
+    both. Ranks 0 and 1 may fail at different times; rank 2 must not report an error then."""
     error = None
     while group.rank < 2 and error is None:
         try:

@@ -18,8 +18,8 @@ RANKS = 3
 
 @cache
 def without_faults(job):
-    """Return the parameters after training without faults. Every rank has the same ones, over any
-    rails."""
+    """Return the parameters after training without faults. Over any rails, every rank has equal
+    parameters."""
     answers = job(RANKS, trains_both_ways, environment=ORDERED)
     assert answers == [answers[0]] * RANKS
     return answers[0]

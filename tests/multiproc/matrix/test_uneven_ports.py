@@ -30,8 +30,8 @@ def lab(lab_allowed: None) -> Iterator[Lab]:
 
 @pytest.fixture
 def ask(lab: Lab, tmp_path: Path) -> Iterator[Ask]:
-    """Provide ask(calls), which lets every rank perform all_reduces and returns the answers. The
-    ranks start with the first call."""
+    """Provide ask(calls), which makes every rank perform `calls` all_reduces and returns the ranks'
+    answers. The ranks start at the first use."""
     ranks: list[subprocess.Popen[str]] = []
     with ExitStack() as stack:
 

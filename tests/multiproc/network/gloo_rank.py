@@ -1,6 +1,6 @@
 """A rank of torch's backend gloo on a host of a Wiring: `gloo_rank.py RANK SIZE FOLDER`.
 
-The rank adds up 1 MiB with the other ranks and prints the result in one line.
+The rank performs an all_reduce of 1 MiB with the other ranks and prints the result in one line.
 """
 
 import os
@@ -12,7 +12,7 @@ from torch import distributed
 
 
 def main(rank: int, size: int, folder: str) -> None:
-    """Open a group through a store in a file, add up, and print "reduces" or the error."""
+    """Open a group through a store in a file, reduce, and print "reduces" or the error."""
     told = os.fdopen(os.dup(1), "w")
     try:
         distributed.init_process_group(

@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).with_name("gloo_rank.py")
 
 
 def name_host(net: Wiring, host: int) -> None:
-    """Let the machine's name lead to a host's first address, unless the network says otherwise."""
+    """Map the machine's name to a host's first address, unless the network has its own mapping."""
     if net.has_hosts_file(host):
         return
     told = subprocess.run(

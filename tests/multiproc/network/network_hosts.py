@@ -141,7 +141,7 @@ class Wiring:
             rank.answer()
 
     def work(self) -> list[dict[str, Any]]:
-        """Have all ranks add up tensors and check the sums; return what each rank tells."""
+        """Make all ranks reduce tensors and check the sums; return the answer of each rank."""
         for rank in self.ranks:
             rank.ask("sum")
         return [rank.answer() for rank in self.ranks]

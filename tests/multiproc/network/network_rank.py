@@ -1,6 +1,6 @@
 """A rank on a host of a Wiring: `network_rank.py RANK SIZE FOLDER [RAILS]`.
 
-For each line of its input the rank adds up tensors with the other ranks, checks the sums, and
+For each line of its input the rank reduces tensors with the other ranks, checks the sums, and
 answers with its rails and the bytes that each NIC has sent.
 """
 

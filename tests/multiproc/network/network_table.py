@@ -9,18 +9,18 @@ from network_hosts import Wiring
 
 @dataclass(frozen=True)
 class Network:
-    """A network of two hosts: how it is cabled, and the rails that ranks are to find in it."""
+    """A network of two hosts: a function that cables it, and the rails that ranks must find."""
 
     name: str
     build: Callable[[Wiring], None]
     rails: tuple[str, ...]
-    """The rails of rank 0, in their order."""
+    """The rails that rank 0 must have, in their order."""
     carrying: tuple[str, ...] = ("eth0",)
     """The NICs of rank 0 that must have sent a tenth of a round's bytes each."""
     later: Callable[[Wiring], None] | None = None
     """A change of the network while the group is open."""
     rails_later: tuple[str, ...] = ()
-    """The rails of rank 0 after that change."""
+    """The rails that rank 0 must have after the change `later`."""
 
     def __str__(self) -> str:
         return self.name
@@ -36,7 +36,7 @@ def two_subnets(net: Wiring) -> None:
 
 
 def ipv6_alone(net: Wiring) -> None:
-    """Cable two NICs of each host, in IPv6 subnets alone."""
+    """Cable two NICs of each host, which have IPv6 addresses only."""
     for nic in range(2):
         net.switch(f"s{nic}")
         for host in range(2):
@@ -44,7 +44,7 @@ def ipv6_alone(net: Wiring) -> None:
 
 
 def link_local(net: Wiring) -> None:
-    """Cable two NICs of each host that have link-local addresses alone."""
+    """Cable two NICs of each host, which have link-local addresses only."""
     for nic in range(2):
         net.switch(f"s{nic}")
         for host in range(2):
@@ -63,7 +63,7 @@ def routed(net: Wiring) -> None:
 def one_subnet(net: Wiring) -> None:
     """Cable two NICs of each host to one switch, in one subnet.
 
-    Each NIC answers ARP for its own address alone, as manuals advise for such hosts.
+    Each NIC answers ARP only for its own address, as manuals advise for such hosts.
     """
     net.switch("s0")
     for host in range(2):
@@ -99,7 +99,7 @@ def container_bridges(net: Wiring) -> None:
 
 
 def own_name_is_loopback(net: Wiring) -> None:
-    """Let each host's name lead to 127.0.1.1, as Debian's installer does."""
+    """Map each host's name to 127.0.1.1, as Debian's installer does."""
     net.switch("s0")
     for host in range(2):
         net.write_hosts(host, f"127.0.0.1 localhost\n127.0.1.1 {socket.gethostname()}\n")
@@ -121,7 +121,7 @@ def bring_up(net: Wiring) -> None:
 
 
 def other_mtus(net: Wiring) -> None:
-    """Cable a NIC that sends packets of 9000 bytes and one that takes 1500, without a router."""
+    """Connect a NIC with an MTU of 9000 bytes to a NIC with an MTU of 1500, without a router."""
     net.switch("s0", mtu=9000)
     for host, mtu in enumerate((9000, 1500)):
         net.plug(host, "eth0", "s0", f"10.0.0.{host + 1}/24", mtu=mtu)
@@ -142,7 +142,7 @@ def plug_in(net: Wiring) -> None:
 
 
 def one_common_family(net: Wiring) -> None:
-    """Cable a host of both families with one that has IPv6 alone."""
+    """Cable a host with IPv4 and IPv6 addresses to a host with IPv6 addresses only."""
     net.switch("s0")
     net.plug(0, "eth0", "s0", "10.0.0.1/24", "fd00::1/64")
     net.plug(1, "eth0", "s0", "fd00::2/64")

@@ -12,7 +12,7 @@ TENTH = (1 << 20) // 10
 
 
 def check(wire: Wire, network: Network) -> None:
-    """Open a group on a network, add up, and compare the rails with those expected."""
+    """Open a group on a network, reduce, and compare the rails with the expected rails."""
     net = wire(2)
     network.build(net)
     net.start()

@@ -111,7 +111,7 @@ def nobody_sends(rank, size, store):
     """Run a step in which rank 0 does not take part. The other ranks report what they wait for when
     their timeout passes."""
     dist.init_process_group("slackline", init_method=f"file://{store}", rank=rank, world_size=size)
-    dist.barrier()  # the start of a process takes no part of the short timeout
+    dist.barrier()  # the short timeout must not include the start of the processes
     dist.group.WORLD.set_timeout(timedelta(seconds=5))
     schedule = Schedule(PipelineStage(part(rank), rank, size, CPU), 4, mse, schedule="1f1b")
     said = None if rank == 0 else told(lambda: schedule.step(target=batch(0, 8)[1]))

@@ -147,7 +147,7 @@ def uneven_microbatches(rank, size):
 
 
 def gradients_that_are_kept(rank, size):
-    """Take two steps without zero_grad between them: each adds its own mean to the gradients."""
+    """Take two steps without zero_grad between them; each step adds its mean to the gradients."""
     stage = PipelineStage(part(rank), rank, size, CPU)
     schedule = Schedule(stage, 4, mse, schedule="1f1b")
     parts, sums = [part(index) for index in range(size)], None
@@ -223,7 +223,7 @@ def autocast_around(rank, size):
 
 
 def plans_that_follow(rank, size):
-    """Take steps over a slow link until the plan follows it; return the plans and the reasons."""
+    """Take steps over a slow link until a plan for its delay is made; return plans and reasons."""
     stage = PipelineStage(part(rank), rank, size, CPU)
     found = []
     for name in ("auto", "adaptra"):
@@ -240,7 +240,8 @@ def plans_that_follow(rank, size):
 
 
 def several_stages_that_follow(rank, size):
-    """Take steps of two stages a rank until the plan follows a slow link; return the plans."""
+    """Take steps, with two stages on each rank, until a plan for a slow link is made; return the
+    plans."""
     placement = vee(2 * size)
     stages = stages_of(rank, size, placement)
     schedule = Schedule(stages, 6, mse)
