@@ -1,4 +1,4 @@
-# `make` lists what there is. Everything happens in .venv; nothing else on the machine is touched.
+# `make` lists the targets. All tools are installed in .venv; the rest of the machine is unchanged.
 PYTHON ?= python3
 VENV := .venv
 EXTENSION := build/extension
@@ -16,7 +16,7 @@ BENCH ?= $(wildcard benchmarks/*/main.py)
 FUZZ ?= $(patsubst native/fuzz/%.cc,%,$(wildcard native/fuzz/*.cc))
 SECONDS ?= 60
 
-# Tests start hundreds of interpreters: none is to compile modules that another one has compiled.
+# Tests start hundreds of interpreters, which must share the compiled modules and not compile them each time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -108,7 +108,7 @@ $(VENV)/.package: $(VENV)/.tools pyproject.toml $(NATIVE)
 FIXED_LAYOUT = $(shell setarch -R true 2> /dev/null && echo setarch -R)
 
 NATIVE_BUILD := -S . -G Ninja -DSLACKLINE_NATIVE_TESTS=ON --log-level=WARNING
-# Without libFuzzer: the seeds, what was found before, and mutations in a fixed order.
+# Fuzz without libFuzzer: run the seeds, the inputs found earlier, and mutations in a fixed order.
 define fuzz_alone
 	$(CMAKE) $(NATIVE_BUILD) -B build/native-address -DSLACKLINE_SANITIZE=address -DCMAKE_BUILD_TYPE=Debug
 	$(CMAKE) --build build/native-address --target fuzzers
@@ -121,7 +121,7 @@ build/native-fuzzed.passed: build/native-address.passed
 	$(call fuzz_alone,4)
 	@touch $@
 
-# The core itself is the one that `make setup` has built for the extension.
+# These tests link the core that `make setup` has built for the extension.
 build/native-plain.passed: $(VENV)/.package
 	$(CMAKE) --build $(EXTENSION) --target slackline_native_tests
 	$(EXTENSION)/slackline_native_tests

@@ -19,7 +19,7 @@ All ranks begin a round together. The first four rounds only warm up: in them PC
 how many gradients are best reduced together. The figures are:
 
     step      time of a round divided by its steps, at the slowest rank
-    exposed   step less the same turn's step alone: the cost of communication, wherever it hides
+    exposed   step minus the same turn's step without communication: the cost of communication
     blocked   time that rank 0's training thread waited. For DDP this is the time from the last
               gradient of the rank's own backward pass to the end of `backward`; PCCO counts its
               own waits

@@ -11,8 +11,8 @@ own, because torchrun ends all ranks of an agent when one of them dies. In four 
     torchrun --nnodes=4 --nproc-per-node=1 --node-rank=$NODE --master-addr=127.0.0.1 \
         --master-port=29500 examples/train_elastic.py saved/ --shrink
 
-A batch is split over the ranks that there are, so a step has the same result for any number of
-ranks that divides the batch. A batch of 120 suits one to six ranks.
+A batch is split over the present ranks, so a step has the same result for any number of ranks that
+divides the batch. A batch of 120 suits one to six ranks.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def train(
     last: int,
     diary: Diary,
 ) -> None:
-    """Train from the step that the state has reached to the last step, with the present ranks."""
+    """Train with the present ranks, from the step that the state has reached to the last step."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     diary("ranks", ranks, "rank", rank, "from", state.step)
     if rank == 0:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def main() -> None:
-    dist.init_process_group("slackline")  # Accelerate takes the group that there is.
+    dist.init_process_group("slackline")  # Accelerate uses the existing process group.
     accelerator = Accelerator(cpu=True)
     set_seed(1)
     x = torch.randn(256, 16)

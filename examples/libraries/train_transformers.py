@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 
 class Counting(Dataset[dict[str, torch.Tensor]]):
-    """256 sequences of 16 tokens, each of which is one more than the token before."""
+    """256 sequences of 16 tokens; each token is one more than the token before it."""
 
     def __len__(self) -> int:
         return 256
@@ -25,7 +25,7 @@ class Counting(Dataset[dict[str, torch.Tensor]]):
 
 
 def main() -> None:
-    dist.init_process_group("slackline")  # The trainer takes the group that there is.
+    dist.init_process_group("slackline")  # The trainer uses the existing process group.
     set_seed(1)
     config = GPT2Config(vocab_size=32, n_positions=16, n_embd=32, n_layer=2, n_head=2)
     config.bos_token_id = config.eos_token_id = 0

@@ -49,8 +49,8 @@ def contribution(rank, turn, count, dtype=torch.float32):
 
 
 def digests(rank, size, path):
-    """Return a digest of the bits of many reductions' results, and the number of frames that the
-    device has processed."""
+    """Return a digest of the bits of many reductions' results, the name of the plan for 1 MiB, and
+    whether the device has received frames."""
     group = joined(rank, size, path)
     digest = hashlib.sha256()
     most = int(os.environ.get("MOST", "100_003"))

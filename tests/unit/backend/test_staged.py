@@ -140,7 +140,7 @@ def test_an_operation_is_completed_when_its_results_are_on_the_device():
 
 @pytest.mark.parametrize("posted", ["send", "receive"])
 def test_messages_do_not_wait_for_a_long_collective_before_them(posted):
-    """Have the peer call the collective after the message, so the message must come first."""
+    """Make the peer call the collective only after the message, so the message must come first."""
 
     def rank_main(group, device):
         first = group.rank() == 0
@@ -163,7 +163,8 @@ def test_messages_do_not_wait_for_a_long_collective_before_them(posted):
 
 
 def test_no_gate_is_placed_while_copies_of_earlier_operations_are_still_to_be_launched():
-    """Have the peer send when the host is about to wait, so that a gate would be placed."""
+    """Make the peer send when the host is about to wait. A gate is a word in host memory for which
+    a stream waits; the host would otherwise place one here."""
     waiting = threading.Event()
 
     def rank_main(group, device):

@@ -1,4 +1,4 @@
-"""Imports modules of one benchmark: benchmarks are programs whose modules share names."""
+"""The import of a benchmark's modules, whose names other benchmarks use for their modules too."""
 
 import importlib
 import sys

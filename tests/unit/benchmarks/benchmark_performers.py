@@ -6,7 +6,7 @@ from _harness.ranks import Place
 
 
 class Obliging:
-    """A performer that executes its commands and knows its rank."""
+    """A performer (the object that does a rank's work) that executes its commands."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

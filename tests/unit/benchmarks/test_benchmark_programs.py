@@ -63,8 +63,8 @@ def test_openmpi_takes_turns() -> None:
 
 
 def script(folder: Path, answer: str) -> Path:
-    """Write a program for a rank that greets and gives `answer` to its first question. Return its
-    path."""
+    """Write a program for a rank that sends its first message and then answers the first question
+    by `answer`; return the program's path."""
     path = folder / "rank"
     path.write_text(
         "#!/bin/sh\n"

@@ -15,7 +15,8 @@ def benchmark() -> Iterator[ModuleType]:
 
 
 def recorded(benchmark: ModuleType, seconds: dict[str, list[float]], missing: str | None = None):
-    """Return results of one part, whose cells have these seconds a call in turn, by contestant."""
+    """Return results of one part; `seconds` lists, for each contestant, the time of a call in each
+    cell."""
     (part,) = (part for part in benchmark.cases.PARTS if part.name == "shm-4")
     results = benchmark.results.Results()
     for number, case in enumerate(benchmark.cases.cases(quick=False)):

@@ -43,7 +43,7 @@ def test_json_has_integers_in_picoseconds(ideal: Path, capsys: pytest.CaptureFix
     said = json.loads(capsys.readouterr().out)
     assert said["kind"] == "collective"
     assert [case["name"] for case in said["cases"]] == ["ring", "direct"]
-    # 2 (n - 1) / n of 64 KiB at a nanosecond a byte.
+    # Each rank sends 2 (n - 1) / n of 64 KiB, at a nanosecond a byte.
     assert said["cases"][0]["figures"]["time_ps"] == 6 * 16384 * 1000
 
 

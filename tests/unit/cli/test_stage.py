@@ -109,7 +109,7 @@ def test_a_mistake_is_told_before_anything_starts(
 
 @dataclass
 class Running:
-    """A job of four ranks of which some processes run."""
+    """A job of four ranks, some of whose processes are running."""
 
     ranks: range = range(4)
     count: int = 4

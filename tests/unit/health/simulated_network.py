@@ -2,8 +2,8 @@
 engines would report.
 
 Time is simulated, and all random numbers come from one seed. Like the engine, each rank probes each
-peer every 50 ms while operations are open and no probe is in flight. Like the monitor, it takes
-samples every 250 ms.
+peer every 50 ms while operations are open and no probe is in flight. Like the monitor, each rank
+takes samples every 250 ms.
 """
 
 import random
@@ -78,7 +78,7 @@ class Network:
     """If true, probe every 50 ms even if the last probe has not come back."""
 
     def samples(self, rank: int, until_ns: int) -> Iterator[tuple[int, list[RailSample]]]:
-        """Generate every SAMPLE_EVERY a pair: the rank's own time, and a sample of each of its
+        """Yield, every SAMPLE_EVERY, the time of the rank's own clock and a sample of each of its
         rails."""
         peers = [peer for peer in range(self.ranks) if peer != rank]
         ends = {peer: _End(self, rank, peer) for peer in peers}
@@ -94,12 +94,12 @@ class Network:
         return max(time_ns, pauses[at][1]) if at >= 0 else time_ns
 
     def open(self, time_ns: int) -> bool:
-        """Return whether operations are open; none is while all ranks compute."""
+        """Return whether operations are open, which is not so while all ranks compute."""
         return time_ns % self.iteration_ns >= self.compute_ns
 
 
 class _End:
-    """The knowledge that one rank's engine has about its rail to a peer."""
+    """The state and counters of one rank's rail to a peer, as its engine keeps them."""
 
     def __init__(self, network: Network, rank: int, peer: int) -> None:
         self._network = network
@@ -151,7 +151,7 @@ class _End:
         return back
 
     def _pass(self, source: int, target: int, time_ns: int) -> int:
-        """Return the arrival time of data sent at `time_ns`. Nothing is overtaken."""
+        """Return the arrival time of data sent at `time_ns`; data never overtakes earlier data."""
         direction = self._network.directions[source, target]
         arrival = (
             time_ns

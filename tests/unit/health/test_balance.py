@@ -42,7 +42,8 @@ def ring_traffic(rates: Sequence[int]) -> list[list[Traffic]]:
 
 
 def lagging(slices: int, rates: Sequence[int], balance: Balance) -> tuple[Balance, list[str]]:
-    """Return the state and all reasons after a series, in which decisions hold two slices later."""
+    """Return the state and all reasons after a series of slices; a decision takes effect two slices
+    later."""
     plans = [balance, balance]
     reasons = []
     for _ in range(slices):
@@ -58,7 +59,7 @@ def lagging(slices: int, rates: Sequence[int], balance: Balance) -> tuple[Balanc
 
 
 def after(rounds: int, rates: Sequence[int], balance: Balance) -> Balance:
-    """Return the state after so many slices at these rates."""
+    """Return the state after `rounds` slices at these rates."""
     for _ in range(rounds):
         weights = balance.weights or equal_shares(len(rates))
         balance, _ = rebalance(balance, port_rates(traffic(rates, weights)))
@@ -126,7 +127,7 @@ def test_the_last_slices_of_the_earlier_shares_are_not_judged() -> None:
     slow, other = [10**8, 10**8, 10**8, 5 * 10**7], [10**8, 5 * 10**7, 10**8, 10**8]
     balance, reasons = lagging(2, slow, Balance(mesh=True))
     assert len(reasons) == 1
-    # Traffic that would change the shares, were it not of slices that began before the decision.
+    # This traffic would change the shares, but its slices began before the last decision.
     for _ in range(2):
         balance, reason = observe(balance, traffic(other, equal_shares(4)), SLICE // 2)
         assert (balance.last, reason) == (None, None)
@@ -150,7 +151,7 @@ def test_traffic_is_judged_once_every_port_has_carried_enough() -> None:
         [Traffic(nbytes=link.nbytes // 4, busy_ns=link.busy_ns // 4) for link in row]
         for row in traffic(even, equal_shares(4))
     ]
-    # A quarter of a slice at uneven rates, beside more at even ones, moves no share.
+    # If only a quarter of a slice has uneven rates, no share changes.
     odd = [
         [Traffic(nbytes=link.nbytes // 16, busy_ns=link.busy_ns // 16) for link in row]
         for row in traffic(uneven, equal_shares(4))

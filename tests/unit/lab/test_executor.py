@@ -25,7 +25,7 @@ MS = 10**6
 
 
 class Network:
-    """A network that records every state that it was put into."""
+    """A network that records every fault state that the executor sets."""
 
     def __init__(self) -> None:
         self.states: list[tuple[dict[object, Effects], dict[object, Effects]]] = []

@@ -19,7 +19,7 @@ Write = Callable[..., Record]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Provide a function that writes a record; the records of this machine are out of sight."""
+    """Provide a function that writes a record of a lab to a directory without other records."""
     monkeypatch.setattr("slackline.lab._ownership.RUNTIME", tmp_path)
 
     def record(name: str, *, persistent: bool, alive: bool = True) -> Record:

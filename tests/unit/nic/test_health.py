@@ -157,8 +157,8 @@ def test_a_link_whose_peer_has_left_is_no_news(caplog: pytest.LogCaptureFixture)
 
 
 def _ways(group: Group) -> list[str]:
-    """Return the directions that are known while both ranks are present. The condition of a
-    direction depends on timing."""
+    """Return the names of the directions that a group reports while both ranks are present. The
+    state of a direction is left out, because it depends on timing."""
     native = cast(Any, group)
     monitor: Monitor = native.health.__self__
     group.barrier(blocking=True)

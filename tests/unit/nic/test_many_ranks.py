@@ -1,10 +1,10 @@
 """Tests of groups of up to 1000 ranks on real engines in one process: opening, barriers,
 reductions.
 
-Every engine has a link to every other, but a rail (a socket of a link) is made only when an
+Every engine has a link to every other engine, but a rail (a socket of a link) is made only when an
 operation needs the link: 1000 ranks that use only the first links of a group take less than 12,000
-descriptors and not a million. The rails are made directly and not by handshakes, because all ranks
-share one interpreter, which is already too slow for the handshakes of 64 ranks.
+descriptors instead of a million. The rails are made directly and not by handshakes, because all
+ranks share one interpreter, which is too slow even for the handshakes of 64 ranks.
 """
 
 import resource
@@ -35,7 +35,7 @@ STACK_BYTES = 256 << 10
 
 @contextmanager
 def descriptors(count: int) -> Iterator[None]:
-    """Let the process open `count` files; skip where the system forbids it."""
+    """Raise the process's limit of open files to `count`; skip if the system forbids it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= count:
         yield
@@ -94,7 +94,7 @@ class Ranks:
             maker.join()
 
     def _make(self, rank: int) -> None:
-        """Give each link of a rank its rail when the engine asks for one; end with the engine."""
+        """Add a rail to a link whenever the rank's engine asks for one; return after its close."""
         while (event := self.engines[rank].next_event()) is not None:
             if event.what == "wanted":
                 self._join(rank, self._links[rank].index(event.link))

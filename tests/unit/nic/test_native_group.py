@@ -20,8 +20,8 @@ COUNTS = [*range(20), 31, 32, 33, 47, 48, 49, 95, 96, 97, 1000, 4099]
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64, DType.FLOAT16])
 @pytest.mark.parametrize("ranks", [3, 4])
 def test_the_engine_cuts_a_buffer_where_the_plan_does(ranks: int, dtype: DType) -> None:
-    """Check the division by the order of summation: in a ring each chunk is summed in an order of
-    its own, which shows in the results for these numbers."""
+    """Check the chunks by the order of summation: a ring sums each chunk in another order, and with
+    these numbers each order gives another result."""
     types = {DType.FLOAT32: np.float32, DType.FLOAT64: np.float64, DType.FLOAT16: np.float16}
     big = {DType.FLOAT32: 2.0**24, DType.FLOAT64: 2.0**53, DType.FLOAT16: 2.0**11}[dtype]
     numbers = [big, 1.0, -big, 1.0][:ranks]

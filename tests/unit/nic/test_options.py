@@ -94,7 +94,7 @@ def test_a_key_that_is_missing_or_short_is_named(tmp_path: Path) -> None:
 
 
 def failures_of(*options: NicOptions) -> list[BaseException]:
-    """Return the error that open_group raises on each rank when rank i has the i-th options."""
+    """Return the error that open_group raises on each rank if rank i has the i-th options."""
     store = MemoryStore()
     raised: dict[int, BaseException] = {}
 

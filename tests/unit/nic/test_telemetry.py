@@ -26,7 +26,8 @@ TAG = 77
 
 
 def _work(group: Group) -> tuple[int, int]:
-    """Sum an array with a tag and send one to the other rank; return the times around both."""
+    """Sum an array with a tag and send an array to the other rank; return the times before the sum
+    and after the message."""
     mine = (ctypes.c_float * COUNT)()
     at = ctypes.addressof(mine)
     begin = time.monotonic_ns()

@@ -19,8 +19,8 @@ def backward(model, batch):
 
 
 def hooked(module):
-    """Return the numbers of the parameters with a hook before their gradient, and of those with a
-    hook after it."""
+    """Return the numbers of the parameters with a hook before their gradient, and of the parameters
+    with a hook after their gradient."""
     parameters = list(enumerate(module.parameters()))
     return (
         [number for number, p in parameters if p._backward_hooks is not None],

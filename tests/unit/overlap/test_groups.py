@@ -200,7 +200,7 @@ def test_a_hook_that_came_after_wrapping_and_writes_is_named(wrap, chain, batch)
 
 
 class Gates(nn.Module):
-    """A module of layers of which each forward uses a given selection."""
+    """A module of layers; each forward pass uses a given selection of them."""
 
     def __init__(self):
         super().__init__()
@@ -262,8 +262,8 @@ def test_what_some_ranks_use_stands_alone_on_all_of_them(ranks):
     for mine, _ in together:
         for one, other in zip(mine, apart[0][0], strict=True):
             torch.testing.assert_close(one, other)
-    # From the third step on, gradients that two of three ranks lack are placed behind the rest. The
-    # rest is sent during the backward pass; on rank 1 also its own two parameters.
+    # From the third step on, gradients that two of three ranks lack are placed behind the others.
+    # The others are sent during the backward pass; rank 1 also sends its own two parameters then.
     assert [posts for _, posts in together] == [
         [0, 0, 1, 1, 1, 1],
         [1, 1, 3, 1, 1, 1],

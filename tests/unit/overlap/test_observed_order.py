@@ -148,8 +148,8 @@ class State:
 
 
 def played(averages):
-    """Return an observed order of four states whose hooks run in reverse, with given averages over
-    the ranks."""
+    """Return an observed order of four parameters whose gradients arrive in reverse; `averages` are
+    the averages of their places over the ranks."""
     posted = []
 
     def average(figures):
@@ -222,8 +222,8 @@ def test_a_training_that_goes_on_has_the_order_of_the_one_before(wrap, manual_gr
 
 
 def test_ranks_that_see_different_orders_move_alike(ranks):
-    """Check ranks of which rank 1 uses the layers in another order: the averages of the places are
-    1, 1.5, 1.5, 2."""
+    """Make rank 1 use the layers in another order: the average places of the layers are 1, 1.5, 1.5
+    and 2."""
 
     def rank_main(group):
         own = (2, 0, 3, 1) if group.rank == 0 else (3, 1, 0, 2)

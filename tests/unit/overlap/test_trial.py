@@ -49,8 +49,8 @@ def test_candidates_take_turns_between_which_the_first_groups_are_used():
 
 
 def test_the_first_stage_counts_in_the_second_one():
-    """Check the medians of one rank, in milliseconds: 5 candidates in the first stage, then 3 of
-    them."""
+    """Check the medians of one rank, in milliseconds: 5 candidates in the first stage, and the best
+    3 of them in the second stage."""
     posted = []
 
     def average(times):
@@ -65,8 +65,8 @@ def test_the_first_stage_counts_in_the_second_one():
         return 1_000_000 * (10 + size if step <= begun else 100 - size)
 
     run(trial, cost)
-    # A candidate has six steps in the first stage and nine in the second, so its median is one of
-    # the latter.
+    # A candidate has six steps in the first stage and nine in the second, so its median is the time
+    # of a step in the second stage.
     assert posted == [[10, 11, 12, 13, 14], [100, 99, 98]]
     assert [each for each, _ in trial.outcome.times_ns] == [2, 1, 0]
 

@@ -119,7 +119,7 @@ def test_copies_and_transfers_of_several_pieces_are_under_way_at_once(device):
 
 
 def test_a_block_takes_no_piece_before_its_last_one_is_back_on_the_device(device):
-    """Give the ring one block, so the second piece must wait for the first one's copy back."""
+    """Give the ring one block, so the second piece waits until the first is back on the device."""
     tensor = torch.full((2 * PIECE,), 3, dtype=torch.uint8)
     tensor[PIECE:] = 5
     hold = threading.Event()

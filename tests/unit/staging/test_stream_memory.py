@@ -1,4 +1,5 @@
-"""Tests of the words of host memory by which the host opens gates, without a driver."""
+"""Tests, without a driver, of gates: words of host memory for which a stream waits until the host
+writes them."""
 
 import ctypes
 

@@ -50,7 +50,7 @@ def header(rank: int, clock: Clock, name: str) -> FileHeader:
 
 
 def probe(rank: int, here: Clock, peer: int, there: Clock, true_ns: int, *ways: int) -> ClockOffset:
-    """Return the offset by a probe that takes `ways[0]` to the peer and `ways[1]` back."""
+    """Return the clock offset from a probe that takes `ways[0]` to the peer and `ways[1]` back."""
     arrives = true_ns + ways[0]
     answered = arrives + 7_000
     times = here.at(true_ns), there.at(arrives), there.at(answered), here.at(answered + ways[1])

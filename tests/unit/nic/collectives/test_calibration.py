@@ -78,7 +78,7 @@ def test_many_ranks_derive_the_long_direct_plan_from_the_mesh(
 
     def run(name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32) -> None:
         nonlocal now
-        if dtype is DType.FLOAT32:  # The others make the ranks agree on times.
+        if dtype is DType.FLOAT32:  # Operations of other types make the ranks agree on times.
             ran.add((name, nbytes))
             now += costs[name, nbytes]
 

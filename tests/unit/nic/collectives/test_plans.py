@@ -31,7 +31,7 @@ def test_a_barrier_of_many_ranks_is_a_dissemination(ranks: int, name: str) -> No
 
 @pytest.mark.parametrize("ranks", range(2, 9))
 def test_up_to_eight_ranks_the_direct_barrier_is_never_the_slower_one(ranks: int) -> None:
-    """Check with the cost model, whose message overhead is measured as this share of the
+    """Check with the cost model; measurements gave its cost of a message as a part of the
     latency."""
     cost = CostParameters(
         latency_ns=100_000,
@@ -78,7 +78,7 @@ def test_a_thousand_ranks_choose_by_what_was_measured_without_making_whole_plans
 def test_64_ranks_choose_by_measurement_and_model_without_making_a_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Check with an error in place of whole plans, which would take each rank a second to trace."""
+    """Check that no whole plan is made, which would take each rank a second: making one raises."""
 
     def refuse(*arguments: object) -> None:
         raise AssertionError(f"the plan {arguments} was made")

@@ -59,7 +59,7 @@ def post(
     limit_ns: int = LIMIT_NS,
     name: str = "mesh",
 ) -> _native.Request:
-    """Post an all_reduce in place that has not ended when the call returns."""
+    """Post an all_reduce in place, and return while it is still running."""
     BUFFERS.append(data)
     at = data.ctypes.data
     request = native(group).run(
@@ -321,7 +321,7 @@ def test_equal_shares_stay_where_they_are_asked_for() -> None:
 
 
 def test_an_abort_between_slices_ends_a_long_operation_on_every_rank() -> None:
-    """Let one rank abort while the others wait for it with slices that have no shares yet."""
+    """Abort on one rank while the others wait for it, with slices that have no shares yet."""
     posted = threading.Barrier(4, timeout=20)
 
     def body(group: Group) -> str | None:

@@ -59,7 +59,7 @@ def finish(handshake: Handshake, said: HandshakeMessage | None) -> Session:
 
 
 def conversation(a: Handshake) -> tuple[list[HandshakeMessage], Session, Session]:
-    """Return all messages of two honest ends, and the session that each has at the end."""
+    """Return all messages of a handshake of two honest ends, and the session of each end."""
     said = [next(a)]
     b = listener(said[0].payload)
     said.append(next(b))

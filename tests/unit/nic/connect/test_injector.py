@@ -45,7 +45,7 @@ def descriptors(hosts: int) -> list[EndpointDescriptor]:
 
 
 class Told:
-    """A stand-in for the engine that records the faults set on it."""
+    """A replacement of the engine that records the faults that are set."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int, int | None]] = []

@@ -38,7 +38,10 @@ def links_of(group: Group, rail: str) -> int:
 
 
 def links_at_the_end(group: Group, rail: str) -> int:
-    """Return `links_of` when all ranks are done; no rank closes its group before all counted."""
+    """Return the number of links with a rail when all ranks have finished.
+
+    No rank closes its group before all ranks have counted their links.
+    """
     group.barrier(blocking=True)
     found = links_of(group, rail)
     group.barrier(blocking=True)
@@ -154,7 +157,7 @@ def test_later_plans_use_all_links_and_give_the_same_bits(rail: str) -> None:
 
 
 def test_a_second_group_uses_the_links_of_the_first_and_makes_those_that_it_needs() -> None:
-    """Check a group of 3 ranks of which two had no connection, beside the group of 12."""
+    """Check a group of 3 ranks, two of which have no connection yet, beside the group of 12."""
     members = (LOW, 2, HIGH)
     store = MemoryStore(timeout=timedelta(seconds=40))
 

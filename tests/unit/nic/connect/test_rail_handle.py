@@ -18,7 +18,7 @@ from slackline.testing import run_ranks
 
 
 class Told:
-    """A receiver that records the reasons it is given."""
+    """A listener that records the reasons for the loss of a rail."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []

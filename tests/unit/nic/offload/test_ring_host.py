@@ -107,7 +107,7 @@ def test_a_nic_that_cannot_forget_is_replaced_and_let_go_of_when_the_rest_is_don
     assert first.host.take([], [], [(3, 0)]) == ([], [], [(3, 0)])  # operation 3 has not begun
     assert first.host.take([], [], [(2, 0)]) == ([], [], [])  # operation 1 is still open
     assert (first.opened, first.begun) == (1, [1, 2])
-    # Withdrawn operations take no room, and an operation that begins now uses a fresh NIC.
+    # Withdrawn operations occupy no slot, and an operation that begins now uses a fresh NIC.
     more, _, _ = first.host.take([first.post(4)], [], [])
     assert (first.opened, first.begun) == (2, [1, 2, 4])
     frames = [(0, frame) for frame in sent[:2] + more]
@@ -139,8 +139,8 @@ class Round:
     TAGS, COUNT = 12, 64
 
     def __init__(self, rooms: list[int], seed: int, *, shared: bool) -> None:
-        """Create the hosts. `shared` gives operations one common pool of places, regardless of the
-        rank where they begin."""
+        """Create the hosts. With `shared`, all operations use one common pool of slots, regardless
+        of the rank at which they begin."""
         self.size, self.random, self.shared = len(rooms), np.random.default_rng(seed), shared
         self.done = [0] * self.size
         self.tensors = [

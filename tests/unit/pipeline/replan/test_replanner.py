@@ -1,4 +1,5 @@
-"""All ranks adopt a new plan at the same step, while none of them searches in its own thread."""
+"""Tests that all ranks adopt a new plan at the same step, and that no rank searches in its own
+thread."""
 
 from slackline.pipeline import Came, Span, StepRecord
 from slackline.pipeline._policy import POLICIES
@@ -38,7 +39,8 @@ def record(rank, placement, step, delay_ms):
 
 
 def plans_of(placement, delay_ms, name="auto"):
-    """Run steps on every rank until a plan for the slow link is adopted; return what each saw."""
+    """Run steps on every rank until a plan for the slow link is adopted; return each rank's plans
+    by step."""
     size = max(placement) + 1
     scenario = Scenario.uniform(len(placement), 6)
     options = Options(effort=0.1, placement=placement)
@@ -69,8 +71,8 @@ def test_every_rank_adopts_the_same_plan_at_the_same_step():
     assert seen[-1][1] == (
         "link 0-1 has 40.00 ms, which needs a slack of 5; the plan has 2, which absorbs 10.00 ms"
     )
-    # Step 1 is the first that is measured. Step 4 begins with the figures of two steps, so that the
-    # search starts. The size of its plan goes out at the end of step 4 at the earliest.
+    # Step 1 is the first measured step. Step 4 begins with the figures of two steps, so the search
+    # starts. The size of the found plan is sent at the end of step 4 at the earliest.
     assert len(seen) > 7
     assert [reason for _, reason, _ in seen[:7]] == [""] * 7
 

@@ -1,4 +1,4 @@
-"""Plans are searched for in a process of their own, whatever happens to that process."""
+"""Tests of the process that searches for plans, including its failure and its end."""
 
 import os
 import signal

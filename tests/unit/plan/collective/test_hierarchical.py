@@ -23,7 +23,7 @@ def test_every_shape_is_valid(hosts: int, per_host: int) -> None:
 
 
 def test_a_host_sends_as_much_over_the_network_as_a_single_rank_would() -> None:
-    """Count messages of 1 / (p q) S: q (2 p - 2) of them leave a host, 2 (p - 1) / p S."""
+    """Count messages of S / (p q) bytes: q (2 p - 2) leave a host, 2 (p - 1) / p S bytes in all."""
     hosts, per_host = 3, 4
     plan = hierarchical(hosts, per_host)
     sent = [0] * hosts

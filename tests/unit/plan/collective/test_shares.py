@@ -1,4 +1,4 @@
-"""Tests of the shares of a mesh: they reach the bound, and nothing is faster."""
+"""Tests of the shares of a mesh: they reach the bound, and no other shares are faster."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -26,7 +26,7 @@ FREE = CostParameters(latency_ns=0, bytes_per_second=1.0, reduce_bytes_per_secon
 
 
 def bound(rates: list[int]) -> Fraction:
-    """Return the time of each byte of the tensor that no mesh can beat."""
+    """Return the least time that any mesh needs for each byte of the tensor."""
     return max(Fraction(2 * (len(rates) - 1), sum(rates)), Fraction(1, min(rates)))
 
 

@@ -15,8 +15,8 @@ MS = 10**9
 
 
 def test_the_published_iteration_times_come_out_exactly() -> None:
-    """Check published figures: F = B = W = 10 ms, S = 4 stages, N = 12 microbatches, x = 7, 5, 3, 1
-    forwards before the first B; the same order each time."""
+    """Check published figures: F = B = W = 10 ms, S = 4 stages, N = 12 microbatches, and x = 7, 5,
+    3, 1 forwards before the first B. The order is the same for every link delay."""
     plan, even = zero_bubble(4, 12), Scenario.uniform(4, 12, (10 * MS,) * 3)
     assert [order.index("B0") for order in plan.orders()] == [7, 5, 3, 1]
     assert replay(plan, even).makespan_ps == 390 * MS

@@ -1,4 +1,4 @@
-"""Plans for ranks with several stages each, in any placement."""
+"""Tests of plans for ranks with several stages each, in any placement."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A new plan arrives as it was sent, with the times that it was made for."""
+"""Tests that a plan and the times that it was made for are decoded as they were encoded."""
 
 from fractions import Fraction
 
