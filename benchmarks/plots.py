@@ -2,8 +2,8 @@
 
     python benchmarks/plots.py     writes docs/plots/*.svg; `make plots` does the same
 
-Each figure keeps the numbers that it shows in its metadata, where a test compares them with the
-table that they come from. Needs slackline[plot].
+The metadata of each figure has the numbers that the figure shows; a test compares these numbers
+with the table. Needs slackline[plot].
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Plot:
     page: str
     """The page with the table, within the repository."""
     head: str
-    """How the table's first line begins."""
+    """The beginning of the table's first line."""
     columns: tuple[tuple[int, str], ...]
     """The columns to draw, counted from 0, each with its name in the legend."""
     title: str
     unit: str
     rows: tuple[int, ...] | None = None
-    """The rows to draw; all without it."""
+    """The rows to draw; None stands for all rows."""
     bars: bool = False
-    """Horizontal bars, one for each row, instead of lines over the rows."""
+    """Whether to draw a horizontal bar for each row instead of lines over the rows."""
     logarithmic: bool = False
     level: float | None = None
     """A value to mark, such as 1 for a ratio."""
@@ -118,7 +118,7 @@ PLOTS = (
 
 
 def number(cell: str) -> float:
-    """Return the first number of a cell: microseconds where it has a unit of time, else as it is.
+    """Return the first number of a cell, in microseconds if the number has a unit of time.
 
     Raises ValueError for a cell without a number.
     """
@@ -132,7 +132,7 @@ def number(cell: str) -> float:
 def table(page: Path, head: str) -> Iterator[list[str]]:
     """Yield the cells of each row of the table whose first line begins with `head`.
 
-    Raises ValueError where the page has no such table.
+    Raises ValueError if the page has no such table.
     """
     lines = page.read_text().splitlines()
     starts = [at for at, line in enumerate(lines) if line.startswith(head)]
@@ -145,7 +145,7 @@ def table(page: Path, head: str) -> Iterator[list[str]]:
 
 
 def data(plot: Plot) -> dict[str, dict[str, float]]:
-    """Return the numbers of a figure: by the name of the column, then by that of the row."""
+    """Return the numbers of a figure by the name of the column and the name of the row."""
     rows = list(table(ROOT / plot.page, plot.head))
     chosen = rows if plot.rows is None else [rows[at] for at in plot.rows]
     return {

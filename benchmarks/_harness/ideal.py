@@ -1,4 +1,4 @@
-"""The shortest times that the wire allows: the arithmetic behind every percentage, without I/O.
+"""The shortest times that the wire allows; every percentage of a wire is computed with them.
 
 A NIC of `rate` bits a second carries Ethernet frames. TCP with time stamps puts 1448 bytes of
 payload into a frame of 1514, so a program can get at most 1448/1514 of the rate. The token buckets
@@ -25,9 +25,7 @@ def sent_bytes(nbytes: int, ranks: int) -> float:
 
 
 def allreduce_seconds(nbytes: int, ranks: int, rate_bps: int, nics: int = 1) -> float:
-    """Return the shortest time of an allreduce: all NICs of every rank are busy both ways
-    throughout.
-    """
+    """Return the shortest time of an allreduce, in which all NICs send and receive all the time."""
     return sent_bytes(nbytes, ranks) * 8 / (goodput_bps(rate_bps) * nics)
 
 
@@ -52,7 +50,7 @@ def seconds_with_cut(
 
         cut + (sent_bytes - nics * goodput * cut) / ((nics - 1) * goodput)
 
-    if nothing that was under way at the cut has to be sent again, and the cut is noticed at once.
+    if no data in flight at the cut has to be sent again, and the cut is noticed at once.
     """
     per_second = goodput_bps(rate_bps) / 8
     left = sent_bytes(nbytes, ranks) - nics * per_second * cut_seconds

@@ -27,9 +27,7 @@ def describe_machine() -> dict[str, str | int | float]:
 
 
 def busy_seconds() -> float:
-    """Return the processor time that all cores of this machine have used since it booted, in
-    seconds.
-    """
+    """Return the processor time of all cores since this machine booted, in seconds."""
     user, nice, system, _idle, _waiting, hard, soft = _processor_seconds()
     return user + nice + system + hard + soft
 
@@ -44,16 +42,13 @@ def softirq_seconds() -> float:
 
 
 def _processor_seconds() -> tuple[float, ...]:
-    """Return the seconds of user, nice, system, idle, I/O wait, hard and soft interrupt, of all
-    cores.
-    """
+    """Return the seconds of all cores in user, nice, system, idle, I/O wait, hard and soft IRQ."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     return tuple(int(field) / os.sysconf("SC_CLK_TCK") for field in fields)
 
 
 def sent_packets(pid: int, interface: str) -> int:
-    """Return the packets that an interface has sent, on the host or in the namespace of process
-    `pid`.
+    """Return the number of packets that an interface in the namespace of process `pid` has sent.
 
     Packets that the kernel segments or coalesces later count once. Raises KeyError if there is no
     such interface.

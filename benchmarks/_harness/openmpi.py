@@ -33,8 +33,8 @@ def on_this_host(
 
     `rails` is "tcp" or "shm".
 
-    OpenMPI waits by polling. `polite` ranks yield their cores while they wait. Other ranks only do
-    so if OpenMPI finds more ranks than cores.
+    OpenMPI waits by polling. `polite` ranks yield their cores while they wait. Other ranks yield
+    their cores only if OpenMPI finds more ranks than cores.
     """
     with Programs("mpirun", size) as programs:
         options = ["--oversubscribe", "--mca", "btl_tcp_if_include", "lo"]
@@ -74,7 +74,7 @@ def _mpirun(folder: Path, size: int, rails: str, options: list[str], source: Pat
 
 
 def _remote_shell(lab: Lab, folder: Path) -> str:
-    """Return a shell script that takes the place of ssh for mpirun: `agent ADDRESS COMMAND...`.
+    """Return a shell script that mpirun calls, instead of ssh, as `agent ADDRESS COMMAND...`.
 
     Hosts share this machine's files, so each host gets a folder of its own for OpenMPI's sessions.
     """

@@ -12,16 +12,16 @@ class Options:
     """The options that a benchmark was called with."""
 
     quick: bool
-    """Run fewer rounds, within 50 seconds on two cores; the figures are rougher."""
+    """Whether to run fewer rounds, within 50 seconds on two cores; the figures are rougher."""
 
     json: bool
-    """Print one JSON object instead of tables."""
+    """Whether to print one JSON object instead of tables."""
 
     part: str | None = None
     """The only part to run; None runs all parts."""
 
     contestants: tuple[str, ...] = ()
-    """The only contestants to measure; empty for all of them."""
+    """The only contestants to measure; an empty tuple stands for all contestants."""
 
 
 def parse(

@@ -1,10 +1,10 @@
-"""Buffer contents that show after any number of calls whether each of the calls was right.
+"""Buffer contents that show, after any number of all_reduces, whether each result was right.
 
 An all_reduce in place with SUM over n ranks turns the ranks' values x_r into their sum s, and each
-further call turns s into n * s. If n is a power of two and x_r are small integers, all of that is
-exact: after k calls each element is s * n**(k-1). A call that was lost, torn or doubled anywhere
-leaves another value, which the later calls preserve. The start is scaled by 2**(salt - BIAS) so
-that 208 calls of two ranks stay within float32's normal numbers:
+further call turns s into n * s. If n is a power of two and x_r are small integers, this arithmetic
+is exact: after k calls each element is s * n**(k-1). A call that some element missed or repeated
+leaves another value, which the later calls preserve. The first values are scaled by
+2**(salt - BIAS), so that 208 calls of two ranks stay within float32's normal numbers:
 
     1 <= x_r < 2**11, s < 2**12, salt < 4:  2**-126 < 2**-110  and  2**(12 + 3 - 110 + 207) < 2**128
 

@@ -1,4 +1,4 @@
-"""Programs in C and C++ as contestants: compiled at the start, and kept waiting between turns.
+"""Programs in C and C++ as contestants, which are compiled at the start and wait between turns.
 
 Each rank is a process that takes turns by the protocol in turns.h. A program that exits, gives a
 wrong result or does not answer in time ends the benchmark with the program's own error output.
@@ -27,8 +27,9 @@ HERE = Path(__file__).parent
 
 
 class ProgramError(RuntimeError):
-    """An error of a compiler or a program: it failed, gave a wrong result, or did not answer in
-    time.
+    """The error of a compiler that failed, or of a program that failed or gave a wrong result.
+
+    A program that does not answer in time has failed too.
     """
 
 
@@ -85,7 +86,7 @@ class Programs:
         return [Greeting(pid=int(pid), port=int(port)) for _, pid, port in words]
 
     def say(self, lines: Sequence[str]) -> None:
-        """Send each rank its line; for lines that have no answer."""
+        """Send each rank its line, to which the rank sends no answer."""
         for ask, line in zip(self._asks, lines, strict=True):
             os.write(ask, f"{line}\n".encode())
 

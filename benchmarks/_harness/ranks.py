@@ -44,7 +44,7 @@ class Place:
 
 
 class RankFailedError(RuntimeError):
-    """An error at a rank: it raised, died or did not answer in time.
+    """The error of a rank that raised an exception, died, or did not answer in time.
 
     All ranks of its group are stopped.
     """
@@ -86,9 +86,8 @@ class Conductor:
     def ask(self, method: str, *arguments: object) -> list[Any]:
         """Call `method(*arguments)` at each rank and return the answers, in rank order.
 
-        Raises RankFailedError with the tracebacks of the ranks that failed, that of the first
-        failure first. The call does not wait for the other ranks, which may be waiting for the one
-        that failed.
+        Raises RankFailedError with the tracebacks of the failed ranks, the first failure first. The
+        call does not wait for the other ranks, which may be waiting for the failed rank.
         """
         answers: dict[int, Any] = {}
         failures: list[str] = []
@@ -179,9 +178,9 @@ class Ranks(Conductor):
 class LabRanks(Conductor):
     """A group of one process on each host of a lab, each with an object `performer(place)`.
 
-    Use as a context manager, within that of the lab. `performer` and `environment` are as for
-    `Ranks`, and the processes start with that environment. `hosts` restricts the group to the first
-    so many hosts.
+    Use as a context manager, within the context of the lab. `performer` and `environment` are as
+    for `Ranks`, and the processes start with that environment. `hosts` restricts the group to the
+    first `hosts` hosts.
     """
 
     def __init__(
@@ -254,9 +253,9 @@ def serve(
     environment: Mapping[str, str],
     connection: Connection,
 ) -> None:
-    """Serve the benchmark's main process: call methods of `performer(place)` until it ends.
+    """Call methods of `performer(place)` for the benchmark's main process, until that closes.
 
-    The main process ends this by closing the pipe.
+    The main process ends the calls when it closes the pipe.
     """
     os.environ.update(environment)
     subject: Any = None

@@ -64,7 +64,7 @@ class Reading:
         )
 
     def since(self, before: Reading, operations: int) -> Usage:
-        """Return the usage of one of `operations` operations, made since the reading `before`."""
+        """Return the average usage of `operations` operations since the reading `before`."""
         used = Usage(
             seconds=self.time_s - before.time_s,
             user_s=self.user_s - before.user_s,

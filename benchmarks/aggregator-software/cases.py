@@ -37,14 +37,14 @@ TARGET_FROM = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """The blocking all_reduces of float32 with SUM that are measured for one size."""
+    """The all_reduces of float32 with SUM that are measured for one size."""
 
     name: str
     nbytes: int
     calls: int
-    """The number of calls in a turn in which one call follows the other."""
+    """The number of calls in a turn of single calls, one after the other."""
     outstanding: int
-    """The number of operations that are under way at once in a turn of streamed operations."""
+    """The number of operations in flight at once in a turn of streamed operations."""
     buffers: int
     passes: int
 
@@ -71,8 +71,8 @@ def wire_seconds(nbytes: int, rate: int) -> float:
 
 
 def ring_seconds(nbytes: int, rate: int) -> float:
-    """Return the shortest time of an all_reduce without a node, in seconds: 2 (n - 1) / n S.
+    """Return the shortest time of an all_reduce without a node, in seconds: 2 (n - 1) / n T.
 
-    S is the size of the buffer over the rate. The bound holds for every plan of n workers.
+    T is the time of the whole buffer at the rate. The bound holds for every plan of n workers.
     """
     return 2 * (WORKERS - 1) / WORKERS * wire_seconds(nbytes, rate)

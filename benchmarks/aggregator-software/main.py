@@ -70,7 +70,7 @@ def node(lab: Lab, onset: int) -> Iterator[str]:
 
 @contextmanager
 def crew(lab: Lab, *, gloo: bool = False, **environment: str) -> Iterator[LabRanks]:
-    """Run workers with these variables of slackline, given without their prefix."""
+    """Run workers with the given variables of slackline, named without the prefix SLACKLINE_."""
     variables = {f"SLACKLINE_{name}": value for name, value in environment.items()}
     variables |= {"SLACKLINE_RAILS": "tcp", "SLACKLINE_INTERFACE": "eth0"}
     others = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}

@@ -1,4 +1,4 @@
-"""The work of one worker: all_reduces, one at a time or several under way."""
+"""The work of one worker: all_reduces, one at a time or several at once."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class Performer:
         return taken
 
     def streamed(self, group: str, passes: int, outstanding: int, salt: int) -> tuple[float, float]:
-        """Reduce every buffer `passes` times, at most `outstanding` operations under way.
+        """Reduce every buffer `passes` times, with at most `outstanding` operations in flight.
 
-        Return the seconds of all of them, and the average number of cores of this machine that were
-        busy meanwhile, with any work. Raises ArithmeticError if a result is wrong.
+        Returns the seconds of all operations, and the average number of cores of this machine that
+        were busy meanwhile, with any work. Raises ArithmeticError if a result is wrong.
         """
         where = self._groups[group]
         for buffer in self._buffers:

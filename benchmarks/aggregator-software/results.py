@@ -51,7 +51,7 @@ class Results:
     def single_bound(self, size: Size) -> float:
         """Return the shortest time of a single call through the aggregation node, in seconds.
 
-        The burst leaves at once; the other bytes go at the rate, and two hops are added.
+        The bytes of a burst are sent at once and the other bytes at the rate; two hops are added.
         """
         return wire_seconds(max(0, size.nbytes - self.burst), self.rate) + self.two_hops
 

@@ -50,7 +50,7 @@ CASES = (
     Case(ranks=4, name="100 MB", nbytes=10**8, calls=4, warm_up=1, rounds=11, quick_rounds=3),
 )
 
-# Targets: gloo's time over slackline's is at least this, one row a case in the order of CASES.
+# Targets: the least ratio of gloo's time to slackline's, in one row for each case, as in CASES.
 GLOO_OVER_OURS = {
     (2, "4 KiB"): {Transport.TCP: 10.0, Transport.PRIVATE: 18.0, Transport.REGISTERED: 18.0},
     (2, "64 KiB"): {Transport.TCP: 12.0, Transport.PRIVATE: 18.0, Transport.REGISTERED: 25.0},
@@ -59,7 +59,7 @@ GLOO_OVER_OURS = {
     (4, "100 MB"): {Transport.TCP: 1.3, Transport.PRIVATE: 2.6, Transport.REGISTERED: 7.0},
 }
 
-# Targets: OpenMPI's time over slackline's is at least this.
+# Targets: the least ratio of OpenMPI's time to slackline's.
 OPENMPI_OVER_OURS = {(4, "100 MB"): {Transport.PRIVATE: 2.0}}
 
 IDLE_RANKS = 4
@@ -70,8 +70,8 @@ IDLE_MS_PER_SECOND = 1.0
 def seat(contestant: str, transport: Transport) -> str:
     """Return the name of the turn that measures a contestant over a transport.
 
-    gloo and OpenMPI have one kind of memory, so one turn of theirs is compared with both of
-    slackline's.
+    gloo and OpenMPI have one kind of memory, so one turn of gloo or OpenMPI is compared with both
+    of slackline's turns.
     """
     if contestant in ("gloo", "openmpi"):
         return contestant

@@ -81,7 +81,7 @@ def _mpi_turn(mpi: Programs, count: int, calls: int, warm_up: int, salt: int) ->
 
 
 def _play(case: Case, turns: dict[str, Turn], *, quick: bool) -> dict[str, list[float]]:
-    """Run all rounds for one message size; return each turn's times, in seconds, one a round."""
+    """Run all rounds for one message size; return each turn's time in seconds for each round."""
     samples: dict[str, list[float]] = {name: [] for name in turns}
     started = time.monotonic()
     for number in range(case.quick_rounds if quick else case.rounds):

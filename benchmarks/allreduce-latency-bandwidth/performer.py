@@ -85,10 +85,9 @@ class Performer:
         return seconds / calls
 
     def idle(self, seconds: float) -> float:
-        """Return the milliseconds of processor time that this process uses in a second without
-        work.
+        """Return the milliseconds of processor time that this process uses in an idle second.
 
-        The engine has worked before. There must be no gloo group yet.
+        Call this after the engine has worked, and before there is a gloo group.
         """
         worked = torch.ones(IDLE_COUNT)
         for _ in range(10):

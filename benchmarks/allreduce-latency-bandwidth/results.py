@@ -94,7 +94,7 @@ class Results:
     def ratio(
         self, case: Case, transport: Transport, other: str, of: str = "median_us"
     ) -> float | None:
-        """Return the time of `other` over slackline's; None if one of them was skipped."""
+        """Return the ratio of the time of `other` to slackline's; None if one was skipped."""
         theirs, ours = (
             self.times.get(Key(case=case, transport=transport, contestant=contestant))
             for contestant in (other, "slackline")
@@ -104,7 +104,7 @@ class Results:
         return round(theirs.values()[of] / ours.values()[of], 2)
 
     def table(self) -> Table:
-        """Return a table: a line a size and transport, with the median (10th-90th percentile)."""
+        """Return a table of medians (10th-90th percentiles), a line for each size and transport."""
         table = Table(
             *("ranks", "bytes", "transport", *CONTESTANTS),
             *("gloo / slackline", "of the p10", "target"),

@@ -1,6 +1,6 @@
 """All-reduces over several simulated ring NICs (a circuit that adds its host's part in passing).
 
-The tensor goes round once from rank 0, or rotates: then each chunk starts at another rank.
+Either the whole tensor starts at rank 0, or the ring rotates: each chunk starts at another rank.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONGEST = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class _Tensor:
-    """The tensor of one rank, which becomes the sum, with the operations that reduce it."""
+    """The tensor of one rank, in which the sum is stored, with the operations that reduce it."""
 
     memory: np.ndarray
     operations: tuple[RingOperation, ...]
@@ -92,7 +92,7 @@ class AllReduceBench:
             driver.close()
         wanted = _sum(parts, tensors[0]).tobytes()
         if any(tensor.memory.tobytes() != wanted for tensor in tensors):
-            raise AssertionError("the circuits' sum is not the one in order")
+            raise AssertionError("the circuits' sum differs from the sum in the order of the ring")
         return took
 
     def bound(self, size: int, payload: int, *, rotating: bool) -> float:
@@ -130,7 +130,7 @@ def allreduce_rows(
     messages: Sequence[tuple[int, int]],
     wires: Mapping[str, float] = WIRES,
 ) -> list[Row]:
-    """Measure both kinds of ring; return their cycles beside those that the link alone needs.
+    """Measure both kinds of ring; return their cycles, and the cycles that the link alone needs.
 
     `messages` are pairs of a size and a frame's payload, in bytes. Each pair is measured over each
     wire.
@@ -163,7 +163,7 @@ def _tensor(memory: np.ndarray, payload: int, *, rotating: bool) -> _Tensor:
 
 
 def _sum(parts: Sequence[np.ndarray], tensor: _Tensor) -> np.ndarray:
-    """Return the sum in the order of the ring: each chunk is added from its starting rank on."""
+    """Return the sum of each chunk in the order of the ring, which begins at its starting rank."""
     total = np.empty_like(parts[0])
     for operation in tensor.operations:
         first = (operation.source - tensor.memory.ctypes.data) // 4

@@ -201,8 +201,9 @@ def ring_targets(rows: list[Row]) -> list[Target]:
 
 
 def allreduce_targets(rows: list[Row]) -> list[Target]:
-    """Return the targets of the longest message over the slower wire, which the adders keep up
-    with.
+    """Return the targets of the longest message over the slower wire.
+
+    The adders are as fast as this wire.
     """
     last = rows[-1]
     if last.labels["wire"] != "100 Gb/s":
@@ -217,7 +218,7 @@ def allreduce_targets(rows: list[Row]) -> list[Target]:
 
 
 def at_most(name: str, row: Row, key: str, most: float = KEEPS_UP) -> Target:
-    """Return a target that a row's value is at most `most`; by default, that a stream keeps up."""
+    """Return a target: a row's value is at most `most`, by default about one cycle for a beat."""
     return Target(name=name, target=most, measured=float(row.values[key]), bound="at most")
 
 

@@ -29,14 +29,14 @@ class Jitter:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """The result of a run; cycles count from the first beat in."""
+    """The result of a run; cycles are counted from the first beat of input."""
 
     first: int
     """The cycle of the first beat of sums."""
     last: int
     """The cycle of the last beat of sums."""
     cycles_per_beat: float
-    """The cycles a beat of the stream of sums, headers included."""
+    """The cycles for each beat of the stream of sums, headers included."""
     starved: int
     """The cycles in which reduction had begun and waited for data."""
 
@@ -70,8 +70,8 @@ class NodeBench:
         """Send `frames` frames of float32 into every port, and return when the sums leave.
 
         `payload` is a frame's payload in bytes; the default is the longest that the node takes.
-        Frames come at a beat a cycle or, if that is slower, every `cycles_a_frame`; jitter delays
-        them further. Raises AssertionError if a sum differs from the twin's.
+        A frame begins every `cycles_a_frame` cycles, but a port takes at most a beat a cycle;
+        jitter delays frames further. Raises AssertionError if a sum differs from the twin's.
         """
         jitter = jitter or Jitter()
         options, simulation = self.options, self._simulation
@@ -95,7 +95,7 @@ class NodeBench:
         outputs = [simulation.frames(port) for port in range(options.ports)]
         for output in outputs:
             if [frame for frame, _, _ in output] != wanted:
-                raise AssertionError("the circuit's sums are not the twin's")
+                raise AssertionError("the circuit's sums differ from the sums of its twin")
         first, last = outputs[0][0][1], outputs[0][-1][2]
         return Run(
             first=first - start,

@@ -32,16 +32,16 @@ _LOOK = 16
 
 @dataclass(frozen=True, kw_only=True)
 class RingRun:
-    """The result of a run; cycles count from the first beat in."""
+    """The result of a run; cycles are counted from the first beat of input."""
 
     first: int
-    """The cycle of the first beat out."""
+    """The cycle of the first beat of output."""
     cycles_per_beat: float
-    """The cycles a beat of the stream out, headers included."""
+    """The cycles for each beat of the output stream, headers included."""
 
 
 class RingBench:
-    """A simulated ring NIC whose sums are compared with those of its twin, the same in Python."""
+    """A simulated ring NIC whose sums are compared with the sums of its twin, a model in Python."""
 
     def __init__(self, options: RingOptions) -> None:
         self.options = options
@@ -80,10 +80,10 @@ class RingBench:
         )
 
     def run_both(self, frames: int, payload: int) -> float:
-        """Return the cycles a beat out while partials and sums come in turns.
+        """Return the cycles for each beat of output while partial sums and final sums alternate.
 
-        The partials of one message are added while the sums of another pass. Rank 1 of 4 also
-        stores those sums, whose partials it has added before.
+        The partial sums of one message are added while the final sums of another message pass. Rank
+        1 of 4 also stores those final sums, to which it has contributed before.
         """
         self._simulation.memory_latency(0)
         driver = self._opened(_MIDDLE)
@@ -108,7 +108,7 @@ class RingBench:
             self._take_back(message)
         _compare(found + mixed_found, twin.frames())
         if before.own.tobytes() != b"".join(frame[HEADER_BYTES:] for frame in finals):
-            raise AssertionError("the circuit stored other sums than came")
+            raise AssertionError("the circuit stored sums that differ from the received ones")
         cycles = mixed_found[-1][2] - mixed_found[0][1] + 1
         return cycles / self._beats(2 * frames, payload)
 
@@ -173,10 +173,10 @@ class _Wires:
         """The sequence number below which all slots are free, by channel."""
 
     def carry(self, frames: list[bytes], wanted: int) -> list[tuple[bytes, int, int]]:
-        """Send `frames` in this order until `wanted` frames have left, and return those.
+        """Send `frames` in this order until the NIC has sent `wanted` frames; return those.
 
-        Each frame that left comes with the cycles of its first and last beat. A frame waits until
-        there is a slot for it, and so do the frames behind it.
+        Each frame is returned with the cycles of its first and last beat. A frame waits until the
+        NIC has a slot for it, and the frames behind it wait too.
         """
         waiting = deque(frames)
         found: list[tuple[bytes, int, int]] = []
@@ -215,7 +215,7 @@ def _compare(found: list[tuple[bytes, int, int]], wanted: list[bytes]) -> None:
             for frames in ([frame for frame, _, _ in found], wanted)
         )
         if ours != theirs:
-            raise AssertionError("the circuit's sums are not the twin's")
+            raise AssertionError("the circuit's sums differ from the sums of its twin")
 
 
 def _as_final(frame: bytes) -> bytes:

@@ -33,7 +33,7 @@ Turn = Callable[[Case], float]
 
 
 def measure(results: Results, part: Part, *, quick: bool) -> None:
-    """Measure every case of one part by all contestants that are there."""
+    """Measure every case of one part with all available contestants."""
     environment = {
         "SLACKLINE_RAILS": part.rails,
         "OMP_NUM_THREADS": "1",
@@ -74,7 +74,7 @@ def _turns(group: Ranks, mpi: Programs | None) -> dict[str, Turn]:
 
 
 def _play(case: Case, turns: dict[str, Turn], *, quick: bool) -> dict[str, list[float]]:
-    """Run the rounds of a case, the turns reversed in every other one; return the seconds."""
+    """Run the rounds of a case, with reversed turns in every other round; return the seconds."""
     rounds, seconds, least = ROUNDS, CELL_SECONDS, LEAST_ROUNDS
     if quick:
         rounds, seconds, least = QUICK_ROUNDS, QUICK_CELL_SECONDS, 1

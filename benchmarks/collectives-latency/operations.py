@@ -1,7 +1,7 @@
 """The operations that are measured: one builder for each, the same for every backend.
 
 Each operation may be called any number of times in a row and leaves the same values after every
-call. The ones in place therefore reduce with MAX. `count` is the number of elements of the whole
+call. Operations in place therefore reduce with MAX. `count` is the number of elements of the whole
 tensor at one rank, and a part has `count // size` of them. Rank 0 is the root.
 """
 
@@ -34,7 +34,7 @@ class Operation:
     Empty at a rank that receives nothing.
     """
     start: torch.Tensor
-    """The values before the turn; a single one stands for all."""
+    """The values of `output` before the turn; a single value stands for all elements."""
     expected: torch.Tensor
     """The values that `output` has after every call."""
 

@@ -39,7 +39,7 @@ class Results:
     def record(
         self, cell: Cell, samples: Mapping[str, list[float]], without_mpi: str | None
     ) -> None:
-        """Store the seconds of a call that were measured in a cell, by contestant."""
+        """Store the seconds of a call in a cell, for each contestant."""
         reason = without_mpi or "not measured"
         self.times[cell] = {
             contestant: Summary.of_seconds(samples[contestant]) if contestant in samples else reason
@@ -47,14 +47,14 @@ class Results:
         }
 
     def ratio(self, cell: Cell, other: str) -> float | None:
-        """Return the median time of `other` over slackline's; None if one was skipped."""
+        """Return the ratio of the median time of `other` to slackline's; None if one is missing."""
         theirs, ours = self.times[cell][other], self.times[cell]["slackline"]
         if isinstance(theirs, str) or isinstance(ours, str):
             return None
         return theirs.median_us / ours.median_us
 
     def ratios(self, other: str, part: Part | None = None) -> dict[Cell, float]:
-        """Return the ratios of all cells, or those of one part, that both have measured."""
+        """Return the ratio for each cell, or each cell of one part, that was measured for both."""
         found = {cell: self.ratio(cell, other) for cell in self.times}
         return {
             cell: ratio
@@ -71,7 +71,7 @@ class Results:
         ]
 
     def targets(self) -> list[Target]:
-        """Return the targets: gloo's of each part, and OpenMPI's over all cells."""
+        """Return the targets: one for gloo in each part, and one for OpenMPI over all cells."""
         parts = dict.fromkeys(cell.part for cell in self.times)
         targets = [
             Target(

@@ -1,4 +1,4 @@
-"""Measure the time until a new process group is of use, and the resources that it takes."""
+"""Measure the time until a new process group can be used, and the resources that it takes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PARTS = ("opening", "barrier", "4 KiB", "1 MiB", "whole")
 
 
 def parts_of(turns: Sequence[Turn]) -> dict[str, float]:
-    """Return the seconds of each part, from the first rank's begin to the last rank's end."""
+    """Return the seconds of each part of a turn, from the first rank's start to the last's end."""
     begun = min(each.begun for each in turns)
     ends = [max(getattr(turn, name) for turn in turns) for name in ("opened", "met", "small")]
     ends.append(max(turn.large for turn in turns))
@@ -77,7 +77,7 @@ class Sample:
         return median(getattr(each, resource) for each in self.held)
 
     def over(self, other: Sample) -> float:
-        """Return the median ratio of the whole time to that of `other` in the same round."""
+        """Return the median, over the rounds, of the ratio of the whole time to that of `other`."""
         pairs = zip(self.parts, other.parts, strict=True)
         return round(median(ours["whole"] / theirs["whole"] for ours, theirs in pairs), 2)
 

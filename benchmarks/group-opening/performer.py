@@ -59,7 +59,7 @@ class Turn:
     large: float
     """The end of the first all_reduce of 1 MiB."""
     held: Holdings
-    """The resources that the process holds at the end, without those before the turn."""
+    """The resources at the end of the turn, minus the resources before the turn."""
 
 
 class Performer:

@@ -2,25 +2,26 @@
 
 No function here has side effects.
 
-The layers are 1..n in the order of the forward pass. Layer i computes forward for f_i and backward
-for b_i. The gradients of layer i take the whole wire for c_i if nothing else is on it.
+The layers are 1..n in the order of the forward pass. Layer i computes forward for the time f_i and
+backward for b_i. The gradients of layer i occupy the whole wire for c_i if they have it alone.
 
     backward   |b_n|b_n-1| ... |b_1|
     forward                         |f_1|f_2| ... |f_n|     of the next step
     wire           |   n's .. 1's gradients, most urgent first   |
 
 Two rules bind every schedule. Layer i's gradients exist when b_i has ended, not before. f_i begins
-when layer i's parameters have been stepped, that is when its gradients are reduced. The wire can be
-divided at will, without a pause and without latency. The best schedule then gives the whole wire,
-at every moment, to the lowest layer whose gradients wait. To see this, exchange two pieces of the
-wire's time so that a lower layer moves forward: only layers that are needed later are delayed.
+when layer i's parameters have been updated, which is when its gradients are reduced. The wire can
+be divided at will, without a pause and without latency. The best schedule then gives the whole
+wire, at every moment, to the lowest layer whose gradients wait. To see this, exchange two pieces of
+the wire's time so that a lower layer is sent earlier: only layers that are needed later are
+delayed.
 
 Backward n begins when forward n has ended, and forward n has waited for all gradients. The wire is
 therefore empty at the beginning of each backward pass, so one step alone determines the time of all
 steps.
 
-A bound follows, in terms of wire time less overlappable time: all gradients must be there before
-f_n, and nothing is on the wire before b_n has ended, so that
+A bound follows, in terms of wire time minus overlappable time. All gradients must be reduced before
+f_n, and the wire is empty until b_n has ended, so that
 
     exposed >= sum(c) - (sum(b) - b_n) - (sum(f) - f_n)
 
@@ -78,7 +79,7 @@ def exposed_floor(layers: Sequence[Layer]) -> float:
 
 
 def whole_model_bound(layers: Sequence[Layer]) -> float:
-    """Return max(0, wire time less overlappable time) of the whole model, in seconds.
+    """Return max(0, wire time minus overlappable time) of the whole model, in seconds.
 
     The result is never above `exposed_floor`.
     """

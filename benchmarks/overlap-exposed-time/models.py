@@ -1,4 +1,4 @@
-"""Two models of about the same size: one sleeps where the other computes."""
+"""Two models of about the same size: one computes, the other sleeps instead."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PERIOD = 16
 
 
 class _Timed(torch.autograd.Function):
-    """A computation that sleeps for its time, and so gives its core away.
+    """A computation that sleeps for its time, and so leaves its core to other threads.
 
-    An accelerator's host thread may do the same.
+    The host thread of an accelerator may sleep in the same way.
     """
 
     @staticmethod

@@ -79,7 +79,8 @@ class Performer:
         """Train for `steps` steps after `warm_up` others, and return the averages of one step.
 
         The clock starts and ends between two steps, without a wait for other ranks. Communication
-        that the last step leaves under way is not counted, and that of the last warm-up step is.
+        in flight after the last step is not counted, but communication in flight after the last
+        warm-up step is.
         """
         contestant = self._contestants[name]
         dist.barrier()

@@ -51,7 +51,7 @@ class Results:
         return [max(turn.step_s for turn in ranks) for ranks in self.turns.get((case, name), [])]
 
     def exposed(self, case: Case, name: str) -> list[float]:
-        """Return each round's exposed time in seconds: a step less the same round's step alone."""
+        """Return each round's exposed time in seconds: a step minus the round's step alone."""
         pairs = zip(self.steps(case, name), self.steps(case, ALONE), strict=True)
         return [step - alone for step, alone in pairs]
 

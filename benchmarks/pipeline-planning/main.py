@@ -30,7 +30,7 @@ MEAN_PERCENT, WORST_PERCENT = 0.3, 3.5
 
 
 def against_optimum(name: str, quick: bool) -> tuple[Row, list[Target]]:
-    """Measure how far plans of the schedule `auto` are above optima that are proven in time."""
+    """Measure how much longer plans of the schedule `auto` take than optima that were proven."""
     stages, counts, many, few = {"small": SMALL, "middle": MIDDLE}[name]
     limit = QUICK_PROOF_SECONDS if quick else PROOF_SECONDS
     gaps, plain, seconds = [], [], []
@@ -64,7 +64,7 @@ def against_optimum(name: str, quick: bool) -> tuple[Row, list[Target]]:
 
 
 def against_others(quick: bool) -> tuple[list[Row], list[Target]]:
-    """Measure how far plans of each schedule are above those of `auto`, or exceed a memory cap."""
+    """Measure how much longer plans of each schedule take than plans of `auto`, or exceed a cap."""
     stages, counts, many, few = LARGE
     above: dict[str, list[float]] = {
         name: [] for name, each in SCHEDULES.items() if each.one_stage_a_rank and name != "auto"
@@ -104,10 +104,9 @@ def against_others(quick: bool) -> tuple[list[Row], list[Target]]:
 
 
 def durations(quick: bool) -> tuple[list[Row], list[Target]]:
-    """Measure the time to plan with two slow links and a cap of S activations, the slowest of
-    three.
+    """Measure the time to plan with two slow links and a cap of S activations.
 
-    S is the number of stages.
+    S is the number of stages. The slowest of three scenarios counts.
     """
     rows, targets = [], []
     for stages, count, target in SIZES:

@@ -15,7 +15,7 @@ UNIT_PS = 10**8
 def draw(seed: int, stages: tuple[int, int], microbatches: tuple[int, int]) -> Scenario:
     """Return a scenario with times around 10 ms.
 
-    A third has even stages, a third almost even ones.
+    A third of the scenarios has equal stages, another third almost equal stages.
     """
     random = Random(seed)
     count = random.randint(*stages)

@@ -33,7 +33,7 @@ class Shape:
 
     @property
     def cap(self) -> int:
-        """The number of activations that a stage may hold, where there is a cap."""
+        """The number of activations that a stage may hold, for contestants with a cap."""
         return 2 * self.stages
 
     @property
@@ -57,7 +57,7 @@ class Case:
     where: str
     """The affected links in words, for example "last link"."""
     delays_ms: tuple[tuple[int, int], ...] = ()
-    """The slow links: (link, delay in ms of every packet, each way)."""
+    """The slow links: (link, delay of every packet in each direction, in ms)."""
     redrawn: tuple[int, ...] = ()
     """The links whose delay is drawn anew every 50-100 ms, from 0 to 60 ms."""
     seed: int = 0

@@ -70,7 +70,7 @@ class Contestant(Protocol):
         ...
 
     def order(self) -> str | None:
-        """Return every rank's order as PyTorch's CSV if PyTorch made one; otherwise None."""
+        """Return all ranks' orders as PyTorch's CSV if PyTorch made the orders; otherwise None."""
         ...
 
 

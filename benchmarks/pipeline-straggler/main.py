@@ -39,7 +39,7 @@ ENVIRONMENT = {"SLACKLINE_RAILS": "tcp", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IF
 
 
 def iterations(lab: Lab, ranks: LabRanks, case: Case, entry: Entry, rounds: int) -> list[list]:
-    """Run one contestant's iterations on a network with faults; return those after the warm-up.
+    """Run a contestant's iterations on a network with faults; return all after the warm-up.
 
     The result has the answer of every rank for each round.
     """

@@ -1,14 +1,14 @@
 """The critical path of an iteration: the parts of its time, walked back from the last computation.
 
 The stages sleep where they would compute, and each sleep is recorded as a wait. Every wait began
-because another wait had ended: the one before on its rank, or one on a neighbour rank whose message
-it needed. The critical path is the sequence of these waits from the end of the iteration to its
-start. All of the iteration's time lies on it:
+because another wait had ended: the previous wait on its rank, or a wait on a neighbour rank whose
+message it needed. The critical path is the sequence of these waits, from the end of the iteration
+back to its start. The path accounts for the whole time of the iteration:
 
     computing   the intended length of the waits, and the links' delays
     waking      waits that ended late because their thread was not woken at once
     turning     from the end of a wait to the start of the next wait on the same rank
-    messages    from the end of a wait to the start of one on another rank, less the link's delay
+    messages    from the end of a wait to the start of the next on another rank, minus the delay
 
 No function here has side effects.
 """
@@ -105,9 +105,7 @@ def _at(ranks: Sequence[Sequence[Wait]], place: Place | None) -> Wait:
 def _last_message(
     ranks: Sequence[Sequence[Wait]], rank: int, until_ns: int, delays_ns: Mapping[int, int]
 ) -> Place | None:
-    """Return the place of the wait that sent the last message to reach `rank` by `until_ns`, or
-    None.
-    """
+    """Return the wait that sent the last message to reach `rank` by `until_ns`, or None."""
     found: tuple[int, Place] | None = None
     for other, kind in ((rank - 1, "F"), (rank + 1, "B")):
         if not 0 <= other < len(ranks):
@@ -123,9 +121,9 @@ def _last_message(
 def _needs(ranks: Sequence[Sequence[Wait]]) -> dict[Place, Place]:
     """Return for each wait the wait on another rank whose message it needed.
 
-    The k-th wait of a kind on a rank belongs to microbatch k. A gradient is needed by the first of
-    a microbatch's B and W; W comes first in a backward pass of one piece. A gradient is sent after
-    B.
+    The k-th wait of a kind on a rank belongs to microbatch k. A gradient is needed by the earlier
+    one of a microbatch's B and W, which is W in a backward pass of one piece. A gradient is sent
+    after B.
     """
     places: dict[tuple[int, str, int], Place] = {}
     for rank, waits in enumerate(ranks):

@@ -78,7 +78,7 @@ class Performer:
     def train(self, iterations: int, start_ns: int) -> tuple[int, list[int]]:
         """Run iterations one after the other.
 
-        Return when the first one began and when each ended, in ns.
+        Returns the start of the first iteration and the end of each iteration, in ns.
         """
         stage, contestant = self._stage, self._contestant
         _sleep_until(start_ns)

@@ -22,7 +22,7 @@ EXPECTED_MS = MOST_MS // 2
 
 
 def scenario(case: Case, cap: int | None = None) -> Scenario:
-    """Return the planner's scenario for a network; a delay drawn anew counts with its average.
+    """Return the planner's scenario for a network, with the average of each changing delay.
 
     The first stage sends no gradient, so its B takes no time and its W is the whole backward pass,
     as in every pipeline runtime.
@@ -54,9 +54,9 @@ def network(case: Case) -> Network:
 def simulated_ms(entry: Entry, case: Case, order: str | None) -> float:
     """Return the simulated time of an iteration in ms.
 
-    `order` is the CSV of the order if PyTorch made one. A policy that follows the network is taken
-    to know the network: its plan is made for the case's delays. Adaptra's policy knows no stage
-    times until a link is slow, and neither does a fixed order.
+    `order` is the CSV of the orders if PyTorch made them. A policy that makes new plans for the
+    network is simulated with the final plan, for the case's delays. Adaptra's policy, and a fixed
+    order, do not use stage times until a link is slow.
     """
     known = scenario(case, case.shape.cap if entry.capped else None)
     how: Order = "ready" if entry.policy == "ready" else "fixed"

@@ -1,6 +1,6 @@
 """A replay of a recorded run with slow links and a dead NIC, at a tenth of its length.
 
-The events are those that Adaptra's authors replayed (arXiv 2504.19232, the large-scale run): 1,200
+The events are those of the large-scale run of Adaptra's authors (arXiv 2504.19232): 1,200
 iterations, with slow phases of 70 iterations each and a NIC that fails at the end. Here the
 iterations of a phase follow each other without a pause, delays change between phases, and a NIC's
 cable is pulled in the middle of an iteration.
@@ -97,8 +97,8 @@ def restart_seconds(start: Callable[[], LabRanks], name: str) -> float:
     """Return the seconds from a restart of all ranks until their first iteration has ended.
 
     The time covers processes, imports, groups, and the iteration in which a schedule exchanges
-    shapes. Not counted, in favour of a contestant that restarts, are noticing the failure, loading
-    a checkpoint, and repeating the iterations since the checkpoint.
+    shapes. In favour of a contestant that restarts, the time does not include the detection of the
+    failure, the loading of a checkpoint, and the repetition of iterations since the checkpoint.
     """
     began = time.monotonic()
     with start() as ranks:

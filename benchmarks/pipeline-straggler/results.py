@@ -20,7 +20,7 @@ class Measured:
 
     seconds: tuple[float, ...]
     paths: tuple[Path, ...]
-    """The critical paths of the rounds; empty if delays change, as no path can be told then."""
+    """The critical paths of the rounds; empty if delays change, as the path is then unknown."""
     simulated_ms: float
 
     @classmethod
@@ -70,7 +70,7 @@ class Results:
 
     measured: dict[tuple[Case, str], Measured] = field(default_factory=dict)
     others: list[Row] = field(default_factory=list)
-    """The rows that are no iterations: the replay, and the cases that were not measured."""
+    """The rows without iterations: the replay, and the cases that were not measured."""
     disturbed: bool = False
     """Whether ranks ran without priority over the machine's other programs."""
     totals: dict[str, float] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Results:
         return None if over is None or under is None else round(over / under, 3)
 
     def over_simulated(self, case: Case, name: str) -> float | None:
-        """Return the median time over the simulated time; None if it was not measured."""
+        """Return the ratio of the median to the simulated time; None if it was not measured."""
         found = self.measured.get((case, name))
         return None if found is None else round(found.median_ms / found.simulated_ms, 4)
 

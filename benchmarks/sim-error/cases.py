@@ -13,7 +13,7 @@ SIZES = (256 << 10, 1 << 20, 4 << 20)
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """An all_reduce of one size by one plan, on so many hosts with a rank each."""
+    """An all_reduce of one size by one plan, on a number of hosts with one rank each."""
 
     hosts: int
     plan: str

@@ -1,6 +1,6 @@
-"""Measure how far simulated all_reduces are from measured ones, on four hosts of a lab.
+"""Measure the difference of simulated and measured times of all_reduces on four hosts of a lab.
 
-The simulator is told a rate and a latency that are found from two all_reduces on two hosts; all
+The simulator gets a rate and a latency, which are derived from two all_reduces on two hosts; all
 other figures follow from the plans and the sizes.
 """
 

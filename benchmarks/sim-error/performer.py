@@ -26,7 +26,7 @@ class Performer:
     def all_reduces(self, nbytes: int, calls: int) -> list[tuple[int, int]]:
         """Return the start and end of each call in ns of CLOCK_MONOTONIC, after a warm-up.
 
-        A barrier stands before each call. Raises ArithmeticError if a result is wrong.
+        All ranks pass a barrier before each call. Raises ArithmeticError if a result is wrong.
         """
         count = nbytes // ITEM_BYTES
         contribution = pattern.contribution(self._place.rank, count)

@@ -22,12 +22,12 @@ LEAST_RATE_BPS, MOST_RATE_BPS = RATE_BPS // 10, RATE_BPS * 2
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The two figures of the network that the simulator is told."""
+    """The two figures of the network that the simulator uses."""
 
     rate_bps: int
     """The effective rate of a NIC."""
     latency_ps: int
-    """The latency of a cable, in which the processor time of a message is contained."""
+    """The latency of a cable, with the processor time of a message included."""
 
 
 @cache
@@ -42,7 +42,7 @@ def simulated_ps(cell: Cell, calibration: Calibration) -> int:
 
 
 def calibrate(short_ps: int, long_ps: int) -> Calibration:
-    """Return the calibration that gives the two cells the measured times, as far as one exists."""
+    """Return the calibration with which the two cells are simulated as close as possible."""
     found = Calibration(rate_bps=RATE_BPS, latency_ps=0)
     for _ in range(ROUNDS):
         rate_bps, latency_ps = found.rate_bps, found.latency_ps
@@ -66,7 +66,7 @@ def calibrate(short_ps: int, long_ps: int) -> Calibration:
 
 
 def _least(low: int, high: int, enough: Callable[[int], bool]) -> int:
-    """Return the least value from `low` to `high` that is enough; `high` where none is."""
+    """Return the least value from `low` to `high` that `enough` accepts, or `high` if none."""
     while low < high:
         middle = (low + high) // 2
         if enough(middle):

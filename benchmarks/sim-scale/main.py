@@ -77,7 +77,7 @@ def error(shape: Shape) -> Row:
 
 
 def targets_of(speeds: list[Row], scales: list[Row], errors: list[Row]) -> list[Target]:
-    """Return the targets; with a tenth of the ranks the times of 100,000 are not judged."""
+    """Return the targets; times for 100,000 ranks are not judged in a run with a tenth of them."""
     found = [
         Target(
             name=f"{row.labels['case']}: events/s",

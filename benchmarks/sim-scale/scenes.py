@@ -75,7 +75,7 @@ SPEEDS = (
 
 
 def shapes(*, quick: bool) -> Iterator[Shape]:
-    """Yield the shapes that are compared: equal hosts, seed 0, and drawn ones."""
+    """Yield the shapes that are compared: equal hosts (seed 0), and hosts drawn at random."""
     for hosts in (4, 16) if quick else (2, 4, 8, 16, 32):
         for per_host in (1, 4) if quick else (1, 2, 4, 8):
             for seed in range(2 if quick else 4):
@@ -87,7 +87,7 @@ def flows_and_frames(shape: Shape) -> tuple[int, int]:
     random = Random(f"{shape}")
     usual = _host(100 * 10**9, 1_000_000)
     hosts = [usual] * shape.hosts
-    for _ in range(shape.seed):  # as many hosts differ
+    for _ in range(shape.seed):  # the seed is also the number of hosts that differ
         rate_bps = random.choice((25, 50, 100)) * 10**9
         hosts[random.randrange(shape.hosts)] = _host(rate_bps, random.randint(1, 20) * 10**6)
     fabric = Fabric(hosts=tuple(hosts), framing=FRAMING, forwards_after_bytes=1538)

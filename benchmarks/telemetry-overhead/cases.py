@@ -30,16 +30,16 @@ CELLS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """The amount of work."""
+    """The numbers of starts, rounds and steps that are measured."""
 
     lives: int
     """The number of times that all ranks are started anew."""
     rounds: int
-    """The rounds of a life, in each of which both contestants have a turn."""
+    """The number of rounds after each start; both contestants have a turn in each round."""
     steps: int
     """The steps of a turn."""
     warm_up: int
-    """The steps before a life's first turn, which are not measured."""
+    """The number of unmeasured steps before the first turn after each start."""
 
 
 FULL = Lengths(lives=4, rounds=30, steps=20, warm_up=20)

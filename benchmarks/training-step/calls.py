@@ -9,7 +9,7 @@ from typing import Any
 
 
 def python_calls(act: Callable[[], object]) -> int:
-    """Return how many functions written in Python this thread calls in `act`."""
+    """Return the number of calls of functions written in Python by this thread in `act`."""
     calls = 0
 
     def count(_frame: FrameType, event: str, _argument: Any) -> None:

@@ -77,7 +77,7 @@ class Contestant:
 
     @property
     def name(self) -> str:
-        """The name of the contestant, the same in every run whichever bucket size was the best."""
+        """The name of the contestant, which does not depend on the best bucket size."""
         if self.method in (Method.ALONE, Method.PCCO):
             return str(self.method)
         name = f"{self.method} over {self.backend}"
@@ -148,7 +148,7 @@ Such a step waits for the wire, whose rate does not change.
 
 
 def lengths(step_s: float, *, quick: bool) -> Lengths:
-    """Return how much to measure for a step of about `step_s` seconds.
+    """Return the numbers of steps and rounds for a step of about `step_s` seconds.
 
     The length of a turn is set in seconds rather than in steps, because a step lasts from 20 ms to
     5 s.

@@ -56,7 +56,7 @@ def ranks_on(network: Network) -> Iterator[Conductor]:
         with Ranks(start_rank, network.ranks, environment=environment) as ranks:
             yield ranks
         return
-    # The hosts of a lab share this machine's memory, but stand for hosts that do not.
+    # The hosts of a lab share this machine's memory, but represent machines that do not share any.
     environment |= {"SLACKLINE_RAILS": "tcp", "GLOO_SOCKET_IFNAME": "eth0"}
     options = LabOptions(hosts=network.ranks, rate=network.rate_bps)
     with Lab(options) as lab, LabRanks(start_rank, lab, environment=environment) as ranks:
@@ -64,7 +64,7 @@ def ranks_on(network: Network) -> Iterator[Conductor]:
 
 
 def select(ranks: Conductor, found: Sequence[Contestant], how: Lengths) -> Contestant:
-    """Return the fastest of some contestants, measured in rounds of their own; drop the others."""
+    """Measure some contestants in separate rounds; drop all but the fastest, and return that."""
     for contestant in found:
         ranks.ask("add", contestant)
     if len(found) == 1:

@@ -84,9 +84,9 @@ class Performer:
     def turn(self, contestant: Contestant, warm_up: int, steps: int) -> Usage:
         """Take `warm_up` steps and then `steps` timed ones; return the usage of one timed step.
 
-        The clock starts and ends between two steps, and no rank waits there. The last step may
-        leave communication to the next one; the last warm-up step leaves as much, so the two cancel
-        out.
+        The clock starts and ends between two steps, and no rank waits there. Communication of the
+        last step may still be in flight at the end. The last warm-up step left as much at the
+        start, so both cancel out.
         """
         trainer, batches = self._trainers[contestant], cycle(self._batches)
         dist.barrier()
@@ -103,7 +103,7 @@ class Performer:
         return after.since(before, steps)
 
     def calls(self, contestant: Contestant) -> int:
-        """Return how many Python functions a step calls, those of torch and the model included."""
+        """Return the number of Python functions that a step calls, with torch and the model."""
         trainer, batches = self._trainers[contestant], cycle(self._batches)
         trainer.step(next(batches))
         calls = python_calls(lambda: trainer.step(next(batches)))
@@ -112,7 +112,7 @@ class Performer:
         return calls
 
     def check(self) -> dict[Contestant, str]:
-        """Return a hash of the parameters for each contestant that has the same ones at every rank.
+        """Return a hash of the parameters of each contestant whose parameters all ranks share.
 
         Raises ArithmeticError if a loss is no longer a finite number.
         """

@@ -45,7 +45,7 @@ class Results:
         return [slowest(ranks) for ranks in self.turns.get((cell, contestant), [])]
 
     def ratio(self, cell: Cell, above: Contestant | None, below: Contestant | None) -> float | None:
-        """Return the median step time of `above` over that of `below`; None if one is missing."""
+        """Return the ratio of two contestants' median step times; None if one is missing."""
         if above is None or below is None:
             return None
         times, base = self.steps(cell, above), self.steps(cell, below)
@@ -63,7 +63,7 @@ class Results:
         return found[0] if found else None
 
     def ordered(self) -> list[tuple[Cell, Contestant]]:
-        """Return the measured cells and contestants, those that beat PCCO by most first.
+        """Return the measured cells and contestants; those that beat PCCO by most come first.
 
         A cell is a model on a network. PCCO itself and training alone come last, because the others
         are compared with them.

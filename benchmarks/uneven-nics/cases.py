@@ -30,7 +30,7 @@ class Case:
 
     name: str
     slow: Fraction
-    """The rate of the slow port, as a part of the others'."""
+    """The rate of the slow port, as a fraction of the rate of the other ports."""
     midway: bool = False
     """Whether the port becomes slow in the middle of the operation."""
 
@@ -63,7 +63,11 @@ def bound_seconds(nbytes: int, slow: Fraction) -> float:
 
 
 def case_seconds(case: Case, nbytes: int) -> float:
-    """Return the shortest time of a case; midway, half of the bytes move at each bound."""
+    """Return the shortest time of a case.
+
+    If the port becomes slow midway, half of the bytes are counted at the bound for even ports, and
+    half at the bound for the slow port.
+    """
     if not case.midway:
         return bound_seconds(nbytes, case.slow)
     return (bound_seconds(nbytes, Fraction(1)) + bound_seconds(nbytes, case.slow)) / 2

@@ -1,4 +1,4 @@
-"""Measure long all_reduces between hosts of which one has a slow port, or gets one midway.
+"""Measure long all_reduces between hosts if one port is slow, or becomes slow midway.
 
 Four hosts of a lab are compared with the bound that their ports set: slackline, the plain ring and
 gloo.
@@ -80,9 +80,9 @@ def measure(results: Results, options: Options) -> None:
 def one_round(
     lab: Lab, ranks: LabRanks, contestant: str, case: Case, nbytes: int, options: Options
 ) -> float:
-    """Return the seconds of one all_reduce at the slowest rank; slackline learns the ports before.
+    """Return the seconds of one all_reduce at the slowest rank.
 
-    A contestant other than slackline has nothing to learn.
+    Before the measured call, slackline measures the ports' rates in calls that are not counted.
     """
     group = GLOO if contestant == GLOO else "slackline"
     learning = QUICK_LEARNING_BYTES if options.quick else LEARNING_BYTES

@@ -20,7 +20,7 @@ class Results:
     """The reason why nothing was measured; empty if it was."""
 
     def over_bound(self, case: Case, contestant: str) -> float | None:
-        """Return the median time over the case's bound; None if it was not measured."""
+        """Return the ratio of the median time to the case's bound; None if it was not measured."""
         sample = self.taken.get((case, contestant))
         return percentile(sample, 50) / case_seconds(case, self.nbytes) if sample else None
 

@@ -48,9 +48,9 @@ def rest(how: Lengths) -> Idle:
 
 
 def settle(crew: Crew, cell: Cell, how: Lengths) -> int:
-    """Return the number of operations in a turn of this contestant.
+    """Return the number of operations in a turn of this contestant, found by trial operations.
 
-    The trial operations also use buffers and TCP windows for the first time.
+    The trial operations also touch buffers and open TCP windows for the first time.
     """
     if cell.ideal_s >= how.turn_s:
         return 1

@@ -82,11 +82,11 @@ class Results:
         return self._median(cell, contestant, lambda turn: 100 * cell.ideal_s / turn.seconds)
 
     def processor_ns(self, cell: Cell, contestant: Contestant) -> float | None:
-        """Return the median processor time a byte on the wire, all kinds, in nanoseconds."""
+        """Return the median processor time of all kinds for a byte on the wire, in nanoseconds."""
         return self._median(cell, contestant, self._kinds(cell)["cpu"])
 
     def ordered(self) -> list[Key]:
-        """Return the measurements' keys, those that beat slackline over TCP by most first.
+        """Return the measurements' keys; those that beat slackline over TCP by most come first.
 
         A key is a cell (a size on a network) and a contestant. Contestants are compared in time and
         in processor time; slackline's own rows come last.
@@ -99,7 +99,7 @@ class Results:
         return [*measured, *self.skipped, *self._order_row()]
 
     def order_ratios(self) -> list[float]:
-        """Return the time of sums in rank order over those in any order, of each measured cell."""
+        """Return, for each measured cell, the ratio of the times with and without rank order."""
         found = (
             ratio(self.seconds(cell, Contestant.RANK_ORDER), self.seconds(cell, Contestant.TCP))
             for cell in CELLS
@@ -161,7 +161,10 @@ class Results:
         return notes
 
     def _kinds(self, cell: Cell) -> dict[str, Figure]:
-        """Return processor time a byte on the wire by kind, in nanoseconds; "cpu" is their sum."""
+        """Return the nanoseconds of processor time for a byte on the wire, by kind, and "cpu".
+
+        "cpu" is the sum of the kinds.
+        """
         idle, scale = self.idle_softirq(cell.network), 1e9 / cell.wire_bytes
 
         def user(turn: Turn) -> float:
@@ -216,7 +219,7 @@ class Results:
 
 
 def ratio(above: float | None, below: float | None) -> float | None:
-    """Return one figure over another; None if one is missing or the divisor is not positive."""
+    """Return `above` / `below`; None if one is missing or the divisor is not positive."""
     if above is None or below is None or below <= 0:
         return None
     return above / below

@@ -27,7 +27,7 @@
 
 namespace {
 
-constexpr int kPieces = 8;           // of a chunk, if the piece has one of these lengths
+constexpr int kPieces = 8;           // pieces of a chunk, within these limits of their lengths
 constexpr int kShortest = 2048;      // elements
 constexpr int kLongest = 64 * 1024;  // elements
 
@@ -77,7 +77,7 @@ class Ring {
     changed_.notify_all();
     for (int number = 0; number < wanted_; number++) {
       receive(number);
-      if (number + pieces >= wanted_) continue;  // the last chunk goes no further
+      if (number + pieces >= wanted_) continue;  // the last chunk is not sent to the next rank
       {
         const std::lock_guard lock(mutex_);
         sendable_ = number + pieces + 1;
@@ -88,8 +88,8 @@ class Ring {
     changed_.wait(lock, [this] { return sent_ == wanted_; });
   }
 
-  // A byte goes round twice: after the first round all ranks are here, after the second round all
-  // ranks know it.
+  // Send a byte around the ring twice. After the first round all ranks have entered the barrier;
+  // after the second round all ranks know that.
   void barrier() {
     char token = 0;
     for (int round = 0; round < 2; round++) {
@@ -100,8 +100,8 @@ class Ring {
   }
 
  private:
-  // Returns the elements of the piece with this number in the order of sending. The piece that this
-  // rank receives in the same place is sent one chunk later.
+  // Returns the elements of piece `number`, counted in the order of sending. The piece that this
+  // rank receives under the same number is sent one chunk later.
   Span piece(int number) const {
     const int step = number / pieces_;
     const int chunk = ((rank_ - step) % size_ + size_) % size_;

@@ -50,7 +50,7 @@ def one_nic(wire: Wire, results: Results, options: Options) -> None:
         for _ in range(rounds):
             ceiling(lab, wire, tcp, results)
         sizes = SIZES[:2] if options.quick else SIZES
-        # With a burst, messages of the smallest size leave ahead of the rate, so they are left out.
+        # A burst exceeds the rate for messages of the smallest size, so they are left out.
         for size in sizes if wire.burst is None else sizes[1:]:
             use(wire, size, systems, results, rounds)
 
@@ -62,12 +62,12 @@ def two_nics(wire: Wire, results: Results) -> None:
         crew(lab, gloo=True, RAILS="tcp", INTERFACE="eth0") as one,
         crew(lab, gloo=True, RAILS="tcp", INTERFACE=BOTH) as two,
     ):
-        # Results are in percent of the NICs that a system uses: of one NIC for a system with one.
+        # A result is a percentage of the rate of those NICs that the system uses, one or two.
         systems = {
             "slackline tcp, one NIC": System(ranks=one, group="slackline"),
             "slackline tcp, both NICs": System(ranks=two, group="slackline", nics=2),
         }
-        if wire.rate >= GBIT:  # A slower wire would take gloo minutes.
+        if wire.rate >= GBIT:  # On a slower wire gloo would take minutes.
             systems["gloo, one NIC"] = System(ranks=one, group="gloo")
             systems["gloo, both NICs"] = System(ranks=two, group="gloo", nics=2)
         use(wire, SIZES[-1], systems, results, ROUNDS)

@@ -149,9 +149,9 @@ def _with_cut(
 ) -> tuple[list, list]:
     """Call a method at all ranks while a NIC is cut.
 
-    `question` is the method and its arguments but the last, which is the start in ns. Return the
-    answers and the samples of the NICs. The NIC goes down `down_ns` after the start and comes back
-    `up_ns` after it or, if that is None, when all is over.
+    `question` is the method and its arguments except the last, which is the start in ns. Returns
+    the answers and the samples of the NICs. The NIC goes down `down_ns` after the start. It comes
+    back `up_ns` after the start or, if `up_ns` is None, when all ranks have answered.
     """
     start_ns = time.monotonic_ns() + LEAD_NS
     length = "" if up_ns is None else f" for {format_duration_ns(up_ns - down_ns)}"

@@ -52,9 +52,9 @@ class Performer(PlainTcp):
         self._buffers = [torch.empty(count) for _ in range(buffers)]
 
     def stream(self, group: str, warm_up: int, passes: int, outstanding: int, salt: int) -> Span:
-        """Reduce every buffer `passes` times, at most `outstanding` operations under way.
+        """Reduce every buffer `passes` times, with at most `outstanding` operations in flight.
 
-        With 1 each call blocks. Raises ArithmeticError if a result is wrong.
+        If `outstanding` is 1, each call blocks. Raises ArithmeticError if a result is wrong.
         """
         for buffer in self._buffers:
             pattern.fill(buffer, self._contribution, salt)
@@ -112,9 +112,9 @@ class Performer(PlainTcp):
         self._buffers = [torch.empty_like(self._arbitrary)]
 
     def arbitrary(self, start_ns: int) -> tuple[Span, bool]:
-        """Reduce those values in a blocking call at `start_ns`; return whether the bits are right.
+        """Reduce the values of `prepare_arbitrary` in a blocking call that begins at `start_ns`.
 
-        The values are those of `prepare_arbitrary`.
+        Returns the call's times, and whether the bits of the sum are right.
         """
         (buffer,) = self._buffers
         buffer.copy_(self._arbitrary)

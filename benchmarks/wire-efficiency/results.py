@@ -118,9 +118,9 @@ class Results:
         return [*(self._wire_table(wire) for wire in wires), self._event_table()]
 
     def _two_nics(self, rate: int) -> Target:
-        """Return the target for both NICs' throughput over that of one NIC.
+        """Return the target for the ratio of the throughputs of two NICs and of one NIC.
 
-        Percentages are of a wire that is twice as wide.
+        The percentages for two NICs refer to a wire of twice the rate.
         """
         size, wire = SIZES[-1], Wire(rate=rate, nics=2)
         one, two = (

@@ -1,4 +1,4 @@
-"""Measurements of each library on a lab's wire, and of the most that plain TCP gets of it."""
+"""Measurements of each library, and of plain TCP as the upper limit, on a lab's wire."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CEILING_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """A contestant: some ranks, and the process group of theirs that is measured."""
+    """A contestant: some ranks, and the process group of these ranks that is measured."""
 
     ranks: LabRanks
     group: str
@@ -31,9 +31,9 @@ class System:
 
 @contextmanager
 def crew(lab: Lab, *, gloo: bool = False, **environment: str) -> Iterator[LabRanks]:
-    """Run ranks on the lab's hosts with these variables of slackline, and gloo on the same NICs.
+    """Run ranks on the lab's hosts with the given variables of slackline; gloo uses the same NICs.
 
-    The variables are given without their prefix.
+    The variables are named without the prefix SLACKLINE_.
     """
     interfaces = environment.get("INTERFACE", "eth0")
     variables = {f"SLACKLINE_{name}": value for name, value in environment.items()}

@@ -25,7 +25,7 @@ class WireFrame:
 
 
 class _Line:
-    """One direction between two engines: a thread that forwards bytes and records the frames."""
+    """A direction between two engines: a thread that forwards bytes and records the frames."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self.frames: list[WireFrame] = []
