@@ -9,7 +9,7 @@ times its buffer, whatever the plan.
 from __future__ import annotations
 
 PAYLOAD_BYTES = 1448
-"""The payload of a full frame in bytes: 1500 less 20 of IP, 20 of TCP and 12 of its time stamp."""
+"""The payload of a full frame: 1500 bytes minus 20 of IP, 20 of TCP and 12 of its time stamp."""
 FRAME_BYTES = 1514
 """The size of a full frame in bytes, with Ethernet's header of 14 bytes."""
 

@@ -22,7 +22,7 @@ from _harness.usage import Usage
 
 TURN_TIMEOUT = timedelta(minutes=2)
 GRACE_S = 5.0
-"""The seconds that a process has to exit before it is forced to."""
+"""The seconds that a process has to exit before it is ended by a signal."""
 HERE = Path(__file__).parent
 
 

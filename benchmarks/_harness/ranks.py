@@ -30,7 +30,7 @@ from slackline.lab import Lab
 
 ANSWER_TIMEOUT = timedelta(minutes=2)
 GRACE = timedelta(seconds=1)
-"""The time that other ranks may still answer after the first failure: their errors help too."""
+"""The time for other ranks to answer after the first failure, since their errors are of use too."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from slackline.wire import DType
 
 RANKS = 4
 WIRES = {"a beat a cycle": 0.0, "100 Gb/s": 1 - 100e9 / (512 * 322.27e6)}
-"""The share of cycles in which a link takes nothing, by the name of the wire.
+"""The share of cycles in which a link accepts no beat, by the name of the wire.
 
 A link has 512 bits at the clock of a 100 GbE MAC.
 """

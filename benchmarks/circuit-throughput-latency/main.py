@@ -26,10 +26,10 @@ MESSAGES = (1, 4, 16, 64)
 """The numbers of frames in a message; the last one fills the buffers."""
 THRESHOLDS = (1, 2, 4, 8, 16)
 JITTERS = (0, 4, 16)
-"""The most that a frame may be late, in times of a frame."""
+"""The largest delay of a frame, in multiples of the time that a frame takes."""
 SEEDS = 5
 KEEPS_UP, STORED_OVER_CUT = 1 / 0.98, 1.8
-"""The largest allowed cycles a beat, and the smallest ratio of store-and-forward to cut-through."""
+"""The most cycles for a beat, and the least ratio of store-and-forward to cut-through."""
 BEATS = 2000
 RING_FULL = RingOptions(lanes=16, slots=8, payload_bytes=8192)
 RING_QUICK = RingOptions(lanes=1, slots=8, payload_bytes=256, operations=8)

@@ -27,7 +27,7 @@ _MIDDLE = replace(_PLACE, ranks=4)
 """The place of rank 1 of 4, which passes sums on; rank 1 of 3 passes none on."""
 _PARTIAL, _FINAL = FrameFlag.PARTIAL, FrameFlag(0)
 _LOOK = 16
-"""The cycles between two looks at the frames sent: an ACK's round trip."""
+"""The cycles between two checks for sent frames: an ACK's round trip."""
 
 
 @dataclass(frozen=True, kw_only=True)

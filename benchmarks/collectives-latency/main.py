@@ -25,8 +25,8 @@ from results import Cell, Results
 SOURCE = Path(__file__).with_name("mpi_collectives.c")
 ROUNDS, CELL_SECONDS, LEAST_ROUNDS = 21, 6.0, 3
 QUICK_ROUNDS, QUICK_CELL_SECONDS = 3, 0.4
-"""A cell gets this many rounds. After the seconds no further round begins, unless there are fewer
-than `LEAST_ROUNDS` in a whole run."""
+"""The number of rounds of a cell, and the seconds after which no further round begins, except that
+a whole run has at least `LEAST_ROUNDS` rounds."""
 
 Turn = Callable[[Case], float]
 """A function that measures a case: the seconds of a call, at the slowest rank."""

@@ -12,7 +12,7 @@ LAYERS = 24
 BIAS_COUNT = 1 << 11
 """The elements of a bias: 8 KiB of float32."""
 FORWARD_SHARE = 1 / 3
-"""The share of the computation that is forward.
+"""The share of the forward pass in the computation.
 
 Backward computes two gradients where forward computes one product.
 """

@@ -19,7 +19,7 @@ from rich.table import Table
 from slackline.plan.pipeline import SCHEDULES, Options, Scenario, auto, check, replay
 
 SMALL = ((2, 4), (4, 8), 80, 24)
-"""The ranges of stages and of microbatches, the number of scenarios, and that with --quick."""
+"""The ranges of stages and of microbatches; the number of scenarios without and with --quick."""
 MIDDLE = ((2, 8), (4, 16), 80, 8)
 LARGE = ((2, 16), (4, 64), 60, 6)
 SIZES = ((8, 24, 0.3), (16, 256, 2.0), (64, 1024, 30.0))

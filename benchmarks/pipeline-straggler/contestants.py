@@ -58,7 +58,7 @@ ENTRIES = (
 """The contestants: PyTorch's schedules over gloo and slackline, and slackline's own schedules.
 
 PyTorch's zero bubble is ScheduleInterleavedZeroBubble with one stage on each rank. A cap is twice
-as many activations as there are stages; the fixed order holds at most that many less one.
+as many activations as there are stages; the fixed order holds at most one activation less.
 """
 
 

@@ -20,7 +20,7 @@ from slackline.faults import parse_all
 from slackline.lab import Lab
 
 SCALE = 10
-"""The number of recorded iterations for which one is replayed."""
+"""The ratio of recorded iterations to replayed iterations."""
 ITERATIONS, LASTS, NIC_FAILS = 1200, 70, 1030
 EVENTS: tuple[tuple[int, tuple[int, ...], int], ...] = (
     (15, (2,), 30),

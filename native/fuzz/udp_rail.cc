@@ -221,7 +221,7 @@ void run(Choices& choices) {
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   for (std::uint64_t how = 0; how < 8; ++how) {
-    Script whole;  // each frame but one fragment, then that fragment; and one that is skipped
+    Script whole;  // each frame without one fragment, then that fragment; and a skipped frame
     whole.byte(how);
     for (std::uint64_t frame = 0; frame < 7; ++frame) {
       const std::size_t unit = kUnits[frame % kUnits.size()];

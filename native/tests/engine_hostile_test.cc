@@ -81,7 +81,7 @@ TEST("frames of a group from a peer that is no member of it change nothing") {
   Bytes proof(wrong.size());
   const auto request = p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 3), false);
   std::uint32_t sequence = 0;
-  for (int tag = 3; tag < 5; ++tag) {  // an operation that is posted, and one that is not yet
+  for (int tag = 3; tag < 5; ++tag) {  // a posted operation, and an operation not yet posted
     wire::Header h = message_header(1, 1, tag, 0, words.size());
     intruder.write(numbered(h, ++sequence, wrong));
     h.kind = static_cast<std::uint8_t>(wire::FrameKind::kAbort);

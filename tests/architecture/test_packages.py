@@ -8,7 +8,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src"
 NAME = re.compile(r"slackline(\.\w+)+")
 ASSEMBLES = "slackline.cli"
-"""The package that may import private modules of others, because it puts them together."""
+"""The package that may import private modules of other packages, because it combines them."""
 
 
 def modules(source: Path = SOURCE) -> Iterator[tuple[str, Path]]:

@@ -19,7 +19,7 @@ from slackline.wire import DType, ReduceOp
 
 PLANS = ("direct", "mesh", "ring", "reduce-broadcast", "halving-doubling", "torus", "star")
 IN_ORDER = ("direct", "mesh", "ring", "reduce-broadcast", "star")
-"""Every link has one order of frames, whatever arrives when."""
+"""The plans in which the order of frames on every link does not depend on times of arrival."""
 SEGMENT_BYTES = 4096
 TIMEOUT_NS = 20 * 10**9
 

@@ -124,7 +124,7 @@ bool Engine::poll_rail(Link& link, WireRail& wire) {
 // cheaper than a read of each socket.
 bool Engine::asks_which() const { return wire_rails_ > kFewRails; }
 
-// Read from the rails that epoll reported, and send on those that were full. Doorbell events are
+// Read from the rails that epoll reported, and send on rails that were full. Doorbell events are
 // left to sleep().
 bool Engine::serve_events(std::span<const epoll_event> events) {
   bool any = false;
@@ -330,8 +330,8 @@ void Engine::drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns,
     const bool any = progress();
     if (ended()) break;
     hand_over_lock(lock);
-    // Another thread that held the lock meanwhile, for example one that delivered a device's answer
-    // or an abort, may have ended the operation.
+    // Another thread may have held the lock meanwhile and ended the operation, for example by
+    // delivering a device's answer or an abort.
     if (any || ended()) {
       spin_until = 0;
       continue;

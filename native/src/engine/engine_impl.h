@@ -61,7 +61,7 @@ class Engine final : public FrameSink {
   // Free a ring that no rail has and no peer writes to. Return false when `offset` has no ring.
   bool free_ring(std::uint64_t offset);
   // Add a link to one peer, without a rail as yet. The first operation that needs the peer causes
-  // the event "wanted" and waits for a rail. The other parameters are those of Link.
+  // the event "wanted" and waits for a rail. The other parameters are passed to Link.
   int add_link(std::string name, bool reconnect = false, std::uint32_t first_sequence = 1,
                bool shared = false);
   // Add a rail to a link and take ownership of `fd`. `rail` is the rail's index, the same at both

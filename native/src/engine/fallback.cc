@@ -1,6 +1,6 @@
-// The worker's side of an aggregator: copies of its contributions, and the fallback of operations
-// to a group without the aggregator after it is lost. See docs/design.md, "When an aggregator is
-// lost".
+// The worker's side of an aggregator: copies of the worker's contributions, and, once the
+// aggregator is lost, the fallback of operations to a group without it. See docs/design.md, "When
+// an aggregator is lost".
 #include <algorithm>
 #include <cstring>
 #include <utility>

@@ -96,7 +96,7 @@ class Link {
   void control(wire::Header header, const std::string& text = {});
   // Tell the peer how many bytes of the request it may send.
   void grant(Request& request, int peer);
-  // Request a grant from the peer, for an operation of which nothing may be sent eagerly.
+  // Request a grant from the peer for an operation whose data must not be sent eagerly.
   void ask(Request& request, int peer);
   // Remove all references to a failed request: its data must not be sent and its memory must not be
   // read any more.
@@ -132,8 +132,8 @@ class Link {
   void flush_acks();
   // Remove failed rails. Return true when the link has just gone down.
   bool reap();
-  // Monitor the rails: detects silent ones, restores those that answer again, and measures the
-  // speed of each. With `probing`, which means that operations are open, each rail is probed
+  // Monitor the rails: suspend silent rails, restore rails that answer again, and measure the speed
+  // of each. With `probing`, which means that operations are open, each rail is probed
   // periodically.
   void watch(std::int64_t now_ns, bool probing);
   void on_probe(const wire::Header& header, std::int64_t now_ns);

@@ -17,7 +17,7 @@
 namespace slackline {
 namespace {
 
-// Add the counts of a rail to those of its kind.
+// Add the counts of a rail to the counts of all rails of its kind.
 void add_counts(std::map<std::string, std::uint64_t>& counts, const RailStatus& rail) {
   const RailCounters& counted = rail.counters;
   counts[rail.kind + "_frames_sent"] += counted.frames_sent;

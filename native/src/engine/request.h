@@ -119,7 +119,7 @@ struct PeerFlow {
   bool asks = false;      // a grant was requested and has not come yet
   bool answered = false;  // the peer has asked this rank for a grant; a peer asks once
   // Staging slots in use for this peer. Each peer has its own limit, so that no peer waits for
-  // slots that another one uses.
+  // slots that another peer uses.
   int slots = 0;
   // Items that wait for credit or for a slot, in order.
   std::vector<SendItem> credit_blocked;

@@ -30,7 +30,7 @@ class Injector {
     bool drop = false;
     bool corrupt = false;
     int copies = 1;
-    std::int64_t release_ns = 0;  // earliest departure; never before that of earlier packets
+    std::int64_t release_ns = 0;  // earliest departure; never before an earlier packet's
     // The packet itself is late; its `release_ns` delays no other packet.
     bool overtaken = false;
   };

@@ -18,8 +18,8 @@ class UdpReceiver {
   UdpReceiver(std::uint32_t job, std::uint64_t first_frame) : job_(job), base_(first_frame) {}
 
   // Store the fragment of a DATA packet, and pass the frame to `sink` once it is complete.
-  // Returns false when the packet contradicts itself or an earlier one, or exceeds the limits; it
-  // then counts as not received.
+  // Return false when the packet contradicts itself or an earlier packet, or exceeds the limits;
+  // the packet then counts as not received.
   bool take(const UdpHeader& packet, std::span<const std::byte> data, Link& link, FrameSink& sink);
   // Note that the rest of the frame will not be sent. Return false under the same conditions as
   // take().

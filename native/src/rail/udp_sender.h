@@ -31,7 +31,7 @@ class UdpSender {
 
   UdpSender(std::size_t packet_bytes, std::uint64_t first_number);
 
-  // The contracts of these calls are those of wire_rail.h.
+  // The contracts of these calls are given in wire_rail.h.
   void enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length);
   void repoint(std::uint32_t sequence, const std::byte* to);
   void release(std::uint32_t sequence);

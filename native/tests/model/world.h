@@ -20,9 +20,9 @@ struct Setting {
   RailKind kind;       // datagrams on one rail may overtake each other
   int failures = 1;    // limit of rail failures
   int suspicions = 1;  // limit of rails that appear silent
-  // Each end may once change its preference for a rail.
+  // Whether each end may change, once, the rail that it prefers.
   bool preferences = false;
-  // The operations are posted before the link has any rail.
+  // Whether the operations are posted before the link has any rail.
   bool late = false;
 };
 

@@ -171,7 +171,7 @@ class Report:
         return table
 
     def pipelines(self) -> Table | None:
-        """Return a table of pipeline steps, a row for each rank; None if there was no pipeline."""
+        """Return a table of pipeline steps with a row for each rank; None if no pipeline ran."""
         return pipeline_table([rank.pipeline for rank in self.ranks], self._first)
 
     def problems(self) -> list[str]:

@@ -120,7 +120,7 @@ def exec_(
 ) -> None:
     """Run a program on a host of a lab, in place of this process.
 
-    Signals and the exit code are those of the program.
+    The program receives signals directly, and its exit code is the command's exit code.
     """
     from slackline import lab
 

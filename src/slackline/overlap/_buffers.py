@@ -14,7 +14,7 @@ __all__ = ["Buffers"]
 class Buffers:
     """The buffers that a module had when it was wrapped.
 
-    A tensor that is later assigned to the same name takes the place of the first one.
+    A tensor that is later assigned to a buffer's name replaces the first tensor of that name.
     """
 
     def __init__(self, module: nn.Module, exchange: Exchange) -> None:

@@ -12,7 +12,7 @@ _ALONE = frozenset(
         *("Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"),
     }
 )
-"""The names of torch's optimizers that update a parameter without looking at any other one."""
+"""The names of torch's optimizers that update each parameter independently of all others."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -193,7 +193,7 @@ class DataParallel(nn.Module):
 
     @property
     def last_step(self) -> StepSummary | None:
-        """The cost of the latest finished step's communication; None before the first one."""
+        """The communication cost of the latest finished step; None before any step is finished."""
         return self._report.last_step
 
     def run_summary(self) -> RunSummary:

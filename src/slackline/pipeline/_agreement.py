@@ -15,7 +15,7 @@ __all__ = ["RankParameters", "agree", "checked_stages"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankParameters:
-    """The parameters of a pipeline schedule on one rank, to compare with those of the others."""
+    """The parameters of a pipeline schedule on one rank, which all ranks compare."""
 
     num_stages: int
     microbatches: int

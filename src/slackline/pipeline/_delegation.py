@@ -19,7 +19,7 @@ _FAST = 0.05
 """The fraction of a forward above which a link's delay rules out inline sends without a trial."""
 _TRIALS = 2
 _BETTER = 0.8
-"""The fraction of a delegated send's cost that an inline send may cost at most to be chosen."""
+"""The largest ratio of an inline send's cost to a delegated send's at which inline is chosen."""
 
 
 @dataclass(slots=True)

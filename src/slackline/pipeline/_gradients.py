@@ -31,7 +31,7 @@ class Reducer(Protocol):
 class Gradients:
     """The gradients of one stage's parameters during a step.
 
-    One thread may use the object, and autograd's thread while the first one waits for it.
+    Only one thread may use the object; while this thread waits for autograd, autograd's thread may.
     """
 
     def __init__(

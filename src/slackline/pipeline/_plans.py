@@ -22,7 +22,7 @@ from slackline.plan.pipeline import (
 __all__ = ["ANYWHERE", "Memory", "forward_only", "own_caps", "plan_for", "scenario_for"]
 
 Memory = int | Fraction | Sequence[int | Fraction | None] | None
-"""The activations that a stage may hold, for all stages or for each; None is no limit."""
+"""The most activations that a stage may hold: one number, or one for each stage; None: no limit."""
 
 _PS_PER_US = 1_000_000
 ANYWHERE = ("auto", "ready")

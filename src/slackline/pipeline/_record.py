@@ -94,7 +94,7 @@ class StepRecord:
     reductions_ns: tuple[tuple[int, int], ...] = ()
     """The start of the first reduction over replicas of each stage: (stage, time)."""
     change: str = ""
-    """The reason why the plan differs from that of the previous step; empty if it does not."""
+    """The reason why the plan is not the previous step's plan; empty if both are the same."""
 
     @property
     def computing_ns(self) -> int:

@@ -44,7 +44,7 @@ class StepConfig:
     """The memory caps of the stages; also their times, if `waits_ps` are known."""
     policy: str
     change: str = ""
-    """The reason why the plan differs from that of the previous step; empty if it does not."""
+    """The reason why the plan is not the previous step's plan; empty if both are the same."""
     waits_ps: tuple[int, ...] = ()
     """The planned idle time of this rank before each of its instructions, in picoseconds.
 

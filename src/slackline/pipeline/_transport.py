@@ -40,12 +40,12 @@ Address = tuple[int, bool, int]
 _WINDOW = 16
 """The receives posted ahead on each channel: more than a link has in flight at a time."""
 _FIRST, _LOW = 2, 8
-"""The receives of a channel posted at the start of a step, and those kept posted while computing.
+"""The receives of a channel posted at the start of a step, and kept posted while the rank computes.
 
-Further ones are posted while the rank waits, so that posting delays no computation.
+Further receives are posted while the rank waits, so that posting delays no computation.
 """
 _BATCH = 4
-"""The receives that a waiting rank posts between two looks for arrived messages."""
+"""The number of receives that a waiting rank posts before it checks for arrived messages again."""
 _REMEMBERED = 4
 _NO_LIMIT = timedelta(days=365)
 """The timeout of transfers: a message is late only for a waiting rank, whose wait has a timeout."""

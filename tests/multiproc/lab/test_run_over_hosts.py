@@ -39,7 +39,7 @@ if rank in (1, 2):
     signal.pause()
 distributed.all_reduce(torch.ones(1))
 """
-"""A script in which rank 3 fails on one host, and rank 0 by its absence on the other.
+"""A script in which rank 3 fails on one host, which makes rank 0 fail on the other host.
 
 The other rank of each host waits for the signal of the host's torchrun.
 """

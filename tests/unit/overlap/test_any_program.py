@@ -98,10 +98,10 @@ ACTIONS = [name for name in vars(Script) if name not in ("__init__", "loss") and
 STEPS = st.tuples(st.sampled_from([*ACTIONS, "backward", "step", "zero"]), st.integers(0, 1))
 ARRIVALS = st.lists(st.integers(0, 7), max_size=3)
 GROUP_BYTES = st.sampled_from([0, 100, 1 << 20])
-"""Group sizes with which each gradient is alone, a few are together, or all are together."""
+"""Group sizes with which a group has one gradient, a few gradients, or all gradients."""
 ALIKE = st.sampled_from([0, 0, STEADY_STEPS + 5])
 """The number of equal steps at the beginning. After STEADY_STEPS of them few parameters have hooks.
-Two of three programs begin with none, because these steps take longer than all others."""
+Two of three programs begin without equal steps, because these steps take longer than all others."""
 
 LONG = st.sampled_from([0, _parameter_state._LONG])
 """Gradients of at least this many bytes are copied as soon as they arrive: all of them, or none."""

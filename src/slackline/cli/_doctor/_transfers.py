@@ -117,8 +117,8 @@ class _Leader:
             if what == _THERE:
                 _receive(self._group, self._memory, 8, self._peer)
             now = self._clock()
-            # The time of a series includes two latencies besides the bytes: that of the
-            # announcement, and that of the confirmation or of the first message back.
+            # The time of a series includes two latencies besides the bytes: one of the
+            # announcement, and one of the confirmation or of the first message back.
             best = max(best, count * _MESSAGE * 1e9 / max(1, now - begin - 2 * latency_ns))
             if now >= deadline:
                 return best

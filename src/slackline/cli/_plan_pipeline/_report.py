@@ -62,7 +62,7 @@ def text(plan: PipelinePlan, scenario: Scenario) -> str:
 
 
 def compared(scenario: Scenario, options: Options) -> list[Row]:
-    """Return a row for each schedule: the shortest first, those that exceed a memory cap last."""
+    """Return a row for each schedule, the shortest first; schedules above a memory cap are last."""
     rows = []
     for name, schedule in SCHEDULES.items():
         row: Row = {"schedule": name, "ranks": None, "makespan_ms": None, "bubble_share": None}

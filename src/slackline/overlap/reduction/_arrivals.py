@@ -23,7 +23,7 @@ from slackline.overlap.reduction._parameter_state import ParameterState, Phase
 __all__ = ["STEADY_STEPS", "Arrivals"]
 
 STEADY_STEPS = 8
-"""The steps in a row that must end with the same member before the other hooks are removed.
+"""The number of consecutive steps with the same last member after which other hooks are removed.
 
 A trial of group sizes forms other groups before the count gets that far.
 """
@@ -123,7 +123,7 @@ class Arrivals:
         return whole
 
     def look(self) -> None:
-        """Find groups with only some of their gradients, which no hook has reported.
+        """Find groups for which only some gradients have arrived, without a report by a hook.
 
         These groups get all their hooks back. Groups with all gradients are posted already.
         """

@@ -96,7 +96,7 @@ class GradientGroup:
         return self.missing == 0
 
     def look(self) -> bool:
-        """Check which parameters of the group have a gradient; return whether all have one."""
+        """Check which parameters of the group have a gradient; return whether none is missing."""
         members = self._count()
         late = [state for state in members if state.parameter.grad is None]
         self.missing = len(late)
@@ -120,7 +120,7 @@ class GradientGroup:
         return self._members
 
     def post(self, parity: int = 0) -> int:
-        """Post the reduction of the group's gradients, with zeros for those that are None.
+        """Post the reduction of the group's gradients, with zeros for gradients that are None.
 
         `parity` is the parity of the step's number. Returns the bytes of the reduction. The
         exchange owns the buffers until `wait` returns.

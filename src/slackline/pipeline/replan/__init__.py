@@ -1,4 +1,4 @@
-"""Replanning: new pipeline plans from the measurements of all ranks, made beside the training.
+"""Replanning: new pipeline plans from the measurements of all ranks, made while training goes on.
 
 _metrics      the exchange of measurements between the ranks
 _decision     the decision whether to make a new plan: a pure function

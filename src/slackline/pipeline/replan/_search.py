@@ -1,4 +1,4 @@
-"""The search for a plan beside the training: a process, and the thread that talks to it."""
+"""The search for a plan during training: a process, and the thread that communicates with it."""
 
 import json
 import logging

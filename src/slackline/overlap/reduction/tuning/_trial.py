@@ -26,8 +26,8 @@ TURNS = (2, 3)
 cores vary by a fifth. With the turns of both stages the choice is on average 1 % slower than the
 best candidate, with two turns 2 to 3 %."""
 FINALISTS = 3
-"""The candidates in the second stage. A trial with no more candidates than that has one stage, with
-the turns of both."""
+"""The number of candidates in the second stage. A trial with at most this many candidates has one
+stage, with the turns of both stages."""
 LATER = 8
 """The steps from the end of a stage to the use of its averages, which arrive long before."""
 NEARLY = 1.02

@@ -22,10 +22,10 @@ _log = logging.getLogger("slackline.overlap")
 _FIRST_BYTES = 1 << 20
 """The bytes of a group before a trial has found a better size."""
 _SIZES = (0, 256 << 10, 1 << 20, 4 << 20)
-"""The bytes of a group that a trial tries; 0 is a group for each gradient. A trial also tries one
-group for all gradients."""
+"""The group sizes in bytes that a trial tries; 0 stands for a group for each gradient. A trial also
+tries one group for all gradients."""
 _REST = 20
-"""The ratio of the steps between two trials to those of one: trials take at most 5 % of all."""
+"""The ratio of the steps between two trials to the steps of a trial, which are thus at most 5 %."""
 
 
 class Tuning:
