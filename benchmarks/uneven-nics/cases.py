@@ -17,7 +17,7 @@ SLOW_HOST = 1
 SLACKLINE, RING, GLOO = "slackline", "ring", "gloo"
 CONTESTANTS = (SLACKLINE, RING, GLOO)
 MOST_OVER_BOUND = 1.05
-"""The allowed ratio of slackline's time to the bound, where even ports reach their own bound."""
+"""The allowed ratio of slackline's time to the bound, relative to the same ratio for even ports."""
 NBYTES, QUICK_NBYTES = 100_000_000, 12_500_000
 LEARNING_BYTES = 150_000_000
 """The bytes that a contestant reduces before the clock starts, to learn the rates of the ports."""

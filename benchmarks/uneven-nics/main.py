@@ -43,7 +43,7 @@ from slackline.units import format_duration_ns
 
 ROUNDS, QUICK_ROUNDS = 3, 1
 LEAD_NS = 1_000_000_000
-"""The time from the question to the ranks until they begin."""
+"""The time from the request to the ranks until the ranks begin."""
 
 
 def measure(results: Results, options: Options) -> None:

@@ -37,7 +37,7 @@ _MOST_EPISODES = 20
 """The most rows of the table of links."""
 
 _MOST_PROBLEMS = 5
-"""The most sentences about telemetry that could not be read."""
+"""The largest number of sentences about telemetry that could not be read."""
 
 _SENT = "_frames_sent"
 """The suffix of the engine's counter of frames sent over a rail; the rail's name precedes it."""

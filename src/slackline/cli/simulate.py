@@ -35,7 +35,7 @@ def simulate(
         ),
     ] = None,
     runs: Annotated[
-        int, typer.Option(help="Simulate so many draws of a calibration, at least 2.")
+        int, typer.Option(help="Simulate this many draws of a calibration, at least 2.")
     ] = 20,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object; times in picoseconds.")

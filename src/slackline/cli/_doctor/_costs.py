@@ -26,7 +26,7 @@ _LONG = 60
 _LONG_BYTES = 1 << 20
 _COMPUTATIONS = 100
 _REPEATED = 16
-"""The computations of a sample, which is their mean: a spread that lasts for milliseconds."""
+"""The computations whose mean is one sample, so that samples vary only by slow disturbances."""
 
 _PAUSE_S = 0.002
 """A time after which a rank that waits for a message sleeps."""

@@ -16,7 +16,7 @@ _PARTS = {
     "tbf": "rate 1mbit burst 10k latency 50ms",
     "netem": "delay 1ms",
 }
-"""The queueing disciplines that a lab uses, each with the parameters that it is tried with."""
+"""The queueing disciplines that a lab uses, each with the parameters of a test."""
 
 
 def lab_findings() -> list[Finding]:
