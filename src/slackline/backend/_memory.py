@@ -47,7 +47,7 @@ def empty(
     kind = torch.get_default_dtype() if dtype is None else dtype
     count = math.prod(shape)
     if any(size < 0 for size in shape):
-        raise UsageError(f"a shape must not be negative, not {shape}")
+        raise UsageError(f"a shape's sizes must be at least 0, not {shape}")
     if count == 0:
         return torch.empty(shape, dtype=kind)
     nic = group_of(group)

@@ -1,8 +1,9 @@
 """Link health monitors: sample the engine's rails and report changed conditions.
 
 A thread takes four samples a second while there is traffic, and one while there is none. Verdicts
-go to the logger "slackline.health" and, if a directory is configured, to the rank's telemetry, with
-one report a second for each rail. Only wires are watched: rails over TCP or UDP, not shared memory.
+(reports of a changed condition) go to the logger "slackline.health" and, if a directory is
+configured, to the rank's telemetry, with one report a second for each rail. Only wires are watched:
+rails over TCP or UDP, not shared memory.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class Monitor:
             self._thread.join()
 
     def judgements(self) -> list[Judgement]:
-        """Return the condition of each direction of each wire, in the order of peers and rails."""
+        """Return the health of both directions of each wire, in the order of peers and rails."""
         with self._lock:
             return self._tracker.judgements(time.monotonic_ns())
 
@@ -184,7 +185,7 @@ class Monitor:
         return moved
 
     def _sentences(self, now_ns: int) -> dict[tuple[int, int, int], str] | None:
-        """Return the condition of each direction of each rail, or None if no report is due."""
+        """Return the health of both directions of each rail, or None if no report is due."""
         if self._reports is None or not self._reports.due(now_ns):
             return None
         states, judgements = self._tracker.states(), self._tracker.judgements(now_ns)

@@ -113,7 +113,7 @@ class NicOptions:
         if self.nic not in NICS:
             raise UsageError(f"nic must be one of {', '.join(NICS)}, not {self.nic!r}")
         if self.nic_check is not None and self.nic_check < 0:
-            raise UsageError(f"nic_check must not be negative, not {self.nic_check}")
+            raise UsageError(f"nic_check must be at least 0, not {self.nic_check}")
         parse_circuit(self.circuit)
         if self.nic != "software" and self.plan not in ("auto", *_DEVICES_PLANS):
             runs = " or ".join(map(repr, _DEVICES_PLANS))
@@ -135,7 +135,7 @@ class NicOptions:
                     f"to {_LARGEST_SEGMENT}, not {value}"
                 )
         if self.eager_bytes < 0:
-            raise UsageError(f"eager_bytes must not be negative, not {self.eager_bytes}")
+            raise UsageError(f"eager_bytes must be at least 0, not {self.eager_bytes}")
         if self.arena_bytes < _SMALLEST_ARENA:
             raise UsageError(
                 f"arena_bytes must be at least {_SMALLEST_ARENA}, not {self.arena_bytes}"

@@ -324,7 +324,7 @@ MISTAKES: list[tuple[Post, str]] = [
     ),
     (
         lambda g, at: g.all_reduce(at, at, -1, DType.INT8, ReduceOp.SUM),
-        "count must not be negative, not -1",
+        "count must be at least 0, not -1",
     ),
     (
         lambda g, at: g.all_reduce(at, at, 1, DType.INT8, ReduceOp.NONE),

@@ -21,7 +21,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"circuit": "lane=1"},
         "a circuit's sizes are lanes, slots, payload, operations, each named once, not 'lane=1'",
     ),
-    ({"nic_check": -1}, "nic_check must not be negative, not -1"),
+    ({"nic_check": -1}, "nic_check must be at least 0, not -1"),
     (
         {"nic": "twin", "plan": "mesh"},
         "the nic 'twin' runs the plan 'reduce-broadcast' or 'ring', not 'mesh'",
@@ -53,7 +53,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"memory_segment_bytes": 10_000},
         "memory_segment_bytes must be a multiple of 64 from 4096 to 16777216, not 10000",
     ),
-    ({"eager_bytes": -1}, "eager_bytes must not be negative, not -1"),
+    ({"eager_bytes": -1}, "eager_bytes must be at least 0, not -1"),
     ({"arena_bytes": 1 << 20}, "arena_bytes must be at least 16777216, not 1048576"),
     ({"checksums": "some"}, "checksums must be one of wire, all, none, not 'some'"),
     ({"connections": 0}, "connections must be 1 to 16, not 0"),

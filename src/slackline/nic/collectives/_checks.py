@@ -21,7 +21,7 @@ def check_reduction(rank: int, count: int, dtype: DType, op: ReduceOp) -> int:
     if dtype is DType.BOOL and op is ReduceOp.AVG:
         raise UsageError("AVG is not defined for bool", rank=rank)
     if count < 0:
-        raise UsageError(f"count must not be negative, not {count}", rank=rank)
+        raise UsageError(f"count must be at least 0, not {count}", rank=rank)
     return count * dtype.itemsize
 
 
@@ -32,7 +32,7 @@ def sum_counts(rank: int, size: int, name: str, counts: Sequence[int]) -> int:
             f"{name} must have an entry for each of {size} ranks, not {len(counts)}", rank=rank
         )
     if min(counts) < 0:
-        raise UsageError(f"{name} must not be negative, not {min(counts)}", rank=rank)
+        raise UsageError(f"{name} must be at least 0, not {min(counts)}", rank=rank)
     return sum(counts)
 
 

@@ -1,6 +1,7 @@
-"""Long all_reduces between hosts: cut into slices, of which each rank reduces a share.
+"""Long all_reduces between hosts, cut into slices; each rank reduces its share of a slice.
 
-A rank's share of a slice follows the rate of its port. A series consists of all untagged
+A slice is a consecutive part of the tensor. A rank's share is the part of the slice that the rank
+reduces; a rank with a faster port gets a larger share. A series consists of all untagged
 all_reduces of a group, or of all its all_reduces with one tag; every rank posts them in the same
 order. A long operation is cut into slices, each an operation of the engine, and the slices of a
 series are numbered:
@@ -39,11 +40,10 @@ __all__ = ["Sharing", "slice_bytes"]
 _log = logging.getLogger("slackline.nic")
 
 _AHEAD = 2
-"""The number of slices from a measured slice to the slice whose shares follow from the
-measurement."""
+"""The number of slices between a measured slice and the slice whose shares use the measurement."""
 _UNTAGGED = -1
 _FIRST = -(1 << 30)
-"""The priority of the exchanges, which go before all operations of the caller."""
+"""The priority of the exchanges of port traffic, which precede all operations of the caller."""
 _EXCHANGE, _SLICE = 1, 2
 """The engine's codes for operations of the library itself. Only the first slice of an operation
 counts as an operation of the caller, so that the counts stay equal if ranks disagree about its
@@ -54,7 +54,7 @@ _MISMATCH, _CLOSED = 2, 7
 
 @dataclass(slots=True)
 class _Exchange:
-    """The exchange after one slice: the memory of all ranks' figures, and the exchange's result."""
+    """The exchange of port traffic after one slice: the figures of all ranks, and the result."""
 
     memory: ctypes.Array[ctypes.c_int64]
     ended: bool = False
@@ -63,22 +63,22 @@ class _Exchange:
 
 @dataclass(slots=True)
 class _Series:
-    """The state of one series; its counts are equal on all ranks."""
+    """The state of one series of long all_reduces; its counts are equal on all ranks."""
 
     balance: Balance
     reason: str = ""
     posted: int = 0
     exchanged: int = 0
-    """The number of slices whose exchange has begun."""
+    """The number of slices after which an exchange of port traffic has begun."""
     decided: int = 0
-    """The number of slices whose exchange has led to a decision."""
+    """The number of slices after which an exchange of port traffic has led to a decision."""
     ended: set[int] = field(default_factory=set)
-    """The slices that have ended and whose exchange has not begun."""
+    """The numbers of ended slices after which no exchange of port traffic has begun yet."""
     exchanges: dict[int, _Exchange] = field(default_factory=dict)
     shares: dict[int, _native.Shares] = field(default_factory=dict)
-    """The shares of slices that were posted or decided, but not both."""
+    """The shares of each slice that is either posted or decided, but not both."""
     seen: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The counters of each link at the last exchange."""
+    """The bytes and busy time of each link, as counted at the last exchange."""
     chosen: dict[int, tuple[tuple[int, ...] | None, str]] = field(default_factory=dict)
     """The known weights, with the reason, of the last posted slice and of each later slice."""
     failure: FailureTuple | None = None
@@ -125,7 +125,7 @@ class Sharing:
         self._lock = threading.RLock()
         self._ended = threading.Condition(self._lock)
         self._open = 0
-        """The number of slices that were posted and have not ended."""
+        """The number of slices of all_reduces that were posted and have not ended."""
         self._closed = False
 
     def run(
@@ -210,7 +210,7 @@ class Sharing:
             return series.chosen.get(series.posted - 1, known)
 
     def close(self, limit_ns: int) -> None:
-        """Wait, for at most `limit_ns`, until posted slices have ended; begin no more exchanges.
+        """Wait at most `limit_ns` for the end of the posted slices; begin no exchange of traffic.
 
         Slices that still wait for their shares then fail when the group is closed.
         """
@@ -219,7 +219,7 @@ class Sharing:
             self._closed = True
 
     def _begin(self, program: _native.Program) -> _Series:
-        """Return a new series, whose first slices have the plan chosen by its cost."""
+        """Return a new series of all_reduces; its first slices run the plan of lowest cost."""
         series = _Series(Balance(mesh=program is self._mesh), seen=self._counters())
         for number in range(_AHEAD):
             series.chosen[number] = None, ""
@@ -227,7 +227,7 @@ class Sharing:
         return series
 
     def _shares(self, series: _Series, number: int) -> _native.Shares:
-        """Return the shares of a slice, which are decided already or later."""
+        """Return the object that holds a slice's shares, or receives the shares once decided."""
         if number not in series.shares:
             series.shares[number] = _native.Shares()
             if series.failure is not None and number >= series.decided + _AHEAD:
@@ -243,7 +243,7 @@ class Sharing:
     def _then(
         self, tag: int, number: int, request: _native.Request, whole: JointTransfer
     ) -> Callable[[BaseException | None], None]:
-        """Return the completion callback of a slice; a failed slice ends the whole operation."""
+        """Return the completion callback of a slice; a failed slice fails the whole all_reduce."""
 
         def ended(error: BaseException | None) -> None:
             failure = request.failure()
@@ -254,7 +254,7 @@ class Sharing:
         return ended
 
     def _slice_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
-        """Begin the exchanges that are due, in the order of the slices, also after failed slices.
+        """Begin the due exchanges of port traffic, slice by slice, also after failed slices.
 
         After a mismatch the ranks may have cut an operation into different numbers of slices, so
         the series cannot go on.
@@ -313,7 +313,7 @@ class Sharing:
         )
 
     def _exchange_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
-        """Decide shares by the exchanges that have ended, in the order of the slices."""
+        """Compute new shares from the finished exchanges of port traffic, slice by slice."""
         with self._lock:
             series = self._series[tag]
             series.exchanges[number].ended = True
@@ -323,7 +323,7 @@ class Sharing:
                 self._decide(tag, series, first)
 
     def _decide(self, tag: int, series: _Series, exchange: _Exchange) -> None:
-        """Decide the shares of slice k + 2 by the exchange that follows slice k."""
+        """Decide the shares of slice k + 2 from the port traffic exchanged after slice k."""
         number = series.decided + _AHEAD
         if series.failure is not None:
             return
@@ -355,7 +355,7 @@ class Sharing:
         self._drop_used(series, number)
 
     def _fail(self, series: _Series, failure: FailureTuple) -> None:
-        """Fail every slice, posted now or later, of the series for which shares are not decided."""
+        """Fail every slice of the series without decided shares, whether posted now or later."""
         fault, message, rank, peer, tag, sequence = failure
         message = f"the ranks could not agree on the shares of an all_reduce: {message}"
         series.failure = fault, message, rank, peer, tag, sequence
@@ -365,7 +365,7 @@ class Sharing:
                 self._native.decline(shares, series.failure)
 
     def _table(self, exchange: _Exchange) -> list[list[Traffic]]:
-        """Return the traffic from each rank to each rank."""
+        """Return the exchanged traffic: row i has the traffic from rank i to each rank."""
         ranks = self._native.size
         told = list(exchange.memory)
         return [

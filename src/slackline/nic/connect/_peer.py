@@ -5,11 +5,12 @@
 
 Nothing is dialled before `start`: a link that no operation needs has no rails and costs nothing. A
 listening side whose operation needs the link connects to the caller's own listener (a "knock"), and
-the caller then dials. So the lower rank always dials, whichever of the two wants the link.
+the caller then dials. The lower rank therefore always dials, whichever of the two ranks needs the
+link.
 
 The caller reconnects a lost rail every 200 ms while the link lives. Meanwhile the listening side
-knocks, to learn whether the caller lives. A connection that is refused where a connect succeeded
-before means that the peer's process has ended; the engine then closes the link.
+knocks repeatedly, to learn whether the caller's process lives. A connection that is refused where a
+connect succeeded before means that the peer's process has ended; the engine then closes the link.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class Peer:
             rail.lost_at = time.monotonic()
             if self.calls or asks or not (self.shared or rail.plan.trial):
                 self._watch_over(rail)
-        if self._context.interfaces() != self._told:  # A NIC has come since the rendezvous.
+        if self._context.interfaces() != self._told:  # A NIC was added since the rendezvous.
             self.addresses_changed()
 
     def addresses_changed(self) -> None:
@@ -135,7 +136,7 @@ class Peer:
             self._tasks.append(self._teller)
 
     def dismiss(self, why: str) -> None:
-        """Close all rails to the peer and stop the tasks, once the link is down or not needed."""
+        """Close all rails to the peer and stop their tasks; the link must be down or unused."""
         self._gone = why or "it is down"
         for task in self._tasks:
             task.cancel()
@@ -214,19 +215,19 @@ class Peer:
         return not self.shared and hello.kind in kinds and len(self.rails) < _MOST_RAILS
 
     def _adopt(self, hello: Hello, sock: socket.socket) -> RailState:
-        """Add a rail that the caller has planned from addresses that this end does not know yet."""
+        """Add a rail that the dialling rank has planned, perhaps from addresses unknown here."""
         theirs, ours = self.descriptor.interfaces, self._context.interfaces()
         plan = adopted(hello.rail, hello.kind, theirs, ours, ends_of(sock)[::-1])
         return self.rails.add(plan)
 
     def _heard(self, theirs: tuple[Interface, ...]) -> None:
-        """Take over the peer's present addresses."""
+        """Store the peer's present addresses in place of its earlier addresses."""
         if theirs != self.descriptor.interfaces:
             self.descriptor = replace(self.descriptor, interfaces=theirs)
             self._plan_anew()
 
     def _plan_anew(self) -> None:
-        """Plan the rails of the present addresses; the caller dials those that are new."""
+        """Plan the rails between the present addresses; if this end dials, dial the new rails."""
         ours, theirs = self._context.interfaces(), self.descriptor.interfaces
         for rail in self.rails.plan_anew(
             self._replan(*((ours, theirs) if self.calls else (theirs, ours)))
@@ -235,7 +236,7 @@ class Peer:
         self._check_complete()
 
     async def _tell(self) -> None:
-        """Tell the peer this end's addresses, again and again until it has heard the latest."""
+        """Send this end's addresses to the peer until the peer has the latest addresses."""
         while self._untold:
             self._untold = False
             where = self.rails.all_attempts()
@@ -256,11 +257,11 @@ class Peer:
         rail.task.add_done_callback(self._failed)
 
     def _refuse(self) -> tuple[TransportParameters, tuple[int, ...]]:
-        """Return parameters that tell the connecting engine why the link is closed."""
+        """Return transport parameters that tell the connecting engine why the link is closed."""
         return TransportParameters(refusal=self._gone[:_REASON_LETTERS]), ()
 
     def _failed(self, task: asyncio.Task[None]) -> None:
-        """Fail `first` after an unexpected error of a rail's task, so that waiters do not hang."""
+        """Fail `first` after an unexpected error of a rail's task, so that no caller hangs."""
         if not task.cancelled() and task.exception() is not None and not self.first.done():
             self.first.set_exception(InternalError("the connection manager failed", peer=self.rank))
 
@@ -292,7 +293,7 @@ class Peer:
             rail.proven_s = time.monotonic() - begin
 
     async def _check_liveness(self, rail: RailState) -> None:
-        """Ask the peer to dial, and check that it lives, while waiting for it."""
+        """Ask the peer to dial, and check that the peer's process lives, until the peer dials."""
         if not (rail.added or self._asks):
             await asyncio.sleep(AGAIN_S)  # The peer may only be starting to dial.
         if rail.missing.is_set():
@@ -387,7 +388,7 @@ class Peer:
             self.complete.set()
 
     def _give_up(self, reason: str) -> None:
-        """Fail the waiters for this peer and have the engine close the link."""
+        """Fail all calls that wait for this peer, and have the engine close the link."""
         if not self.first.done():
             self.first.set_exception(PeerError(f"rank {self.rank}: {reason}", peer=self.rank))
         self._context.engine.unreachable(self.link, reason)

@@ -256,7 +256,9 @@ class Service:
         self._options, self._on_end, self._nodes = options, on_end, nodes
         theirs = workers[0].options
         if missing := [name for name in (*_PASSED_ON, "rails") if name not in theirs]:
-            raise UsageError(f"the workers' descriptors lack {', '.join(missing)}")
+            raise UsageError(
+                f"the descriptors that the workers sent lack the fields {', '.join(missing)}"
+            )
         given = {name: theirs[name] for name in _PASSED_ON}
         rails = tuple(r for r in _texts(theirs["rails"]) if r != "shm") or ("tcp",)
         nic = NicOptions(

@@ -83,8 +83,8 @@ def test_workers_that_leave_out_an_option_are_refused_by_its_name(
     aggregator: Aggregator, missing: str
 ) -> None:
     response = request(aggregator, {key: value for key, value in OPTIONS.items() if key != missing})
-    told = f"this group cannot be served: the workers' descriptors lack {missing}"
-    assert response.refusal == told
+    lack = "the descriptors that the workers sent lack the fields"
+    assert response.refusal == f"this group cannot be served: {lack} {missing}"
 
 
 @pytest.mark.parametrize(
