@@ -29,7 +29,7 @@ class _Asked:
 
     group_ranks: list[int]
     others: int
-    """The number of devices that have another backend; torch creates theirs before gloo's."""
+    """The number of devices with other backends, which torch creates before gloo's backend."""
     registered: int = 0
     """The number of other devices whose backend has been registered so far."""
     holder: Any = None

@@ -31,7 +31,7 @@ class Table:
             raise UsageError(f"{name} is not TOML: {error}") from None
 
     def copy(self) -> "Table":
-        """Return a new table, with the values that have not been taken from this one."""
+        """Return a new table, with the values that have not been taken from this table."""
         return Table(self._name, self._values, self._path)
 
     def __contains__(self, key: str) -> bool:

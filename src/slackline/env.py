@@ -159,8 +159,8 @@ class Environment:
 def serves(source: Mapping[str, str] | None = None) -> str | None:
     """Return the backend, named by SLACKLINE_AS, whose groups slackline serves; None without one.
 
-    The function reads no other variable, so that a mistake in another one is reported only when the
-    first group is opened. Raises UsageError for a backend that is not one of SERVED.
+    The function reads no other variable, so that a mistake in another variable is reported only
+    when the first group is opened. Raises UsageError for a backend that is not one of SERVED.
     """
     given = os.environ if source is None else source
     variable = _PREFIX + "AS"

@@ -93,7 +93,8 @@ class Context:
     def settle(self) -> None:
         """Block until the operations of all groups on accelerators have ended.
 
-        Raises the error of an operation that failed after a stream had begun to wait for it.
+        Raises the error of an operation that failed after a stream had begun to wait for the
+        operation.
         """
         with self._lock:
             made = list(self._made)

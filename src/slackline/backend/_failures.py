@@ -10,7 +10,7 @@ _NAMED = re.compile(r"\b(PeerError|LinkError|FrameError|TimeoutError|MismatchErr
 
 
 def failure_of(error: BaseException) -> errors.SlacklineError | None:
-    """Return the slackline error that `error` is or was caused by; None without a slackline error.
+    """Return `error` if slackline raised it, else the slackline error that caused it, or None.
 
     torch's Futures, and so DistributedDataParallel, pass errors through C++, which keeps only their
     type and text. An error that is restored from such a text has no `rank` and no `peer`.

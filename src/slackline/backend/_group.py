@@ -49,9 +49,9 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
     def shutdown(self) -> None:
         """End the process group in good order; block until posted operations are flushed.
 
-        torch's destroy_process_group calls this method. Raises the error of an operation on an
-        accelerator that failed after a stream had begun to wait for it, if no call has raised an
-        error of such an operation before.
+        torch's destroy_process_group calls this method. If an operation on an accelerator failed
+        after a stream had begun to wait for the operation, and no call has raised such an error
+        before, raises the operation's error.
         """
         if self._ended:
             return

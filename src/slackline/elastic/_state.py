@@ -82,7 +82,7 @@ class ElasticState:
         """Copy the latest complete step that any rank holds to every rank of the default group.
 
         Blocks until every rank has made the call. Gradients, and changes by a step in progress, are
-        discarded. Raises UsageError on all ranks if none of them holds a complete step.
+        discarded. Raises UsageError on all ranks if no rank holds a complete step.
         """
         self._rewind()
         mine = torch.tensor([self.step, self._whole])
@@ -105,7 +105,7 @@ class ElasticState:
         timeout: timedelta = timedelta(seconds=30),
         min_ranks: int = 1,
     ) -> Result:
-        """Call `train` and return its result; after the loss of a rank, shrink and call it again.
+        """Call `train` and return its result; after a loss of ranks, shrink and call `train` again.
 
         `train` must wrap the model, continue from `step` and commit each step. Wrap the model by
         `with slackline.overlap.DataParallel(...)`, since the wrapper must not outlive the call of
@@ -134,7 +134,7 @@ class ElasticState:
         return write_step(Path(folder), self.step, self._pack())
 
     def load(self, folder: str | Path) -> bool:
-        """Load the training state of the latest step in `folder`; return False if it has no step.
+        """Load the training state of the latest step in `folder`; return False if no step exists.
 
         Ranks with disks of their own may find different steps, so call `sync` afterwards.
         """

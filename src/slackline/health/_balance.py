@@ -19,7 +19,8 @@ _SECOND_NS = 10**9
 _LEAST_BUSY_NS = 5_000_000
 """The shortest busy time that gives a link's rate. The engine samples links every 5 ms."""
 _GAIN = 1.05
-"""The factor by which new shares must be faster than present ones, in two consecutive rounds.
+"""The factor by which an all_reduce must be faster with new shares than with the present shares, in
+two consecutive rounds.
 
 Rates of even ports are measured with an error of a few percent.
 """
@@ -32,16 +33,17 @@ the port could carry more. Its traffic therefore does not show that the port has
 _TRIAL_RATE = Fraction(11, 10)
 """The factor by which a trial raises the rate of the port with the smallest share.
 
-A port that is still slow then delays the slices of the trial by a tenth at most.
+A port that is still slow then delays the slices (parts of all_reduces) of the trial by a tenth at
+most.
 """
 _STALE_ROUNDS = 2
-"""The number of rounds after a decision whose traffic is ignored.
+"""The number of rounds of measurement, after a decision, in which the traffic is ignored.
 
 A decision after slice k holds from slice k + 2 on. The round of slice k + 1 has only traffic by the
 earlier shares, and the round of slice k + 2 has some.
 """
 _NUMBERS = 15
-"""The largest number by which a frame's header refers to shares; after it follows 1."""
+"""The largest number by which a frame's header refers to a set of shares; the next number is 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +57,20 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """The shares that a series of operations uses, and the evidence for other shares."""
+    """The shares used by a series of all_reduces, and the evidence for a change of shares."""
 
     weights: tuple[int, ...] | None = None
     """The weights of the ranks' shares in a mesh; None for the plan that was chosen by its cost."""
     mesh: bool
     """Whether the plan chosen by its cost is a mesh with equal shares."""
     number: int = 0
-    """The number of changes, from 0 to 15; after 15 follows 1."""
+    """The number of changes of the shares, from 0 to 15; after 15 the count goes on with 1."""
     last: tuple[int, ...] | None = None
-    """The rates of the previous round, if they were known."""
+    """The rates of the ports in the previous round of measurement; None if unknown."""
     rounds: int = 0
-    """The number of rounds with known rates since the last change."""
+    """The number of rounds with known rates since the last change of the shares."""
     stale: int = 0
-    """The number of following rounds whose traffic is ignored."""
+    """The number of coming rounds in which the traffic is ignored."""
     pending: tuple[tuple[Traffic, ...], ...] | None = None
     """The traffic since the last round that was judged; None if there was none."""
 
@@ -102,11 +104,11 @@ def port_rates(traffic: Sequence[Sequence[Traffic]]) -> tuple[int, ...] | None:
 def rebalance(balance: Balance, rates: tuple[int, ...] | None) -> tuple[Balance, str | None]:
     """Return the state after a round with these rates of the ports, and the reason for new shares.
 
-    The reason is None if the shares stay. New shares must be faster by a twentieth at least, for
-    the rates of this round and for the rates of the previous round. Any other plan is first
-    replaced by "mesh" with equal shares: if each rank uses a single link, its figures cannot tell
-    which end of the link is slow. Now and then the rank with the smallest share gets a larger share
-    on trial; if that is slower, the next rounds take the change back.
+    The reason is None if the shares stay. With new shares an all_reduce must be faster by a
+    twentieth at least, both at the rates of this round and at the rates of the previous round. Any
+    other plan is first replaced by "mesh" with equal shares: if each rank uses a single link, its
+    figures cannot tell which end of the link is slow. Now and then the rank with the smallest share
+    gets a larger share on trial; if the trial is slower, the next rounds take the change back.
     """
     if rates is None:
         return balance, None
@@ -154,8 +156,8 @@ def observe(
 ) -> tuple[Balance, str | None]:
     """Return the state after a slice with this traffic, and the reason for new shares or None.
 
-    Slices often end together, so the traffic between two ends may cover only a moment. Traffic is
-    therefore added up until every port has sent and received `least_bytes`.
+    Slices often end together, so the traffic between the ends of two slices may cover only a
+    moment. Traffic is therefore added up until every port has sent and received `least_bytes`.
     """
     if balance.stale:
         return replace(balance, stale=balance.stale - 1), None

@@ -36,7 +36,7 @@ class Baseline:
         return len(self._readings) >= self._least
 
     def add(self, reading: float) -> None:
-        """Add a reading from a time without a change; larger readings are worse."""
+        """Add a reading taken while no change of the quantity was detected; larger is worse."""
         self._readings.append(reading)
         self._due -= 1
         if self._due <= 0:

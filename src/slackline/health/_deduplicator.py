@@ -33,8 +33,9 @@ class Episode:
     over_ns: int
     since_ns: int
     until_ns: int | None = None
-    """The end of the problem, by the clock of the rank that measured `since_ns`; None while it
-    lasts."""
+    """The end of the problem, by the clock of the rank that measured `since_ns`; None while the
+    problem lasts.
+    """
     said: bool = False
     told_by: int = -1
     """The rank that reported the problem first; sentences of other ranks are ignored."""

@@ -2,13 +2,14 @@
 over it.
 
 A probe gives `received - sent` for the outbound direction and `back - answered` for the inbound
-one. Each is the latency plus or minus the offset between the two clocks. `Clocks` removes the
-offset up to a constant, and the constant cancels because only the excess over the baseline is
-judged. Three rules keep noise and clocks from looking like a delay:
+direction. Each difference is the latency plus or minus the offset between the two clocks. `Clocks`
+removes the offset up to a constant, and the constant cancels because only the excess over the
+baseline is judged. Three rules keep noise and clocks from looking like a delay:
 
-- A reading is the fastest of the last few probes. Jitter delays some probes, a longer path all.
+- A reading is the fastest of the last few probes. Jitter delays some probes, but a longer path
+  delays all probes.
 - Probes whose answers arrived together were held up together, by a rank that paused. Of such
-  probes only the last one counts, because it waited least.
+  probes only the last one counts, because the answer to that probe waited least.
 - The excess of one direction must also appear in the round trip, after the known excess of the
   other direction is subtracted. A clock error cannot change the round trip.
 """
@@ -30,10 +31,12 @@ _WINDOW_PROBES = 8
 """The least duration and number of probes of a window; its fastest probe compares the clocks."""
 
 _FOLLOW = 0.05
-"""The part of a slow change of the path that the baseline adopts in each window."""
+"""The fraction of a slow change of the path's latency that the baseline adopts in each window."""
 
 _CLEAR = 5.0
-"""The delay, in thresholds, from which a reading scores 1; high, as latencies have long tails."""
+"""The delay, as a multiple of the threshold, from which a reading scores 1. The value is high
+because latencies have long tails.
+"""
 
 _MEMORY = 256
 _EVERY = 16
@@ -186,7 +189,7 @@ class Latency:
                     runs.take(late=reading - baseline.middle >= threshold, told=False)
 
     def _compare(self, now_ns: int) -> None:
-        """End a window of probes; use it to correct the clock offset and the baseline latency."""
+        """End a window of probes; correct the clock offset and the baseline latency by it."""
         there, here = self.there, self.here
         fastest_there = min(x for x, _ in self._window)
         fastest_here = min(x for _, x in self._window)

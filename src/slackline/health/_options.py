@@ -26,7 +26,8 @@ class HealthOptions:
     """A change must be this many times the baseline's noise (scaled median deviation)."""
     evidence: float = 3.0
     """The least number of consecutive readings, clearly above the threshold, that make a verdict.
-    If the rail often has such readings without a problem, more of them are needed."""
+    If the rail often has such readings without a problem, more readings are needed.
+    """
     recovery_evidence: float = 8.0
     """The number of consecutive readings, clearly back to normal, that withdraw a verdict."""
     fastest_of: int = 4

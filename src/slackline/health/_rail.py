@@ -36,7 +36,7 @@ class RailHealth:
         for probe in sample.probes:
             self.latency.take(probe)
         back = self.latency.here.cusum
-        # Acknowledgements take the return path: while it is late, it explains a low bandwidth.
+        # Acknowledgements take the return path; a delay on that path explains a low bandwidth.
         spoiled = back.active or back.score >= self._evidence
         self.throughput.take(now_ns, sample, self.latency.baseline_ns, judge=not spoiled)
         self.loss.take(now_ns, sample)

@@ -32,7 +32,7 @@ class Runs:
 
     @property
     def evidence(self) -> float:
-        """The number of consecutive clear readings that make a verdict."""
+        """The number of consecutive late readings that make a verdict."""
         factor = _FACTOR * max(1.0, self._sure / max(self._seen, 1))
         return min(max(self._least, factor * self._longest + 1), self._most)
 

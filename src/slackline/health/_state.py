@@ -46,7 +46,7 @@ class DirectionState:
     """The rise of the packet loss over its baseline; None without a rise, and always at the
     receiver."""
     queueing: bool | None = None
-    """Whether the sender's own send queue has grown; None at the receiver, which cannot see it."""
+    """Whether the sender's send queue has grown; None at the receiver, where it is unknown."""
     silent_since_ns: int | None = None
     """The time at which the peer was found silent on this rail; None while the peer answers."""
     cut_since_ns: int | None = None

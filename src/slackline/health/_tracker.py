@@ -49,8 +49,8 @@ class Tracker:
     ) -> list[Verdict]:
         """Add one sample of every rail that the engine has; return the new verdicts.
 
-        `ended` names the peers that have left or died; their links get no verdicts. A rail of any
-        other peer without a sample in two consecutive calls is reported as cut.
+        `ended` names the peers that have left or died; their links get no verdicts. If a rail to
+        any other peer has no sample in two consecutive calls, the rail is reported as cut.
         """
         for key in [key for key in self._rails if key[0] in ended]:
             del self._rails[key]
@@ -128,7 +128,7 @@ class Tracker:
         )
 
     def _straggler_verdicts(self, now_ns: int, states: list[DirectionState]) -> list[Verdict]:
-        """Return a verdict if this rank became late or stopped being late, by its own links."""
+        """Return a verdict if this rank's links show that it became late or stopped being late."""
         over = {
             (state.source, state.target): round(state.latency.now - state.latency.baseline)
             for state in states

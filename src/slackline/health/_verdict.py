@@ -115,7 +115,7 @@ def judge(
 def recovered(
     now_ns: int, state: DirectionState, since_ns: int, *, start_ns: int, alone: bool
 ) -> str:
-    """Return the sentence that reports a direction's recovery from a problem since `since_ns`."""
+    """Return the sentence that reports the end of a direction's problem, begun at `since_ns`."""
     baseline = f"{_duration(state.baseline_ns)} one way" if state.known else "its peer answers"
     lasting = _duration(now_ns - since_ns)
     return (
@@ -125,7 +125,7 @@ def recovered(
 
 
 def latest(state: DirectionState) -> tuple[str, ...]:
-    """Return the names of a direction's findings, such as "latency"; a change makes a verdict."""
+    """Return the names of a direction's findings, such as "latency"; new names make a verdict."""
     named = {
         "cut": state.cut_since_ns is not None,
         "silent": state.silent_since_ns is not None,

@@ -37,8 +37,8 @@ class Ranks:
     def apply(self, now_ns: int, states: Mapping[int, RankState]) -> int | None:
         """Kill, stop or continue the ranks' processes as `states` requires at plan time `now_ns`.
 
-        Returns the time at which the caller must call again, or None if that is only needed after a
-        change of `states`.
+        Returns the time at which the caller must call again, or None if no further call is needed
+        until `states` changes.
         """
         if states and (states != self._states or now_ns - self._met_ns >= _MEET_NS):
             self._meet()

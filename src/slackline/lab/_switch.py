@@ -37,7 +37,7 @@ COUNTERS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Run the switch that the first argument describes, until its input closes."""
+    """Run the switch that the first argument describes, until standard input closes."""
     wanted = json.loads(arguments[0])
     namespaces = wanted["namespaces"]
     try:
@@ -57,8 +57,8 @@ def main(arguments: list[str]) -> int:
 def _before_all_others() -> bool:
     """Try to give this thread real-time priority, so that frames do not wait for a free core.
 
-    Returns whether it was given. Without the permission, as in some containers, delays are only as
-    exact as the machine's load allows.
+    Returns whether the thread now has real-time priority. Without the permission, as in some
+    containers, delays are only as exact as the machine's load allows.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -68,7 +68,7 @@ def _before_all_others() -> bool:
 
 
 def _obey(switch: _native.Switch) -> None:
-    """Answer requests from standard input until it closes, then stop the switch."""
+    """Answer requests from standard input until standard input closes, then stop the switch."""
     for line in sys.stdin:
         asked = json.loads(line)
         if "counters" in asked:

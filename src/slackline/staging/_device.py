@@ -119,22 +119,22 @@ class Departures:
         self._left = 0
 
     def begin(self) -> None:
-        """Count an operation that another thread will copy to the host."""
+        """Count an operation whose copies to the host another thread will launch."""
         with self._changed:
             self._left += 1
 
     def end(self) -> None:
-        """Record that all copies to the host of a counted operation are launched."""
+        """Record that one counted operation has launched all its copies to the host."""
         with self._changed:
             self._left -= 1
             self._changed.notify_all()
 
     def notify(self) -> None:
-        """Have waiting threads evaluate their condition `ended` again."""
+        """Wake up the threads in `wait_unless`; each evaluates its condition `ended` again."""
         with self._changed:
             self._changed.notify_all()
 
     def wait_unless(self, ended: Callable[[], bool]) -> None:
-        """Block until no counted operation is left, or until `ended()` is true."""
+        """Block until the copies of all counted operations are launched, or `ended()` is true."""
         with self._changed:
             self._changed.wait_for(lambda: not self._left or ended())

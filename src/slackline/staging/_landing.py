@@ -113,9 +113,9 @@ class StagedTransfer:
     ) -> None:
         """Follow `transfer`, and launch the copies `landings` at its end or in `order`.
 
-        `landings` may grow until the transfer's end, or until its departure if the device counts
-        it. `failed_late(self)` is called if the transfer fails after `order`. `kept` stays alive
-        until the transfer's end.
+        `landings` may grow until the transfer's end, or, if the device counts the operation, until
+        the copies to the host are launched. `failed_late(self)` is called if the transfer fails
+        after `order`. `kept` stays alive until the transfer's end.
         """
         self.device = device
         self._transfer = transfer

@@ -27,8 +27,8 @@ _GREATER_OR_EQUAL = 0
 class StreamGate:
     """A gate in a CUDA stream: a word of host memory, and the value for which the stream waits.
 
-    The values of a word only grow. So a word can serve the next gate as soon as its previous gate
-    is open, even if a stream has not yet looked at it.
+    The values of a word only grow. A word of memory can therefore serve its next gate as soon as
+    its previous gate is open, even if a stream has not yet read the word.
     """
 
     memory: "GateMemory"

@@ -1,10 +1,10 @@
 """The alignment of all hosts' clocks, and the merge of all ranks' records by the aligned time.
 
-Each host has a monotonic clock. A `ClockOffset` states the difference between two of them with a
-bound of its error, half of a probe's round trip (Cristian, "Probabilistic clock synchronization",
-1989). Offsets add up along paths of links, and so do their errors: each host's clock is compared
-with the reference by the path with the smallest error. Between two estimates of one pair the offset
-is interpolated, since clocks drift.
+Each host has a monotonic clock. A `ClockOffset` states the difference between two monotonic clocks
+with a bound of the error, half of a probe's round trip (Cristian, "Probabilistic clock
+synchronization", 1989). Offsets add up along paths of links, and so do their errors: each host's
+clock is compared with the reference by the path with the smallest error. Between two estimates of
+one pair the offset is interpolated, since clocks drift.
 """
 
 import heapq
@@ -65,7 +65,7 @@ class Alignment:
         self._paths = paths
         self._reference = headers[reference]
         self.reference = reference
-        """The rank whose host's clock counts for all."""
+        """The rank whose host has the reference clock."""
 
     def __contains__(self, rank: int) -> bool:
         """Return whether the rank's clock can be compared with the reference clock."""
@@ -78,7 +78,7 @@ class Alignment:
     def unix_ns(self, rank: int, monotonic_ns: int) -> int:
         """Return the Unix time of the reference rank's host at a monotonic time of the rank's host.
 
-        Raises UsageError for a rank whose clock cannot be compared with the reference's.
+        Raises UsageError for a rank whose clock cannot be compared with the reference clock.
         """
         return self._place(rank, monotonic_ns)[0]
 
@@ -161,7 +161,7 @@ def align(records: Iterable[Record]) -> Alignment:
 
 
 def merge(directory: Path, report: Callable[[str], None] | None = None) -> Iterator[Placed]:
-    """Yield the records of all ranks in the order of the reference's clock, with their errors.
+    """Yield all ranks' records in the reference clock's order, with each time's uncertainty.
 
     Records of a rank whose clock cannot be compared are reported and left out; without `report`
     they raise UsageError. Lines that cannot be read are treated as `read_file` does. The records of
@@ -215,7 +215,7 @@ def _clock(header: FileHeader) -> str:
 def _paths(
     reference: str, ways: Mapping[tuple[str, str], _Offsets]
 ) -> dict[str, tuple[_Offsets, ...]]:
-    """Return, for each clock, the steps to the reference with the smallest error (Dijkstra)."""
+    """Return each clock's path to the reference clock with the smallest error (Dijkstra)."""
     found: dict[str, tuple[_Offsets, ...]] = {}
     order = count()  # Ties are decided by the order of insertion.
     queue: list[tuple[int, int, str, tuple[_Offsets, ...]]] = [(0, next(order), reference, ())]

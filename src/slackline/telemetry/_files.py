@@ -58,7 +58,7 @@ class Writer:
         return self._journal is None or self._journal.flush()
 
     def close(self) -> None:
-        """Give the handle back; the file's last handle writes all pending records.
+        """Close the handle; the last handle of the file to close writes all pending records.
 
         Blocks for at most 5 seconds. Further calls do nothing.
         """
@@ -83,7 +83,9 @@ class LineReader:
     """
 
     def __init__(self, path: Path, report: Callable[[str], None] | None = None) -> None:
-        """Create a reader that passes such sentences to `report`; None: it raises UsageError."""
+        """Create a reader that calls `report` with each problem, or raises UsageError without
+        it.
+        """
         self._path = path
         self._report = report
         self._number = 0

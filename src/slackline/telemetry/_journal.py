@@ -213,7 +213,7 @@ class Journal:
     def _append(self, lines: list[bytes]) -> None:
         """Append lines; lines that the disk does not take are counted as lost.
 
-        The file's header precedes the first line, and a `Gap` the first line after a loss.
+        The file's header precedes the first line, and a `Gap` precedes the first line after a loss.
         """
         with self._lock:
             lost, reason = self._lost, self._reason

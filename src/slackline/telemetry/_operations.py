@@ -38,7 +38,7 @@ class Operation:
     tag: int
     """The tag; -1 for a collective that is matched by the order of the calls."""
     sequence: int
-    """The operation's number among those of the same group, tag and kind, from 0."""
+    """The operation's number among the operations of the same group, tag and kind, from 0."""
     internal: int
     """0 for the caller's operations; 1 or 2 for operations of the library itself."""
     plan: int

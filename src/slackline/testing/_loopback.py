@@ -44,7 +44,7 @@ class LoopbackQueue:
 class LoopbackFabric:
     """A set of `size` ranks joined in memory; `groups[i]` is the group of rank i's thread.
 
-    `slackline.testing.reference.fold` reduces, in rank order.
+    Reductions call `slackline.testing.reference.fold`, which combines values in rank order.
     """
 
     def __init__(self, size: int, *, timeout: timedelta = timedelta(seconds=30)) -> None:

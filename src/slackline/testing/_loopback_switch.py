@@ -176,7 +176,9 @@ class Switch:
         return met
 
     def _refuse(self, transfer: LoopbackTransfer) -> bool:
-        """End the transfer with the group's error, if it has one; return whether it has one."""
+        """End the transfer with the group's error, if any; return whether the group has an
+        error.
+        """
         if self._fault is not None:
             transfer.end(self._fault)
         return self._fault is not None

@@ -67,7 +67,7 @@ class Poster(Identity):
         self._coalesced: list[dist.Work] | None = None
         self._dropped: deque[TransferWork] = deque(maxlen=_DROPPED)
         self._collectives = 0
-        """The number of collectives so far; on every rank it identifies the same collective."""
+        """The number of collectives so far; equal numbers mean the same collective on all ranks."""
 
     def staging_device(self, device: torch.device) -> Device | None:
         """Return the accelerator that stages the group's tensors on `device`; None for the CPU.
@@ -79,7 +79,8 @@ class Poster(Identity):
     def settle(self) -> None:
         """Block until the group's operations on accelerators have ended.
 
-        Raises the error of an operation that failed after a stream had begun to wait for it.
+        Raises the error of an operation that failed after a stream had begun to wait for the
+        operation.
         """
         if self._staging is not None:
             self._staging.settle()

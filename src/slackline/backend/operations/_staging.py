@@ -45,8 +45,8 @@ class Order(Enum):
 class GroupStaging:
     """The staged operations of one group, created by the group's first operation on an accelerator.
 
-    From then on, one thread posts the group's collectives and another thread its sends, also those
-    on CPU tensors, each in the order of the calls.
+    From then on, one thread posts the group's collectives and another thread posts the group's
+    sends, also those on CPU tensors, each in the order of the calls.
     """
 
     def __init__(self) -> None:
@@ -116,8 +116,8 @@ class GroupStaging:
         self.check()
 
     def check(self) -> None:
-        """Raise the error of an operation that failed after `order`, unless it was raised
-        before.
+        """Raise the error of an operation that failed after `order`, unless a call has raised
+        it.
         """
         while self._failed:
             failed = self._failed.pop(0)
