@@ -1,4 +1,4 @@
-"""The links that a group is opened with, and the plans that need no others.
+"""The links that a group is opened with, and the plans that need no further links.
 
 A group of at most 4 ranks is opened with all its links. A larger group is opened with a ring of
 links, and makes every other link when an operation needs it.

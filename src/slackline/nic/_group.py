@@ -81,7 +81,7 @@ class NativeGroup(Operations):
         return self._book.all_reduce(nbytes, dtype, op)
 
     def agree(self, address: int, count: int) -> None:
-        """Replace each of `count` 64-bit integers by its maximum over all ranks; blocks."""
+        """Replace `count` 64-bit integers, each by its maximum over all ranks; block until done."""
         self._timed(self._agreeing, address, count * DType.INT64.itemsize, DType.INT64)
 
     def use(self, star: Star) -> None:
@@ -90,7 +90,7 @@ class NativeGroup(Operations):
         self._book.reach_star(star.most_bytes)
 
     def calibrate(self, links: Sequence[int] | None = None) -> None:
-        """Time the candidate plans, to use the fastest from now on; every rank calls once.
+        """Time the candidate plans, to use the fastest from now on; every rank must call this once.
 
         `links` are the engine's numbers of the group's links. If they are given, each rank's share
         of the work in long all_reduces follows the rate of its port; see `Sharing`.

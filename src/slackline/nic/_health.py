@@ -120,7 +120,7 @@ class Monitor:
         self._tracker = Tracker(self._start_ns, options)
         self._seen_ns: dict[tuple[int, int], int] = {}
         self._made = set[int]()
-        """The links that have or had a rail; only these can have ended."""
+        """The links that have or had a rail; only these links can have ended."""
         self._frames = 0
         self._stillness: _Stillness | None = None
         self._lock = threading.Lock()

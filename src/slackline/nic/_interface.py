@@ -123,8 +123,8 @@ class Group(Protocol):
     def rank_ordered(self) -> bool:
         """Whether every element is summed in the order of the ranks.
 
-        The bits of a sum then depend neither on the element's place in memory nor on the plan (the
-        collective algorithm).
+        A sum is then bit-identical for every place of the element in memory and for every plan
+        (collective algorithm).
         """
 
     def all_reduce(

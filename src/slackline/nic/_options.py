@@ -32,7 +32,9 @@ class NicOptions:
     order: str = "auto"
     """The order of additions. "rank": every element is summed in rank order, so that the same
     inputs always give the same bits. "any": the order of the fastest plan. "auto": "rank" where all
-    ranks share memory, since it costs nothing there, unless `plan` sums in another order."""
+    ranks share memory, since rank order costs nothing there, unless `plan` sums in another
+    order.
+    """
     plan: str = "auto"
     """The plan (algorithm) of every all_reduce; "auto" chooses by measured cost."""
     nic: str = "software"
@@ -67,7 +69,7 @@ class NicOptions:
     wire_segment_bytes: int = 128 << 10
     """The longest payload of a frame on a TCP or UDP rail, in bytes."""
     memory_segment_bytes: int = 256 << 10
-    """The longest piece that is reduced at once through shared memory, in bytes."""
+    """The longest part of a tensor that is reduced at once through shared memory, in bytes."""
     eager_bytes: int = 256 << 10
     """The bytes of an operation that may be sent before the peer has posted the operation."""
     arena_bytes: int = 64 << 30

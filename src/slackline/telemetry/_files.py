@@ -83,9 +83,7 @@ class LineReader:
     """
 
     def __init__(self, path: Path, report: Callable[[str], None] | None = None) -> None:
-        """Create a reader that calls `report` with each problem, or raises UsageError without
-        it.
-        """
+        """Create a reader that calls `report` with each problem; without it, raises UsageError."""
         self._path = path
         self._report = report
         self._number = 0

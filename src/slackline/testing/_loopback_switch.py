@@ -176,9 +176,7 @@ class Switch:
         return met
 
     def _refuse(self, transfer: LoopbackTransfer) -> bool:
-        """End the transfer with the group's error, if any; return whether the group has an
-        error.
-        """
+        """End the transfer with the group's error, if any; return whether there was an error."""
         if self._fault is not None:
             transfer.end(self._fault)
         return self._fault is not None

@@ -116,9 +116,7 @@ class GroupStaging:
         self.check()
 
     def check(self) -> None:
-        """Raise the error of an operation that failed after `order`, unless a call has raised
-        it.
-        """
+        """Raise the error of an operation that failed after `order`, unless already raised."""
         while self._failed:
             failed = self._failed.pop(0)
             if failed.told:

@@ -31,7 +31,7 @@ SHORT_BYTES = 64
 LARGE_BYTES = 512 << 10
 _ROUNDS = {SHORT_BYTES: 12, LARGE_BYTES: 6}
 _FEW_ROUNDS = {SHORT_BYTES: 1, LARGE_BYTES: 0}
-"""The number of rounds after the first round, if the times only fit the cost model."""
+"""The number of rounds after the first round, if the times serve only to fit the cost model."""
 _BUDGET_NS = 100_000_000
 """The time limit for the rounds at one size: slow links get fewer rounds."""
 _MOST_DIRECT = 8
@@ -57,7 +57,8 @@ def measure(names: Sequence[str], run: Run, ranks: int, agree: str = "direct") -
     """Time each all_reduce plan at each size; return the nanoseconds of the slowest rank.
 
     The ranks agree on the times by the plan `agree`. If `agree` is not "direct", the group connects
-    most links later, and one or two rounds are enough, because the times only fit the cost model.
+    most links later, and one or two rounds are enough, because the times serve only to fit the cost
+    model.
 
     The result is the same on all ranks. The plans take turns, so that a burst of noise does not
     fall on one of them alone. The first round only warms up, unless the links are so slow that

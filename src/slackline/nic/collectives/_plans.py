@@ -99,7 +99,7 @@ class Selected:
 
 
 class PlanBook:
-    """The plans of one group: chooses and compiles them, and caches both."""
+    """The plan book of one group, which chooses, compiles and caches the group's plans."""
 
     def __init__(
         self,
@@ -118,8 +118,8 @@ class PlanBook:
         `all_shared` says that all links are shared memory, `one_host` that all ranks are on one
         host. `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
         `ranks_per_host` is the number of ranks on each host where ranks are numbered host by host
-        and every host has as many, else None. Raises UsageError if the configured plan needs such
-        ranks. `decide` receives each choice of a plan.
+        and every host has as many, else None. If the configured plan needs `ranks_per_host`, None
+        raises UsageError. `decide` receives each choice of a plan.
         """
         if options.plan in _BY_HOST and ranks_per_host is None:
             raise UsageError(
@@ -368,7 +368,7 @@ def compile_program(
 
 
 def starts(plan: CollectivePlan) -> list[int]:
-    """Return, for each chunk of a ring plan, the rank that starts it and gets its result last."""
+    """Return, for each chunk of a ring plan, the rank that starts and last receives the chunk."""
     found: dict[int, int] = {}
     for rank, program in enumerate(plan.programs):
         for chunk in range(plan.chunks):
@@ -394,7 +394,7 @@ def ranks_per_host(hosts: Sequence[object]) -> int | None:
 
 
 def _number(collective: Collective, name: str, helpers: int) -> int:
-    """Return the number that frame headers carry for a plan: its place among the names, from 1."""
+    """Return a plan's number in frame headers: the position of the name among all names, from 1."""
     if name in _BY_HOST:
         return names(collective, helpers=1, by_host=True).index(name) + 1
     return names(collective, helpers=helpers).index(name) + 1

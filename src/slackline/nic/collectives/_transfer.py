@@ -83,7 +83,7 @@ class NativeTransfer:
         return self._request.wait(timeout_ns)
 
     def cancel(self, failure: FailureTuple) -> None:
-        """Fail the operation on every rank; do nothing if it has ended here."""
+        """Fail the operation on every rank; do nothing if the operation has ended on this rank."""
         self._request.cancel(failure)
 
     def error(self) -> errors.SlacklineError | None:

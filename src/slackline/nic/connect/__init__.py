@@ -10,7 +10,7 @@ _rail_handle           an authenticated connection becomes a rail of the engine
 _address_exchange      new addresses, told to a peer
 _tls, _tls_proxy       certificates, and the thread that encrypts for the engine
 _injector              faults of rails, from a fault plan
-_connection_manager    the event loop on which all of these run
+_connection_manager    the event loop on which these modules run
 _network               the connections of one engine together
 """
 

@@ -85,8 +85,9 @@ def local_interfaces(wanted: Sequence[str]) -> tuple[Interface, ...]:
     """Return the addresses of this host that peers may use.
 
     `wanted` lists names of devices, or addresses with a prefix length ("10.0.0.1/24", "fd00::1/64")
-    where a device has several. An empty list takes all addresses of all devices that are up; those
-    of the loopback device come last. Raises UsageError that names a missing device or address.
+    where a device has several. An empty list takes all addresses of all devices that are up;
+    addresses of the loopback device come last. Raises UsageError that names a missing device or
+    address.
     """
     system = devices()
     if not wanted:

@@ -58,7 +58,7 @@ class ConnectionManager:
             future.cancel()  # The waiting thread may have been interrupted.
 
     def post(self, fn: Callable[..., object], *args: object) -> None:
-        """Have the loop call `fn(*args)` soon, from any thread; do nothing once it has stopped."""
+        """Have the loop call `fn(*args)` soon, from any thread; do nothing on a stopped loop."""
         with self._lock:
             if self._loop is not None and not self._stopped:
                 self._loop.call_soon_threadsafe(fn, *args)

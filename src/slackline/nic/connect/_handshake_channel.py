@@ -103,7 +103,7 @@ def _hang_up(task: asyncio.Task[socket.socket]) -> None:
 
 
 def _chief(errors: Sequence[BaseException | None]) -> BaseException:
-    """Return the error of several failed attempts that tells most about the peer."""
+    """Return, of the errors of several failed attempts, the most informative about the peer."""
     known = [error for error in errors if error is not None]
     refused = [error for error in known if isinstance(error, ConnectionRefusedError)]
     if not known:
@@ -138,7 +138,7 @@ async def _connect(
             sock.bind(source)
         async with asyncio.timeout(timeout_s):
             await asyncio.get_running_loop().sock_connect(sock, target)
-        sock.getpeername()  # Raises if a Unix listener's full backlog left it unconnected.
+        sock.getpeername()  # Raises if a full backlog left the socket unconnected.
     except BaseException:
         sock.close()
         raise

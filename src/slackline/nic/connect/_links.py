@@ -261,8 +261,8 @@ class Links:
     def _drop(self, peer: Peer, why: str) -> None:
         """Close the link to a peer.
 
-        The peer stays in `_by_rendezvous`, so that a new connection from it is answered with the
-        reason.
+        The peer stays in `_by_rendezvous`, so that a new connection from the peer is answered with
+        the reason.
         """
         peer.dismiss(why)
         self._injector.forget(peer.link)

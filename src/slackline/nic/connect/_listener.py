@@ -139,7 +139,7 @@ class Listener:
                 continue
             except OSError as error:
                 _log.warning("cannot accept a connection: %s", error)
-                await asyncio.sleep(_BREATH_S)  # Usually no descriptors are left.
+                await asyncio.sleep(_BREATH_S)  # Usual cause: no file descriptors are left.
                 continue
             channel = HandshakeChannel(caller)
             self._admissions.admit(manager, channel, self._welcome(channel, greet))

@@ -63,7 +63,7 @@ class LocalContext:
 
 
 class RailHandle:
-    """The handle of a rail that the engine uses: reports its failure and frees its resources."""
+    """The handle of a rail in the engine: reports the rail's failure, frees its resources."""
 
     def __init__(self, context: LocalContext, link: int, index: int) -> None:
         self._engine, self._link, self._index = context.engine, link, index

@@ -36,7 +36,7 @@ class RailState:
     added: int = 0
     """The number of connections of this rail that were handed to the engine so far."""
     ended: int = 0
-    """The number of this rail's connections that have ended; if equal to `added`, all have."""
+    """The number of this rail's connections that have ended; equal to `added` if all have ended."""
     tries: int = 0
     """The number of failed attempts to connect since the rail was lost."""
     why: str = "it was not tried yet"
@@ -100,8 +100,8 @@ class RailSet:
         """Whether no further rail can be expected soon.
 
         Where a subnet promises a path, the link does not wait for searches of other paths. Where no
-        subnet does, the caller waits for the first round of its searches, of which the other end
-        does not know.
+        subnet promises a path, the caller waits for the first round of its searches; the other end
+        does not know of these searches.
         """
         if sure := [rail for rail in self if not rail.plan.trial]:
             return all(rail.handle for rail in sure)
@@ -109,9 +109,7 @@ class RailSet:
 
     @property
     def telling(self) -> list[RailState]:
-        """The rails whose failures are evidence about the peer: searches without success are
-        not.
-        """
+        """The rails whose failures suggest that the peer has ended; a failed search does not."""
         return [rail for rail in self if rail.added or not rail.plan.trial] or list(self)
 
     def pause_s(self, rail: RailState) -> float:
@@ -153,7 +151,7 @@ class RailSet:
         return tuple(dict.fromkeys(each for rail in rails for each in self.attempts(rail)))
 
     def plan_anew(self, plans: Sequence[RailPlan]) -> list[RailState]:
-        """Take over the rails of changed addresses; return those that are new.
+        """Plan the rails again after a change of addresses; return the new rails.
 
         A rail keeps its index while its two NICs are the same. A rail whose addresses are gone is
         removed, unless it is still connected. Only the end that dials adds rails; the other end

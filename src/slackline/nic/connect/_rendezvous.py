@@ -48,7 +48,9 @@ class EndpointDescriptor:
     engine: str
     """The unique name of the engine."""
     host: str
-    """The host's identity: kernel, network namespace and user. Equal values can share memory."""
+    """The host's identity: kernel, network namespace and user. Processes with equal values can
+    share memory.
+    """
     interfaces: tuple[Interface, ...]
     """The addresses and ports of the engine's listener, of all families."""
     chosen: bool

@@ -184,7 +184,7 @@ class TlsProxy:
         return theirs
 
     def stop(self) -> None:
-        """Forward what the engine has already written, then close all and end the thread."""
+        """Forward the bytes that the engine has written, close all connections, end the thread."""
         self._stopping = True
         if self._thread is not None:
             self._wake.send(b"\0")

@@ -87,7 +87,7 @@ class RingHost(Generic[_Nic]):
         """The number of open operations by starting rank."""
         self._waiting = defaultdict[int, list[tuple[int, int, Post]]](list)
         self._early: dict[Key, list[bytes]] = {}
-        """The frames that arrived for operations that still wait for room."""
+        """The frames that arrived for operations that still wait for capacity in a NIC."""
         self._count = 0
 
     def take(

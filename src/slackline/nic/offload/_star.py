@@ -48,8 +48,9 @@ _CONNECT_S = 1.0
 _REACH_S = 5.0
 _NO_JOB = 0
 _FALLBACK = "mesh"
-"""The plan of the fallback group, which sums in rank order like an aggregator and so gives the same
-bits."""
+"""The plan of the fallback group, which sums in rank order like an aggregator and so gives
+bit-identical results.
+"""
 
 
 class Star:
