@@ -36,7 +36,7 @@ class Membership:
         return f"slackline/generation/{self.generation}"
 
     def next(self) -> "Membership":
-        """Return the next generation of the group, with unchanged members so far."""
+        """Return the next generation of the group, at first with the same members."""
         return replace(self, generation=self.generation + 1)
 
 

@@ -67,7 +67,7 @@ class ElasticState:
         self._buffers = self._copy_buffers()
 
     def commit(self) -> None:
-        """Record that a training step is complete; call it after `optimizer.step()`.
+        """Record that a training step is complete; call this method after `optimizer.step()`.
 
         The program must not communicate between the two calls. Raises SystemExit within `saving` if
         SIGTERM has come since `optimizer.step()`.

@@ -128,7 +128,7 @@ class Latency:
         return bool(self._recent) and 2 * (probe.back_ns - self._last.back_ns) < asked_apart
 
     def _undo(self) -> None:
-        """Remove the last probe and restore both change detectors to their state before it."""
+        """Remove the last probe and reset both change detectors to the state before that probe."""
         self._recent.pop()
         if self._window:
             self._window.pop()
@@ -189,7 +189,7 @@ class Latency:
                     runs.take(late=reading - baseline.middle >= threshold, told=False)
 
     def _compare(self, now_ns: int) -> None:
-        """End a window of probes; correct the clock offset and the baseline latency by it."""
+        """Correct the clock offset and the baseline latency at the end of a window of probes."""
         there, here = self.there, self.here
         fastest_there = min(x for x, _ in self._window)
         fastest_here = min(x for _, x in self._window)

@@ -24,7 +24,7 @@ class Loss:
     def __init__(self, options: HealthOptions) -> None:
         self.cusum = Cusum(options.evidence, options.recovery_evidence / 2)
         self.share = 0.0
-        """The fraction of the packets that is lost, while a change is active."""
+        """The lost fraction of the packets, while a change of the loss is active."""
         self._options = options
         self._baseline = Baseline(
             least=options.learn_intervals,
@@ -38,7 +38,7 @@ class Loss:
 
     @property
     def baseline_share(self) -> float:
-        """The baseline fraction of the packets that is lost."""
+        """The baseline packet loss, as a fraction of all packets."""
         return self._baseline.middle
 
     def take(self, now_ns: int, sample: RailSample) -> None:

@@ -64,7 +64,7 @@ class Injection:
 
 
 class Executor:
-    """A thread that carries out any number of fault plans at once; their effects add up.
+    """A thread that carries out any number of fault plans at once; the plans' effects add up.
 
     The owner must call `close`.
     """

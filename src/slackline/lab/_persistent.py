@@ -85,7 +85,7 @@ def command(record: Record, host: int, argv: Sequence[str]) -> list[str]:
 
 
 def inject(record: Record, text: str, *, detach: bool) -> None:
-    """Inject faults and block until they end; with `detach`, block only until they have begun.
+    """Inject faults and block until the faults end; with `detach`, only until the faults begin.
 
     Faults that are not detached end with the calling process.
     """

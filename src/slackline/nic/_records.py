@@ -28,7 +28,7 @@ Decide = Callable[[str, str, str], None]
 
 
 class OperationLog(Protocol):
-    """The methods of an engine that read its records of operations."""
+    """The methods of an engine by which its records of operations are read."""
 
     def log_operations(self, capacity: int) -> None: ...
     def logged_operations(self) -> tuple[bytes, int, int]: ...
@@ -103,7 +103,7 @@ class Records:
             writer.write(record)
 
     def decided(self, subject: str, choice: str, reason: str) -> None:
-        """Write a decision: its subject, such as "plan", the choice and the reason."""
+        """Write a record of a decision: the subject, such as "plan", the choice and the reason."""
         self.write(
             Decision(
                 rank=self._rank,

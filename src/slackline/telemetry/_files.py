@@ -17,7 +17,7 @@ __all__ = ["LineReader", "Writer", "file_of", "read_all", "read_directory", "rea
 
 
 def file_of(directory: Path, rank: int) -> Path:
-    """Return the path of a rank's records in the directory."""
+    """Return the path of a rank's telemetry file in the directory."""
     return directory / f"rank-{rank:05d}.jsonl"
 
 

@@ -276,7 +276,7 @@ _journals_lock = threading.Lock()
 
 
 def journal_of(path: Path, rank: int, limit_bytes: int) -> Journal:
-    """Count one more user of the process's journal for a file; return the journal.
+    """Return the process's journal for a file, and count one more user of that journal.
 
     The first call for a file starts the journal.
 

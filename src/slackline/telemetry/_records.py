@@ -226,7 +226,7 @@ class RunSummary:
 
     @property
     def steps_per_second(self) -> float:
-        """The rate of steps; 0 for a run without steps."""
+        """The number of steps per second; 0 for a run without steps."""
         return self.steps * 1e9 / self.wall_ns if self.wall_ns else 0.0
 
     @property

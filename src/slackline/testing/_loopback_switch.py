@@ -80,14 +80,14 @@ class Post:
 
 @dataclass(kw_only=True)
 class _Mailbox:
-    """The unmatched sends and receives of one (receiver, tag)."""
+    """The unmatched sends and receives of one pair (receiver, tag)."""
 
     sent: list[tuple[int, Part, DType, LoopbackTransfer]] = field(default_factory=list)
     awaited: list[tuple[int | None, Part, DType, LoopbackTransfer]] = field(default_factory=list)
 
 
 class Switch:
-    """A matcher of the posts of `size` ranks; the call of the last post copies the data."""
+    """A matcher of the operations that `size` ranks post; the last post copies the data."""
 
     def __init__(self, size: int) -> None:
         self.size = size

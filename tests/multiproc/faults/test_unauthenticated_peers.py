@@ -22,7 +22,7 @@ ANOTHER_JOB = frame(
 )
 STRANGERS = {
     GARBAGE: "a frame opens with 0x4C53, not 0x4547",
-    NO_HELLO: "the frame is no HELLO but DATA",
+    NO_HELLO: "the frame must be a HELLO, not DATA",
     NO_JSON: "a HELLO is not JSON",
     TOO_LONG: "a HELLO of 1073741824 bytes is too long",
 }

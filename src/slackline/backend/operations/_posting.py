@@ -142,7 +142,7 @@ class Poster(Identity):
         opts: Any,
         timeout: timedelta | None,
     ) -> dist.Work:
-        """Call `post(timeout)`, which posts a collective in pieces, and return its Work.
+        """Post a collective in pieces by the call `post(timeout)`; return the collective's Work.
 
         The other arguments have the same meaning as in `_run`.
         """
@@ -206,7 +206,7 @@ class Poster(Identity):
         return self._timeout if timeout is None else timeout
 
     def _start_coalescing(self, device: torch.device) -> None:
-        """Collect the Works of the following calls until `_end_coalescing` merges them."""
+        """Collect the Works of the following calls until `_end_coalescing` merges the Works."""
         self._coalesced = []
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:

@@ -41,7 +41,9 @@ class NativeCompletionQueue:
     def add(self, transfer: Transfer, token: object) -> None:
         if not isinstance(transfer, NativeTransfer):
             if not transfer.done():
-                raise UsageError("a completion queue cannot watch an all_reduce in slices")
+                raise UsageError(
+                    "a completion queue cannot watch a long all_reduce, which is cut into slices"
+                )
             # The operation has ended within the call that posted it.
             self._ended.append(Completion(token, None, time.monotonic_ns()))
             return

@@ -287,7 +287,7 @@ class Operations:
         dtype: DType,
         root: int | None = None,
     ) -> None:
-        """Count an early collective, which has been posted."""
+        """Count a posted collective that used only the group's first links."""
         number = self._posted[collective, tag] = self._posted.get((collective, tag), 0) + 1
         if number == _PREPARED:
             later = self._book.select(collective, nbytes, dtype, root).name

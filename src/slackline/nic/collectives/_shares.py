@@ -197,7 +197,7 @@ class Sharing:
         return -(-nbytes // -(-nbytes // self._slice_bytes))
 
     def state(self, tag: int | None = None) -> tuple[tuple[int, ...] | None, str]:
-        """Return the weights of the last slice posted in a tag's series, and the reason.
+        """Return the ranks' weights in the slice last posted with this tag, and their reason.
 
         While the weights of that slice are not known, the result is the last decision. The weights
         are None, and the reason is empty, if shares have never changed.

@@ -170,7 +170,7 @@ class Completions:
         """The completion queues with pending operations, which this set keeps alive."""
 
     def add(self, transfer: NativeTransfer, request: _native.Request, fn: Callback) -> None:
-        """Have `fn(error)` called when `transfer` ends, or at once if it has already ended."""
+        """Have `fn(error)` called when `transfer` ends, or at once for an ended transfer."""
         key = request.key()
         with self._lock:
             if key in self._watched:

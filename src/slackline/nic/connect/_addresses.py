@@ -158,7 +158,7 @@ def _of(device: Device, system: Iterable[Device]) -> list[Interface]:
 
 
 def _by_address(word: str, system: Iterable[Device]) -> Interface:
-    """Return the address that a text like "10.0.0.1/24" names, as a NIC of its own."""
+    """Return the interface for a text like "10.0.0.1/24"; the address alone counts as a NIC."""
     try:
         given = ipaddress.ip_interface(word)
     except ValueError as error:
@@ -191,7 +191,7 @@ def still_there(known: Iterable[Interface]) -> tuple[Interface, ...]:
 
 
 def to_rows(interfaces: Iterable[Interface]) -> list[list[object]]:
-    """Return interfaces as lists for JSON, the inverse of from_rows."""
+    """Convert interfaces to lists for JSON; `from_rows` is the inverse."""
     return [[i.name, i.address, i.prefix, i.port, i.index, i.cable, i.overlay] for i in interfaces]
 
 

@@ -138,7 +138,7 @@ def unframe(head: bytes) -> Header:
     """Return the header of a HELLO frame; raise FrameError or LinkError for any other bytes."""
     header = decode(head[:HEADER_BYTES])
     if header.kind is not FrameKind.HELLO:
-        raise LinkError(f"the frame is no HELLO but {header.kind.name}")
+        raise LinkError(f"the frame must be a HELLO, not {header.kind.name}")
     if header.length > MAX_PAYLOAD:
         raise FrameError(f"a HELLO of {header.length} bytes is too long")
     return header

@@ -127,12 +127,12 @@ class Network:
         return self._links.connect(rendezvous, rank, needed, deadline)
 
     def prepare(self, links: Sequence[int]) -> None:
-        """Begin to connect these links of the engine, if this end dials them; never blocks."""
+        """Begin to connect those of `links` that this end dials; the call never blocks."""
         assert self._links is not None
         self._manager.post(self._links.prepare, links)
 
     def close(self) -> None:
-        """Close all connections and end their threads; the engine must be closed."""
+        """Close all connections and end the threads that serve them; close the engine before."""
         if self._events is not None:
             self._events.join()
         if self._tls_proxy is not None:

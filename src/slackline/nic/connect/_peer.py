@@ -360,7 +360,7 @@ class Peer:
         return hand_over(context, self.link, rail.plan, sock, session, parameters, checksums=checks)
 
     def _put_up(self, rail: RailState, handle: RailHandle) -> None:
-        """Register a rail's new connection, replace an old one, and report the rail as up."""
+        """Register a rail's new connection in place of any old one, and report the rail as up."""
         if rail.handle is not None:
             rail.handle.close()
         rail.handle = handle

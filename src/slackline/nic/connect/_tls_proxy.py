@@ -71,7 +71,7 @@ class _ProxiedConnection:
         return not (self._out.ended and not self._out.waiting)
 
     def wants(self) -> tuple[int, int]:
-        """Return the selector events to wait for, of the socket pair and of the TLS socket."""
+        """Return the selector events to wait for on the socket pair and on the TLS socket."""
         pair = 0 if self._out.ended or self._out.waiting else selectors.EVENT_READ
         pair |= selectors.EVENT_WRITE if self._in.waiting else 0
         reads = self._tls_reads_to_write or not (self._in.ended or self._in.waiting)

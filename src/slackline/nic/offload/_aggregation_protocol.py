@@ -120,7 +120,7 @@ class Proof:
         self._numbers = {self._sent: 0, self._heard: 0}
 
     def seal(self, payload: bytes) -> bytes:
-        """Return the payload with its HMAC appended; raise LinkError if both do not fit a frame."""
+        """Return the payload followed by its HMAC; raise LinkError if a frame cannot hold both."""
         if len(payload) + MAC_BYTES > MAX_PAYLOAD:
             raise LinkError(f"a message of {len(payload)} bytes is too long for an aggregator")
         return payload + self._proof(self._sent, payload)

@@ -1,4 +1,4 @@
-"""Adapter from `slackline.circuit` to devices of groups, the package's only import of circuits.
+"""Adapter that makes devices for groups from `slackline.circuit`; no other module imports circuits.
 
 A "circuit" is simulated by Verilator; a "twin" is its model in Python, equal to the last bit.
 """
@@ -47,7 +47,7 @@ def _sizes(text: str) -> dict[str, int]:
 
 
 class Devices:
-    """A factory of ring NICs for a nic's groups, each a "twin" or a "circuit"."""
+    """A factory of ring NICs, "twin" (model in Python) or "circuit", for a nic's groups."""
 
     def __init__(self, kind: str, check: int | None = None, sizes: str = "") -> None:
         """Check that ring NICs of this kind work here; raise UsageError otherwise.
@@ -131,7 +131,7 @@ class Devices:
 
 
 class Nodes:
-    """A factory of aggregation nodes for an aggregator's groups, each a "twin" or a "circuit"."""
+    """A factory of aggregation nodes, "twin" (model in Python) or "circuit", for groups."""
 
     def __init__(self, kind: str, workers: int, sizes: str = "") -> None:
         """Check that aggregation nodes of this kind work here; raise UsageError otherwise.

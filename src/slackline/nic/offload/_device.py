@@ -63,7 +63,7 @@ class DeviceThread:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the end of the thread; the group or the engine must be closed."""
+        """Wait for the end of the thread; close the group or the engine before."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -127,7 +127,7 @@ class NodeHost:
         self._node.close()
 
     def _pieces(self, frame: bytes) -> list[tuple[Header, bytes]]:
-        """Return a frame cut into frames that fit the node's payload."""
+        """Split a frame into frames whose payloads the aggregation node takes."""
         header, payload = decode(frame), frame[HEADER_BYTES:]
         return [
             (replace(header, offset=header.offset + at, length=len(part)), part)

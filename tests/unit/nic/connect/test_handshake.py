@@ -220,7 +220,7 @@ def test_a_message_survives_its_frame() -> None:
 
 
 def test_a_frame_that_is_no_hello_is_refused() -> None:
-    with pytest.raises(LinkError, match=r"^the frame is no HELLO but ACK$"):
+    with pytest.raises(LinkError, match=r"^the frame must be a HELLO, not ACK$"):
         unframe(encode(Header(kind=FrameKind.ACK)))
 
 
