@@ -4,7 +4,7 @@
                                      └ the state is complete from here to the next step()
 
 When a step fails, some ranks may have completed the step, and the others have not begun to apply
-it. The survivors agree on the latest step that any of them has completed, and continue from there.
+it. The survivors agree on the latest step that any survivor has completed, and continue from there.
 No step is lost, and no step is taken twice.
 """
 
@@ -109,7 +109,7 @@ class ElasticState:
 
         `train` must wrap the model, continue from `step` and commit each step. Wrap the model by
         `with slackline.overlap.DataParallel(...)`, since the wrapper must not outlive the call of
-        `train`. `timeout`, `min_ranks` and the errors are those of `slackline.elastic.shrink`.
+        `train`. `timeout`, `min_ranks` and the errors are as in `slackline.elastic.shrink`.
         """
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Persistent labs: the requests that the command line sends to the daemons that own them."""
+"""Persistent labs: the requests that the command line sends to the daemons that own the labs."""
 
 import json
 import os

@@ -16,7 +16,9 @@ NAMESPACES = Path("/run/netns")
 """The directory of the network namespaces that `ip netns` knows."""
 
 SETTINGS = Path("/etc/netns")
-"""The directory of files that `ip netns exec` shows in a namespace in place of those in /etc."""
+"""The directory of files that `ip netns exec` shows in a namespace in place of the files in
+/etc.
+"""
 
 _TOOLS = ("ip", "bridge", "tc")
 _PATIENCE_S = 30

@@ -92,8 +92,8 @@ class NativeGroup(Operations):
     def calibrate(self, links: Sequence[int] | None = None) -> None:
         """Time the candidate plans, to use the fastest from now on; every rank must call this once.
 
-        `links` are the engine's numbers of the group's links. If they are given, each rank's share
-        of the work in long all_reduces follows the rate of its port; see `Sharing`.
+        `links` are the engine's numbers of the group's links. If `links` is given, each rank's
+        share of the work in long all_reduces follows the rate of its port; see `Sharing`.
         """
         if self.size > 1:
             measured = measure(self._book.timed(), self._timed, self.size, self._agreeing)

@@ -95,10 +95,10 @@ class Group(Protocol):
 
     Every operation takes these keywords:
 
-    tag        matches the operation with that of the other ranks: a number from 0 to 2**24 - 1. A
-               collective without a tag (None) is matched by the order of the calls.
+    tag        matches the operation with the operations of the other ranks: a number from 0 to
+               2**24 - 1. A collective without a tag (None) is matched by the order of the calls.
     priority   a lower number is sent first.
-    timeout    the limit of the operation; None takes the group's.
+    timeout    the time limit of the operation; None takes the group's timeout.
     blocking   runs the operation in the caller's thread, returns a finished Transfer and raises
                the operation's error at once.
     """

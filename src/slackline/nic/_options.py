@@ -39,9 +39,10 @@ class NicOptions:
     """The plan (algorithm) of every all_reduce; "auto" chooses by measured cost."""
     nic: str = "software"
     """The adder. "software": the engine. "circuit": a ring NIC, simulated by Verilator. "twin": the
-    bit-exact Python model of that circuit. The last two need slackline[circuit]. If any rank uses
-    one of them, all ranks use the plan "reduce-broadcast" for the sums that circuits support, and
-    sum in rank order."""
+    bit-exact Python model of that circuit. The last two need slackline[circuit]. If any rank uses a
+    circuit or twin, all ranks use the plan "reduce-broadcast" for the sums that circuits support,
+    and sum in rank order.
+    """
     nic_check: int | None = None
     """The check interval of the nic "twin": one in this many operations is repeated on the
     simulated circuit, in the background, and must give identical bits. 0 disables the check. None
@@ -49,8 +50,9 @@ class NicOptions:
     the option."""
     circuit: str = ""
     """Sizes of the "circuit" or "twin", for example "lanes=1,slots=2,payload=128,operations=8". The
-    defaults are those of RingOptions, but lanes=4 and slots=4 for a circuit. A group uses the
-    shortest payload (bytes) of its ranks. The nic "software" ignores the option."""
+    defaults are the defaults of RingOptions, but lanes=4 and slots=4 for a circuit. A group uses
+    the shortest payload (bytes) of its ranks. The nic "software" ignores the option.
+    """
     shares: str = "auto"
     """The division of long all_reduces among the ranks: each rank reduces its share of the data.
     "auto": the shares follow the measured rates of the network ports, so that a rank with a slow
@@ -97,8 +99,10 @@ class NicOptions:
     the first group has its links, and host numbers are ranks of that group. Faults of ranks (kill,
     stop, slow) are ignored here."""
     checksums: str = "wire"
-    """The payloads that carry a checksum: "wire", those that leave the host; "all", also those over
-    TCP within a host, which never leave memory; "none". Headers always carry a checksum."""
+    """The payloads that carry a checksum: "wire", payloads that leave the host; "all", also
+    payloads over TCP within a host, which never leave memory; "none". Headers always carry a
+    checksum.
+    """
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:

@@ -51,7 +51,7 @@ class Records:
     """The writer of an engine's telemetry, whose file is named by the process's rank in the job.
 
     The first group that the engine opens gives the rank. Without a directory nothing is written.
-    Any thread may call the methods, none of which waits for the disk but `close`.
+    Any thread may call the methods; only `close` waits for the disk.
     """
 
     def __init__(self, directory: Path | None, limit_bytes: int | None = None) -> None:

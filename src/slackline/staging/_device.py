@@ -77,7 +77,7 @@ class Device(Protocol):
         """Copy host tensors to new device tensors; return the new tensors and the event of the end.
 
         The copies wait for no work that was launched before, and the caller's stream does not yet
-        wait for them: see `follow`.
+        wait for the copies: see `follow`.
         """
 
     def allocate(self, nbytes: int) -> torch.Tensor:
@@ -102,16 +102,17 @@ class Device(Protocol):
     def completing(self, events: Iterable[Event]) -> AbstractContextManager[object]:
         """Return a context in which the current stream follows the events.
 
-        A torch Future that is completed in this context makes its readers' streams wait for them.
+        A torch Future that is completed in this context makes its readers' streams wait for the
+        events.
         """
 
 
 class Departures:
     """The number of operations whose copies to the host are not all launched yet.
 
-    A driver may run streams one after the other, in the order of the launches, if they share a
-    hardware queue. A closed gate would then hold back each copy that is launched after the gate. So
-    no gate is placed while copies of earlier operations are still to be launched.
+    A driver may run streams one after the other, in the order of the launches, if the streams share
+    a hardware queue. A closed gate would then hold back each copy that is launched after the gate.
+    So no gate is placed while copies of earlier operations are still to be launched.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,8 @@ Callback = Callable[[BaseException | None], None]
 class AllOf:
     """A Transfer that is done when all of `transfers` are.
 
-    If some transfers fail, the error is the error of the first of them in the order of `transfers`.
+    If some transfers fail, the error is the error of the first failed transfer in the order of
+    `transfers`.
     """
 
     source: int | None = None

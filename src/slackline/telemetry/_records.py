@@ -75,7 +75,7 @@ class ClockOffset:
     at_ns: int
     """The time of the probe by the monotonic clock of `rank`: the middle of its round trip."""
     offset_ns: int
-    """The peer's monotonic clock minus that of `rank`."""
+    """The peer's monotonic clock minus the monotonic clock of `rank`."""
     error_ns: int
     """The largest error of the offset: half of the probe's round trip."""
 

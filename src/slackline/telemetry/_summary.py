@@ -28,8 +28,8 @@ class Totals:
     def run(self, rails: tuple[str, ...] = ()) -> RunSummary:
         """Return the summary of the steps so far.
 
-        Several optimizers run side by side. Wall time and number of steps are those of the
-        optimizer that has taken the most time; exposed time and bytes are sums over all optimizers.
+        Several optimizers run side by side. Wall time and number of steps are taken from the
+        optimizer with the longest time; exposed time and bytes are sums over all optimizers.
         """
         walls = self._wall_ns
         longest = max(walls, key=lambda optimizer: walls[optimizer], default=0)

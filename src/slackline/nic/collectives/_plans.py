@@ -117,9 +117,9 @@ class PlanBook:
 
         `all_shared` says that all links are shared memory, `one_host` that all ranks are on one
         host. `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
-        `ranks_per_host` is the number of ranks on each host where ranks are numbered host by host
-        and every host has as many, else None. If the configured plan needs `ranks_per_host`, None
-        raises UsageError. `decide` receives each choice of a plan.
+        `ranks_per_host` is the number of ranks on each host if ranks are numbered host by host and
+        all hosts have equally many ranks, else None. If the configured plan needs `ranks_per_host`,
+        None raises UsageError. `decide` receives each choice of a plan.
         """
         if options.plan in _BY_HOST and ranks_per_host is None:
             raise UsageError(

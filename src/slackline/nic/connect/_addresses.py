@@ -138,8 +138,8 @@ def _within_limit(found: Sequence[Interface]) -> tuple[Interface, ...]:
 def _of(device: Device, system: Iterable[Device]) -> list[Interface]:
     """Return a device's addresses, IPv4 before IPv6 and link-local ones last.
 
-    The link-local addresses of a bridge's or bond's ports are left out: only those of the bridge or
-    bond itself can be reached.
+    The link-local addresses of a bridge's or bond's ports are left out: only the addresses of the
+    bridge or bond itself can be reached.
     """
     below = {each.index: each.name for each in system}
     found = [

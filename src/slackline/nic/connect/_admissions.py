@@ -1,4 +1,4 @@
-"""The unauthenticated connections of a listener, whose number is limited."""
+"""The limited set of unauthenticated connections of a listener."""
 
 from __future__ import annotations
 

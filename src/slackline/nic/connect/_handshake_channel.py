@@ -166,7 +166,8 @@ def arrival_device(sock: socket.socket) -> int:
 def answer_from(sock: socket.socket, device: int) -> None:
     """Have an accepted connection answered from the device that it came in by, if it is `device`.
 
-    Where several devices of a host are in one subnet, the routes send all answers from one of them.
+    Where several devices of a host are in one subnet, the routes send all answers from one of the
+    devices.
     """
     if arrival_device(sock) != device:
         return

@@ -1,6 +1,6 @@
 """The links of an engine to its peers: connecting a new group's links, handling rail events.
 
-A group has a link to every rank. When a large group opens, it connects only a ring of them. Any
+A group has a link to every rank. A large group connects only a ring of links when it opens. Any
 other link is connected when an operation needs it ("wanted"), on the event loop's thread; the
 operation waits in the engine meanwhile. A link outlives the group that made it. In the group that
 makes the link, the lower rank of the pair dials and the higher rank listens, and the two keep these

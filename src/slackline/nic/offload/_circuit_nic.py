@@ -84,7 +84,7 @@ class Devices:
 
         `plan` is the number that frames carry for the group's plan, and `starts` the number of
         ranks at which operations start. Raises UsageError if the NIC cannot hold one operation for
-        each of those ranks.
+        each starting rank.
         """
         most = self._options.operations
         if starts > most:

@@ -158,7 +158,7 @@ class RingHost(Generic[_Nic]):
         return completed
 
     def _give_up(self, withdrawn: Sequence[Key]) -> list[Key]:
-        """Withdraw operations; return those that no NIC has open, whose memory is free at once."""
+        """Withdraw operations; return the operations open in no NIC, whose memory is free now."""
         gone = set(withdrawn)
         for waiting in self._waiting.values():
             waiting[:] = [each for each in waiting if each[2][:2] not in gone]
