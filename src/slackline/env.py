@@ -101,7 +101,9 @@ class Environment:
     the check.
     """
     circuit: str | None = None
-    """The sizes of the simulated circuit or of its twin: "lanes=1,slots=2,payload=128"."""
+    """The sizes of the simulated circuit or of its twin (Python model):
+    "lanes=1,slots=2,payload=128".
+    """
     aggregator: str | None = None
     """The address at which an aggregation node (`slackline aggregate`) listens: "10.0.0.9:7000"."""
     rails: tuple[str, ...] | None = None

@@ -1,4 +1,4 @@
-"""The verdicts of all ranks of a job, merged and deduplicated to one line per problem.
+"""The verdicts (reports of changes) of a job's ranks, merged to one line per problem.
 
 Both ends of a link see a delay, and every peer of a straggler sees that the rank is late. The
 deduplicator waits a second for the reports of the other ranks and then reports each problem once:

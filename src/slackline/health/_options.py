@@ -25,8 +25,9 @@ class HealthOptions:
     noise_factor: float = 6.0
     """A change must be this many times the baseline's noise (scaled median deviation)."""
     evidence: float = 3.0
-    """The least number of consecutive readings, clearly above the threshold, that make a verdict.
-    If the rail often has such readings without a problem, more readings are needed.
+    """The least number of consecutive readings, clearly above the threshold, that make a verdict (a
+    report of a problem). If the rail often has such readings without a problem, more readings are
+    needed.
     """
     recovery_evidence: float = 8.0
     """The number of consecutive readings, clearly back to normal, that withdraw a verdict."""

@@ -1,4 +1,4 @@
-"""The number of late readings that a verdict needs, learned from normal runs of late readings.
+"""The number of late readings that a verdict (report of a problem) needs, learned from normal runs.
 
 A reading is late if it clearly exceeds its baseline; a run is a series of consecutive late
 readings. A sender that fills its network link delays its own probes for as long as a transfer

@@ -1,4 +1,4 @@
-"""The findings about one direction of a rail, from which every verdict is made."""
+"""The findings about one direction of a rail, from which verdicts (reports) are made."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The health tracker of all rails of one rank: samples in, verdicts out.
+"""The health tracker of one rank's rails: samples in, verdicts (reports of changes) out.
 
 The tracker has no clock and no thread: the caller passes the time with each set of samples, and
 the same samples give the same verdicts.
@@ -47,7 +47,7 @@ class Tracker:
     def take(
         self, now_ns: int, samples: Iterable[RailSample], ended: Collection[int] = ()
     ) -> list[Verdict]:
-        """Add one sample of every rail that the engine has; return the new verdicts.
+        """Add one sample of every rail of the engine; return new verdicts (reports of changes).
 
         `ended` names the peers that have left or died; their links get no verdicts. If a rail to
         any other peer has no sample in two consecutive calls, the rail is reported as cut.

@@ -156,7 +156,7 @@ class Monitor:
             return self._tracker.judgements(time.monotonic_ns())
 
     def look(self, now_ns: int) -> bool:
-        """Sample every wire and report new verdicts; return whether any frames were sent.
+        """Sample every wire, report changed conditions; return whether any frames were sent.
 
         `now_ns` is CLOCK_MONOTONIC.
         """
@@ -209,7 +209,7 @@ class Monitor:
             wait_s = _BUSY_S if self.look(time.monotonic_ns()) else _IDLE_S
 
     def _tell(self, verdict: Verdict) -> None:
-        """Log a verdict and write it to the telemetry."""
+        """Log a verdict (a change of a condition), and write the verdict to the telemetry."""
         level = logging.INFO if verdict.condition is Condition.BACK else logging.WARNING
         _log.log(level, "%s", verdict.reason)
         if self._write is not None:

@@ -44,10 +44,11 @@ class NicOptions:
     and sum in rank order.
     """
     nic_check: int | None = None
-    """The check interval of the nic "twin": one in this many operations is repeated on the
-    simulated circuit, in the background, and must give identical bits. 0 disables the check. None
-    checks one in a thousand, if a ring NIC has been compiled on this machine. Other nics ignore
-    the option."""
+    """The check interval of the nic "twin" (the Python model): one in this many operations is
+    repeated on the simulated circuit, in the background, and must give identical bits. 0 disables
+    the check. None checks one in a thousand, if a ring NIC has been compiled on this machine. Other
+    nics ignore the option.
+    """
     circuit: str = ""
     """Sizes of the "circuit" or "twin", for example "lanes=1,slots=2,payload=128,operations=8". The
     defaults are the defaults of RingOptions, but lanes=4 and slots=4 for a circuit. A group uses

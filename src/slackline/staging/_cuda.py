@@ -85,7 +85,7 @@ class CudaCopies:
 
 
 class CudaDevice:
-    """The copy streams and the gates of one CUDA device of this process."""
+    """The copy streams and the gates (waiting points of streams) of one CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

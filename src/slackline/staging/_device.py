@@ -84,7 +84,7 @@ class Device(Protocol):
         """Return `nbytes` bytes of host memory that the device can access by itself (DMA)."""
 
     def gate(self) -> Gate:
-        """Return a closed gate."""
+        """Return a closed gate: a point in a stream, which the host opens later."""
 
     def follow(self, event: Event) -> None:
         """Make the caller's current stream wait for the event. The host does not wait."""

@@ -74,7 +74,7 @@ class Landing:
         return False
 
     def launch(self) -> None:
-        """Launch the copy, behind a gate if the transfer runs; a second call does nothing."""
+        """Launch the copy, behind a gate while the transfer runs; a second call does nothing."""
         with self._launching:
             with self._state:
                 if self._event is not None or self._failed:

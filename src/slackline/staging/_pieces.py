@@ -26,7 +26,7 @@ from slackline.staging._transfers import AllOf
 __all__ = ["PIECE_BYTES", "BlockRing", "Piece", "pieces_of"]
 
 PIECE_BYTES = 4 << 20
-"""The bytes of a piece: enough for copies and network transfers at full rate."""
+"""The size in bytes of a piece of a long tensor: enough for copies and transfers at full rate."""
 _BLOCKS = 8
 
 
@@ -141,7 +141,7 @@ def _land(
 
 
 def _end(device: Device, block: _Block, landing: Landing, error: BaseException | None) -> None:
-    """Have a piece's result copied to the device; then the block is free for another piece."""
+    """Have a piece's result copied to the device; then free the memory block for another piece."""
     if landing.ended(error):
         device.run_later(partial(_launch, block, landing))
     else:

@@ -59,7 +59,7 @@ class StreamGate:
 
 
 class GateMemory:
-    """Words of pinned host memory for the gates of one device."""
+    """Words of pinned host memory for the gates (waiting points of streams) of one device."""
 
     def __init__(
         self,
@@ -78,7 +78,10 @@ class GateMemory:
         self._memory: list[torch.Tensor] = []
 
     def gate(self) -> StreamGate:
-        """Return a closed gate. The device's CUDA context must be current in the calling thread."""
+        """Return a closed gate, at which a stream waits until the host opens the gate.
+
+        The device's CUDA context must be current in the calling thread.
+        """
         with self._lock:
             if not self._free:
                 self._grow()

@@ -173,7 +173,7 @@ class ThreadDevice:
         return torch.empty(nbytes, dtype=torch.uint8)
 
     def gate(self) -> _ThreadGate:
-        """Return a closed gate."""
+        """Return a closed gate: a point in a stream, which the host opens later."""
         return _ThreadGate()
 
     def follow(self, event: Event) -> None:

@@ -110,7 +110,7 @@ class Devices:
         return CheckedRing(twin, lambda: _ring_circuit(options, place), place, self._checks)
 
     def _opened_checks(self, check: int | None) -> Checks | None:
-        """Return the checker of twins by a circuit; None if they are not checked."""
+        """Return the checker that repeats a twin's operations on a circuit, or None without it."""
         if check == 0:
             return None
         from slackline.circuit import Checks, RingPlace, built, cached_verilog, missing_tools
