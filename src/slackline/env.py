@@ -152,7 +152,9 @@ class Environment:
         for variable in sorted(name for name in given if name.startswith(_PREFIX)):
             if variable not in known:
                 names = ", ".join(known)
-                raise UsageError(f"{variable} is not a variable of slackline; known are {names}")
+                raise UsageError(
+                    f"{variable} is not a variable of slackline; the variables are {names}"
+                )
             if text := given[variable]:
                 values[known[variable]] = _parse(variable, text)
         return cls(**values)  # type: ignore[arg-type]  # _PARSERS gives each field its type

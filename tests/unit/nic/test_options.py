@@ -77,7 +77,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 def test_an_interface_that_does_not_exist_is_named_with_those_that_do() -> None:
     with pytest.raises(
-        UsageError, match=r"^interface 'none0' has no address; those that have: .*lo"
+        UsageError, match=r"^interface 'none0' has no address; interfaces with an address: .*lo"
     ):
         NativeNic(NicOptions(interfaces=("none0",)))
 

@@ -100,7 +100,9 @@ def local_interfaces(wanted: Sequence[str]) -> tuple[Interface, ...]:
         found = [each for device in system if device.name == word for each in _of(device, system)]
         if not found:
             names = ", ".join(sorted(each.name for each in system if each.addresses)) or "none"
-            raise UsageError(f"interface {word!r} has no address; those that have: {names}")
+            raise UsageError(
+                f"interface {word!r} has no address; interfaces with an address: {names}"
+            )
         chosen += found
     return tuple(chosen)
 

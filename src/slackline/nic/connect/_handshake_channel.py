@@ -232,7 +232,7 @@ class HandshakeChannel:
         header = unframe(head)
         payload = await self._read(header.length)
         if header.payload_checksum != crc32c(payload):
-            raise LinkError("a HELLO's payload does not fit its checksum")
+            raise LinkError("the checksum of a HELLO's payload is wrong")
         return header.job, HandshakeMessage(payload=payload, fds=tuple(self._fds))
 
     def close(self) -> None:

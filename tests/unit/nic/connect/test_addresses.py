@@ -104,7 +104,7 @@ def test_what_is_no_address_is_named(text: str) -> None:
 @pytest.mark.parametrize(
     ("word", "text"),
     [
-        ("none0", r"interface 'none0' has no address; those that have: .*lo.*"),
+        ("none0", r"interface 'none0' has no address; interfaces with an address: .*lo.*"),
         (
             "10.0.0/24",
             r"an interface must be a name or an IPv4 or IPv6 address with its prefix length, "
