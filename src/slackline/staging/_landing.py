@@ -162,7 +162,8 @@ class StagedTransfer:
         """Make the caller's current stream wait for the results; the host does not wait.
 
         The host waits only for the copies to the host of earlier operations (`Departures`). Raises
-        the operation's error if it has failed already. If it fails later, `failed_late` is called.
+        the operation's error if the operation has failed already. If the operation fails later,
+        `failed_late` is called.
         """
         self.device.departures.wait_unless(self._transfer.done)
         with self._lock:

@@ -55,7 +55,9 @@ REDUCTIONS: Final[Mapping[int, tuple[ReduceOp, Mapping[torch.dtype, DType]]]] = 
         )
     }
 )
-"""The engine's reduction and its element types, by torch's number (hash) of the ReduceOp."""
+"""The engine's reduction and the element types it takes, by torch's number (hash) of the
+ReduceOp.
+"""
 
 _ADDITIVE: Final = (ReduceOp.SUM, ReduceOp.AVG)
 _PREMUL_SUM: Final = reduction_number(dist.ReduceOp.PREMUL_SUM)

@@ -164,9 +164,9 @@ class StagedWork(TransferWork):
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Make the current stream wait for the results; the host does not wait.
 
-        With a `timeout`, first block the host until the data is in its memory. Raises the
-        operation's error if it has failed already. A later error is raised by the group's next
-        operation.
+        With a `timeout`, first block the host until the data is in host memory. Raises the
+        operation's error if the operation has failed already. A later error is raised by the
+        group's next operation.
         """
         self._awaited = True
         if timeout:

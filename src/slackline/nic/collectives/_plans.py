@@ -1,4 +1,4 @@
-"""The choice of a plan (collective algorithm) for each operation, and its compiled form."""
+"""The choice of a plan (collective algorithm) for each operation, and the compiled plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exchange of addresses between two engines of a link, after one engine's have changed.
+"""The exchange of addresses between the engines of a link, after one engine's addresses change.
 
 The exchange is a handshake of its own, over any path to the peer's listener. Each end proves that
 it knows the link's key and sends its present addresses with their ports.

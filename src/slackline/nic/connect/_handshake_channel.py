@@ -164,7 +164,7 @@ def arrival_device(sock: socket.socket) -> int:
 
 
 def answer_from(sock: socket.socket, device: int) -> None:
-    """Have an accepted connection answered from the device that it came in by, if it is `device`.
+    """Send the answers of an accepted connection by `device` if the connection came in by it.
 
     Where several devices of a host are in one subnet, the routes send all answers from one of the
     devices.

@@ -249,7 +249,7 @@ class Links:
     async def _greet(
         self, channel: HandshakeChannel, code: int, first: bytes, hello: Hello
     ) -> bool:
-        """Complete the handshake of a connection if its peer is known; return whether it is."""
+        """Complete the handshake if the connection's peer is known; return whether it is known."""
         peer = self._by_rendezvous.get((code, hello.engine))
         if peer is None:
             return False

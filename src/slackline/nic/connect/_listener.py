@@ -168,7 +168,7 @@ class Listener:
                 channel.close()
 
     def _turned_away(self, channel: HandshakeChannel, why: str) -> None:
-        """Count a refused connection and log it; only every hundredth is logged after ten."""
+        """Count a refused connection; log the first ten, and then every hundredth."""
         self.refused += 1
         if self.refused > _TOLD_ALL and self.refused % _TOLD_EACH:
             return

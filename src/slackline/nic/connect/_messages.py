@@ -107,7 +107,7 @@ Message = TypeVar("Message", Hello, Answer, TransportParameters)
 
 
 def parse(kind: type[Message], text: bytes) -> Message:
-    """Return the message in `text`; raise LinkError if it is not a valid one of this type."""
+    """Return the message in `text`; raise LinkError if no valid message of this type is there."""
     try:
         told = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -106,7 +106,7 @@ class Peer:
         return self.rails.any_up
 
     def start(self, *, asks: bool = False) -> None:
-        """Start the tasks that dial the peer, or that check its liveness while waiting.
+        """Start the tasks that dial the peer, or that check the peer's liveness until it dials.
 
         With `asks`, an end that listens asks the peer at once to dial. Only the first call does
         anything.

@@ -62,7 +62,7 @@ class AggregationRequest:
 
     @classmethod
     def read(cls, payload: bytes) -> AggregationRequest:
-        """Return the request in `payload`; raise LinkError if it is not a valid one."""
+        """Return the request in `payload`; raise LinkError if the request is invalid."""
         told = _object(payload)
         nonce, workers, protocol = (told.get(k) for k in ("nonce", "workers", "protocol"))
         if protocol != PROTOCOL:
@@ -93,7 +93,7 @@ class AggregationResponse:
 
     @classmethod
     def read(cls, payload: bytes) -> AggregationResponse:
-        """Return the response in `payload`; raise LinkError if it is not a valid one."""
+        """Return the response in `payload`; raise LinkError if the response is invalid."""
         told = _object(payload)
         try:
             descriptor = None if told["record"] is None else to_descriptor(told["record"])
@@ -158,7 +158,7 @@ def write_descriptor(descriptor: EndpointDescriptor) -> bytes:
 
 
 def read_descriptor(payload: bytes) -> EndpointDescriptor:
-    """Return the endpoint descriptor in `payload`; raise LinkError if it is not a valid one."""
+    """Return the endpoint descriptor in `payload`; raise LinkError if the descriptor is invalid."""
     try:
         return to_descriptor(_object(payload))
     except (KeyError, TypeError, ValueError, SlacklineError) as error:

@@ -24,7 +24,8 @@ Key = tuple[int, int]
 """The identity of an operation: (tag, chunk)."""
 Post = tuple[int, int, int, int, int, int, int, int]
 """An operation for a device: tag, chunk, the rank that starts it, dtype, total, payload bytes of a
-frame, priority, and the address of its memory."""
+frame, priority, and the address of the operation's memory.
+"""
 Answer = tuple[list[bytes], list[Key], list[Key]]
 """A device's output: frames to send, completed operations, and released withdrawn operations. The
 device no longer uses the memory of completed and released operations."""
