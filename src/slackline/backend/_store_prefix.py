@@ -7,7 +7,8 @@ process therefore chooses a random name, and rank 0's name becomes the prefix:
     rank/r = [r's name, ""]             ──>      reads rank/r, which may be old
                                         <──      to/<r's name> = [rank 0's name, false]
     rank/r = [r's name, rank 0's name]  ──>      a rank that answers with rank 0's name is alive
-                                        <──      to/<r's name> = [rank 0's name, true], once all are
+                                        <──      to/<r's name> = [rank 0's name, true],
+                                                 once all ranks are alive
 """
 
 import json

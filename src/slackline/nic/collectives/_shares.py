@@ -93,7 +93,7 @@ def slice_bytes(rate: float) -> int:
 
 
 class Sharing:
-    """The long all_reduces of one group. Any thread may call the methods."""
+    """The long all_reduces of one group, cut into slices. Any thread may call the methods."""
 
     def __init__(
         self,

@@ -3,8 +3,8 @@
 shm   The socket is the control socket of two ring buffers in memory that both processes map.
 tcp   The socket is the rail.
 tls   The TLS proxy owns the socket, and the engine gets one end of a plain socket pair.
-udp   A pair of UDP sockets is the rail. The TCP socket stays open as a companion connection: its
-      end shows that the peer's process, or the peer's end of the rail, has ended.
+udp   A pair of UDP sockets is the rail. The TCP socket stays open as a companion connection: the
+      end of that connection shows that the peer's process, or its end of the rail, has ended.
 """
 
 from __future__ import annotations

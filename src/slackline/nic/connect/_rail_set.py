@@ -42,7 +42,7 @@ class RailState:
     why: str = "it was not tried yet"
     """The reason why the last attempt failed, or why the rail was lost."""
     refused: bool = False
-    """Whether the last attempt was refused because no process listens there."""
+    """Whether the last attempt was refused because no process listens at the address."""
     proven_s: float | None = None
     """The duration of the last successful connect to the peer; None before the first success."""
     lost_at: float = field(default_factory=time.monotonic)

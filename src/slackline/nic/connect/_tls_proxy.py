@@ -2,9 +2,9 @@
 
     engine <- socket pair -> proxy <- TLS over TCP -> the peer's proxy
 
-When one side closes, the proxy passes the close on to the other at once. A TCP stream that ends
-without TLS's close_notify also counts as closed. A truncated stream is still detected, because the
-engine's protocol marks its end by a BYE frame.
+When one side closes, the proxy passes the close on to the other side at once. A TCP stream that
+ends without TLS's close_notify also counts as closed. A truncated stream is still detected, because
+the engine's protocol marks its end by a BYE frame.
 """
 
 from __future__ import annotations

@@ -87,8 +87,9 @@ class AggregatorOptions:
     """Sizes of the circuit or twin, for example "lanes=1,slots=4,payload=64". The defaults are
     lanes=4, slots=4 and payload=4096 (bytes)."""
     onset: int = 1
-    """The number of segments that must have arrived from every worker before reduction starts; 0
-    waits for whole messages (store-and-forward)."""
+    """The number of segments (frames of a message) that must have arrived from every worker before
+    reduction starts; 0 waits for whole messages (store-and-forward).
+    """
     congestion: str = ""
     """The kernel's TCP congestion control; empty takes the system's default."""
     key: Path | None = None
