@@ -30,8 +30,8 @@ constexpr std::int64_t kLostRoundTrips = 20;
 constexpr std::int64_t kWatchNs = 10 * kMs;
 constexpr std::int64_t kMeasureNs = 5 * kMs;
 constexpr double kNewShare = 0.3;  // weight of a new measurement in the mean
-// Bytes that a restored rail may have in flight. The window doubles each time that many bytes
-// have been confirmed.
+// The window of a restored rail: the number of bytes that may be in flight. The window doubles
+// whenever the peer has confirmed a whole window of bytes.
 constexpr std::uint64_t kFirstSlowStartWindow = 128u << 10;
 constexpr std::uint64_t kLastSlowStartWindow = 1u << 20;
 constexpr std::int64_t kAliveNs = 1000 * kMs;

@@ -13,14 +13,14 @@ namespace slackline {
 // The weights of the chunks of an operation, agreed by all ranks. An operation may be posted before
 // its weights are known; it then begins when they are. Guarded by the engine's lock.
 struct Shares {
-  // The largest number: frames have four bits for it.
+  // The largest identifier of a set of weights: the header of a frame has four bits for it.
   static constexpr int kMostNumber = 15;
 
   std::vector<std::uint32_t> weights;  // one for each chunk; empty for equal chunks
   // The program that runs in place of the operation's own program; null keeps the operation's own.
   std::shared_ptr<const Program> program;
-  // The number of the weights in the headers of frames. Equal numbers on all ranks show that the
-  // ranks use the same weights.
+  // The identifier of this set of weights, carried in the headers of frames. If the identifier is
+  // equal on all ranks, the ranks use the same weights.
   int number = 0;
   bool known = false;
   Failure failure;  // set when the ranks could not agree; operations then fail with it

@@ -41,8 +41,9 @@ inline Part split(std::uint64_t count, std::span<const std::uint32_t> weights,
                            std::uint64_t{0});
   };
   const std::uint64_t whole = sum(weights.size());
-  // With lines = q * whole + m, the floor is q * before + floor(m * before / whole). No product
-  // exceeds 64 bits, since m and `before` are below 2^32.
+  // With lines = q * whole + m, floor(lines * before / whole) is
+  // q * before + floor(m * before / whole). No product exceeds 64 bits, since m and `before` are
+  // below 2^32.
   const auto bound = [&](std::size_t many) {
     const std::uint64_t before = sum(many);
     return std::min((lines / whole * before + lines % whole * before / whole) * line, count);

@@ -42,9 +42,10 @@ class Machine final : private TaskRunner, private FrameEnds {
   const Host& host_of(std::uint32_t member) const { return fabric_.hosts[placement_[member]]; }
   Thread& engine(std::uint32_t member) { return engines_[member]; }
 
-  // Deliver a token at a time that has not passed.
+  // Call the owner's `deliver` with `token` at `time`, which must not have passed.
   void at(Time time, std::int64_t token) { clock_.at(time, EventKind::kCall, 0, token); }
-  // Deliver a token after `work` picoseconds of work of the member's computing thread.
+  // Call the owner's `deliver` with `token` and the member, after the member's computing thread has
+  // worked for `work` picoseconds.
   void compute(std::uint32_t member, Time work, std::int64_t token);
   // Set how many times slower than usual a member works, and whether it stands still.
   void condition(std::uint32_t member, const Slowness& slowness, bool stopped);

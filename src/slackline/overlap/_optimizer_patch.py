@@ -130,7 +130,10 @@ class OptimizerPatch:
                     state[parameter] = state.pop(parameter)
 
     def _save(self, state: dict[str, Any]) -> None:
-        """Add the gradient groups to a saved state dict, if the bits of later sums need them."""
+        """Add the gradient groups to a saved state dict.
+
+        Skip them if a resumed run computes bit-identical sums without them.
+        """
         if self._reducer.kept is not None:
             state[_KEPT] = self._reducer.kept
 

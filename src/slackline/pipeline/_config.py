@@ -80,7 +80,7 @@ class ScheduleConfig:
         for link, delay in enumerate(self.link_delays or ()):
             if delay < timedelta():
                 raise UsageError(
-                    f"link_delays: the delay of link {link} must not be negative, "
+                    f"link_delays: the delay of link {link} must be at least 0 us, "
                     f"not {delay / _MICROSECOND:g} us"
                 )
         if self.link_delays is not None and self.stage_times is None:

@@ -34,7 +34,7 @@ TIMES = ((10 * MS, 12 * MS, 8 * MS), (14 * MS, 15 * MS, timedelta()))
         ),
         (
             {"stage_times": TIMES, "link_delays": [-MS]},
-            "link_delays: the delay of link 0 must not be negative, not -1000 us",
+            "link_delays: the delay of link 0 must be at least 0 us, not -1000 us",
         ),
         (
             {"link_delays": [MS]},

@@ -77,7 +77,7 @@ class _Leader:
         self._clock = clock
 
     def measure(self) -> list[Measured]:
-        """Measure and return both directions between this rank and its peer."""
+        """Return the transfer rates measured in both directions between this rank and its peer."""
         latency_ns = self._latency() // 2
         rates = [self._rate(what, latency_ns) for what in (_THERE, _HERE)]
         _tell(self._group, self._peer, _END, 0)

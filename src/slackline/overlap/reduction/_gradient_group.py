@@ -68,7 +68,7 @@ class GradientGroup:
         return [state for state in self.states if state.parameter.requires_grad]
 
     def restart(self) -> None:
-        """Begin another training step, in which no gradient has arrived or was posted."""
+        """Reset for the next training step: no gradient has arrived or been posted yet."""
         self.posted = False
         self._members = None
         for state in self.states:

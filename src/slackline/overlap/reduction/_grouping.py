@@ -170,7 +170,7 @@ class Grouping:
         self._cut(self.states)
 
     def _cut(self, states: Iterable[ParameterState]) -> None:
-        """Cut a sequence of gradients, of which none may be posted, into further groups."""
+        """Cut a sequence of gradients into further groups; no gradient of it may be posted yet."""
         size = self.tuning.group_bytes
         self.groups += cut(tuple(states), size, self._exchange, average=self._average)
         for group in self.groups:
