@@ -1,4 +1,4 @@
-// The Python calls of a device: it fetches the work of a group and returns results.
+// The Python calls that a device makes: fetch the work of a group, and return the results.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>

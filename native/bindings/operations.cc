@@ -1,4 +1,5 @@
-// The Python bindings of compiled plans, of posted operations and of the queues of their ends.
+// The Python bindings of compiled plans, of posted operations and of the queues of ended
+// operations.
 #include "operations.h"
 
 #include <nanobind/stl/optional.h>

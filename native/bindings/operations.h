@@ -1,4 +1,4 @@
-// Operations and their ends as Python holds them, and the binding of both.
+// The Python objects for posted operations and for queues of ended operations, and their bindings.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -27,7 +27,7 @@ struct BoundQueue {
 
 Failure to_failure(const FailureTuple& failure);
 
-// Return the identity of an operation, as the end of the operation is told to Python.
+// Return the key by which Python recognizes an operation when the operation has ended.
 std::uintptr_t key_of(const std::shared_ptr<Request>& request);
 
 void bind_operations(nanobind::module_& m);

@@ -1,5 +1,5 @@
-// Choices that the bytes of a fuzzer determine: numbers, alternatives, pieces. After the last byte
-// every choice is the first alternative, so an input may be truncated anywhere.
+// Choices that the bytes of a fuzzer's input determine: numbers, alternatives, parts of the input.
+// After the last byte every choice is the first alternative, so an input may be truncated anywhere.
 #pragma once
 
 #include <algorithm>

@@ -72,8 +72,8 @@ class Play {
     posted.push_back(std::move(made));
   }
 
-  // Return the header of a frame that `peer` would correctly send for one of the operations; DATA
-  // unless the fuzzer chooses another kind.
+  // Return the header of a frame that `peer` would correctly send for one of the operations. The
+  // frame is a DATA frame unless the fuzzer chooses another kind.
   wire::Header honest(int peer, Choices& choices, std::size_t* length) {
     wire::Header h = test::message_header(kEpoch, peer, 0, 0, 0);
     *length = 0;

@@ -79,7 +79,7 @@ struct Checker final : FrameSink {
     CHECK(payload.owned == nullptr);
     CHECK(payload.data >= ring->data + sizeof header);
     CHECK(payload.data + payload.length <= ring->data + Ring::kBytes);
-    crc = crc32c(crc, payload.data, payload.length);  // all of it must be readable
+    crc = crc32c(crc, payload.data, payload.length);  // the whole payload must be readable
     ++arrived;
   }
   std::byte* take_buffer(std::size_t) override { test::fail("a ring takes no buffers"); }

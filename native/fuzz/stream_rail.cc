@@ -1,5 +1,5 @@
-// A fuzzer for the reader of a stream rail: correct frames, damaged ones, truncated ones, and
-// arbitrary bytes. A second, slow parser of the same bytes gives the expected result.
+// A fuzzer for the reader of a stream rail: correct, damaged and truncated frames, and arbitrary
+// bytes. A second, slow parser of the same bytes gives the expected result.
 #include <algorithm>
 #include <array>
 #include <cstring>

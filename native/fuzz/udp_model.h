@@ -15,7 +15,7 @@ namespace slackline::fuzz {
 
 constexpr std::int64_t kFrameHeader = sizeof(wire::Header);
 
-// Return the number with these low bits that is closest to `near`.
+// Return the number closest to `near` whose low 32 bits are `low`.
 inline std::int64_t number_near(std::uint32_t low, std::int64_t near) {
   return near + static_cast<std::int32_t>(low - static_cast<std::uint32_t>(near));
 }
@@ -130,8 +130,8 @@ class UdpArrivalsModel {
   std::int64_t first_frame_;  // the first incomplete frame
 };
 
-// The data that this end sends: frames by sequence, packets by number, and which packets are
-// confirmed.
+// The data that this end sends: the frames by sequence number, the packets by packet number, and
+// the set of confirmed packets.
 class UdpSentModel {
  public:
   explicit UdpSentModel(std::int64_t first) : first_packet_(first) {}

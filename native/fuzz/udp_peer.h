@@ -46,7 +46,7 @@ class UdpPeer {
 
   enum class Harm { kNone, kSpoiled, kDamaged };
 
-  // Return datagrams of one frame: either the chosen fragment or all others.
+  // Return datagrams of one frame: either the chosen fragment or all other fragments.
   std::vector<Bytes> fragments(bool others, Harm harm) {
     const std::uint32_t number = frame_number();
     const Bytes frame = frame_bytes(number, choices_.byte() % 32);

@@ -1,7 +1,7 @@
 // Element-wise reduction over plain memory. No other code reads or changes payload values.
 //
 // Every function works only on the memory it is given, takes no lock, allocates nothing, never
-// waits, and may run on any thread. Results have the same bits with every instruction set. The only
+// waits, and may run on any thread. Results are bit-identical with every instruction set. The only
 // exception is a NaN made from two NaNs: the hardware chooses its sign and payload.
 #pragma once
 

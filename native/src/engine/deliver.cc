@@ -88,7 +88,7 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
   while (const std::optional<wire::Header> bye = link.take_due_bye()) on_bye(link, *bye);
 }
 
-// Return whether a frame concerns a group of this rank that the peer is no member of.
+// Return whether a frame belongs to a group of which this rank is a member and the peer is not.
 bool Engine::intrudes(const Link& link, const wire::Header& header) const {
   const auto group = groups_.find(header.epoch);
   return group != groups_.end() && group->second->rank_of(link) < 0;

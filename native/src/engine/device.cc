@@ -1,4 +1,5 @@
-// Groups with a device: the data handed to the device, and the effect of its answers on operations.
+// Groups with a device: the data handed to the device, and the effect of the device's answers on
+// operations.
 #include "device.h"
 
 #include <algorithm>
@@ -34,10 +35,10 @@ void divide(const Request& request, std::byte* values, std::size_t count, int di
 
 }  // namespace
 
-// Return whether a device can perform the reduction. Devices only add. An average is a device's
-// sum that the engine divides afterwards, and is allowed only for types for which this gives the
-// same bits as the engine. For half types devices keep fp32 sums and round once, as rank order
-// requires; without rank order the engine rounds differently.
+// Return whether a device can perform the reduction. Devices only add. For an average the engine
+// divides the sum of a device; this is allowed only for types for which the result is bit-identical
+// to the engine's own average. For half types a device keeps fp32 sums and rounds once, as the
+// engine does in a group that adds in rank order; in other groups the engine rounds differently.
 bool Engine::offloadable(const Group& group, wire::DType dtype, wire::ReduceOp op) {
   if (op == wire::ReduceOp::kAvg) return dtype == wire::DType::kFloat32;
   if (half(dtype) && !group.rank_order) return false;
@@ -61,7 +62,8 @@ std::optional<DeviceWork> Engine::device_work(Group& group) {
   return std::exchange(device->work, {});
 }
 
-// Give the device the input of the step, once. Return true when the device has answered.
+// Give the device the input of the step, unless the device has received it already. Return true
+// when the device has answered.
 bool Engine::offload(Request& request, std::uint32_t chunk, std::uint32_t segment,
                      const Step& step) {
   Chunk& c = request.chunks[chunk];
@@ -267,8 +269,8 @@ void Engine::close_device(Group& group) {
 void Engine::device_failed(Group& group, const std::string& reason) {
   const Lock lock = lock_for_post();
   if (group.closed || group.broken || closing_) return;
-  // The loss of an aggregator's device is a peer failure, which its workers survive. The loss of
-  // any other rank's device is an internal failure of the group.
+  // The loss of an aggregator's device is a peer failure, which the aggregator's workers survive.
+  // The loss of any other rank's device is an internal failure of the group.
   const Failure failure{group.service ? Fault::kPeer : Fault::kInternal,
                         "the device of rank " + std::to_string(group.rank) + " (" +
                             group.device->name + ") failed: " + reason,

@@ -23,8 +23,8 @@ constexpr std::int64_t kDeadlineCheckNs = 10'000'000;
 constexpr int kFewRails = 2;
 constexpr auto kStepAside = std::chrono::milliseconds(10);
 
-// Wait for events for at most `left_ns` nanoseconds, or without limit when it is negative. The
-// pacing of UDP needs a finer resolution than the milliseconds of epoll_wait.
+// Wait for events for at most `left_ns` nanoseconds, or without limit when `left_ns` is negative.
+// The pacing of UDP needs a finer resolution than the milliseconds of epoll_wait.
 int wait_for_events(int fd, std::array<epoll_event, 32>& events, std::int64_t left_ns) {
   static const bool fine = [] {
     const timespec none{0, 0};

@@ -19,7 +19,8 @@
 namespace slackline {
 namespace {
 
-// Operations up to this size begin in the posting thread, as a hand-over to the driver costs more.
+// Operations up to this size begin in the posting thread, because a hand-over to the driving thread
+// would take longer.
 constexpr std::uint64_t kInlineStart = 64u << 10;
 
 constexpr auto kCloseStep = std::chrono::milliseconds(1);
@@ -193,7 +194,8 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
          false);
   for (Link* link : group.links) {
     if (link == nullptr || link->down) continue;
-    // Send the reason too, so that a waiting peer learns more than that this rank left.
+    // Send the reason of the failure too, so that a waiting peer learns more than that this rank
+    // left.
     const Fault why = group.broken.fault;
     if (group.broken && (why == Fault::kPeer || why == Fault::kInternal))
       abort_over(*link, group, group.broken);

@@ -103,7 +103,7 @@ class Engine final : public FrameSink {
                      std::span<const DeviceKey> completed, std::span<const DeviceKey> released);
   // Fail the group on every rank because its device will not answer any more.
   void device_failed(Group& group, const std::string& reason);
-  // State, after the last device_work(), that the device is closed and uses no memory any more.
+  // Declare, after the last device_work(), that the device is closed and uses no memory any more.
   void device_closed(Group& group);
   // Return the reason why the group cannot be used any more, or an empty string while it can.
   std::string broken(Group& group);
@@ -111,11 +111,13 @@ class Engine final : public FrameSink {
   // has finished.
   std::shared_ptr<Request> post(Group& group, const Operation& operation, bool drive);
   // Set the weights of the ranks' shares (empty: equal shares), and start the operations that wait
-  // for them. `number` identifies the weights in frames. `program` replaces the operations' own;
-  // weights need one with a chunk for each rank. Throws std::invalid_argument for wrong arguments.
+  // for the weights. `number` identifies the weights in frames. `program` replaces the program of
+  // each of these operations; weights need a program with a chunk for each rank. Throws
+  // std::invalid_argument for wrong arguments.
   void set_shares(Group& group, Shares& shares, std::vector<std::uint32_t> weights, int number,
                   std::shared_ptr<const Program> program);
-  // Fail the operations that wait for these shares, and all that are posted with them later.
+  // Fail the operations that wait for these shares, and all operations posted with these shares
+  // later.
   void decline(Shares& shares, Failure failure);
   // Fail an operation on every rank; nothing happens if it has ended here.
   void cancel(Request& request, Failure failure);

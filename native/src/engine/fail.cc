@@ -111,7 +111,7 @@ void Engine::fail(Request& request, Failure failure, bool tell_peers) {
   if (may_divert(request, failure)) {
     abandon(*request.group, std::move(failure));
     if (request.group->fallback && !request.finished())
-      divert(request);  // its reduction had not begun
+      divert(request);  // the request's reduction had not begun
     return;
   }
   if (request.replay_copy) request.group->replay_copies.erase(request.key);

@@ -1,6 +1,6 @@
 // The worker's side of an aggregator: copies of the worker's contributions, and, once the
-// aggregator is lost, the fallback of operations to a group without it. See docs/design.md, "When
-// an aggregator is lost".
+// aggregator is lost, the fallback of operations to a group without the aggregator. See
+// docs/design.md, "When an aggregator is lost".
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -41,7 +41,8 @@ void Engine::begin_replay_copy(Request& request) {
 }
 
 // Copy a contribution up to the end of a segment and return the segment's copy. Called when the
-// segment is about to be sent, because before that its result cannot have overwritten the data.
+// segment is about to be sent, because before the send no result of the segment can have
+// overwritten the data.
 const std::byte* Engine::keep(Request& request, std::size_t offset, std::size_t bytes) {
   ReplayCopy& replay_copy = *request.replay_copy;
   if (replay_copy.have < offset + bytes) {

@@ -63,7 +63,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::shared_ptr<Device> device;    // the device that adds in place of the engine, or null
 
   // At a worker of an aggregator (fallback.cc): the group that takes over when the aggregator is
-  // lost, and the plan that it runs then.
+  // lost, and the plan that this group then runs.
   std::shared_ptr<Group> fallback;
   std::shared_ptr<const Program> fallback_program;
   std::unordered_map<Key, std::shared_ptr<ReplayCopy>, KeyHash> replay_copies;
@@ -89,7 +89,7 @@ struct Operation {
   std::uint64_t count = 0;
   // ... or separate memory for each chunk.
   std::vector<ChunkMemory> chunks;
-  // The shares of the ranks in the buffer; null for equal ones.
+  // The shares of the ranks in the buffer; null for equal shares.
   std::shared_ptr<const Shares> shares;
   std::uint64_t total_bytes = 0;  // must be equal on all ranks
   int tag = -1;                   // -1: a collective, matched by the order of the calls

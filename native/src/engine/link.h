@@ -70,7 +70,7 @@ class Link {
   bool wanted() const { return made_ || wanted_; }
   // Set the reason why the first rail could not be made yet, for the error message of an operation.
   void hindered(std::string why) { obstacle_ = std::move(why); }
-  ShmRail* shm() { return shm_.get(); }  // null once its peer has gone and nothing reads it
+  ShmRail* shm() { return shm_.get(); }  // null once the peer has gone and no reader is left
   const ShmRail* shm() const { return shm_.get(); }
   std::vector<std::unique_ptr<LinkRail>>& rails() { return rails_; }
   const std::vector<std::unique_ptr<LinkRail>>& rails() const { return rails_; }
@@ -110,7 +110,7 @@ class Link {
   void credit(std::uint64_t total) {  // an older value may arrive later, over another rail
     eager_credited_ = std::max(eager_credited_, total);
   }
-  // Complete all sends whose memory was kept for the peer, which needs nothing more.
+  // Complete all sends whose memory was kept for the peer, because the peer needs nothing more.
   void finish_borrowed();
   // Limits of the memory that a peer may make this rank use. The link to a peer that exceeds a
   // limit is cut. See docs/design.md, "Credits, and why nothing waits in a circle".
@@ -121,7 +121,7 @@ class Link {
   void eager_arrived(std::uint64_t bytes);
   void eager_consumed(std::uint64_t bytes);
   // Count one more frame of an operation that has not been posted here. Between ranks of one host
-  // the number has no limit.
+  // the number of such frames has no limit.
   void count_unposted();
   // Undo one count_unposted(), because the frame was used or dropped.
   void uncount_unposted() { --unposted_; }

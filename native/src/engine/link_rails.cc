@@ -14,10 +14,10 @@ namespace slackline {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
-// Time without any confirmation after which a rail with bulk data in flight counts as silent; a
-// number of round trips if that is longer. With less data in flight the limit is longer, because
-// the peer's TCP may delay its acknowledgement. Datagrams have their own limit, because the peer's
-// engine confirms them only when it is scheduled.
+// Time without any confirmation after which a rail with bulk data in flight counts as silent. The
+// time is at least kSilentRoundTrips round trips. With less data in flight the limit is longer,
+// because the peer's TCP may delay its acknowledgement. Datagrams have their own limit, because the
+// peer's engine confirms them only when it is scheduled.
 constexpr std::int64_t kSilentBulkNs = 50 * kMs;
 constexpr std::int64_t kSilentNs = 250 * kMs;
 constexpr std::int64_t kSilentDatagramsNs = 100 * kMs;
@@ -256,8 +256,8 @@ void Link::watch(std::int64_t now_ns, bool probing) {
     }
     if (quiet && rail.state == RailState::kUp && another_is_well(rail, now_ns))
       suspect(rail, now_ns, "silent for " + seconds(now_ns - rail.last.quiet_since_ns));
-    // Unacknowledged frames also justify a probe: its reply acknowledges them, and then no more
-    // monitoring is needed.
+    // Unacknowledged frames also justify a probe: the reply to the probe acknowledges the frames,
+    // and then no more monitoring is needed.
     const bool wanted = probing || !retained_.empty() || rail.state == RailState::kSuspect;
     if (wanted && rail.probe_sent_ns == 0 && now_ns >= rail.next_probe_ns) probe(rail, now_ns);
   }

@@ -53,9 +53,10 @@ bool Engine::sparse(const Group& group) {
   });
 }
 
-// Tell the connected members that the group has failed because of `culprit`, which they may not be
-// connected to. Each member that learns of the failure first this way passes the news on. A member
-// without a link to the culprit asks for one, to find out whether the culprit's process has ended.
+// Tell the connected members that the group has failed because of `culprit`, to which these members
+// may have no link. Each member that learns of the failure first this way passes the news on. A
+// member without a link to the culprit asks for one, to find out whether the culprit's process has
+// ended.
 void Engine::pass_on(const Group& group, int culprit) {
   if (!sparse(group)) return;
   for (std::size_t rank = 0; rank < group.links.size(); ++rank) {

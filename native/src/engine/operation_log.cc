@@ -1,4 +1,4 @@
-// The ring of ended operations, and their form as rows of JSON.
+// The ring buffer of ended operations, and the JSON row that describes each of them.
 #include "operation_log.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The records of operations that have ended, in a ring of fixed size between the engine and the one
-// thread that writes them to a file.
+// The records of operations that have ended, in a ring buffer of fixed size between the engine and
+// the one thread that writes them to a file.
 #pragma once
 
 #include <atomic>
@@ -40,9 +40,9 @@ constexpr std::uint32_t rail_bit(int rail) {
 
 OperationRecord record_of(const Request& request);
 
-// A ring, empty until enable(), with one producer at a time (the thread that holds the engine's
-// lock) and one consumer. Neither blocks the other. A record that finds the ring full is counted
-// and left out.
+// A ring buffer of records, empty until enable(), with one producer at a time (the thread that
+// holds the engine's lock) and one consumer. Neither blocks the other. A record that finds the ring
+// full is counted and left out.
 class OperationLog {
  public:
   struct Taken {

@@ -105,7 +105,7 @@ std::shared_ptr<Request> Engine::build(Group& group, const Operation& operation)
   return request;
 }
 
-// Return whether the request's partial sums travel as fp32.
+// Return whether the request's partial sums are sent as fp32.
 bool Engine::widens(const Request& request) {
   return request.program && reduces(request.collective) && request.group->rank_order &&
          half(request.dtype) && request.program->adds;
@@ -154,8 +154,8 @@ void Engine::lay_out(Request& request, const Operation& operation) try {
   for (Chunk& chunk : request.chunks) {
     std::size_t bytes = limit;
     if (program.forwards) {
-      // Use smaller segments for a short chunk, so that several are in the pipeline, but not tiny
-      // ones.
+      // Use smaller segments for a short chunk, so that several segments are in flight at once, but
+      // avoid tiny segments.
       bytes = std::clamp(std::bit_ceil(chunk.count * unit / program.pieces + 1),
                          std::min({kSmallestPipelinedSegment, program.longest_segment, limit}),
                          std::min(program.longest_segment, limit));
@@ -198,8 +198,8 @@ std::byte* Engine::scratch(Request& request, std::size_t bytes) {
   return memory;
 }
 
-// Allocate arena memory for the request. Return null when there is none: the request then has a
-// failure.
+// Allocate arena memory for the request. Return null when the arena has no room: the request then
+// has a failure.
 std::byte* Engine::room(Request& request, std::size_t bytes, const char* what) {
   std::byte* memory = arena_.allocate(bytes);
   if (memory == nullptr) request.failure = no_room(request, bytes, what);
@@ -235,9 +235,9 @@ void Engine::promise(Request& request) {
 }
 
 // Return an untagged collective operation that was posted on the group before the barrier and has
-// not ended, or null. A barrier begins after all of them, so that after a barrier all collectives
-// posted before it have ended on every rank, as in torch's gloo backend. Barriers do not wait for
-// tagged operations or for operations of the library itself.
+// not ended, or null. A barrier begins after all such operations have ended, so that after a
+// barrier all collectives posted before it have ended on every rank, as in torch's gloo backend.
+// Barriers do not wait for tagged operations or for operations of the library itself.
 const Request* Engine::open_before(const Request& barrier) const {
   if (barrier.collective != wire::Collective::kBarrier || barrier.key.tag >> 32 != 0)
     return nullptr;

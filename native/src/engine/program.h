@@ -107,7 +107,8 @@ struct Program {
   const bool adds;  // some rank produces a partial sum that is sent
   // At some rank a device adds. For an average, each rank then divides the complete sum itself.
   bool offloads = false;
-  // A chunk that is pipelined is cut into about this many segments, unless they become tiny.
+  // A chunk that is pipelined is cut into about this many segments, unless the segments would
+  // become tiny.
   std::size_t pieces = 8;
   // In bytes; the engine has its own limit as well.
   std::size_t longest_segment = ~std::size_t{0};

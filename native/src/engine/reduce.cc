@@ -22,7 +22,7 @@ void Engine::consume(Request& request, Chunk& chunk, std::uint32_t segment, Pend
   const std::size_t elements = elements_in(chunk, segment);
   const std::size_t bytes = elements * request.item_size;
   if ((pending->flags & wire::kFlagWritten) != 0) {
-    // The peer stored the result into this rank's data: a slot, or the target itself.
+    // The peer stored the result into memory of this rank: a staging slot, or the target itself.
     if (s.slot >= 0)
       kernels::copy(chunk.target + first * request.item_size, slot(s.slot), bytes,
                     request.total >= kStreamFrom);

@@ -111,7 +111,7 @@ struct PeerFlow {
   std::uint64_t received = 0;  // payload bytes received from the peer
   std::uint64_t consumed = 0;  // payload bytes from the peer that have left our buffers
   std::uint64_t promised = 0;  // payload bytes that we have granted to the peer
-  std::uint32_t arrived = 0;   // segments received while the request is gated
+  std::uint32_t arrived = 0;   // segments received before adding starts
   bool heard = false;          // at least one frame of the peer has arrived
   // The peer's data may have to wait here, so grants are limited by consumption.
   bool windowed = false;

@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kWindowSegments = 8;
 inline constexpr std::int64_t kServiceWindowNs = 2'500'000;
 inline constexpr std::uint64_t kLeastServiceWindow = 64u << 10;
 inline constexpr std::uint64_t kMostServiceWindow = 1u << 20;
-// The number of longest segments that fit into the smallest window.
+// The number of segments of the greatest length that fit into the smallest window.
 inline constexpr std::uint32_t kGatedSegments = 2;
 
 // Return the number of elements in segment number `segment` of the chunk. All segments except the

@@ -1,4 +1,4 @@
-// The shares of a tensor that the ranks of a group own in one operation.
+// The shares (parts) of a tensor that the ranks of a group own in one operation.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,8 @@ inline Part split(std::uint64_t count, int parts, std::size_t item_size, int ind
 }
 
 // Return part number `index` of a buffer that is cut by weights, in elements. Part i begins at line
-// floor(lines * W_i / W), W_i the sum of the weights before it and W the sum of all, which must be
-// positive and below 2^32.
+// floor(lines * W_i / W), where W_i is the sum of the weights before part i. The sum W of all
+// weights must be positive and below 2^32.
 inline Part split(std::uint64_t count, std::span<const std::uint32_t> weights,
                   std::size_t item_size, int index) {
   const std::uint64_t line = 64 / item_size;

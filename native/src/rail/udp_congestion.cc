@@ -19,8 +19,8 @@ constexpr double kTargetNs = 500e3;
 constexpr double kTargetShareNs = 2e6;  // divided by the root of the window in packets
 
 constexpr double kMostDecrease = 1.0 / 8;  // the smallest factor
-// For the two rounds after a cut the window is smaller by two targets, but at least this share of
-// its new value.
+// For the two rounds after a cut the window is smaller by two targets of queueing delay, but at
+// least this share of the value after the cut.
 constexpr double kStandAside = 0.5;
 // At the smallest window, after this many cuts the path is taken to have become longer.
 constexpr int kCutsInVain = 2;
@@ -30,7 +30,7 @@ constexpr int kRoomyRounds = 3;
 
 // Random loss below this share is repaired by resending and otherwise ignored.
 constexpr double kLossShare = 0.12;
-constexpr double kLossJudged = 20;  // packets needed for a judgement
+constexpr double kLossJudged = 20;  // packets needed to judge the share of losses
 
 // Age of the shortest round trip after which the sender empties its queue for a round to measure it
 // again.

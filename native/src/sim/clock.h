@@ -17,7 +17,7 @@ inline Time after(Time time, Time by) { return by >= kNever - time ? kNever : ti
 
 enum class EventKind : std::uint8_t {
   kCall,      // index: unused; argument: the token that is delivered to the owner of the machine
-  kLeft,      // index: a piece whose last byte has left the port of its source
+  kLeft,      // index: a piece (packets of a frame) that has left its source's port
   kAtSwitch,  // index: a piece whose head is at the switch; argument: the time of its tail there
   kAtPort,    // index: a piece whose head is at the target's port; argument: the time of its tail
   kArrived,   // index: a piece that has arrived

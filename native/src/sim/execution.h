@@ -55,7 +55,7 @@ class Execution {
   bool finished() const { return open_ == 0; }
   // Return the time at which a member finished its part, or -1 if it has not finished.
   Time ended(std::uint32_t member) const { return members_.at(member).ended; }
-  // Set or return the value of a segment of a strand at a member.
+  // Set or return the value of a segment of a strand (the steps of one chunk) at a member.
   void set_value(std::uint32_t member, std::uint32_t strand, std::uint32_t segment,
                  std::int32_t value);
   std::int32_t value(std::uint32_t member, std::uint32_t strand, std::uint32_t segment) const;
@@ -90,7 +90,7 @@ class Execution {
     std::uint64_t first_segment = 0;
     std::uint64_t first_cell = 0;
     std::vector<std::uint32_t> early;  // frames that arrived before the member began
-    std::unordered_map<std::uint32_t, std::uint64_t> arrivals;  // segments by rank, while gated
+    std::unordered_map<std::uint32_t, std::uint64_t> arrivals;  // segments by rank, before adding
   };
 
   Segment& segment_at(std::uint32_t member, const Strand& strand, std::uint32_t segment) {

@@ -30,7 +30,7 @@ struct FlowHost {
 // hosts: hosts - 1 steps that add, then hosts - 1 steps that copy. Host i sends to host i + 1.
 std::vector<Time> ring_flows(const std::vector<FlowHost>& hosts);
 
-// Return the same time for a ring of `hosts` hosts that are all like `host`.
+// Return the time at which every host has the whole result, in a ring of `hosts` equal hosts.
 Time ring_flows_alike(const FlowHost& host, std::uint32_t hosts);
 
 }  // namespace slackline::sim

@@ -20,8 +20,8 @@ namespace slackline::sim {
 class Owner {
  public:
   virtual ~Owner() = default;
-  // Handle the event or the end of the task with this token, or a member's end in the execution
-  // with this token.
+  // Handle the event or the end of the task that has this token, or the end of the member's part in
+  // the execution that has this token.
   virtual void deliver(std::int64_t token, std::uint32_t member) = 0;
   // Handle the end of all events of one time, called if `deliver` was called among them.
   virtual void settle() = 0;
@@ -61,7 +61,7 @@ class Machine final : private TaskRunner, private FrameEnds {
     delivered_ = true;
     owner_.deliver(token, member);
   }
-  // Mark an execution that is over for deletion after the current event.
+  // Mark a finished execution, to be deleted after the current event.
   void forget(const Execution& execution) { over_.push_back(&execution); }
   // Record that the sender or the receiver has finished with a frame; release it after both.
   void end_of(std::uint32_t frame) {

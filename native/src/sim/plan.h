@@ -97,7 +97,8 @@ class CompiledPlan {
   std::uint64_t payload_bytes(std::uint64_t elements, bool partial) const {
     return elements * (partial ? options_.widest_itemsize : options_.itemsize);
   }
-  // Return whether a peer is on another host than host 0, the host of all members in a rotation.
+  // Return whether a peer is on another host than host 0, which all members of a symmetric plan are
+  // on.
   bool leaves_host(std::uint32_t peer) const {
     return options_.rotation && peer >= options_.rotation->ranks_per_host;
   }

@@ -161,7 +161,7 @@ bool Wires::has_idle(std::uint32_t host) const {
   return std::find(first, first + nics_, 1) != first + nics_;
 }
 
-// Make each idle NIC of the host send the first queued piece whose path is up.
+// Make each idle NIC of the host send the first queued piece (packets of a frame) whose path is up.
 void Wires::start(std::uint32_t host) {
   std::vector<Waiting>& queue = queues_[host];
   snapshot_.clear();
@@ -279,7 +279,7 @@ void Wires::lose(std::uint32_t number, std::uint64_t lost, Time tail) {
   pieces_[number].packets -= lost;
   pieces_[number].wire_bytes -= bytes;
   if (pieces_[number].packets == 0) forget_under_way(number);
-  // From the switch, to which `tail` refers, to the target and back to the source.
+  // The time from the switch, at which `tail` is measured, to the target and back to the source.
   const Time to_target = fabric_.hosts[way.target].latency;
   Time trip = after(2 * to_target, fabric_.hosts[way.source].latency);
   trip = after(trip, state(way).delay);

@@ -21,7 +21,7 @@ namespace slackline::sim {
 
 class Execution;
 
-// A NIC of a host and the host that it sends to. NIC i reaches NIC i.
+// A NIC of a host and the host that it sends to. NIC i of a host sends to NIC i of the other host.
 struct Path {
   std::uint32_t source, target, nic;
   bool operator==(const Path&) const = default;
@@ -50,7 +50,7 @@ struct PathState {
   Time delay = 0;     // the delay in this direction
 };
 
-// The interface by which the machine's owner tells the faults of the network.
+// The interface by which the machine's owner reports the faults of the network to the wires.
 class Faults {
  public:
   virtual ~Faults() = default;

@@ -1,4 +1,4 @@
-"""Checks that a model and its optimizers can be wrapped, made before anything is changed."""
+"""Checks that a model and its optimizers can be wrapped; no check changes the model."""
 
 from collections.abc import Sequence
 

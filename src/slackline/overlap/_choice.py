@@ -30,7 +30,7 @@ class StepFacts:
     differentiable: bool
     """True if the optimizer step is itself to be differentiated."""
     reduced: bool
-    """True if every gradient is already reduced, since the user has clipped or read them."""
+    """True if every gradient is already reduced because the user clipped or read the gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +53,10 @@ def steps_alone(kind: type[optim.Optimizer]) -> bool:
 
 
 def choose(facts: StepFacts) -> Choice:
-    """Decide whether each parameter takes the optimizer step alone, or all take it together.
+    """Decide whether each parameter is updated alone, or all parameters are updated together.
 
-    Each takes it alone, when its gradient is reduced, only if the program cannot notice that.
+    Parameters are updated alone, each when its gradient is reduced, only if the program cannot
+    notice the difference.
     """
     together = {
         "the optimizer may look at several parameters at once": not facts.alone,

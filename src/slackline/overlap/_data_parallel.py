@@ -69,7 +69,7 @@ class DataParallel(nn.Module):
         `broadcast_buffers`: copy rank 0's buffers to all ranks before each training forward.
         `group_bytes`: the most bytes of gradients in one reduction. 0 reduces each gradient alone;
         None finds the size by trial in the first hundred steps. If the group does not add in rank
-        order, the bits of sums may depend on the size.
+        order, the last bits of sums may depend on the size.
         `telemetry`: the directory for this rank's step summaries. None reads SLACKLINE_TELEMETRY.
         `on_step`: called in the training thread when the last parameter of a step is updated.
 
@@ -197,7 +197,7 @@ class DataParallel(nn.Module):
         return self._report.last_step
 
     def run_summary(self) -> RunSummary:
-        """Return the cost of communication, summed over all steps so far."""
+        """Return the communication cost, summed over all steps so far."""
         return self._report.run_summary()
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ class ModelGradients:
     ) -> None:
         """Register hooks, replace optimizer methods and make the module's parameters lazy.
 
-        `exchange` must have a key for each parameter and two more for each optimizer.
+        `exchange` must have one key for each parameter and two keys for each optimizer.
         `group_bytes` None finds the size of groups by trial.
         """
         self.tracker = ReadTracker()

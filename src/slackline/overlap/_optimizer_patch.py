@@ -27,7 +27,7 @@ _METHODS = ("step", "zero_grad", "add_param_group", "__getstate__")
 
 
 class OptimizerPatch:
-    """The replacement of one optimizer's methods by ones that do not block.
+    """The replacement of one optimizer's methods by methods that do not block.
 
     `step` marks the step as pending where that is possible, and `zero_grad` clears gradients after
     the steps that need them.

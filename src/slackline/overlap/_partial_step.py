@@ -2,8 +2,8 @@
 
 The step runs on a second object of the optimizer's class. The object shares all attributes with the
 optimizer, including the state of each parameter, except `param_groups`, which lists only the wanted
-parameters. The optimizer's own code computes the step, so the result has the same bits as a plain
-step.
+parameters. The optimizer's own code computes the step, so the result is bit-identical to the result
+of a plain step.
 """
 
 from collections.abc import Mapping, Sequence

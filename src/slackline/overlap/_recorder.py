@@ -75,7 +75,7 @@ class Recorder:
         self._forward_ns += self._forward_ended - began
 
     def posted(self, nbytes: int, parameters: int, *, group: int = 0) -> None:
-        """Record a posted reduction of `nbytes` bytes, with the gradients of `parameters` of them.
+        """Record a posted reduction of `nbytes` bytes: the gradients of `parameters` parameters.
 
         `group` is the number of the reduction's first parameter.
         """
@@ -92,8 +92,8 @@ class Recorder:
     ) -> None:
         """Record that the training thread has waited `ns` nanoseconds for reductions.
 
-        `group` is the `group` that `posted` was given, or None for other communication. With
-        `late`, the time counts for the step that `stepped` has closed, else for the next step.
+        `group` is the group number that was passed to `posted`, or None for other communication.
+        With `late`, the time counts for the step that `stepped` has closed, else for the next step.
         """
         if late and self._closing is not None:
             if group in self._closing_groups:

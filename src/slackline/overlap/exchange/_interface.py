@@ -45,7 +45,7 @@ class Exchange(Protocol):
     matches_by_key: bool
     """True if the ranks' reductions are matched by key; else all ranks post in the same order."""
     rank_ordered: bool
-    """True if the bits of a sum do not depend on the gradients in the same reduction."""
+    """True if a sum is bit-identical whatever other gradients are in the same reduction."""
 
     def allocate(self, requests: Sequence[tuple[int, torch.dtype]]) -> list[Tensor]:
         """Return a flat tensor of zeros for each (count, type), in memory for reductions.
@@ -106,7 +106,7 @@ class NicExchange:
     matches_by_key = True
 
     def __init__(self, group: "Group", keys: int) -> None:
-        """Reserve `keys` message tags of the group for reductions, the same ones on every rank."""
+        """Reserve `keys` message tags of the group for reductions, the same tags on every rank."""
         self.rank = group.rank
         self.size = group.size
         # With two ranks, either order of the terms gives the same bits.

@@ -23,7 +23,7 @@ def open_exchange(
 
     The engine itself serves a model in the CPU's memory with a slackline group. Every other case
     uses the torch process group, which reduces gradients on their own device. The exchange has a
-    key for each parameter and `spare_keys` more. Raises UsageError without a process group.
+    key for each parameter and `spare_keys` further keys. Raises UsageError without a process group.
     """
     devices = {parameter.device for parameter in module.parameters()}
     device = devices.pop() if devices else torch.device("cpu")

@@ -13,7 +13,7 @@ __all__ = ["ProcessGroupExchange"]
 
 
 class _Posted:
-    """A posted reduction that wraps a torch Work; `after` runs at its end, to divide a sum, say."""
+    """A posted reduction that wraps a torch Work; `after`, for example a division, runs at the end."""
 
     def __init__(self, work: dist.Work, after: Callable[[], object] | None) -> None:
         self._work = work

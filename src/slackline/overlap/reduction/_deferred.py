@@ -54,9 +54,10 @@ class DeferredSteps:
         return next(iter(self._batches.values()))[0]
 
     def take(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
-        """Update a parameter whose gradient is reduced, and all that were reduced with it.
+        """Update a parameter whose gradient is reduced, and all parameters of the same reduction.
 
-        Those of `companions` whose gradients are reduced are updated in the same optimizer call.
+        The parameters in `companions` whose gradients are reduced are updated in the same optimizer
+        call.
         """
         ready = {id(state.batch): state.batch}
         for other in companions:

@@ -102,9 +102,9 @@ class GradientReducer:
     def needs_agreement(self) -> bool:
         """True if `wait_reduced` would block until the other ranks call it as well.
 
-        All ranks get the same value, since they call backward equally often, whatever parameters
-        their backward passes reach. The passes through the wrapper's forward are counted; if there
-        was none, the passes that reached this optimizer's parameters are counted instead.
+        All ranks get the same value, since all ranks call backward equally often, whatever
+        parameters a backward pass reaches. The passes through the wrapper's forward are counted; if
+        there was none, the passes that reached this optimizer's parameters are counted instead.
         """
         through_forward = self._tracker.backwards - self._backwards_before
         several = (through_forward or self._backwards) > 1 or self._extra
@@ -133,7 +133,7 @@ class GradientReducer:
     def begin_backward(self, task: int) -> None:
         """Prepare for the backward pass of a forward pass that was made through the wrapper.
 
-        Called before autograd computes any gradient. `task` is the number of its graph task.
+        Called before autograd computes any gradient. `task` is the number of autograd's graph task.
         """
         self._arrivals.begin(task)
         self._tracker.refresh()
@@ -158,7 +158,7 @@ class GradientReducer:
     def post_missing(self) -> None:
         """Post all gradient groups that this rank has not yet posted in this step.
 
-        Blocks on the other ranks if `needs_agreement`. Every rank calls it in every step.
+        Blocks on the other ranks if `needs_agreement`. Every rank calls this method in every step.
         """
         self._arrivals.look()
         for group in self._grouping.groups:
@@ -217,7 +217,8 @@ class GradientReducer:
     def finish(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
         """Wait for one gradient's reduction; then take the parameter's pending optimizer step.
 
-        Those of `companions` whose gradients are reduced are updated in the same optimizer call.
+        The parameters in `companions` whose gradients are reduced are updated in the same optimizer
+        call.
         """
         posting = state.posting
         if posting is not None:
@@ -336,7 +337,7 @@ class GradientReducer:
 
     @property
     def kept(self) -> dict[str, Any] | None:
-        """The gradient groups as a checkpoint must save them; None if they do not affect bits."""
+        """The gradient groups that a checkpoint must save; None if sums do not depend on them."""
         return self._grouping.kept
 
     def keep(self, kept: Mapping[str, Any]) -> None:

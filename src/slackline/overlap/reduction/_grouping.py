@@ -71,7 +71,7 @@ class Grouping:
 
     @property
     def kept(self) -> dict[str, Any] | None:
-        """The choices that a checkpoint must save so that later sums keep their bits, or None.
+        """The choices that a checkpoint must save so that later sums are bit-identical, or None.
 
         "bytes" is the size of groups, or None while sizes are tried; "order" is a list of
         parameter numbers.
@@ -82,8 +82,8 @@ class Grouping:
     def keep(self, kept: Mapping[str, Any], *, now: bool) -> bool:
         """Use the gradient groups of a checkpoint, either `now` or from the next step on.
 
-        Returns whether the groups have changed. Nothing changes where sums are taken in rank order,
-        since their bits do not depend on the groups.
+        Returns whether the groups have changed. Nothing changes in an exchange that adds in rank
+        order, since the sums there do not depend on the groups.
         """
         if self._exchange.rank_ordered:
             return False
@@ -116,7 +116,7 @@ class Grouping:
         return group
 
     def restart(self) -> None:
-        """Begin another training step, in which no gradient has arrived or was posted."""
+        """Reset for the next training step: no gradient has arrived or been posted yet."""
         for group in self.groups:
             group.restart()
         self._order.restart()
@@ -125,8 +125,9 @@ class Grouping:
         """Choose the groups of the next step at the end of a step; return whether they changed.
 
         Groups change with the observed order of gradients, with the size under trial, or with the
-        set of ranks that use a parameter. Each rank decides alone, and all must decide alike.
-        Therefore only reductions of the previous step count, which every rank has awaited.
+        set of ranks that use a parameter. Each rank decides alone, and all ranks must make the same
+        decision. Therefore only reductions of the previous step count, which every rank has
+        awaited.
         """
         self.parity ^= 1
         changed = self.tuning.step(self.states) or self._cut_later

@@ -20,7 +20,7 @@ Hook = Callable[[Tensor], None]
 
 
 class ParameterHooks:
-    """The two autograd hooks of one parameter, of which either may be absent."""
+    """The two autograd hooks of one parameter; either hook may be absent."""
 
     def __init__(self, state: ParameterState) -> None:
         self._parameter: Any = state.parameter
@@ -32,7 +32,7 @@ class ParameterHooks:
     def place(self, *, before: bool, on: bool) -> None:
         """Register or remove the autograd hooks before and after accumulation of the gradient.
 
-        `before` and `on` tell whether the first and the second hook shall be there.
+        `before` and `on` tell whether the parameter shall have the first and the second hook.
         """
         parameter = self._parameter
         frozen = not parameter.requires_grad

@@ -1,4 +1,4 @@
-"""Dicts of parameters that wait for a parameter's pending update when it is looked up.
+"""Dicts of parameters in which a lookup waits for the pending update of that parameter.
 
 A module keeps its parameters in a dict and looks them up there at each use: in its forward, in
 `parameters()`, in `state_dict()`. A lazy dict first reports the lookup to a Reader, which waits for

@@ -44,7 +44,7 @@ class ObservedOrder:
             self._places.setdefault(state.index, len(self._places))
 
     def step(self, states: Sequence[ParameterState]) -> list[ParameterState] | None:
-        """Return all gradients in a better order, or None if none is known at this step's end.
+        """Return all gradients in a better order, or None if no better order is known yet.
 
         Gradients of one allocation and type stay together. Gradients that never arrived are last.
         """

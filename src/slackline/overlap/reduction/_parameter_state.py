@@ -8,7 +8,7 @@
 The gradient lies in a flat buffer of the exchange that is one element longer than the gradient. The
 final element is 1 if the rank has a gradient and 0 if not, and is reduced along with the gradient.
 Each rank thus learns without another message whether any rank used the parameter. A GradientGroup
-posts the buffer and waits for it, alone or together with adjacent buffers.
+posts the buffer's reduction and waits for its end, alone or together with adjacent buffers.
 """
 
 import ctypes
@@ -95,7 +95,7 @@ class ParameterState:
         *,
         most: float,
     ) -> None:
-        """Create the state of a parameter's gradient, of which no reduction is posted yet.
+        """Create the state of a parameter's gradient; no reduction of the gradient is posted yet.
 
         `flat` is the exchange's buffer as `flat_request` describes it, and `block` the number of
         its allocation. If the reduced final element is at least `most`, all ranks have a gradient.

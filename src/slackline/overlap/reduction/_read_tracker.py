@@ -39,7 +39,7 @@ class ReadTracker:
 
     @property
     def synchronize(self) -> bool:
-        """True if gradients are reduced, which is not so within `no_sync`."""
+        """True if gradients are reduced; False within `no_sync`."""
         return self._synchronize
 
     @synchronize.setter

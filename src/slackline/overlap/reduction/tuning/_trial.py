@@ -2,8 +2,8 @@
 
 The candidates run in turns of a few steps each, since the load of a shared machine changes. The
 slower candidates are dropped; the others run again, and their first times still count. The size in
-use depends only on the step's number, so all ranks switch at the same step. The ranks' times are
-averaged by a small reduction, which is read some steps later so that no rank waits for it.
+use depends only on the step's number, so all ranks switch at the same step. A small reduction
+averages the ranks' times. Its result is read some steps later, so that no rank waits.
 
     step   0      3                            43        52                    88        97
            | warm | 5 candidates: 2 turns of 4 | average | the best 3: 3 turns | average | chosen

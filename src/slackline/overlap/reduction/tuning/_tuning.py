@@ -1,7 +1,7 @@
 """The size of the groups in which an optimizer's gradients are reduced: given, or found by trial.
 
-If sums have the same bits whatever the groups are, a trial is repeated after a lasting change of
-the step time. Otherwise the choice of groups also chooses the bits. The choice is then made once
+If sums are bit-identical whatever the groups are, a trial is repeated after a lasting change of the
+step time. Otherwise the choice of groups affects the rounding of sums. The choice is then made once
 and saved in the optimizer's state, so that training from a checkpoint does not choose again.
 """
 
@@ -55,7 +55,7 @@ class Tuning:
     def kept(self) -> int | None:
         """The gradient group size that a checkpoint must save, or None.
 
-        The size must be saved if the bits of later sums depend on it.
+        The size must be saved if the rounding of later sums depends on the size.
         """
         return self._kept
 
