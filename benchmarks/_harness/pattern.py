@@ -42,7 +42,7 @@ def fill(buffer: torch.Tensor, contribution: torch.Tensor, salt: int) -> None:
 
 
 def check(buffer: torch.Tensor, total: torch.Tensor, size: int, calls: int, salt: int) -> None:
-    """Raise ArithmeticError unless `buffer` has the contents that `calls` right calls leave.
+    """Raise ArithmeticError unless `buffer` has the contents that `calls` correct calls leave.
 
     The buffer is scaled back to `total` in place.
     """

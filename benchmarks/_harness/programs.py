@@ -55,7 +55,7 @@ def compile_program(command: Sequence[str], source: Path, program: Path) -> None
 
 
 class Programs:
-    """The `size` ranks of a program. Use as a context manager; leaving it ends them."""
+    """The `size` ranks of a program: a context manager, whose end ends the ranks."""
 
     def __init__(self, name: str, size: int) -> None:
         self._name = name

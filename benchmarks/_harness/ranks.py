@@ -253,7 +253,7 @@ def serve(
     environment: Mapping[str, str],
     connection: Connection,
 ) -> None:
-    """Call methods of `performer(place)` for the benchmark's main process, until that closes.
+    """Call methods of `performer(place)` as the benchmark's main process asks.
 
     The main process ends the calls when it closes the pipe.
     """

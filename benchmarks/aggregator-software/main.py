@@ -84,7 +84,8 @@ def crew(lab: Lab, *, gloo: bool = False, **environment: str) -> Iterator[LabRan
 def measure(results: Results, options: Options) -> None:
     """Measure every plan and library at one rate, in turns, size by size."""
     rate, burst = results.rate, results.burst
-    # The node has one port for four workers, so its rate is four times the rate of theirs.
+    # The node has one port for four workers, so this port has four times the rate of a worker's
+    # port.
     narrow = "; ".join(f"nic {host}.0 rate {rate}bit" for host in range(WORKERS))
     with ExitStack() as stack:
         lab = stack.enter_context(

@@ -173,7 +173,7 @@ class _Wires:
         """The sequence number below which all slots are free, by channel."""
 
     def carry(self, frames: list[bytes], wanted: int) -> list[tuple[bytes, int, int]]:
-        """Send `frames` in this order until the NIC has sent `wanted` frames; return those.
+        """Send `frames` in this order until the NIC has sent `wanted` frames; return the latter.
 
         Each frame is returned with the cycles of its first and last beat. A frame waits until the
         NIC has a slot for it, and the frames behind it wait too.

@@ -107,7 +107,7 @@ def _before_others() -> bool:
     """Give this thread, and threads that it starts, priority over all ordinary programs.
 
     Each host of a lab stands for a machine of its own, so other programs on this machine must not
-    be measured. Returns False if a container forbids it.
+    be measured. Returns False if a container forbids the priority.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))

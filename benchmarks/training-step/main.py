@@ -64,7 +64,7 @@ def ranks_on(network: Network) -> Iterator[Conductor]:
 
 
 def select(ranks: Conductor, found: Sequence[Contestant], how: Lengths) -> Contestant:
-    """Measure some contestants in separate rounds; drop all but the fastest, and return that."""
+    """Measure some contestants in separate rounds; return the fastest and drop the others."""
     for contestant in found:
         ranks.ask("add", contestant)
     if len(found) == 1:

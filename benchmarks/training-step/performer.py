@@ -51,7 +51,8 @@ class Performer:
     def add(self, contestant: Contestant) -> None:
         """Make a contestant's trainer and take its first step, which is not measured.
 
-        In the first step the optimizer allocates its state, and DDP reorders its buckets after it.
+        In the first step the optimizer allocates its state, and after the first step DDP reorders
+        its buckets.
         """
         group = self._groups[contestant.backend or SLACKLINE]
         self._trainers[contestant] = make(contestant, self._model, group)
@@ -61,7 +62,7 @@ class Performer:
         """Take a few steps, the same number at every rank, towards the end of a trial.
 
         Return the groups of gradients that the contestant's trial has chosen; None while the trial
-        lasts. Once it has ended, further steps let the contestant reach a steady state.
+        lasts. Once the trial has ended, further steps let the contestant reach a steady state.
         """
         trainer, batches = self._trainers[contestant], cycle(self._batches)
         for _ in range(STEADY_STEPS):
@@ -85,8 +86,8 @@ class Performer:
         """Take `warm_up` steps and then `steps` timed ones; return the usage of one timed step.
 
         The clock starts and ends between two steps, and no rank waits there. Communication of the
-        last step may still be in flight at the end. The last warm-up step left as much at the
-        start, so both cancel out.
+        last step may still be in flight at the end. The last warm-up step left as much
+        communication in flight at the start, so the two amounts cancel out.
         """
         trainer, batches = self._trainers[contestant], cycle(self._batches)
         dist.barrier()

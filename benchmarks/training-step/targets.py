@@ -1,4 +1,4 @@
-"""The targets of every model on every network; one that was not measured is skipped."""
+"""The targets of every model on every network; a target that was not measured is skipped."""
 
 from __future__ import annotations
 

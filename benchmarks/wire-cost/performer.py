@@ -38,7 +38,7 @@ class Performer:
         """Return the usage of one of `calls` all_reduces of `count` elements at this rank.
 
         The buffer is filled and checked outside the timed part. The clock stops before the last
-        barrier; the other counters run until no rank needs this one. Raises ArithmeticError if a
+        barrier; the other counters run until no rank needs this rank. Raises ArithmeticError if a
         result is wrong.
         """
         buffer, left, total = self._buffer[:count], calls, NOTHING

@@ -36,7 +36,7 @@ def lossy(
 ) -> None:
     """Measure the same stream under each condition, in turns.
 
-    Then check the bits of an allreduce.
+    Then check that an allreduce is bit-identical to the sum without faults.
     """
     ranks.ask("prepare", SIZE.count, SIZE.buffers)
     percents: dict[str, list[float]] = {name: [] for name in CONDITIONS}

@@ -77,7 +77,7 @@ def nic_faults(wire: Wire, results: Results) -> None:
     """Measure a cut of one of two NICs, and its return."""
     with Lab(LabOptions(hosts=HOSTS, nics=wire.nics, rate=wire.rate)) as lab:
         for rails in ("tcp", "udp"):
-            # Sums in rank order have the same bits on whatever rail the bytes travelled.
+            # Sums in rank order are bit-identical, whatever rails carry the data.
             with crew(lab, RAILS=rails, INTERFACE=BOTH, ORDER="rank") as ranks:
                 system = f"slackline {rails}"
                 cut_in_the_middle(lab, wire, system, ranks, results, ROUNDS)

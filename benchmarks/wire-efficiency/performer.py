@@ -114,7 +114,7 @@ class Performer(PlainTcp):
     def arbitrary(self, start_ns: int) -> tuple[Span, bool]:
         """Reduce the values of `prepare_arbitrary` in a blocking call that begins at `start_ns`.
 
-        Returns the call's times, and whether the bits of the sum are right.
+        Returns the call's times, and whether the sum is bit-identical to the sum without faults.
         """
         (buffer,) = self._buffers
         buffer.copy_(self._arbitrary)

@@ -60,7 +60,7 @@ def _read(name: str, nics: int) -> tuple[int, ...]:
 
 
 def unplugged_at(samples: list[Sample], nic: int) -> int:
-    """Return the time in ns of the last sample with the cable of `nic` in before it was out."""
+    """Return the time in ns of the last sample before the cable of `nic` was unplugged."""
     for before, after in pairwise(samples):
         if before.plugged[nic] and not after.plugged[nic]:
             return before.time_ns
@@ -68,7 +68,7 @@ def unplugged_at(samples: list[Sample], nic: int) -> int:
 
 
 def plugged_again_at(samples: list[Sample], nic: int) -> int:
-    """Return the time in ns of the last sample with the cable of `nic` out before it was back."""
+    """Return the time in ns of the last sample before the cable of `nic` was plugged in again."""
     for before, after in pairwise(samples):
         if not before.plugged[nic] and after.plugged[nic]:
             return before.time_ns

@@ -44,7 +44,7 @@ struct ExecutionOptions {
   std::unique_ptr<Arithmetic> arithmetic = nullptr;  // null: only times are computed
 };
 
-// One collective operation on members of a machine; a member begins when `begin` is called for it.
+// A collective operation on members of a machine; a member begins when `begin` is called for it.
 class Execution {
  public:
   Execution(Machine& machine, std::shared_ptr<const CompiledPlan> plan, ExecutionOptions options);

@@ -7,9 +7,9 @@ JSON list of {"rank", "pid", "exitcode", "time_s"} with one entry for each rank 
 not 0. `exitcode` is minus the signal's number for a rank that a signal killed, and `time_s` is the
 Unix time when torchrun saw the end.
 
-On SIGTERM this process ends its ranks. The kernel sends it SIGTERM when its parent dies, so that no
-rank outlives the command. If this process is killed by SIGKILL, the command adopts the orphaned
-ranks and ends them.
+On SIGTERM this process ends its ranks. The kernel sends SIGTERM to this process when the parent
+process dies, so that no rank outlives the command. If this process is killed by SIGKILL, the
+command adopts the orphaned ranks and ends them.
 """
 
 import ctypes

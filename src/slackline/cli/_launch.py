@@ -38,7 +38,7 @@ def usable_cores() -> int:
 
 
 def how(exitcode: int) -> str:
-    """Return the end of a process as a phrase after its name, such as "exited with code 3".
+    """Return a phrase for the end of a process, such as "exited with code 3".
 
     `exitcode` is minus the signal's number if a signal killed the process.
     """
@@ -83,7 +83,7 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """The end of the rank as a phrase after its name, such as "was killed by SIGKILL"."""
+        """A phrase for the end of the rank, such as "was killed by SIGKILL"."""
         return how(self.exitcode)
 
 

@@ -1,4 +1,4 @@
-"""The command `slackline run`: run a script on several ranks and print what communication cost.
+"""The command `slackline run`: run a script on several ranks; print the cost of communication.
 
 The ranks run on this machine, on the hosts of a lab, or on several machines with the same command
 on each. torchrun starts and watches the ranks. Rank 0's output is shown as it is written. The

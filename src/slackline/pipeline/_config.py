@@ -25,7 +25,8 @@ class ScheduleConfig:
     policy: str | None = None
     """How strictly a plan's order is kept: "fixed", "ready", "adaptra" or "auto".
 
-    None chooses "auto" for the schedule "auto", "adaptra" for "adaptra", and "ready" for others.
+    None chooses "auto" for the schedule "auto", "adaptra" for "adaptra", and "ready" for all other
+    schedules.
     """
     full_backward: bool = False
     """Whether "gpipe", "1f1b" and "interleaved" run each backward in one piece (BW)."""

@@ -1,9 +1,10 @@
 """The gradients of one stage's parameters, added in microbatch order whatever the timing.
 
-Floating point addition is not associative, so the order of additions decides the bits. Gradients of
-a microbatch that is computed too early are set aside until the earlier microbatches are added.
-After the last microbatch a parameter's gradient is complete. The gradient is then divided by the
-number of microbatches, if the user asked for it, and its reduction over the replicas starts.
+Floating point addition is not associative, so the order of additions affects the rounding of the
+sum. Gradients of a microbatch that is computed too early are set aside until the earlier
+microbatches are added. After the last microbatch a parameter's gradient is complete. The gradient
+is then divided by the number of microbatches, if the user asked for it, and its reduction over the
+replicas starts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -75,9 +76,9 @@ class Gradients:
     def turn(self, microbatch: int) -> Iterator[bool]:
         """Run the body for a microbatch, and add its gradients in the order of microbatches.
 
-        Yields True for the last microbatch that is added. Its body may call `complete` for a
-        parameter as soon as the gradient is final. The gradients of a microbatch that is computed
-        too early are set aside until all earlier microbatches are added.
+        Yields True for the last microbatch that is added. The body for this microbatch may call
+        `complete` for a parameter as soon as the gradient is final. The gradients of a microbatch
+        that is computed too early are set aside until all earlier microbatches are added.
         """
         self.open()
         if microbatch != self._next:
@@ -105,7 +106,7 @@ class Gradients:
             self.complete(self._parameters)
 
     def complete(self, parameters: Iterable[Tensor]) -> None:
-        """Finish gradients: divide them, add those of earlier steps, and start the reductions."""
+        """Divide gradients, add the gradients of earlier steps, and start the reductions."""
         new = [each for each in parameters if id(each) not in self._complete]
         if new and not self._complete:
             self._completed()

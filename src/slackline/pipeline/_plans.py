@@ -34,7 +34,7 @@ def scenario_for(
 ) -> Scenario:
     """Return the scenario for the first plan, before any measurement, with `memory` as caps.
 
-    Times and delays are the expected ones in `config`. Without expected values, stage times are
+    Times and delays are the expected values in `config`. Without expected values, stage times are
     equal and links have no delay. Raises UsageError for a list of a wrong length.
     """
     scenario = Scenario.uniform(stages, microbatches)

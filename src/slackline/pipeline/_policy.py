@@ -28,7 +28,7 @@ class Policy:
     about: str
 
     def within_plan(self, asked: str | PipelinePlan) -> bool:
-        """Return whether, without a limit by the user, the plan's own peak of activations is it."""
+        """Return whether the plan's own peak of activations is the limit if the user gives none."""
         return self.order == "ready" and asked not in _UNBOUNDED
 
 

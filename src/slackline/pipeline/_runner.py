@@ -66,7 +66,7 @@ class LaunchThrottle(Protocol):
     """A launch throttle, which keeps the host from running far ahead of the device."""
 
     def begin(self) -> None:
-        """Begin a pipeline step, of which no instruction has been launched yet."""
+        """Begin a pipeline step; no instruction of the step has been launched yet."""
 
     def starting(self) -> None:
         """Record that an instruction is about to be launched on the device."""
@@ -266,7 +266,7 @@ class Runner:
     def _next(
         cls, dispatcher: Dispatcher, config: StepConfig, idle_since: int | None
     ) -> tuple[Instruction | None, int]:
-        """Return the instruction to start now, or None and a time to wait for the plan's next one.
+        """Return the instruction to start now, or None and a time to wait for a planned one.
 
         The time is in nanoseconds. If it is 0 or less, the rank waits for any message.
         """

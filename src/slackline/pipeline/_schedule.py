@@ -45,12 +45,12 @@ class Schedule:
         schedule = slackline.pipeline.Schedule(stage, n_microbatches=12, loss_fn=loss_fn)
         schedule.step(x)                          # on the first stage
         losses = []
-        schedule.step(target=y, losses=losses)    # on the last one
+        schedule.step(target=y, losses=losses)    # on the last stage
 
     Every rank of the stages' group constructs the schedule at the same time and calls `step`
-    equally often. Only one thread may use the schedule. Gradients have the same bits as if one
-    process ran the microbatches one after the other. An error in a step ends the group on every
-    rank, since no rank can know which messages the other ranks still wait for.
+    equally often. Only one thread may use the schedule. Gradients are bit-identical to the
+    gradients of one process that runs the microbatches one after the other. An error in a step ends
+    the group on every rank, since no rank can know which messages the other ranks still wait for.
     """
 
     def __init__(
@@ -221,9 +221,9 @@ class Schedule:
 
         The first stage's rank passes `args`, and the last stage's rank `target`. `kwargs` go to the
         stages of the rank that passes them. On the last stage's rank, `losses` is filled with the
-        loss of each microbatch. Returns the last stage's merged outputs on its rank, None on the
-        others. With `return_outputs` False nothing is returned, and each output is freed after its
-        backward. Blocks until this rank's part is done.
+        loss of each microbatch. Returns the merged outputs on the last stage's rank, and None on
+        all other ranks. With `return_outputs` False nothing is returned, and each output is freed
+        after its backward. Blocks until this rank's part is done.
         """
         return self._batch(args, kwargs, target, losses, training=True, keeps=return_outputs)
 
@@ -247,8 +247,8 @@ class Schedule:
     ) -> list[Any] | None:
         """Run one training step on microbatches that the caller has made, of any shapes.
 
-        Each of `inputs` is a tensor or a tuple of arguments. Returns the list of the last stage's
-        outputs on its rank, None on the others.
+        Each of `inputs` is a tensor or a tuple of arguments. Returns the list of outputs on the
+        last stage's rank, and None on all other ranks.
         """
         with self._ending_on_error():
             given = check_microbatches(self._microbatches, inputs, keywords, targets)

@@ -58,7 +58,7 @@ def main(result: Path) -> None:
 
 
 def _lead(group: "Group", memory: int) -> dict[str, list[float]]:
-    """Measure messages from this rank, the leader, and return samples of their costs."""
+    """Exchange messages with the other rank, as the leader; return samples of the message costs."""
     trips = [_trip(group, memory, 8) for _ in range(_PINGS)]
     usual = sorted(trips)[len(trips) // 2]
     woken = []

@@ -79,7 +79,7 @@ def latency(ns: float) -> str:
 def _strange(
     matrix: Matrix, name: str, which: Mapping[tuple[int, int], str], word: str
 ) -> list[Finding]:
-    """Return a finding for each rank whose links are all affected, and for each other direction.
+    """Return a finding for each rank with all links affected, and for each other affected link.
 
     `which` has a sentence for each affected direction; `word` is "slow" or "late".
     """

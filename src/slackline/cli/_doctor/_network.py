@@ -246,7 +246,7 @@ def _address(name: str) -> str | None:
     try:
         from slackline.nic.connect._netlink import devices
     except ImportError:
-        return None  # The check of the compiled extension tells.
+        return None  # The check of the compiled extension reports this failure.
     found = [a.text for device in devices() if device.name == name for a in device.addresses]
     return ", ".join(found) or None
 

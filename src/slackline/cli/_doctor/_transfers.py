@@ -46,9 +46,9 @@ class Measured:
 def measure(
     group: "Group", budget_ns: int, clock: Callable[[], int] = time.perf_counter_ns
 ) -> list[Measured]:
-    """Measure and return both directions of each pair that this rank leads.
+    """Return bandwidth and latency in both directions, for each pair that this rank leads.
 
-    All ranks of the group call this together. The call blocks for about `budget_ns` in all.
+    All ranks of the group call this function together. Each call blocks for about `budget_ns`.
     """
     pairs = [(a, b) for a in range(group.size) for b in range(a + 1, group.size)]
     turn_ns = budget_ns // max(1, 3 * len(pairs))
@@ -77,7 +77,7 @@ class _Leader:
         self._clock = clock
 
     def measure(self) -> list[Measured]:
-        """Return the transfer rates measured in both directions between this rank and its peer."""
+        """Return the bandwidth and latency of both directions between this rank and its peer."""
         latency_ns = self._latency() // 2
         rates = [self._rate(what, latency_ns) for what in (_THERE, _HERE)]
         _tell(self._group, self._peer, _END, 0)

@@ -13,7 +13,7 @@ __all__ = ["ProcessGroupExchange"]
 
 
 class _Posted:
-    """A posted reduction that wraps a torch Work; `after`, for example a division, runs at the end."""
+    """A posted reduction that wraps a torch Work; the function `after` runs at its end."""
 
     def __init__(self, work: dist.Work, after: Callable[[], object] | None) -> None:
         self._work = work

@@ -45,7 +45,7 @@ class Thresholds:
     worse: int = 2
     """The number of consecutive steps in which a link's delay must exceed its slack."""
     better: int = 5
-    """The number of consecutive steps in which a delay, within the slack, must differ from plan."""
+    """The number of consecutive steps in which a delay within the slack differs from the plan."""
     margin: float = 0.1
     """The fraction of a planned delay, or of a stage's F and B, up to which a change is jitter."""
     times: float = 0.25
