@@ -23,7 +23,7 @@ TEST("devices around a rotating ring reduce every size, in place or not, over ev
         }
       });
       // A chunk without elements involves no device. Buffers are split at lines of 64 bytes, so
-      // short ones have empty chunks. Each size is reduced twice.
+      // short buffers have empty chunks. Each size is reduced twice.
       int chunks = 0;
       for (const std::size_t count : kSizes)
         chunks += 2 * std::min(size, static_cast<int>((count + 15) / 16));
@@ -32,7 +32,7 @@ TEST("devices around a rotating ring reduce every size, in place or not, over ev
   }
 }
 
-// Return sums of values that round, so that the order of the additions shows in the bits.
+// Return sums of values that round, so that the result depends on the order of the additions.
 std::vector<std::vector<float>> sums(Ring& net) {
   std::vector<std::vector<float>> all(static_cast<std::size_t>(net.ranks.size()));
   on_every_rank(net.ranks.size(), [&](int rank) {

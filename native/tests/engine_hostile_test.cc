@@ -1,5 +1,5 @@
 // Tests of an engine against peers that have the job's secret and break the protocol: the memory of
-// the engine stays within its limits, and groups that the peer is no member of see nothing of it.
+// the engine stays within its limits, and groups of which the peer is no member are not affected.
 #include <string>
 
 #include "frames.h"

@@ -1,5 +1,5 @@
-"""Tests that the aggregation node's circuit and its Python twin give sums with the bits of the
-reference."""
+"""Tests that the aggregation node's circuit and its Python twin give sums that are bit-identical to
+the reference."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

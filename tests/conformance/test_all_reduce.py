@@ -1,4 +1,4 @@
-"""Tests that the engine's all_reduce has the bits of the reference, for every plan and type."""
+"""Tests that the engine's all_reduce is bit-identical to the reference, for every plan and type."""
 
 from collections.abc import Sequence
 

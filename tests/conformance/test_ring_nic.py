@@ -1,5 +1,5 @@
-"""Tests that rings of NICs, as circuits and as Python twins, give every rank sums with the bits of
-the reference."""
+"""Tests that rings of NICs, as circuits and as Python twins, give every rank sums that are
+bit-identical to the reference."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests that all_reduces through a software aggregator have the bits of the reference."""
+"""Tests that all_reduces through a software aggregator are bit-identical to the reference."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Tests that the digits example trains as described, with the bits that it promises."""
+"""Tests that the digits example trains with results bit-identical to those of one process."""
 
 import hashlib
 import importlib.util
@@ -62,7 +62,7 @@ def _example() -> ModuleType:
 
 
 def _reference(ranks: int, epochs: int) -> list[str]:
-    """Return the bits of a single process that adds the ranks' gradients in rank order."""
+    """Return the results of a single process that adds the ranks' gradients in rank order."""
     import torch
     from torch.nn import functional
 

@@ -91,8 +91,8 @@ def same_everywhere(state):
 
 
 def beside_ddp(rank, size):
-    """Check that the bits are those of DDP, because both average each element over the ranks in the
-    same order."""
+    """Check that results are bit-identical to DDP's, because both average each element over the
+    ranks in the same order."""
     for make, data in ((convolutional, images), (Recurrent, sentences)):
         for name, make_optimizer in OPTIMIZERS.items():
             for clip in (None, 0.1):

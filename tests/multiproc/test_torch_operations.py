@@ -20,7 +20,7 @@ SIZES = [2, 3, 4]
 
 
 def data(rank, count, dtype=torch.float32):
-    """Return whole numbers, whose sums have the same bits in every order."""
+    """Return whole numbers, whose sums are exact in every order."""
     generator = torch.Generator().manual_seed(rank)
     return torch.randint(-4, 5, (count,), generator=generator).to(dtype)
 

@@ -160,7 +160,8 @@ struct Float16 {
     return (Piece)_mm256_cvtps_ph((__m256)wide, _MM_FROUND_TO_NEAREST_INT);
   }
 #else
-  // Integer arithmetic that gives the same bits as the F16C instructions, NaN payloads included.
+  // Integer arithmetic whose results are bit-identical to those of the F16C instructions, NaN
+  // payloads included.
   static constexpr std::int32_t kBiasStep = (127 - 15) << 23;
 
   static Wide widen(Piece piece) {

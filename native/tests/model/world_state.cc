@@ -1,4 +1,5 @@
-// The state of a world as bytes. Two worlds with the same bytes behave the same from then on.
+// The state of a world as bytes. Two worlds whose states have equal bytes behave alike from then
+// on.
 #include <string>
 
 #include "world.h"

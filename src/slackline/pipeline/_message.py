@@ -6,7 +6,7 @@
 
 The header holds the tensors' shapes, so that shapes may differ from one microbatch to the next. The
 header also holds the strides of a tensor that fills its memory without gaps: a kernel that adds in
-the order of the strides then computes the same bits on both sides.
+the order of the strides then has bit-identical results on both sides.
 """
 
 import ctypes

@@ -242,7 +242,7 @@ def wild_ring(peer: HostilePeer) -> None:
 
 
 def descriptors_for_tcp(peer: HostilePeer) -> None:
-    """Ask for a TCP rail over the Unix socket, and send descriptors, which no such rail has."""
+    """Ask for a TCP rail over the Unix socket, and send descriptors, which no TCP rail has."""
     arena = _memory(ARENA_BYTES)
     peer.keep(arena)
     peer.dial("tcp", TransportParameters(), (arena, arena), local=True)

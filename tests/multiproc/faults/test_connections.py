@@ -173,8 +173,8 @@ for thread in threads: thread.join()
 
 
 def test_faults_of_the_plan_are_inflicted_and_end() -> None:
-    """Check that an operation waits while a fault drops everything on its link, and has the right
-    bits."""
+    """Check that an operation waits while a fault drops everything on its link, and that the result
+    is bit-identical to the expected sum."""
 
     def body(group: Group) -> int:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Tests of connections that corrupt, cut or repeat data: typed errors or the right bits, never
+"""Tests of connections that corrupt, cut or repeat data: typed errors or correct results, never
 wrong data."""
 
 import threading
@@ -43,8 +43,8 @@ def stores() -> Iterator[list[ProxiedStore]]:
 def outcome(
     group: Group, store: ProxiedStore, everyone_knows: threading.Barrier
 ) -> tuple[SlacklineError | None, dict[str, int]]:
-    """Return the error and the counters of an all_reduce of COUNT elements. The bits are checked if
-    it succeeded."""
+    """Return the error and the counters of an all_reduce of COUNT elements. The result is compared
+    bit by bit if the all_reduce succeeded."""
     data = np.arange(COUNT, dtype=np.float32) * (group.rank + 1)
     at = data.ctypes.data
     store.arm(group)

@@ -1,5 +1,5 @@
-"""The work of the ranks in every cell of the matrix. Each rank checks its own results to the
-bit."""
+"""The work of the ranks in every cell of the matrix. Each rank compares its results with the
+reference bit by bit."""
 
 import numpy as np
 

@@ -41,7 +41,7 @@ class Operation:
     shift: int
 
     def inputs(self, ranks: int) -> list[Array]:
-        """Return the contribution of each rank: a piece of the vectors of this type."""
+        """Return the contribution of each rank: a part of the vectors of this type."""
         pool = vectors(self.dtype, _LONGEST + _SHIFTS, MOST_RANKS)
         return [whole[self.shift : self.shift + self.count] for whole in pool[:ranks]]
 

@@ -1,4 +1,5 @@
-"""Tests that operations under any fault end with the bits of a network without faults."""
+"""Tests that results under any fault are bit-identical to the results of a network without
+faults."""
 
 import pytest
 from matrix_table import CELLS, QUICK_CELLS, Cell

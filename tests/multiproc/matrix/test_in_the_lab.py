@@ -44,8 +44,8 @@ class LabJob:
         self._answers()
 
     def work(self) -> list[dict[str, int]]:
-        """Make every rank work, and return each rank's counters. A rank with wrong bits fails the
-        test."""
+        """Make every rank work, and return each rank's counters. A rank with a wrong result fails
+        the test."""
         for rank in self._ranks:
             assert rank.stdin is not None
             print(ROUNDS, file=rank.stdin, flush=True)

@@ -1,4 +1,4 @@
-"""Tests of random allreduces under random faults: each result has the bits of the reference.
+"""Tests of random allreduces under random faults: each result is bit-identical to the reference.
 
 The number in a test's name is the seed of everything except the timing of threads: `pytest
 "...[17]"` repeats the scenario of seed 17.

@@ -1,4 +1,5 @@
-"""Tests that a group on hosts of a lab finds the slow port by itself and spares it."""
+"""Tests that a group on hosts of a lab finds the slow port by itself and sends less data through
+this port."""
 
 import json
 import subprocess

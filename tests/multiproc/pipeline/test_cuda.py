@@ -1,5 +1,5 @@
-"""Tests of stages on a CUDA device: activations pass through pinned memory, and the bits are those
-of one process."""
+"""Tests of stages on a CUDA device: activations pass through pinned memory, and results are
+bit-identical to the results of one process."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Tests that any schedule, policy and network give the bits of one process."""
+"""Tests that results are bit-identical to those of one process in every schedule and network."""
 
 import pytest
 from pipeline_models import many_steps, plans_that_follow, several_stages_that_follow

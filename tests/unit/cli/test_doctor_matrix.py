@@ -1,4 +1,4 @@
-"""Tests of the verdicts from a matrix of measured links, and of its layout."""
+"""Tests of the findings from a matrix of measured links, and of the layout of the matrix."""
 
 from io import StringIO
 

@@ -94,7 +94,7 @@ class Network:
         return max(time_ns, pauses[at][1]) if at >= 0 else time_ns
 
     def open(self, time_ns: int) -> bool:
-        """Return whether operations are open, which is not so while all ranks compute."""
+        """Return whether operations are open; the result is false while all ranks compute."""
         return time_ns % self.iteration_ns >= self.compute_ns
 
 

@@ -13,7 +13,8 @@ SLICE = 8 << 20
 
 
 def traffic(rates: Sequence[int], weights: Sequence[int]) -> list[list[Traffic]]:
-    """Return the traffic of a slice in a mesh: a link is as busy as the busier of its two ports."""
+    """Return the traffic of a slice (8 MiB of a tensor) in a mesh. A link is as busy as the busier
+    of its two ports."""
     ranks, whole = len(rates), sum(weights)
     carried = [SLICE * (1 + (ranks - 2) * weight / whole) for weight in weights]
     busy = [each / rate for each, rate in zip(carried, rates, strict=True)]
@@ -30,7 +31,8 @@ def traffic(rates: Sequence[int], weights: Sequence[int]) -> list[list[Traffic]]
 
 
 def ring_traffic(rates: Sequence[int]) -> list[list[Traffic]]:
-    """Return the traffic of a slice in a ring: each link is as busy as the slower of its ports."""
+    """Return the traffic of a slice (8 MiB of a tensor) in a ring. Each link is as busy as the
+    slower of its ports."""
     ranks = len(rates)
     table = [[Traffic(nbytes=0, busy_ns=0)] * ranks for _ in range(ranks)]
     for i in range(ranks):
@@ -42,8 +44,8 @@ def ring_traffic(rates: Sequence[int]) -> list[list[Traffic]]:
 
 
 def lagging(slices: int, rates: Sequence[int], balance: Balance) -> tuple[Balance, list[str]]:
-    """Return the state and all reasons after a series of slices; a decision takes effect two slices
-    later."""
+    """Return the state and all reasons after a series of slices of a tensor; a decision takes
+    effect two slices later."""
     plans = [balance, balance]
     reasons = []
     for _ in range(slices):
@@ -59,7 +61,7 @@ def lagging(slices: int, rates: Sequence[int], balance: Balance) -> tuple[Balanc
 
 
 def after(rounds: int, rates: Sequence[int], balance: Balance) -> Balance:
-    """Return the state after `rounds` slices at these rates."""
+    """Return the state after `rounds` slices of a tensor at these rates."""
     for _ in range(rounds):
         weights = balance.weights or equal_shares(len(rates))
         balance, _ = rebalance(balance, port_rates(traffic(rates, weights)))

@@ -1,4 +1,4 @@
-"""Tests of the combined verdicts of all ranks."""
+"""Tests of the verdicts (reports of a fault) of all ranks, merged to one line per problem."""
 
 from slackline.health import Condition, Deduplicator, Verdict, find_stragglers
 

@@ -1,4 +1,5 @@
-"""Tests that healthy traffic gives no verdict under any jitter, pauses and clocks."""
+"""Tests that healthy traffic gives no verdict (report of a fault) under any jitter, pauses and
+clocks."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Tests of the full text of verdicts."""
+"""Tests of the full text of verdicts, which are sentences that report a fault."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Tests that a trial of group sizes is repeated when step times change permanently, where that
-changes no bit."""
+"""Tests that a trial of group sizes is repeated when step times change permanently, if a change of
+the size leaves sums bit-identical."""
 
 import re
 

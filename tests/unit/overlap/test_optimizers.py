@@ -1,4 +1,4 @@
-"""Tests that the separate step of one parameter has the bits of the plain step, for every
+"""Tests that the separate step of one parameter is bit-identical to the plain step, for every
 optimizer."""
 
 import copy

@@ -1,4 +1,4 @@
-"""Tests of the buffers of pipeline messages, on an accelerator made of threads."""
+"""Tests of the buffers of pipeline messages, on an accelerator simulated by threads."""
 
 import threading
 import time

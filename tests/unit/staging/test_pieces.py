@@ -1,4 +1,4 @@
-"""Tests of long tensors in pieces, on an accelerator made of threads."""
+"""Tests of long tensors that are transferred in pieces, on an accelerator simulated by threads."""
 
 import threading
 from concurrent.futures import Future
@@ -119,7 +119,8 @@ def test_copies_and_transfers_of_several_pieces_are_under_way_at_once(device):
 
 
 def test_a_block_takes_no_piece_before_its_last_one_is_back_on_the_device(device):
-    """Give the ring one block, so the second piece waits until the first is back on the device."""
+    """Give the ring of host memory one block: the second piece of the tensor waits until the first
+    piece is back on the device."""
     tensor = torch.full((2 * PIECE,), 3, dtype=torch.uint8)
     tensor[PIECE:] = 5
     hold = threading.Event()

@@ -109,7 +109,7 @@ class NicExchange:
         """Reserve `keys` message tags of the group for reductions, the same tags on every rank."""
         self.rank = group.rank
         self.size = group.size
-        # With two ranks, either order of the terms gives the same bits.
+        # With two ranks, the sums in both orders of the terms are bit-identical.
         self.rank_ordered = group.rank_ordered or group.size <= 2
         self._group = group
         self._first_tag = group.tag_allocator.reserve_reductions(keys)

@@ -37,7 +37,7 @@ class ProcessGroupExchange:
     def __init__(self, group: dist.ProcessGroup | None, device: torch.device) -> None:
         self.rank = dist.get_rank(group)
         self.size = dist.get_world_size(group)
-        # With two ranks, either order of the terms gives the same bits.
+        # With two ranks, the sums in both orders of the terms are bit-identical.
         self.rank_ordered = self.size <= 2
         self._group = group
         self._device = device

@@ -274,8 +274,8 @@ def in_place(group: Group, data: Any, tag: int | None) -> None:
 
 @pytest.mark.parametrize("plan", ["mesh", "auto"])
 def test_ranks_agree_on_shares_that_spare_a_slow_port(plan: str) -> None:
-    """Check the bits of every operation, the equality of the shares on all ranks, and that the slow
-    rank's share has shrunk. Two series share the ports."""
+    """Check that every sum is exact, that all ranks have equal shares, and that the slow rank's
+    share has shrunk. Two series of operations use the ports at the same time."""
     ranks, count, calls = 4, (5 << 18) // 4, 8
     wanted = sum(range(1, ranks + 1))
 
@@ -321,7 +321,7 @@ def test_equal_shares_stay_where_they_are_asked_for() -> None:
 
 
 def test_an_abort_between_slices_ends_a_long_operation_on_every_rank() -> None:
-    """Abort on one rank while the others wait for it, with slices that have no shares yet."""
+    """Abort on one rank while others wait for it; no slice (part of the tensor) has shares yet."""
     posted = threading.Barrier(4, timeout=20)
 
     def body(group: Group) -> str | None:

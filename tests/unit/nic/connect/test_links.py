@@ -132,7 +132,7 @@ def test_two_ranks_that_want_a_link_at_once_make_one(rail: str) -> None:
 
 @pytest.mark.parametrize("rail", ["shm", pytest.param("tcp", marks=pytest.mark.slow)])
 def test_later_plans_use_all_links_and_give_the_same_bits(rail: str) -> None:
-    """Check sums whose bits depend on the order of additions; in shared memory it is rank order."""
+    """Check sums that depend on the order of additions, which is rank order in shared memory."""
 
     def body(group: Group) -> tuple[set[bytes], int]:
         results = set()
