@@ -74,7 +74,7 @@ generate: setup  ## rewrite the generated files: the C++ frame header and the ex
 	$(BIN)/python -m slackline.wire > build/wire.h && mv build/wire.h native/include/slackline/wire.h
 	$(BIN)/python -m nanobind.stubgen -q -m slackline._native -o src/slackline/_native.pyi
 
-docs: setup  ## build the site of the pages in build/site; needs no network, and neither does reading it
+docs: setup  ## build the site of the pages in build/site; neither the build nor the site needs a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 plots: setup  ## draw the figures of docs/benchmarks.md from the tables

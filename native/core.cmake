@@ -21,19 +21,19 @@ if(NOT APPLE)
   target_link_libraries(slackline_core PUBLIC rt)
 endif()
 
-# The standard headers that most sources include: parsed once, they take a third off the build.
+# The standard headers that most sources include. A build that parses them once is a third shorter.
 set(slackline_headers
   <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <cstring> <deque> <functional> <limits> <map>
   <memory> <mutex> <optional> <random> <set> <span> <stdexcept> <string> <thread> <unordered_map> <utility> <vector>)
 target_precompile_headers(slackline_core PRIVATE ${slackline_headers})
-# A file with compile options of its own cannot take them.
+# A file with compile options of its own cannot use the precompiled headers.
 if(processor MATCHES "x86_64|amd64")
   set_source_files_properties(
     ${PROJECT_SOURCE_DIR}/native/src/kernels/crc32c_x86.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endif()
 
 # One source, compiled once for each instruction set. Contraction into fused multiply-add is off everywhere:
-# every instruction set gives the same bits.
+# results are bit-identical with every instruction set.
 foreach(isa IN LISTS isas)
   add_library(slackline_kernels_${isa} OBJECT ${kernel_source})
   target_link_libraries(slackline_kernels_${isa} PRIVATE slackline_options)

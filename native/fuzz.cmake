@@ -1,5 +1,5 @@
 # slackline_fuzz_NAME: one fuzzer for each native/fuzz/NAME.cc. With SLACKLINE_SANITIZE=fuzzer (clang)
-# libFuzzer drives it, else driver/alone.cc does.
+# libFuzzer drives the fuzzers; otherwise driver/alone.cc does.
 file(GLOB fuzz_sources CONFIGURE_DEPENDS native/fuzz/*.cc)
 set(fuzzers "")
 foreach(source IN LISTS fuzz_sources)

@@ -1,7 +1,7 @@
-# slackline_native_tests: every native/tests/*_test.cc in one executable; each bench_*.cc is its own.
+# slackline_native_tests: every native/tests/*_test.cc in one executable; each bench_*.cc is an executable of its own.
 file(GLOB test_sources CONFIGURE_DEPENDS native/tests/*_test.cc)
 if(SLACKLINE_SANITIZE STREQUAL "thread")
-  # What one thread does has no races, and is slow under this sanitizer.
+  # Tests on a single thread have no races, and are slow under this sanitizer.
   list(FILTER test_sources EXCLUDE REGEX "/(arena|crc32c|kernels|wire|lab_fabric|link_model|rail_udp_(congestion|network|protocol))_test\\.cc$")
 endif()
 set(model_sources native/tests/model/search.cc native/tests/model/world.cc native/tests/model/world_state.cc)

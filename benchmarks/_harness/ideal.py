@@ -45,8 +45,8 @@ def seconds_with_cut(
     """Return the shortest time of an allreduce during which one rank loses one of its NICs.
 
     Until the cut, `cut_seconds` after the start, every rank moves nics * goodput. From then on the
-    rank with the cut has nics - 1 NICs left. All other ranks wait for it, because each of them
-    sends it a part of the sum and receives one from it. The time is therefore
+    rank with the cut has nics - 1 NICs left. All other ranks wait for this rank, because each rank
+    sends it a part of the sum and receives a part from it. The time is therefore
 
         cut + (sent_bytes - nics * goodput * cut) / ((nics - 1) * goodput)
 

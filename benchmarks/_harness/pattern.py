@@ -36,7 +36,7 @@ def total(size: int, count: int) -> torch.Tensor:
 def fill(buffer: torch.Tensor, contribution: torch.Tensor, salt: int) -> None:
     """Fill the buffer for a turn.
 
-    `salt` (0 to 3) makes its values differ from those of the last turn.
+    `salt` (0 to 3) makes the values differ between turns.
     """
     torch.mul(contribution, 2.0 ** (salt - BIAS), out=buffer)
 

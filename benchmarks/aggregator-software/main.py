@@ -51,7 +51,7 @@ _COMMAND = "from slackline.cli import main; raise SystemExit(main())"
 
 @contextmanager
 def node(lab: Lab, onset: int) -> Iterator[str]:
-    """Run an aggregation node on the host after the workers'; yield its address."""
+    """Run an aggregation node on the host after the workers' hosts; yield the node's address."""
     argv = [sys.executable, "-c", _COMMAND, "aggregate", "--listen", f"{lab.address(NODE)}:0"]
     argv += ["--workers", str(WORKERS), "--onset", str(onset)]
     with subprocess.Popen(

@@ -77,7 +77,7 @@ class Sample:
         return median(getattr(each, resource) for each in self.held)
 
     def over(self, other: Sample) -> float:
-        """Return the median, over the rounds, of the ratio of the whole time to that of `other`."""
+        """Return the median, over the rounds, of the ratio of the whole time to `other`'s."""
         pairs = zip(self.parts, other.parts, strict=True)
         return round(median(ours["whole"] / theirs["whole"] for ours, theirs in pairs), 2)
 

@@ -3,7 +3,7 @@
 No function here has side effects.
 
 The layers are 1..n in the order of the forward pass. Layer i computes forward for the time f_i and
-backward for b_i. The gradients of layer i occupy the whole wire for c_i if they have it alone.
+backward for b_i. The gradients of layer i take the time c_i if no other gradients use the wire.
 
     backward   |b_n|b_n-1| ... |b_1|
     forward                         |f_1|f_2| ... |f_n|     of the next step

@@ -1,4 +1,5 @@
-"""Measure the difference of simulated and measured times of all_reduces on four hosts of a lab.
+"""Measure the difference between simulated and measured times of all_reduces on four hosts of a
+lab.
 
 The simulator gets a rate and a latency, which are derived from two all_reduces on two hosts; all
 other figures follow from the plans and the sizes.

@@ -38,7 +38,7 @@ class Model:
     shard: type[nn.Module]
     """The type of modules that FSDP2 shards one by one.
 
-    The rest of the network is sharded as one.
+    The rest of the network is sharded as one unit.
     """
     learning_rate: float = 1e-4
 

@@ -1,6 +1,6 @@
 """Measurements on a wire that loses, repeats, reorders and damages packets.
 
-The lab's own switch spoils the packets; ranks use UDP rails.
+The lab's own switch applies these faults to the packets; ranks use UDP rails.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 // The Python binding of the simulator's machine. Python owns the faults and the values that are
-// reduced; the machine asks for them through the functions that it is given.
+// reduced; the machine asks for both through functions that Python passes in.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

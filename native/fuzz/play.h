@@ -1,6 +1,6 @@
 // An engine as rank 0 of three, whose peers the fuzzer plays. The engine posts the operations that
-// the fuzzer chooses. The fuzzer builds the frames that a correct peer would send for them, and
-// then changes some of their fields.
+// the fuzzer chooses. For these operations the fuzzer builds the frames that a correct peer would
+// send, and then changes some fields of the frames.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// A slow reference model of a UDP rail: the datagrams it accepts, the frames that result, and the
-// data it may consider received by its peer. The model is slow because it keeps every fragment and
-// every sequence number that it has seen.
+// A slow reference model of a UDP rail: the datagrams that the rail accepts, the frames that
+// result, and the data that the rail may consider received by its peer. The model is slow because
+// it keeps every fragment and every sequence number that it has seen.
 #pragma once
 
 #include <map>

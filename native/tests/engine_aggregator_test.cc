@@ -1,5 +1,5 @@
-// Tests of aggregators: one rank adds for the workers of a group, and the workers continue without
-// it when it is lost.
+// Tests of aggregators: one rank adds for the workers of a group, and when the aggregator is lost,
+// the workers continue without it.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

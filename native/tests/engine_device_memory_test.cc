@@ -1,5 +1,5 @@
-// Tests of the memory that a device reads and writes: the engine keeps it after a failure until the
-// device releases it.
+// Tests of the memory that a device reads and writes: the engine keeps this memory after a failure
+// until the device releases the memory.
 #include <vector>
 
 #include "devices.h"

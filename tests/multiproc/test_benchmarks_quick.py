@@ -97,7 +97,7 @@ def test_a_wire_cost_cell_in_a_lab_never_beats_the_wire() -> None:
         assert rows["openmpi"]["skipped"] == f"{missing[0]} is not installed"
     else:
         assert 0 < rows["openmpi"]["wire_percent_p90"] < 102
-    # Tokens that the bucket holds when an operation starts are not limited by its rate.
+    # The rate limiter, a token bucket, lets some bytes pass at once when an operation starts.
     assert 0 < rows["ring"]["wire_percent_p90"] < 102
     # A packet of 1500 bytes carries 1448 of the 2 MiB; joined packets carry up to 64 KiB.
     assert 32 < rows["ring"]["packets"] < 4000

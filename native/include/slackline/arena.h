@@ -15,7 +15,7 @@ namespace slackline {
 // kernel provides pages when they are first touched, so `capacity` is a limit and not a
 // reservation. A freed block of 4 MiB or more returns its pages to the kernel. Only the most
 // recently freed `kept_bytes` keep their pages, because a program that allocates the same sizes
-// repeatedly would otherwise fault them in again each time.
+// repeatedly would otherwise fault the pages in again each time.
 class Arena {
  public:
   explicit Arena(std::size_t capacity, std::size_t kept_bytes = std::size_t{512} << 20);

@@ -31,7 +31,7 @@ std::byte* map(int fd, std::size_t capacity) {
   void* base = ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (base == MAP_FAILED)
     throw std::system_error(errno, std::generic_category(), "mmap of the arena");
-  // The flag is only advice. The kernel refuses it if it keeps shared memory in small pages.
+  // The flag is only advice. The kernel refuses the flag if shared memory is kept in small pages.
   ::madvise(base, capacity, MADV_HUGEPAGE);
   return static_cast<std::byte*>(base);
 }

@@ -180,8 +180,8 @@ void Engine::take_answer(const Group& group, std::span<const std::byte> frame) {
   maybe_finish(*request);
 }
 
-// Complete a chunk whose whole result the device has written to the device memory. Those parts of
-// the result that the plan makes this rank send to a peer have arrived as frames before.
+// Complete a chunk whose whole result the device has written to the device memory. The parts of the
+// result that the plan makes this rank send to a peer have arrived earlier, as frames.
 void Engine::complete(const Group& group, const DeviceKey& key) {
   const std::shared_ptr<Request> request = find(Key{key.tag, group.epoch, kRoleCollective});
   if (!request || !request->offloaded) return;  // the operation has failed in the meantime

@@ -194,8 +194,8 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
          false);
   for (Link* link : group.links) {
     if (link == nullptr || link->down) continue;
-    // Send the reason of the failure too, so that a waiting peer learns more than that this rank
-    // left.
+    // Send the reason of the failure too, so that a waiting peer learns the cause and not only that
+    // this rank left.
     const Fault why = group.broken.fault;
     if (group.broken && (why == Fault::kPeer || why == Fault::kInternal))
       abort_over(*link, group, group.broken);

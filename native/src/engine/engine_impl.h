@@ -82,8 +82,8 @@ class Engine final : public FrameSink {
   std::shared_ptr<Group> open_group(std::uint32_t epoch, int rank, const std::vector<int>& links,
                                     bool rank_order);
   // Make this rank, the last member of `group`, an aggregator. An aggregator posts no operations
-  // itself: frames that the other members send begin them, and this rank adds according to its part
-  // of `program`. Addition starts when `onset` segments of every member have arrived.
+  // itself: frames from the other members begin the operations, and the aggregator adds according
+  // to its part of `program`. Addition starts when `onset` segments of every member have arrived.
   void serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset);
   // Make `fallback` take over unfinished operations of `group` when the group's last member, an
   // aggregator, is lost. `program` is this rank's part of the plan that `fallback` then runs. Both

@@ -349,7 +349,7 @@ void Engine::link_lost(Link& link) {
     if (failure.fault != Fault::kFrame) failure.fault = Fault::kPeer;
     failure.message = "the link to rank " + std::to_string(rank) + " (" + link.name() +
                       ") closed unexpectedly: " + link.failure.message;
-    // The peer may run into the same limit later than this rank, so tell it that the link is
+    // The peer may run into the same limit later than this rank, so tell the peer that the link is
     // unusable.
     peer_left(*group, rank, failure, Leave::kBroken);
   }

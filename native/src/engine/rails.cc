@@ -1,5 +1,5 @@
-// The engine's calls about rails (paths to a peer): adding and closing them, their shared memory,
-// injecting faults, and reporting their state.
+// The engine's calls about rails (paths to a peer): adding and closing rails, shared memory, fault
+// injection, and reports of the state of rails.
 #include <unistd.h>
 
 #include <algorithm>

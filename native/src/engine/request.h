@@ -73,7 +73,7 @@ struct Segment {
   std::uint16_t slot_peer = 0;  // the peer whose slot limit counts this slot
   std::uint16_t position = 0;   // index of the next step of the step list
   std::uint16_t readers = 0;    // peers that still read `slot` or the registered memory
-  // Sends whose data must be copied before a REDUCE_ALL may overwrite it.
+  // Sends whose data must be copied before a REDUCE_ALL may overwrite the data.
   std::uint16_t uncopied = 0;
   bool slot_complete = false;  // `slot` holds the final value, not a partial sum
   bool handed = false;         // the device has received the input of the step at `position`

@@ -1,6 +1,6 @@
 // The aggregator: the last member of a group, which adds for the others. An aggregator posts no
-// operations. An operation begins when every worker has sent some of it, with the parameters in
-// their frame headers.
+// operations. An operation begins when every worker has sent some of its data, with the parameters
+// in the headers of the workers' frames.
 #include <algorithm>
 #include <cstring>
 #include <string>

@@ -230,8 +230,9 @@ bool StreamRail::read_some(bool* drained) {
       end_ -= begin_;
       begin_ = 0;
     }
-    // A long frame is usually followed by another. Read little more than its header, so that its
-    // payload goes directly to its destination and not through this buffer.
+    // A long frame is usually followed by another. Read little more than the header of the next
+    // frame, so that the payload of the next frame goes directly to its destination and not through
+    // this buffer.
     const bool expect_long = bulk_.header.length > kBufferBytes / 2;
     asked = std::min(expect_long ? kPeekBytes : kBufferBytes, kBufferBytes - end_);
     n = ::recv(fd_, buffer_.get() + end_, asked, MSG_DONTWAIT);

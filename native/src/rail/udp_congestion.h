@@ -23,8 +23,8 @@ class UdpCongestion {
   // Adopt a new packet size after the path's MTU has changed.
   void resize(std::size_t packet_bytes) { packet_ = static_cast<double>(packet_bytes); }
 
-  // Return whether the pace allows a packet now. If not, pace_due_ns() is the time at which it
-  // will.
+  // Return whether the pace allows a packet now. If not, pace_due_ns() is the time at which the
+  // pace allows the next packet.
   bool may_send(std::int64_t now_ns);
   std::int64_t pace_due_ns() const { return gate_ns_; }
   void sent(std::size_t bytes, std::int64_t now_ns);

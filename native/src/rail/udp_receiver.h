@@ -32,8 +32,8 @@ class UdpReceiver {
   std::uint64_t held_bytes() const { return held_bytes_; }  // bytes of incomplete frames
 
  private:
-  // Payloads up to this size are not stored directly at their destination, because looking it up
-  // costs more than copying them.
+  // Payloads up to this size are not stored directly at their destination, because a look-up of the
+  // destination costs more than a copy of the payload.
   static constexpr std::uint32_t kBulkBytes = 16u << 10;
 
   struct Partial {

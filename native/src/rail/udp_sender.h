@@ -53,8 +53,8 @@ class UdpSender {
   std::int64_t due_ns() const;
   // Set the packet size for frames that are begun from now on.
   void resize(std::size_t packet_bytes);
-  // Make next() return every control frame that the peer may lack once more, regardless of the
-  // window. Called before the rail closes.
+  // Make next() return once more, regardless of the window, every control frame that the peer may
+  // lack. Called before the rail closes.
   void last_words();
 
   bool in_flight() const { return open_frames_ > 0; }

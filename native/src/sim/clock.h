@@ -16,7 +16,7 @@ inline constexpr Time kNever = Time{1} << 62;
 inline Time after(Time time, Time by) { return by >= kNever - time ? kNever : time + by; }
 
 enum class EventKind : std::uint8_t {
-  kCall,      // index: unused; argument: the token that is delivered to the owner of the machine
+  kCall,      // index: unused; argument: the owner's token (a number) for the event
   kLeft,      // index: a piece (packets of a frame) that has left its source's port
   kAtSwitch,  // index: a piece whose head is at the switch; argument: the time of its tail there
   kAtPort,    // index: a piece whose head is at the target's port; argument: the time of its tail

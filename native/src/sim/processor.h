@@ -15,7 +15,7 @@ enum class TaskKind : std::uint8_t {
   kSend,    // number: a frame that is handed to the NICs
   kTake,    // number: a frame that has arrived
   kReduce,  // number: a segment at the member, into which values are reduced
-  kCall,    // number: a token that is delivered to the owner of the machine
+  kCall,    // number: the owner's token (a number) for the end of the task
 };
 
 struct Task {

@@ -47,7 +47,7 @@ class Orphans:
         """Process ids that are never orphans of the started process, such as earlier children."""
 
     def belongs(self, pid: int) -> None:
-        """Exclude the started process `pid` itself, which the code that started it reaps."""
+        """Exclude the started process `pid` itself; the code that started the process reaps it."""
         self._own.add(pid)
 
     def reap(self) -> None:

@@ -23,7 +23,7 @@ class PipelineTimes:
 
 
 def times_of(step: PipelineStep) -> PipelineTimes:
-    """Return the figures of a pipeline step that are shown."""
+    """Return the figures of a pipeline step that the progress line and the table show."""
     return PipelineTimes(
         step.wall_ns, step.computing_ns, step.waiting_ns, step.plan, bool(step.change)
     )

@@ -168,7 +168,10 @@ def run(
     asked = _asked(**engine, **{"as": serve})
     chosen = Environment.read({**os.environ, **asked})
     if nic_check is not None and chosen.nic != "twin":
-        raise UsageError(f"--nic-check {nic_check}: a check needs a twin as NIC; add --nic twin")
+        raise UsageError(
+            f"--nic-check {nic_check}: a check needs a twin (a model in Python) as NIC; "
+            "add --nic twin"
+        )
     plan = parse_all(faults or ())
     timed = plan if lab else plan.of_ranks  # the engine itself times faults of links and NICs
     fault_wait_ns = _fault_wait_ns(fault_wait, timed)

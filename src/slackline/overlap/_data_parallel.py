@@ -140,7 +140,7 @@ class DataParallel(nn.Module):
 
     @property
     def require_backward_grad_sync(self) -> bool:
-        """The flag that `no_sync` sets to False; scripts set it themselves under DDP's name."""
+        """The flag that `no_sync` sets to False; DDP has a flag of this name, which scripts set."""
         return self._tracker.synchronize
 
     @require_backward_grad_sync.setter

@@ -201,7 +201,7 @@ def test_ctrl_c_ends_a_job_of_circuits(tmp_path: Path) -> None:
         ),
         ("--nic twin --circuit lanes=3", "lanes must be one of 1, 2, 4, 8, 16, not 3"),
         ("--nic-check few", "a number of operations must be an integer of at least 0, not 'few'"),
-        ("--nic-check 5", "a check needs a twin as NIC; add --nic twin"),
+        ("--nic-check 5", "a check needs a twin (a model in Python) as NIC; add --nic twin"),
         (
             "--nic twin --nic-check 5",
             "the twin cannot be checked by a circuit here: Verilator is not installed "

@@ -99,7 +99,7 @@ class Network:
 
 
 class _End:
-    """The state and counters of one rank's rail to a peer, as its engine keeps them."""
+    """The state and counters of one rank's rail to a peer, as the rank's engine keeps them."""
 
     def __init__(self, network: Network, rank: int, peer: int) -> None:
         self._network = network

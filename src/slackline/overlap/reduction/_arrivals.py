@@ -3,8 +3,8 @@
 At first each parameter has hooks. A group whose final gradient came from the same parameter for
 several steps in a row keeps one hook, on that parameter. When this hook runs, the group checks
 whether the `grad` of every other member is set. The group gets all its hooks back as soon as a
-gradient is missing, and before the first gradient of a backward pass that starts from a state other
-than that of those steps. Large gradients keep a hook that copies them.
+gradient is missing, and before the first gradient of a backward pass whose starting state differs
+from the starting state of those steps. Large gradients keep a hook that copies them.
 
     hooks on      required in each step                     the `grad` of members is checked
     each member   nothing: hooks count the gradients        never

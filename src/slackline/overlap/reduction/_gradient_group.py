@@ -190,7 +190,8 @@ def cut(
     """
     groups = []
     for members in _runs(states, group_bytes):
-        # `flat` is no view of the gradients, so torch's reduction leaves their version counters.
+        # `flat` is no view of the gradients, so torch's reduction leaves the gradients' version
+        # counters unchanged.
         flat = exchange.span(members[0].flat, members[-1].flat)
         reduce = exchange.reduction(members[0].index, flat, average=average)
         groups.append(GradientGroup(members, reduce))

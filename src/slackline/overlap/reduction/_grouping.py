@@ -50,7 +50,8 @@ class Grouping:
         self._average = average
         self._order = InOrder(())
         self._observed = ObservedOrder(self._averages)
-        # If each group has one gradient, their order matters only where ranks post in fixed order.
+        # If each group has one gradient, the order of the groups matters only where ranks post in a
+        # fixed order.
         order_counts = group_bytes != 0 or not exchange.matches_by_key
         self._observed.observing = order_counts and exchange.size > 1
         self._cut_later = False

@@ -131,7 +131,7 @@ class Replanner:
         self._broadcast = transfer, data
 
     def _adopt(self) -> str:
-        """Follow the plan whose broadcast was started a step ago; return its reason."""
+        """Follow the plan whose broadcast began a step ago; return the reason for the plan."""
         if self._broadcast is None:
             return ""
         transfer, data = self._broadcast

@@ -51,7 +51,7 @@ def test_a_thousand_ranks_choose_by_what_was_measured_without_making_whole_plans
     order: str,
 ) -> None:
     """Check the selection's processor time: a whole mesh plan of 1000 ranks has 4 million
-    instructions, a rank's own part 4000."""
+    instructions, a rank's own part of it 4000."""
     many = PlanBook(7, 1000, NicOptions(order=order), all_shared=False, one_host=False)
     begin = time.process_time()
     every = many.candidates()
