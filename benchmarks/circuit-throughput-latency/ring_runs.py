@@ -165,7 +165,7 @@ class RingBench:
 
 
 class _Wires:
-    """The other ends of a NIC's links: a sender that respects the slots, and acknowledgements."""
+    """The other ends of a NIC's links: a sender that uses free slots only, and acknowledgements."""
 
     def __init__(self, simulation: Simulation, slots: int) -> None:
         self._simulation, self._slots = simulation, slots

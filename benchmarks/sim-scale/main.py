@@ -1,4 +1,4 @@
-"""Measure the simulator: events a second, 100,000 ranks, and the error of flows against frames."""
+"""Measure the simulator: events per second, runs of 100,000 ranks, and the error of flows."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ using test::kJobCode;
 constexpr std::size_t kWrite = 32u
                                << 10;  // fits into a socket, so that one thread can write and read
 
-// The expected result for `bytes`: the frames before the first that fails a check, and the fault
-// that ends the rail.
+// The expected result for `bytes`: the frames before the first frame that fails a check, and the
+// fault that ends the rail.
 struct Reading {
   std::vector<Frame> frames;
   Fault fault = Fault::kPeer;  // after the end of the stream

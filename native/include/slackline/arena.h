@@ -26,7 +26,7 @@ class Arena {
   // Return an aligned block of at least `bytes` bytes, or null when the arena has no room.
   // Thread-safe.
   std::byte* allocate(std::size_t bytes);
-  // Return the bytes that a block of `bytes` bytes takes of an arena.
+  // Return the number of bytes of an arena that a block of `bytes` bytes occupies.
   static std::size_t rounded(std::size_t bytes);
   // Free the block that starts at `address`. Return false when `address` is not the start of a
   // block. Thread-safe.

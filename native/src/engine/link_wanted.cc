@@ -54,9 +54,9 @@ bool Engine::sparse(const Group& group) {
 }
 
 // Tell the connected members that the group has failed because of `culprit`, to which these members
-// may have no link. Each member that learns of the failure first this way passes the news on. A
-// member without a link to the culprit asks for one, to find out whether the culprit's process has
-// ended.
+// may have no link. A member that first learns of the failure from this message passes the message
+// on. A member without a link to the culprit asks for such a link, to find out whether the
+// culprit's process has ended.
 void Engine::pass_on(const Group& group, int culprit) {
   if (!sparse(group)) return;
   for (std::size_t rank = 0; rank < group.links.size(); ++rank) {

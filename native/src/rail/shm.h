@@ -95,7 +95,7 @@ class ShmRail {
   // Return whether a push was refused and the peer has read frames since, so that the sender
   // should try again.
   bool room_again() const;
-  // Return the same as room_again(), but true only once for each refusal.
+  // Return the same as room_again(), but true at most once for each refused push.
   bool take_room_again();
 
   std::byte* peer_memory(std::uint64_t offset, std::size_t bytes) const {

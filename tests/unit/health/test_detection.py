@@ -11,7 +11,7 @@ link."""
 
 
 def news(network: Network, rank: int, until_ns: int) -> list[tuple[int, Verdict]]:
-    """Return (true time, verdict) for every verdict that a rank's health tracker gives."""
+    """Return (true time, verdict) for each verdict, a fault report, of a rank's health tracker."""
     start_ns = network.clocks[rank].read(0)
     tracker = Tracker(start_ns)
     return [

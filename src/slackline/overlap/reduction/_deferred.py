@@ -50,7 +50,7 @@ class DeferredSteps:
             batch.append(state)
 
     def first(self) -> ParameterState:
-        """Return the parameter whose optimizer step has been pending first, in order of `defer`."""
+        """Return the parameter whose optimizer step has been pending for the longest time."""
         return next(iter(self._batches.values()))[0]
 
     def take(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
