@@ -72,7 +72,7 @@ class Aggregation:
                 raise UsageError(f"{name} must be a positive integer, not {getattr(self, name)}")
         for name in ("overhead_bytes", "latency_ps", "inside_ps"):
             if getattr(self, name) < 0:
-                raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
         if (self.senders.rate_bps or self.rate_bps) > self.rate_bps:
             raise UsageError(
                 f"senders must not be faster than their wires: {self.senders.rate_bps} bit/s are "
@@ -105,7 +105,7 @@ def simulate_aggregation(node: Aggregation, nbytes: int, *, onset: int = 1) -> A
     if nbytes < 1:
         raise UsageError(f"a message must have at least one byte, not {nbytes}")
     if onset < 0:
-        raise UsageError(f"onset must not be negative, not {onset}")
+        raise UsageError(f"onset must be at least 0, not {onset}")
     full, rest = divmod(nbytes, node.payload_bytes)
     payloads = [node.payload_bytes] * full + [rest] * bool(rest)
     sizes = [transmission_ps(node.overhead_bytes + each, node.rate_bps) for each in payloads]

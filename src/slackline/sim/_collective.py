@@ -69,7 +69,7 @@ def simulate_collective(
         if len(given) != members:
             raise UsageError(f"{name} must have {members} members, not {len(given)}")
     if min(starts) < 0:
-        raise UsageError(f"starts_ps must not be negative, not {min(starts)}")
+        raise UsageError(f"every time in starts_ps must be at least 0, not {min(starts)}")
     machine = Machine(fabric, hosts, faults, limit_ps=limit_ps)
     execution = Execution(machine, operation, arithmetic=arithmetic, record=record)
     for member, start_ps in enumerate(starts):

@@ -95,7 +95,7 @@ def simulate_hybrid(
         if len(given) != wanted:
             raise UsageError(f"{name} must have {wanted} sizes, not {len(given)}")
         if min(given, default=0) < 0:
-            raise UsageError(f"{name} must not be negative, not {min(given)}")
+            raise UsageError(f"every size in {name} must be at least 0, not {min(given)}")
     if all_reduce is None:
         ring = generate(Collective.ALL_REDUCE, "ring", replicas)
         all_reduce = partial(_of_bytes, ring)

@@ -43,7 +43,7 @@ class Channel:
     def __post_init__(self) -> None:
         for name in ("latency_ps", "jitter_ps"):
             if getattr(self, name) < 0:
-                raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
         if self.bytes_per_second is not None and self.bytes_per_second < 1:
             raise UsageError(f"bytes_per_second must be positive, not {self.bytes_per_second}")
         times = [time for time, _ in self.changes]
@@ -51,7 +51,7 @@ class Channel:
             raise UsageError(f"changes must be in order of time, not at {times}")
         for time, latency in self.changes:
             if latency < 0:
-                raise UsageError(f"the latency from {time} ps must not be negative, not {latency}")
+                raise UsageError(f"the latency from {time} ps must be at least 0, not {latency}")
 
     def latency_at(self, time_ps: int) -> int:
         """Return the latency of a message that leaves at that time."""
@@ -96,7 +96,7 @@ class Network:
         if self.message_bytes and len(self.message_bytes) != links:
             raise UsageError(f"{links} links need {links} sizes, not {len(self.message_bytes)}")
         if self.queue_depth < 0:
-            raise UsageError(f"queue_depth must not be negative, not {self.queue_depth}")
+            raise UsageError(f"queue_depth must be at least 0, not {self.queue_depth}")
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:

@@ -57,7 +57,7 @@ class Operation:
                 f"limit_bytes must be at least {self.itemsize}, not {self.limit_bytes}"
             )
         if self.onset < 0:
-            raise UsageError(f"onset must not be negative, not {self.onset}")
+            raise UsageError(f"onset must be at least 0, not {self.onset}")
 
     @cached_property
     def chunk_counts(self) -> tuple[int, ...]:

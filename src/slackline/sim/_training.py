@@ -47,7 +47,7 @@ class Layer:
     def __post_init__(self) -> None:
         for name in ("forward_ps", "backward_ps", "gradient_bytes", "optimizer_ps"):
             if getattr(self, name) < 0:
-                raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
 
     @property
     def compute_ps(self) -> int:
@@ -83,7 +83,7 @@ def form_groups(layers: Sequence[Layer], group_bytes: int) -> tuple[tuple[int, .
     A longer gradient forms a separate group; with `group_bytes` 0 every gradient does.
     """
     if group_bytes < 0:
-        raise UsageError(f"group_bytes must not be negative, not {group_bytes}")
+        raise UsageError(f"group_bytes must be at least 0, not {group_bytes}")
     groups: list[list[int]] = []
     size = 0
     for number, layer in enumerate(layers):
@@ -125,7 +125,7 @@ def simulate_training(
         known = ", ".join(get_args(Policy))
         raise UsageError(f"policy must be one of {known}, not {policy!r}")
     if launch_ps < 0:
-        raise UsageError(f"launch_ps must not be negative, not {launch_ps}")
+        raise UsageError(f"launch_ps must be at least 0, not {launch_ps}")
     training = _Training(
         tuple(layers), fabric, all_reduce, steps, policy, group_bytes, launch_ps, placement, faults
     )

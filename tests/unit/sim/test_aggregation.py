@@ -136,7 +136,7 @@ def test_senders_that_do_not_fit_are_refused(values: dict, said: str) -> None:
 def test_a_node_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UsageError, match=r"^workers must be a positive integer, not 0$"):
         Aggregation(workers=0, rate_bps=1, payload_bytes=1, overhead_bytes=0)
-    with pytest.raises(UsageError, match=r"^inside_ps must not be negative, not -1$"):
+    with pytest.raises(UsageError, match=r"^inside_ps must be at least 0, not -1$"):
         Aggregation(workers=1, rate_bps=1, payload_bytes=1, overhead_bytes=0, inside_ps=-1)
     said = "^senders must not be faster than their wires: 2 bit/s are more than 1$"
     with pytest.raises(UsageError, match=said):
@@ -149,5 +149,5 @@ def test_a_node_that_does_not_fit_is_refused() -> None:
         )
     with pytest.raises(UsageError, match=r"^a message must have at least one byte, not 0$"):
         simulate_aggregation(NODE, 0)
-    with pytest.raises(UsageError, match=r"^onset must not be negative, not -1$"):
+    with pytest.raises(UsageError, match=r"^onset must be at least 0, not -1$"):
         simulate_aggregation(NODE, 1, onset=-1)

@@ -177,10 +177,10 @@ def test_messages_about_one_chunk_are_matched_in_the_order_sent() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"count": -1}, "count must not be negative, not -1"),
+        ({"count": -1}, "count must be at least 0, not -1"),
         ({"itemsize": 3}, "itemsize must divide 64, not be 3"),
         ({"segment_bytes": 2}, "segment_bytes must be at least 4, not 2"),
-        ({"onset": -1}, "onset must not be negative, not -1"),
+        ({"onset": -1}, "onset must be at least 0, not -1"),
         ({"limit_bytes": 0}, "limit_bytes must be at least 4, not 0"),
     ],
 )
@@ -218,7 +218,7 @@ def test_hosts_with_different_numbers_of_nics_are_refused() -> None:
     [
         ({"placement": (0,)}, "placement must have 2 members, not 1"),
         ({"placement": (0, 2)}, "rank 1 cannot be on host 2: there are 2"),
-        ({"starts_ps": (0, -1)}, "starts_ps must not be negative, not -1"),
+        ({"starts_ps": (0, -1)}, "every time in starts_ps must be at least 0, not -1"),
     ],
 )
 def test_a_wrong_call_is_refused(given: dict[str, tuple[int, ...]], said: str) -> None:

@@ -134,7 +134,7 @@ def test_a_network_never_makes_a_pipeline_faster(
     [
         ({"replicas": 0}, "replicas must be a positive integer, not 0"),
         ({"message_bytes": (1,)}, "message_bytes must have 2 sizes, not 1"),
-        ({"gradient_bytes": (1, -2, 3)}, "gradient_bytes must not be negative, not -2"),
+        ({"gradient_bytes": (1, -2, 3)}, "every size in gradient_bytes must be at least 0, not -2"),
         ({"placement": (0,)}, "placement must have 6 hosts, not 1"),
         (
             {"scenario": EVEN.delayed(0, MS)},

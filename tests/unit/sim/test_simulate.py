@@ -193,7 +193,7 @@ def test_with_a_queue_of_0_a_rank_waits_for_each_of_its_sends() -> None:
 
 
 def test_a_negative_queue_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"^queue_depth must not be negative, not -1$"):
+    with pytest.raises(UsageError, match=r"^queue_depth must be at least 0, not -1$"):
         replace(Network.of(Scenario.uniform(2, 2)), queue_depth=-1)
 
 

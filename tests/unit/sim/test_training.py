@@ -198,8 +198,8 @@ def test_groups_are_neighbours_up_to_a_size() -> None:
     [
         ({"steps": 0}, "steps must be a positive integer, not 0"),
         ({"policy": "never"}, "policy must be one of overlap, buckets, after, not 'never'"),
-        ({"group_bytes": -1}, "group_bytes must not be negative, not -1"),
-        ({"launch_ps": -1}, "launch_ps must not be negative, not -1"),
+        ({"group_bytes": -1}, "group_bytes must be at least 0, not -1"),
+        ({"launch_ps": -1}, "launch_ps must be at least 0, not -1"),
         ({"layers": []}, "a model must have at least one layer"),
     ],
 )
@@ -218,4 +218,4 @@ def test_wrong_values_are_refused(given: dict[str, object], said: str) -> None:
 def test_a_layer_has_no_negative_time() -> None:
     with pytest.raises(UsageError) as raised:
         Layer(forward_ps=-1, backward_ps=0, gradient_bytes=0)
-    assert str(raised.value) == "forward_ps must not be negative, not -1"
+    assert str(raised.value) == "forward_ps must be at least 0, not -1"

@@ -61,7 +61,7 @@ class Instruction:
         if self.kind is not Kind.REDUCE_ALL and self.peer < 0:
             raise UsageError(f"peer must be a rank, not {self.peer}")
         if self.chunk < 0:
-            raise UsageError(f"chunk must not be negative, not {self.chunk}")
+            raise UsageError(f"chunk must be at least 0, not {self.chunk}")
         if self.last and self.kind is not Kind.ADD:
             raise UsageError(f"only an ADD can be marked last, not a {self.kind.name}")
 

@@ -76,7 +76,7 @@ class CollectivePlan:
         if self.chunks < 1:
             raise UsageError(f"chunks must be a positive integer, not {self.chunks}")
         if self.helpers < 0:
-            raise UsageError(f"helpers must not be negative, not {self.helpers}")
+            raise UsageError(f"helpers must be at least 0, not {self.helpers}")
         if self.weights is not None:
             if not self.collective.splits:
                 raise UsageError(f"{self.collective.label} cuts no buffer and takes no weights")

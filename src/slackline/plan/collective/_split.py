@@ -30,7 +30,7 @@ def split(
     Raises UsageError that names a wrong value.
     """
     if count < 0:
-        raise UsageError(f"count must not be negative, not {count}")
+        raise UsageError(f"count must be at least 0, not {count}")
     if parts < 1:
         raise UsageError(f"parts must be a positive integer, not {parts}")
     if itemsize < 1 or LINE_BYTES % itemsize:
@@ -53,6 +53,6 @@ def check_weights(weights: Sequence[int], parts: int) -> None:
     if len(weights) != parts:
         raise UsageError(f"{parts} parts need {parts} weights, not {len(weights)}")
     if min(weights) < 0:
-        raise UsageError(f"weights must not be negative, not {min(weights)}")
+        raise UsageError(f"every weight must be at least 0, not {min(weights)}")
     if not 0 < sum(weights) <= MOST_WEIGHT:
         raise UsageError(f"the sum of weights must be 1 to {MOST_WEIGHT}, not {sum(weights)}")

@@ -44,9 +44,9 @@ class Instruction:
 
     def __post_init__(self) -> None:
         if self.stage < 0:
-            raise UsageError(f"stage must not be negative, not {self.stage}")
+            raise UsageError(f"stage must be at least 0, not {self.stage}")
         if self.microbatch < 0:
-            raise UsageError(f"microbatch must not be negative, not {self.microbatch}")
+            raise UsageError(f"microbatch must be at least 0, not {self.microbatch}")
 
     def __str__(self) -> str:
         """Return the token: "2F0", "0BW11"."""

@@ -77,9 +77,9 @@ def test_a_single_rank_costs_nothing() -> None:
 
 
 def test_a_wrong_value_is_named() -> None:
-    with pytest.raises(UsageError, match=r"^latency_ns must not be negative, not -1$"):
+    with pytest.raises(UsageError, match=r"^latency_ns must be at least 0, not -1$"):
         CostParameters(latency_ns=-1, bytes_per_second=1, reduce_bytes_per_second=1)
     with pytest.raises(UsageError, match=r"^bytes_per_second must be positive, not 0$"):
         CostParameters(latency_ns=0, bytes_per_second=0, reduce_bytes_per_second=1)
-    with pytest.raises(UsageError, match=r"^nbytes must not be negative, not -5$"):
+    with pytest.raises(UsageError, match=r"^nbytes must be at least 0, not -5$"):
         estimate(generate(Collective.ALL_REDUCE, "ring", 2), -5, NETWORK)

@@ -61,7 +61,7 @@ def test_what_is_no_token_is_shown_with_the_kinds_there_are(token: str) -> None:
     [
         ((Kind.REDUCE_ALL, 1, 0), "a REDUCE_ALL has no peer: peer must be -1, not 1"),
         ((Kind.SEND, NOBODY, 0), "peer must be a rank, not -1"),
-        ((Kind.SEND, 1, -2), "chunk must not be negative, not -2"),
+        ((Kind.SEND, 1, -2), "chunk must be at least 0, not -2"),
         ((Kind.COPY, 1, 0, True), "only an ADD can be marked last, not a COPY"),
     ],
 )

@@ -85,7 +85,7 @@ def test_the_engine_cuts_the_longest_buffers_by_the_largest_weights() -> None:
     ("weights", "message"),
     [
         ((1, 2), "3 parts need 3 weights, not 2"),
-        ((1, -2, 3), "weights must not be negative, not -2"),
+        ((1, -2, 3), "every weight must be at least 0, not -2"),
         ((0, 0, 0), "the sum of weights must be 1 to 4294967295, not 0"),
         ((1, 1 << 32, 0), "the sum of weights must be 1 to 4294967295, not 4294967297"),
     ],
@@ -106,7 +106,7 @@ def test_the_examples_of_the_docstring_hold() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ((-1, 1, 4), "count must not be negative, not -1"),
+        ((-1, 1, 4), "count must be at least 0, not -1"),
         ((1, 0, 4), "parts must be a positive integer, not 0"),
         ((1, 1, 3), "itemsize must divide 64, not be 3"),
         ((1, 1, 0), "itemsize must divide 64, not be 0"),

@@ -26,7 +26,7 @@ def test_what_is_no_token_is_shown(token: str) -> None:
 
 
 def test_negative_numbers_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"^stage must not be negative, not -1$"):
+    with pytest.raises(UsageError, match=r"^stage must be at least 0, not -1$"):
         Instruction(-1, Kind.F, 0)
-    with pytest.raises(UsageError, match=r"^microbatch must not be negative, not -2$"):
+    with pytest.raises(UsageError, match=r"^microbatch must be at least 0, not -2$"):
         Instruction(0, Kind.F, -2)

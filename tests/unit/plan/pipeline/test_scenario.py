@@ -49,7 +49,7 @@ def test_caps_may_be_bytes() -> None:
         ),
         ({"forward_ms": [1, "a", 3]}, "forward_ms[1] must be a number, not 'a'"),
         ({"forward_ms": [1, 0, 3]}, "forward_ps[1] must be at least 1, not 0"),
-        ({"backward_input_ms": -1}, "backward_input_ms must not be negative, not -1"),
+        ({"backward_input_ms": -1}, "backward_input_ms must be at least 0, not -1"),
         ({"stages": 2.5}, "stages must be an integer, not 2.5"),
         ({"stages": True}, "stages must be a number, not True"),
         ({"stages": 0}, "stages must be a positive integer, not 0"),

@@ -50,7 +50,7 @@ class CostParameters:
     def __post_init__(self) -> None:
         for name in ("latency_ns", "per_message_overhead_ns"):
             if getattr(self, name) < 0:
-                raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
         for name in ("bytes_per_second", "reduce_bytes_per_second"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)}")
@@ -85,7 +85,7 @@ def estimate(
     rates.
     """
     if nbytes < 0:
-        raise UsageError(f"nbytes must not be negative, not {nbytes}")
+        raise UsageError(f"nbytes must be at least 0, not {nbytes}")
     if port_rates is not None and len(port_rates) != plan.ranks:
         raise UsageError(f"{plan.ranks} ranks need {plan.ranks} port rates, not {len(port_rates)}")
     sizes = _chunk_bytes(plan, nbytes)

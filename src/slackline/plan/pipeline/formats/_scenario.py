@@ -128,7 +128,7 @@ def _number(value: object, key: str) -> Fraction:
 def _picoseconds(value: object, key: str) -> int:
     number = _number(value, key)
     if number < 0:
-        raise UsageError(f"{key} must not be negative, not {float(number):g}")
+        raise UsageError(f"{key} must be at least 0, not {float(number):g}")
     return round(number * PS_PER_MS)
 
 
